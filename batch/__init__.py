@@ -1,0 +1,7 @@
+"""The `deltaflow.batch` package. Its folder stands beside `deltaflow` in the repository."""
+
+if __name__ != "deltaflow.batch":
+    raise ImportError(
+        f"this package is deltaflow.batch, but it was imported as {__name__!r}: a second copy of its modules "
+        "would be loaded. Import deltaflow.batch instead."
+    )
