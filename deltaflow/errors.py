@@ -1,0 +1,396 @@
+"""Every error that deltaflow raises, in one tree by what a handler does; * is an `AnalysisException` too.
+
+    DeltaError
+      DeltaConcurrentModificationException  another writer won: run the operation again
+        ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException,
+        ConcurrentTransactionException, ConcurrentWriteException, MetadataChangedException,
+        ProtocolChangedException
+      CommitOutcomeUnknownError             the commit may have landed: delete nothing, look at the table
+      DeltaTableNotFoundError *             there is no Delta table
+      VersionNotFoundError *                the table has no such version
+      DeltaTableAlreadyExistsError *        there is a table where none may be
+      UnsupportedFeatureError *             the table needs what deltaflow lacks: `.features`
+      CorruptLogError                       the log itself is broken
+      DeltaAnalysisException *              the request does not fit the table
+        SchemaError *                       a schema that cannot be written, or partitioning that is wrong
+          SchemaMismatchError *             the data's schema is not the table's
+      DeltaIllegalArgumentException *       an option or argument has a wrong value
+      DeltaIllegalStateException            a stream, its checkpoint and its source do not fit together
+      DeltaUnsupportedOperationException *  an operation that deltaflow or the table does not allow
+      StoreError                            the storage failed, or cannot give what a log needs
+      OperationCancelledError               the caller stopped it before the commit
+      SetupError                            the session or the machine is not ready
+        RegistrationError, JavaNotFoundError
+
+After any error that a commit raises, except `CommitOutcomeUnknownError`, the commit is not in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.errors import AnalysisException
+
+CATALOGUE: dict[str, tuple[str, str]] = {
+    "DELTA_CANNOT_MODIFY_APPEND_ONLY": (
+        "42809",
+        "This table only allows appends, and the operation removes data. "
+        "Set the table property delta.appendOnly to false to permit it.",
+    ),
+    "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION": ("428FT", "Cannot use all columns for partition columns."),
+    "DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING": (
+        "42KD7",
+        "Partition columns do not match the partition columns of the table. "
+        "Given: {specified}. Table: {existing}. Leave partitionBy out, or give the table's own columns.",
+    ),
+    "DELTA_DUPLICATE_COLUMNS_FOUND": (
+        "42711",
+        "Found duplicate column(s), names differing only in case included: {columns}. Rename them.",
+    ),
+    "DELTA_ILLEGAL_OPTION": ("42616", "Invalid value '{input}' for option '{name}', {explain}."),
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": (
+        "42K05",
+        "Found invalid character(s) among ' ,;{{}}()\\n\\t=' in the column names: {columns}. Rename them.",
+    ),
+    "DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION": (
+        "XXKDS",
+        "Unsupported format. Expected version should be smaller than or equal to {expected_version} "
+        "but was {real_version}. Please upgrade to newer version of Delta.",
+    ),
+    "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS": (
+        "42616",
+        "Invalid options for idempotent writes: {reason}. Give both txnAppId and txnVersion, or neither.",
+    ),
+    "DELTA_INVALID_PARTITION_COLUMN_TYPE": (
+        "42996",
+        "Using column {name} of type {data_type} as a partition column is not supported.",
+    ),
+    "DELTA_INVALID_SOURCE_OFFSET_FORMAT": ("XXKDS", "The stored source offset format is invalid: {offset}."),
+    "DELTA_INVALID_SOURCE_VERSION": ("XXKDS", "sourceVersion({source_version}) is invalid."),
+    "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE": (
+        "42K03",
+        "Files that the stream has yet to read are gone: {reason}. The stream lags behind the table's "
+        "retention. Restart it with a new checkpoint, and consider a longer retention.",
+    ),
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION": (
+        "42K03",
+        "Delta stream cannot resume from version {start_version}; transaction log starts at "
+        "{earliest_version}. Restart the stream with a new checkpoint location, or, to go on without the "
+        "missing versions, set .option(\"failOnDataLoss\", \"false\").",
+    ),
+    "DELTA_NULL_SCHEMA_IN_STREAMING_WRITE": (
+        "42P18",
+        "Delta doesn't accept NullTypes in the schema for streaming writes. Cast the column to a type.",
+    ),
+    "DELTA_PARTITION_COLUMN_NOT_FOUND": (
+        "42703",
+        "Partition column {name} not found in schema [{columns}].",
+    ),
+    "DELTA_PATH_EXISTS": (
+        "42K04",
+        "Cannot write to already existent path {path} in mode 'errorifexists'. "
+        "Use mode 'append', 'overwrite' or 'ignore'.",
+    ),
+    "DELTA_READ_SOURCE_SCHEMA_CONFLICT": (
+        "42K07",
+        "The schema provided for the source read doesn't match the schema of the Delta table. "
+        "Given: {given}. Table: {expected}. Leave .schema(…) out.",
+    ),
+    "DELTA_REGEX_OPT_SYNTAX_ERROR": ("2201B", "Please recheck your syntax for '{name}': {reason}."),
+    "DELTA_SCHEMA_CHANGED_WITH_VERSION": (
+        "KD007",
+        "Detected schema change in version {changed_in}: streaming source schema: {read_schema}; data file "
+        "schema: {data_schema}. Restart the query to read with the new schema.",
+    ),
+    "DELTA_SCHEMA_NOT_SET": ("KD008", "Table schema is not set. Write data into it first."),
+    "DELTA_SOURCE_IGNORE_DELETE": (
+        "0A000",
+        "Detected deleted data (for example {removed_file}) from streaming source at version "
+        "{changed_in}. This is currently not supported. If you'd like to ignore deletes, set the option "
+        "'ignoreDeletes' to 'true'.",
+    ),
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES": (
+        "0A000",
+        "Detected a data update (for example {change_info}) in the source table at version {changed_in}. "
+        "This is currently not supported. If you are okay to skip changes, set the option "
+        "'skipChangeCommits' to 'true'; otherwise restart the query with a fresh checkpoint directory.",
+    ),
+    "DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET": (
+        "42613",
+        "Please either provide 'startingVersion' or 'startingTimestamp', not both.",
+    ),
+    "DELTA_STREAMING_TRAILING_COMMIT_MISSING": (
+        "42K03",
+        "The commit of version {missing_version} was planned for this batch and is gone.",
+    ),
+    "DELTA_TIMESTAMP_GREATER_THAN_COMMIT": (
+        "42816",
+        "The provided timestamp ({timestamp}) is after the latest commit ({latest}).",
+    ),
+    "DELTA_TIMESTAMP_INVALID": (
+        "42816",
+        "The provided timestamp ({expression}) cannot be converted to a valid timestamp.",
+    ),
+    "DELTA_UNKNOWN_READ_LIMIT": ("42601", "Unknown ReadLimit: {limit}."),
+    "DELTA_UNSUPPORTED_OUTPUT_MODE": (
+        "0AKDC",
+        "Data source {source} does not support {mode} output mode. Use append or complete.",
+    ),
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS": ("0AKDC", "Cannot time travel a stream: remove {options}."),
+    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": (
+        "55019",
+        "The streaming query was reading from an unexpected Delta table (id = '{new_table_id}'). It used to "
+        "read from another Delta table (id = '{old_table_id}') according to checkpoint. Restart the query "
+        "with a new checkpoint, or give back the old table.",
+    ),
+}
+"""Code → SQLSTATE and message of the errors that need no class of their own (names: delta-spark's)."""
+
+
+def _rebuild(cls: type[DeltaError], text: str, state: dict[str, Any]) -> DeltaError:
+    error = cls.__new__(cls, text)
+    error.args = (text,)
+    error.__dict__.update(state)
+    return error
+
+
+class DeltaError(Exception):
+    """What happened, where, and what helps; `error_class` is stable, str() is "[CODE] message".
+
+    Without `message` the text is that of `error_class` in the catalogue, filled from `parameters`.
+    Answers what PySpark's exceptions answer (`getCondition`, `getSqlState`, …).
+    """
+
+    error_class: str = "DELTA_ERROR"
+    sqlstate: str | None = None
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        error_class: str | None = None,
+        table: str | None = None,
+        version: int | None = None,
+        file: str | None = None,
+        column: str | None = None,
+        **parameters: object,
+    ) -> None:
+        if error_class is not None:
+            self.error_class = error_class
+        sqlstate, template = CATALOGUE.get(self.error_class, (self.sqlstate, None))
+        self.sqlstate = sqlstate
+        if message is None:
+            if template is None:
+                raise TypeError(f"{self.error_class} has no message in the catalogue: give one")
+            message = template.format_map(parameters)
+        self.table, self.version, self.file, self.column = table, version, file, column
+        self.parameters = {name: str(value) for name, value in parameters.items()}
+        self.message = message + self._place(message)
+        Exception.__init__(self, str(self))
+
+    def _place(self, message: str) -> str:
+        places = {"table": self.table, "version": self.version, "file": self.file, "column": self.column}
+        named = [
+            f"{kind} {value}" for kind, value in places.items() if value is not None and str(value) not in message
+        ]
+        return f" ({', '.join(named)})" if named else ""
+
+    def __str__(self) -> str:
+        return f"[{self.error_class}] {self.message}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), dict(self.__dict__))
+
+    def getCondition(self) -> str:
+        """`error_class`, by PySpark's name."""
+        return self.error_class
+
+    def getErrorClass(self) -> str:
+        """`error_class`, by PySpark's older name."""
+        return self.error_class
+
+    def getSqlState(self) -> str | None:
+        """`sqlstate`, by PySpark's name."""
+        return self.sqlstate
+
+    def getMessage(self) -> str:
+        """str(), by PySpark's name."""
+        return str(self)
+
+    def getMessageParameters(self) -> dict[str, str]:
+        """What filled the message."""
+        return self.parameters
+
+    def getQueryContext(self) -> list[Any]:
+        """Always empty: no piece of SQL text is to blame."""
+        return []
+
+    def getBreakingChangeInfo(self) -> None:
+        """Always None."""
+        return None
+
+
+class DeltaConcurrentModificationException(DeltaError):
+    """Another writer committed first; nothing of this operation is in the log, it may be run again."""
+
+    error_class = "DELTA_CONCURRENT_MODIFICATION"
+    sqlstate = "2D521"
+
+
+class ConcurrentWriteException(DeltaConcurrentModificationException):
+    """The table has new data since it was read."""
+
+    error_class = "DELTA_CONCURRENT_WRITE"
+
+
+class ConcurrentAppendException(DeltaConcurrentModificationException):
+    """Files were added that this operation would have read."""
+
+    error_class = "DELTA_CONCURRENT_APPEND"
+
+
+class ConcurrentDeleteReadException(DeltaConcurrentModificationException):
+    """Files were removed that this operation read."""
+
+    error_class = "DELTA_CONCURRENT_DELETE_READ"
+
+
+class ConcurrentDeleteDeleteException(DeltaConcurrentModificationException):
+    """Files were removed that this operation removes."""
+
+    error_class = "DELTA_CONCURRENT_DELETE_DELETE"
+
+
+class MetadataChangedException(DeltaConcurrentModificationException):
+    """The table's metadata changed."""
+
+    error_class = "DELTA_METADATA_CHANGED"
+
+
+class ConcurrentTransactionException(DeltaConcurrentModificationException):
+    """Another commit has the same application id."""
+
+    error_class = "DELTA_CONCURRENT_TRANSACTION"
+
+
+class ProtocolChangedException(DeltaConcurrentModificationException):
+    """The protocol changed, or the table was created meanwhile."""
+
+    error_class = "DELTA_PROTOCOL_CHANGED"
+
+
+class CommitOutcomeUnknownError(DeltaError):
+    """The commit may or may not be in the log: delete none of its files before that is known."""
+
+    error_class = "DELTA_COMMIT_OUTCOME_UNKNOWN"
+
+
+class DeltaTableNotFoundError(DeltaError, AnalysisException):
+    """There is no Delta table at the path."""
+
+    error_class = "DELTA_MISSING_DELTA_TABLE"
+    sqlstate = "42P01"
+
+
+class VersionNotFoundError(DeltaError, AnalysisException):
+    """The table has no such version, or its log no longer has it."""
+
+    error_class = "DELTA_VERSION_NOT_FOUND"
+    sqlstate = "22003"
+
+
+class DeltaTableAlreadyExistsError(DeltaError, AnalysisException):
+    """There is a table, or a directory with other data, where none may be."""
+
+    error_class = "DELTA_PATH_EXISTS"
+
+
+class UnsupportedFeatureError(DeltaError, AnalysisException):
+    """The table needs features that deltaflow lacks: `features` names them."""
+
+    error_class = "DELTA_UNSUPPORTED_FEATURES_FOR_READ"
+    sqlstate = "56038"
+    features: tuple[str, ...] = ()
+
+    def __init__(
+        self, message: str | None = None, *, features: Sequence[str] = (), error_class: str | None = None, **context: Any
+    ) -> None:
+        super().__init__(message, error_class=error_class, **context)
+        self.features = tuple(features)
+
+
+class CorruptLogError(DeltaError):
+    """The transaction log is broken: a file cannot be understood, or is missing."""
+
+    error_class = "DELTA_LOG_CORRUPT"
+    sqlstate = "XXKDS"
+
+
+class DeltaAnalysisException(DeltaError, AnalysisException):
+    """The request does not fit the table."""
+
+    error_class = "DELTA_ANALYSIS_ERROR"
+
+
+class SchemaError(DeltaAnalysisException):
+    """A schema that cannot be written, or partition columns that do not fit it."""
+
+    error_class = "DELTA_INVALID_SCHEMA"
+
+
+class SchemaMismatchError(SchemaError):
+    """The data's schema is not the table's."""
+
+    error_class = "DELTA_SCHEMA_MISMATCH"
+    sqlstate = "42KD7"
+
+
+class DeltaIllegalArgumentException(DeltaError, AnalysisException):
+    """An option or argument has a wrong value."""
+
+    error_class = "DELTA_ILLEGAL_OPTION"
+
+
+class DeltaIllegalStateException(DeltaError):
+    """A stream, its checkpoint and its source do not fit together."""
+
+    error_class = "DELTA_ILLEGAL_STATE"
+
+
+class DeltaUnsupportedOperationException(DeltaError, AnalysisException):
+    """An operation that deltaflow, or the table, does not allow."""
+
+    error_class = "DELTA_UNSUPPORTED_OPERATION"
+    sqlstate = "0AKDC"
+
+
+class StoreError(DeltaError):
+    """The storage failed, or cannot give what a log needs."""
+
+    error_class = "DELTA_STORE_ERROR"
+
+
+class OperationCancelledError(DeltaError):
+    """The caller stopped the operation before its commit: nothing of it is in the log."""
+
+    error_class = "DELTA_OPERATION_CANCELLED"
+    sqlstate = "57014"
+
+
+class SetupError(DeltaError):
+    """The session or the machine is not ready for deltaflow."""
+
+    error_class = "DELTA_SETUP_ERROR"
+
+
+class RegistrationError(SetupError):
+    """The delta format cannot be registered in this session."""
+
+    error_class = "DELTA_REGISTRATION_FAILED"
+
+
+class JavaNotFoundError(SetupError):
+    """No Java that Spark can run on was found."""
+
+    error_class = "DELTA_JAVA_NOT_FOUND"

@@ -1,0 +1,318 @@
+"""The actions of a commit (PROTOCOL.md, "Actions") as structs, and their JSON.
+
+A field or an action that these structs do not know survives: it is kept raw and written back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType, field
+
+from deltaflow.errors import CorruptLogError
+
+
+def _parquet() -> str:
+    return "parquet"
+
+
+def _no_options() -> dict[str, str]:
+    return {}
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """Base of all actions. Fields that are None, and so absent from the JSON, have the default None.
+
+    Defaults that must be written all the same come from a factory of ours: msgspec omits a value
+    only if it is the default itself or an empty built-in collection from `dict`, `list` or `set`.
+    """
+
+    unknown: dict[str, Raw] | UnsetType = field(default=UNSET, name="deltaflow:unknown")
+    """Fields by their JSON name that the struct does not have."""
+
+
+class Format(Action, frozen=True, kw_only=True):
+    """How the data files are encoded."""
+
+    provider: str = field(default_factory=_parquet)
+    options: dict[str, str] = field(default_factory=_no_options)
+
+
+class Metadata(Action, frozen=True, kw_only=True):
+    """metaData: identity, schema, partitioning and configuration of the table."""
+
+    id: str
+    name: str | None = None
+    description: str | None = None
+    format: Format = field(default_factory=lambda: Format())
+    schema_string: str
+    partition_columns: list[str]
+    configuration: dict[str, str] = field(default_factory=_no_options)
+    created_time: int | None = None
+    """Milliseconds since the epoch."""
+
+
+class Protocol(Action, frozen=True, kw_only=True):
+    """protocol: what a reader and a writer must implement."""
+
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: list[str] | None = None
+    writer_features: list[str] | None = None
+
+
+class DeletionVectorDescriptor(Action, frozen=True, kw_only=True):
+    """Which rows of a file are deleted."""
+
+    storage_type: str
+    path_or_inline_dv: str
+    offset: int | None = None
+    size_in_bytes: int
+    cardinality: int
+
+    @property
+    def unique_id(self) -> str:
+        """Identity of the vector (PROTOCOL.md, "Derived Fields")."""
+        offset = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline_dv}{offset}"
+
+
+class AddFile(Action, frozen=True, kw_only=True):
+    """add: a file becomes part of the table. `path` is URI-encoded, relative to the table or absolute."""
+
+    path: str
+    partition_values: dict[str, str | None]
+    size: int
+    """Bytes."""
+    modification_time: int
+    """Milliseconds since the epoch."""
+    data_change: bool
+    stats: str | None = None
+    """Statistics as JSON text."""
+    tags: dict[str, str | None] | None = None
+    deletion_vector: DeletionVectorDescriptor | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    clustering_provider: str | None = None
+
+    def remove(self, deletion_timestamp_ms: int, *, data_change: bool = True) -> RemoveFile:
+        """The action that takes this file out of the table."""
+        return RemoveFile(
+            path=self.path,
+            deletion_timestamp=deletion_timestamp_ms,
+            data_change=data_change,
+            extended_file_metadata=True,
+            partition_values=self.partition_values,
+            size=self.size,
+            stats=self.stats,
+            tags=self.tags,
+            deletion_vector=self.deletion_vector,
+            base_row_id=self.base_row_id,
+            default_row_commit_version=self.default_row_commit_version,
+        )
+
+
+class RemoveFile(Action, frozen=True, kw_only=True):
+    """remove: a file is no longer part of the table."""
+
+    path: str
+    deletion_timestamp: int | None = None
+    """Milliseconds since the epoch."""
+    data_change: bool
+    extended_file_metadata: bool | None = None
+    partition_values: dict[str, str | None] | None = None
+    size: int | None = None
+    """Bytes."""
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_vector: DeletionVectorDescriptor | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+
+
+class AddCDCFile(Action, frozen=True, kw_only=True):
+    """cdc: a file that holds what a commit changed."""
+
+    path: str
+    partition_values: dict[str, str | None]
+    size: int
+    data_change: bool
+    tags: dict[str, str | None] | None = None
+
+
+class SetTransaction(Action, frozen=True, kw_only=True):
+    """txn: how far an application has come."""
+
+    app_id: str
+    version: int
+    last_updated: int | None = None
+    """Milliseconds since the epoch."""
+
+
+class DomainMetadata(Action, frozen=True, kw_only=True):
+    """domainMetadata: configuration of a named domain."""
+
+    domain: str
+    configuration: str
+    removed: bool
+
+
+class CommitInfo(Action, frozen=True, kw_only=True):
+    """commitInfo: provenance. A value of another type than these stays among the unknown fields."""
+
+    timestamp: int | None = None
+    """Milliseconds since the epoch."""
+    in_commit_timestamp: int | None = None
+    operation: str | None = None
+    operation_parameters: dict[str, Any] | None = None
+    read_version: int | None = None
+    isolation_level: str | None = None
+    is_blind_append: bool | None = None
+    operation_metrics: dict[str, Any] | None = None
+    user_metadata: str | None = None
+    engine_info: str | None = None
+    txn_id: str | None = None
+
+
+class UnknownAction(msgspec.Struct, frozen=True):
+    """An action of a kind that the protocol did not have: ignored, and kept as it is."""
+
+    name: str
+    body: Raw
+
+
+AnyAction = (
+    Metadata | Protocol | AddFile | RemoveFile | AddCDCFile | SetTransaction | DomainMetadata | CommitInfo | UnknownAction
+)
+
+_KINDS: dict[str, type[Action]] = {
+    "add": AddFile,
+    "remove": RemoveFile,
+    "cdc": AddCDCFile,
+    "txn": SetTransaction,
+    "metaData": Metadata,
+    "protocol": Protocol,
+    "domainMetadata": DomainMetadata,
+    "commitInfo": CommitInfo,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+_Line = msgspec.defstruct(
+    "_Line",
+    [(kind.__name__, kind | None, field(default=None, name=name)) for name, kind in _KINDS.items()],
+    forbid_unknown_fields=True,
+)
+_LINES = msgspec.json.Decoder(_Line)
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])
+_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (*_KINDS.values(), Format, DeletionVectorDescriptor)}
+_NESTED: dict[type[Action], dict[str, type[Action]]] = {
+    Metadata: {"format": Format},
+    AddFile: {"deletionVector": DeletionVectorDescriptor},
+    RemoveFile: {"deletionVector": DeletionVectorDescriptor},
+}
+_ENCODER = msgspec.json.Encoder()
+
+
+def decode_actions(data: bytes, file: str) -> list[AnyAction]:
+    """The actions of a commit file in its order; CorruptLogError naming `file` and the line."""
+    actions: list[AnyAction] = []
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.isspace() or not line:
+            continue
+        try:
+            found = _decode_line(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise CorruptLogError(
+                f"Line {number} of {file} is not an action of a Delta log: {error}. The file was damaged or "
+                "was not written by a Delta writer; restore it from a copy.",
+                file=file,
+                line=number,
+            ) from error
+        if len(found) > 1:
+            raise CorruptLogError(
+                f"Line {number} of {file} holds {len(found)} actions instead of one. Restore it from a copy.",
+                file=file,
+                line=number,
+            )
+        actions.extend(found)
+    return actions
+
+
+def encode_actions(actions: Iterable[AnyAction]) -> bytes:
+    """The content of a commit file: one JSON object a line."""
+    return b"".join(_encode_line(action) + b"\n" for action in actions)
+
+
+def _decode_line(line: bytes) -> list[AnyAction]:
+    try:
+        values = msgspec.structs.astuple(_LINES.decode(line))
+    except msgspec.ValidationError:
+        return [
+            _decode_kind(_KINDS[name], body) if name in _KINDS else UnknownAction(name, Raw(bytes(body)))
+            for name, body in _FIELDS.decode(line).items()
+            if bytes(body) != b"null"
+        ]
+    return [value for value in values if value is not None]
+
+
+def _decode_kind(kind: type[Action], body: Raw) -> Any:
+    """One action whose JSON has fields beyond the struct's, or is wrong (msgspec.ValidationError)."""
+    fields = _FIELDS.decode(body)
+    nested = {
+        name: _decode_kind(inner, fields.pop(name))
+        for name, inner in _NESTED.get(kind, {}).items()
+        if name in fields and bytes(fields[name]) != b"null"
+    }
+    known = {name: raw for name, raw in fields.items() if _fits(kind, name, raw)}
+    # Raw points into the line: the copy lets the line go.
+    unknown = {name: Raw(bytes(raw)) for name, raw in fields.items() if name not in known}
+    action = _DECODERS[kind].decode(_ENCODER.encode(known))
+    if unknown:
+        nested["unknown"] = unknown
+    return msgspec.structs.replace(action, **{_attribute(kind, name): value for name, value in nested.items()})
+
+
+def _fits(kind: type[Action], name: str, raw: Raw) -> bool:
+    if name not in {encoded.encode_name for encoded in msgspec.structs.fields(kind)}:
+        return False
+    if kind is not CommitInfo:
+        return True
+    try:
+        _DECODERS[kind].decode(_ENCODER.encode({name: raw}))
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _attribute(kind: type[Action], name: str) -> str:
+    return {encoded.encode_name: encoded.name for encoded in msgspec.structs.fields(kind)}.get(name, name)
+
+
+def _encode_line(action: AnyAction) -> bytes:
+    if isinstance(action, UnknownAction):
+        return _ENCODER.encode({action.name: action.body})
+    name = _NAMES[type(action)]
+    if _is_plain(action):
+        return _ENCODER.encode({name: action})
+    return _ENCODER.encode({name: _encode_fields(action)})
+
+
+def _nested_attributes(action: Action) -> dict[str, Action]:
+    values = {name: getattr(action, _attribute(type(action), name)) for name in _NESTED.get(type(action), {})}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _is_plain(action: Action) -> bool:
+    return action.unknown is UNSET and all(
+        value.unknown is UNSET for value in _nested_attributes(action).values()
+    )
+
+
+def _encode_fields(action: Action) -> dict[str, Any]:
+    bare = msgspec.structs.replace(action, unknown=UNSET)
+    fields: dict[str, Any] = dict(_FIELDS.decode(_ENCODER.encode(bare)))
+    fields.update({name: _encode_fields(value) for name, value in _nested_attributes(action).items()})
+    if action.unknown is not UNSET:
+        fields.update(action.unknown)
+    return fields
