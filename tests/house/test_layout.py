@@ -1,0 +1,150 @@
+"""The shape of the repository: packages, layers, and what the documents promise about commands and files."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = {
+    name: ROOT / SETTINGS["tool"]["setuptools"]["package-dir"].get(name, name.replace(".", "/"))
+    for name in SETTINGS["tool"]["setuptools"]["packages"]
+}
+
+
+def imports_of(package: str) -> Iterator[tuple[Path, str]]:
+    """(module's file, full name of what it imports) for every import in the package, also inside functions."""
+    for module in sorted(PACKAGES[package].glob("*.py")):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.Import):
+                yield from ((module, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield from ((module, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def readme_commands() -> tuple[str, str]:
+    """(the command that runs the demo, the command that passes the tests), as README.md gives them."""
+    section = (ROOT / "README.md").read_text().split("## Two commands")[1].split("\n## ")[0]
+    demo, test = re.findall(r"```sh\n(.*)\n```", section)
+    return demo, test
+
+
+def test_every_package_is_listed_and_every_listed_package_is_there() -> None:
+    folders = {ROOT / "deltaflow", ROOT / "streaming", ROOT / "batch"}
+    found = {
+        module.parent.resolve()
+        for folder in folders
+        for module in folder.rglob("*.py")
+    }
+    assert found == {folder.resolve() for folder in PACKAGES.values()}
+    assert all((folder / "__init__.py").is_file() for folder in PACKAGES.values())
+
+
+@pytest.mark.parametrize("name", ["streaming", "batch"])
+def test_the_links_lead_to_the_folders_beside_the_package(name: str) -> None:
+    link = ROOT / "deltaflow" / name
+    assert link.is_symlink()
+    assert link.readlink() == Path("..", name)
+
+
+@pytest.mark.parametrize("name", ["streaming", "batch"])
+def test_a_second_copy_of_a_package_is_refused(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"Import deltaflow.{name} instead" in done.stderr
+
+
+def test_the_layers_import_in_one_direction() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "allowed"), [("deltaflow.store", ()), ("deltaflow.log", ("pyspark.sql.types",))]
+)
+def test_the_core_uses_no_more_of_pyspark_than_it_may(package: str, allowed: tuple[str, ...]) -> None:
+    refused = [
+        (module.name, name)
+        for module, name in imports_of(package)
+        if name.split(".")[0] in {"pyspark", "py4j"} and not name.startswith(allowed or ("-",))
+    ]
+    assert refused == []
+
+
+def test_errors_use_no_more_of_pyspark_than_its_errors() -> None:
+    names = [name for module, name in imports_of("deltaflow") if module.name == "errors.py"]
+    assert [name for name in names if name.startswith("pyspark") and not name.startswith("pyspark.errors")] == []
+
+
+def test_the_core_starts_no_jvm_and_loads_no_session() -> None:
+    program = (
+        "import sys, deltaflow.log, deltaflow.store; from pyspark import SparkContext; "
+        "assert SparkContext._gateway is None; assert 'deltaflow.spark' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_continuous_integration_runs_the_commands_of_the_readme() -> None:
+    demo, test = readme_commands()
+    steps = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert f"sh -c '{test}'" in steps
+    assert f"tests/without-java sh -c '{demo}'" in steps
+
+
+def test_the_commands_of_the_readme_name_extras_and_programs_that_exist() -> None:
+    extras = set(SETTINGS["project"]["optional-dependencies"])
+    for command in readme_commands():
+        [named] = re.findall(r'-e "\.\[(.*)\]"', command)
+        assert set(named.split(",")) <= extras
+    assert (ROOT / "deltaflow" / "demo.py").is_file()
+    assert (ROOT / "tests" / "run").stat().st_mode & 0o111
+
+
+def test_the_quickstart_is_short_and_compiles() -> None:
+    readme = (ROOT / "README.md").read_text()
+    [quickstart] = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    compile(quickstart, "quickstart", "exec")
+    assert len(quickstart.splitlines()) <= 20
+
+
+def test_links_of_the_documents_lead_to_files() -> None:
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} -> {target}"
+
+
+def test_the_oldest_tested_versions_are_the_lower_bounds() -> None:
+    project = SETTINGS["project"]
+    bounds = dict(
+        re.findall(r"^([\w-]+)>=([\d.]+)", "\n".join(project["dependencies"] + project["optional-dependencies"]["demo"]), re.M)
+    )
+    tested = dict(re.findall(r"^([\w-]+)==([\d.]+)$", (ROOT / "tests" / "oldest.txt").read_text(), re.M))
+    assert {"pyspark", "pyarrow", "msgspec", "fsspec", "deltalake"} <= tested.keys()
+    for name, version in tested.items():
+        assert version.removesuffix(".0") == bounds[name].removesuffix(".0"), name
+
+
+def test_the_docker_image_copies_and_runs_what_exists() -> None:
+    lines = (ROOT / "docker" / "Dockerfile").read_text().splitlines()
+    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    assert copied
+    assert all((ROOT / path).exists() for path in copied)
+    [command] = [json.loads(line.removeprefix("CMD ")) for line in lines if line.startswith("CMD ")]
+    assert command == ["python", "-m", "deltaflow.demo"]
+    needed = {"pyproject.toml", "README.md", "LICENSE", "deltaflow", "streaming", "batch"}
+    assert needed <= {path.rstrip("/") for path in copied}
