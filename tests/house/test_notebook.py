@@ -27,7 +27,9 @@ def test_the_notebook_is_committed_without_outputs() -> None:
 @pytest.mark.spark
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
+    NotebookClient(
+        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    ).execute()
     shown = outputs(notebook)
     assert "(2000, 2005)" in shown
     assert "PushedFilters" in shown
