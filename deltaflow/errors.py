@@ -77,7 +77,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42K03",
         "Delta stream cannot resume from version {start_version}; transaction log starts at "
         "{earliest_version}. Restart the stream with a new checkpoint location, or, to go on without the "
-        "missing versions, set .option(\"failOnDataLoss\", \"false\").",
+        'missing versions, set .option("failOnDataLoss", "false").',
     ),
     "DELTA_NULL_SCHEMA_IN_STREAMING_WRITE": (
         "42P18",
@@ -192,7 +192,9 @@ class DeltaError(Exception):
     def _place(self, message: str) -> str:
         places = {"table": self.table, "version": self.version, "file": self.file, "column": self.column}
         named = [
-            f"{kind} {value}" for kind, value in places.items() if value is not None and str(value) not in message
+            f"{kind} {value}"
+            for kind, value in places.items()
+            if value is not None and str(value) not in message
         ]
         return f" ({', '.join(named)})" if named else ""
 
@@ -228,7 +230,7 @@ class DeltaError(Exception):
 
     def getBreakingChangeInfo(self) -> None:
         """Always None."""
-        return None
+        return
 
 
 class DeltaConcurrentModificationException(DeltaError):
@@ -314,7 +316,12 @@ class UnsupportedFeatureError(DeltaError, AnalysisException):
     features: tuple[str, ...] = ()
 
     def __init__(
-        self, message: str | None = None, *, features: Sequence[str] = (), error_class: str | None = None, **context: Any
+        self,
+        message: str | None = None,
+        *,
+        features: Sequence[str] = (),
+        error_class: str | None = None,
+        **context: Any,
     ) -> None:
         super().__init__(message, error_class=error_class, **context)
         self.features = tuple(features)

@@ -22,7 +22,9 @@ def _no_options() -> dict[str, str]:
     return {}
 
 
-class Action(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class Action(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
     """Base of all actions. Fields that are None, and so absent from the JSON, have the default None.
 
     Defaults that must be written all the same come from a factory of ours: msgspec omits a value
@@ -184,7 +186,15 @@ class UnknownAction(msgspec.Struct, frozen=True):
 
 
 AnyAction = (
-    Metadata | Protocol | AddFile | RemoveFile | AddCDCFile | SetTransaction | DomainMetadata | CommitInfo | UnknownAction
+    Metadata
+    | Protocol
+    | AddFile
+    | RemoveFile
+    | AddCDCFile
+    | SetTransaction
+    | DomainMetadata
+    | CommitInfo
+    | UnknownAction
 )
 
 _KINDS: dict[str, type[Action]] = {
@@ -205,7 +215,9 @@ _Line = msgspec.defstruct(
 )
 _LINES = msgspec.json.Decoder(_Line)
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
-_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (*_KINDS.values(), Format, DeletionVectorDescriptor)}
+_DECODERS = {
+    kind: msgspec.json.Decoder(kind) for kind in (*_KINDS.values(), Format, DeletionVectorDescriptor)
+}
 _NESTED: dict[type[Action], dict[str, type[Action]]] = {
     Metadata: {"format": Format},
     AddFile: {"deletionVector": DeletionVectorDescriptor},
@@ -244,6 +256,26 @@ def encode_actions(actions: Iterable[AnyAction]) -> bytes:
     return b"".join(_encode_line(action) + b"\n" for action in actions)
 
 
+def fields_beyond(add: AddFile, names: Iterable[str]) -> str | None:
+    """The JSON object of an add's fields other than those named; None without any."""
+    if _is_plain(add) and add.deletion_vector is None and add.base_row_id is None:
+        if add.default_row_commit_version is None and add.clustering_provider is None:
+            return None
+    fields = _encode_fields(add)
+    for name in names:
+        fields.pop(name, None)
+    return _ENCODER.encode(fields).decode() if fields else None
+
+
+def add_from_fields(fields: dict[str, Any], beyond: str | None) -> AddFile:
+    """The add action of these JSON fields and of a `fields_beyond`."""
+    if beyond is None:
+        return msgspec.convert(fields, AddFile)
+    raw = _ENCODER.encode({**fields, **_FIELDS.decode(beyond)})
+    add: AddFile = _decode_kind(AddFile, Raw(raw))
+    return add
+
+
 def _decode_line(line: bytes) -> list[AnyAction]:
     try:
         values = msgspec.structs.astuple(_LINES.decode(line))
@@ -270,7 +302,9 @@ def _decode_kind(kind: type[Action], body: Raw) -> Any:
     action = _DECODERS[kind].decode(_ENCODER.encode(known))
     if unknown:
         nested["unknown"] = unknown
-    return msgspec.structs.replace(action, **{_attribute(kind, name): value for name, value in nested.items()})
+    return msgspec.structs.replace(
+        action, **{_attribute(kind, name): value for name, value in nested.items()}
+    )
 
 
 def _fits(kind: type[Action], name: str, raw: Raw) -> bool:

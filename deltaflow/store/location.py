@@ -20,7 +20,8 @@ def table_path(path: str) -> str:
     """
     if not path.strip():
         raise DeltaIllegalArgumentException(
-            "'path' is not specified. Give the directory of the table.", error_class="DELTA_PATH_NOT_SPECIFIED"
+            "'path' is not specified. Give the directory of the table.",
+            error_class="DELTA_PATH_NOT_SPECIFIED",
         )
     scheme = _SCHEME.match(path)
     if scheme is None:

@@ -1,0 +1,79 @@
+"""The Delta transaction log in Python: what a table's state is, and how to commit to it. Starts no JVM."""
+
+from deltaflow.log.actions import (
+    Action,
+    AddCDCFile,
+    AddFile,
+    CommitInfo,
+    DeletionVectorDescriptor,
+    DomainMetadata,
+    Format,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+    UnknownAction,
+    decode_actions,
+    encode_actions,
+)
+from deltaflow.log.commit import LOG_DIRECTORY, Commit, commit_name
+from deltaflow.log.delta_log import DeltaLog
+from deltaflow.log.files import FILES_SCHEMA, add_files, remove_files
+from deltaflow.log.observer import Observer, observe, set_observer
+from deltaflow.log.schema import (
+    as_nullable,
+    check_append_schema,
+    check_partitioning,
+    check_writable_schema,
+    schema_from_string,
+    schema_to_string,
+)
+from deltaflow.log.snapshot import Snapshot
+from deltaflow.log.transaction import (
+    Committed,
+    Conflict,
+    Operation,
+    OptimisticTransaction,
+    Outcome,
+    Unknown,
+)
+
+__all__ = [
+    "FILES_SCHEMA",
+    "LOG_DIRECTORY",
+    "Action",
+    "AddCDCFile",
+    "AddFile",
+    "Commit",
+    "CommitInfo",
+    "Committed",
+    "Conflict",
+    "DeletionVectorDescriptor",
+    "DeltaLog",
+    "DomainMetadata",
+    "Format",
+    "Metadata",
+    "Observer",
+    "Operation",
+    "OptimisticTransaction",
+    "Outcome",
+    "Protocol",
+    "RemoveFile",
+    "SetTransaction",
+    "Snapshot",
+    "Unknown",
+    "UnknownAction",
+    "add_files",
+    "as_nullable",
+    "check_append_schema",
+    "check_partitioning",
+    "check_writable_schema",
+    "commit_name",
+    "decode_actions",
+    "encode_actions",
+    "observe",
+    "remove_files",
+    "schema_from_string",
+    "schema_to_string",
+    "set_observer",
+]

@@ -1,0 +1,150 @@
+"""The transaction log of one table: its versions, and the way to the next one."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from deltaflow.errors import DeltaTableNotFoundError, UnsupportedFeatureError, VersionNotFoundError
+from deltaflow.log.commit import LOG_DIRECTORY, Commit
+from deltaflow.log.log_files import LogFiles
+from deltaflow.log.snapshot import Snapshot, replay
+from deltaflow.log.transaction import OptimisticTransaction
+from deltaflow.store import LogStore, store_for
+
+Clock = Callable[[], int]
+Ids = Callable[[], str]
+
+_CACHED_LOGS = 100
+
+
+def system_clock() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def random_id() -> str:
+    """A random UUID."""
+    return str(uuid.uuid4())
+
+
+class DeltaLog:
+    """A table's log; safe for use by several threads. Use `for_table`."""
+
+    _cache: OrderedDict[str, DeltaLog] = OrderedDict()
+    _cache_lock = threading.Lock()
+
+    def __init__(
+        self, store: LogStore, path: str, *, clock: Clock = system_clock, ids: Ids = random_id
+    ) -> None:
+        self._files = LogFiles(store, path)
+        self._clock = clock
+        self._ids = ids
+        self._update_lock = threading.Lock()
+        self._newest: tuple[Snapshot, str] | None = None
+        """The newest snapshot known, and the etag of its commit file."""
+
+    @property
+    def path(self) -> str:
+        """The table's directory, as its store knows it."""
+        return self._files.path
+
+    @classmethod
+    def for_table(cls, path: str, *, clock: Clock = system_clock, ids: Ids = random_id) -> DeltaLog:
+        """The log of the table at `path`, which need not exist; one per path in this process.
+
+        With a clock or ids other than the default the log is a new one, and not kept.
+        """
+        store, table = store_for(path)
+        if clock is not system_clock or ids is not random_id:
+            return cls(store, table, clock=clock, ids=ids)
+        with cls._cache_lock:
+            log = cls._cache.pop(table, None) or cls(store, table)
+            cls._cache[table] = log
+            while len(cls._cache) > _CACHED_LOGS:
+                cls._cache.popitem(last=False)
+        return log
+
+    def exists(self) -> bool:
+        """Whether there is a Delta table."""
+        try:
+            return self.latest_version() >= 0
+        except DeltaTableNotFoundError:
+            return False
+
+    def latest_version(self) -> int:
+        """The newest version; -1 without a table."""
+        newest = self._newest
+        start = 0 if newest is None else newest[0].version
+        latest = self._files.list(start).latest_version
+        return self._files.list(0).latest_version if latest < 0 < start else latest
+
+    def snapshot(self) -> Snapshot:
+        """The table at its newest version; DeltaTableNotFoundError without a table."""
+        snapshot = self.snapshot_if_exists()
+        if snapshot is None:
+            raise DeltaTableNotFoundError(
+                f"{self.path} is not a Delta table: it has no commits in {LOG_DIRECTORY}. Check the path, "
+                "or write a table there first.",
+                table=self.path,
+            )
+        return snapshot
+
+    def snapshot_if_exists(self) -> Snapshot | None:
+        """The table at its newest version; None without a table."""
+        with self._update_lock:
+            self._newest = self._update(self._newest)
+            return None if self._newest is None else self._newest[0]
+
+    def snapshot_at(self, version: int) -> Snapshot:
+        """The table at a version; VersionNotFoundError, saying the range, if the log does not have it."""
+        newest = self.snapshot()
+        if version == newest.version:
+            return newest
+        if not 0 <= version < newest.version:
+            raise VersionNotFoundError(
+                f"Cannot time travel Delta table to version {version}. "
+                f"Available versions: [0, {newest.version}].",
+                table=self.path,
+            )
+        return replay(self.path, self.commits(0, version))
+
+    def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
+        """The commits of versions `start` to `end`, both included, or to the newest; read as they are asked for.
+
+        None if `start` is after the newest version. CorruptLogError names versions that are missing.
+        """
+        listing = self._files.list(start)
+        return self._files.read(listing, start, listing.latest_version if end is None else end)
+
+    def start_transaction(self) -> OptimisticTransaction:
+        """A transaction that reads the newest version, or no table, and commits the next one."""
+        return OptimisticTransaction(self._files, self.snapshot_if_exists(), self._clock, self._ids)
+
+    def _update(self, known: tuple[Snapshot, str] | None) -> tuple[Snapshot, str] | None:
+        if known is not None:
+            snapshot, etag = known
+            listing = self._files.list(snapshot.version)
+            own = listing.commits.get(snapshot.version)
+            # Another file under the known version's name: the table was deleted and made anew.
+            if own is not None and own.etag == etag:
+                latest = listing.latest_version
+                if latest == snapshot.version:
+                    return known
+                newer = self._files.read(listing, snapshot.version + 1, latest)
+                return snapshot.after(newer), listing.commits[latest].etag
+        listing = self._files.list(0)
+        latest = listing.latest_version
+        if listing.checkpoints and 0 not in listing.commits:
+            raise UnsupportedFeatureError(
+                f"The log of {self.path} can only be read through a checkpoint ({listing.checkpoints[-1]}): the "
+                "commits from version 0 on are not all there. deltaflow does not read checkpoints yet.",
+                features=["checkpoints"],
+                table=self.path,
+            )
+        if latest < 0:
+            return None
+        return replay(self.path, self._files.read(listing, 0, latest)), listing.commits[latest].etag

@@ -1,0 +1,258 @@
+"""Schemas: their JSON, what may be written, and whether data fits a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from pyspark.sql import types as T
+
+from deltaflow.errors import CorruptLogError, SchemaError, SchemaMismatchError, UnsupportedFeatureError
+
+_INVALID_CHARACTERS = frozenset(" ,;{}()\n\t=")
+_CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+_WRITABLE_ATOMS = (
+    T.BooleanType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.FloatType,
+    T.DoubleType,
+    T.DecimalType,
+    T.DateType,
+    T.TimestampType,
+    T.BinaryType,
+)
+
+
+def schema_to_string(schema: T.StructType) -> str:
+    """The schemaString of a schema."""
+    return schema.json()
+
+
+def schema_from_string(schema_string: str, *, table: str | None = None) -> T.StructType:
+    """The schema of a schemaString; CorruptLogError if it is none, UnsupportedFeatureError for unknown types."""
+    try:
+        json = msgspec.json.decode(schema_string)
+    except msgspec.DecodeError as error:
+        raise CorruptLogError(
+            f"The schema in the table's metaData is not JSON: {error}.", table=table
+        ) from error
+    if not isinstance(json, dict) or json.get("type") != "struct":
+        raise CorruptLogError("The schema in the table's metaData is not a struct.", table=table)
+    # fromJson would import the Python class that a user-defined type names.
+    if _has_user_defined_type(json):
+        raise UnsupportedFeatureError(
+            "The table's schema has a user-defined type, which deltaflow does not read.",
+            features=["user-defined types"],
+            table=table,
+        )
+    try:
+        return T.StructType.fromJson(json)
+    except Exception as error:
+        raise UnsupportedFeatureError(
+            f"The table's schema has a type that this PySpark does not know: {error}.",
+            features=["data type"],
+            table=table,
+        ) from error
+
+
+def as_nullable(schema: T.StructType) -> T.StructType:
+    """The schema with every column, element and map value nullable, as new tables have it."""
+    nullable = _nullable(schema)
+    assert isinstance(nullable, T.StructType)
+    return nullable
+
+
+def check_append_schema(
+    table_schema: T.StructType, data_schema: T.StructType, *, table: str | None = None
+) -> None:
+    """SchemaMismatchError, showing both sides, unless data of `data_schema` may be appended as it is.
+
+    Names are equal regardless of case, in any order; types are equal; nullability and column
+    metadata do not matter.
+    """
+    differences = list(_differences(table_schema, data_schema, ""))
+    if differences:
+        raise SchemaMismatchError(
+            "A schema mismatch detected when writing to the Delta table.\n"
+            f"Table schema:\n{_tree(table_schema)}\nData schema:\n{_tree(data_schema)}\nDifferences:\n"
+            + "\n".join(f"- {difference}" for difference in differences)
+            + "\nSelect and cast the data's columns so that they are the table's.",
+            table=table,
+        )
+
+
+def check_writable_schema(
+    schema: T.StructType, partition_columns: Sequence[str] = (), *, table: str | None = None
+) -> list[str]:
+    """The partition columns by their names in the schema; SchemaError (or UnsupportedFeatureError) if the
+    schema has names or types, or the partitioning has columns, that deltaflow does not write.
+    """
+    if not schema.fields:
+        raise SchemaError("The data has no columns.", error_class="DELTA_EMPTY_DATA", table=table)
+    _check_names(schema, table)
+    for path, kind, metadata in _leaves(schema, ""):
+        unsupported = _unsupported(kind, metadata)
+        if unsupported is not None:
+            raise UnsupportedFeatureError(
+                f"deltaflow does not write the type {unsupported} of column {path} yet. Cast or drop the column.",
+                features=[unsupported],
+                error_class="DELTA_UNSUPPORTED_DATA_TYPES",
+                table=table,
+                column=path,
+            )
+    return _check_partition_columns(schema, partition_columns, table)
+
+
+def check_partitioning(existing: Sequence[str], given: Sequence[str], *, table: str | None = None) -> None:
+    """SchemaError unless the given partition columns are the table's, in order, regardless of case."""
+    if [name.lower() for name in existing] != [name.lower() for name in given]:
+        raise SchemaError(
+            error_class="DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING",
+            specified=list(given),
+            existing=list(existing),
+            table=table,
+        )
+
+
+def _nullable(kind: T.DataType) -> T.DataType:
+    if isinstance(kind, T.StructType):
+        fields = [
+            T.StructField(field.name, _nullable(field.dataType), True, field.metadata)
+            for field in kind.fields
+        ]
+        return T.StructType(fields)
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_nullable(kind.elementType), True)
+    if isinstance(kind, T.MapType):
+        return T.MapType(_nullable(kind.keyType), _nullable(kind.valueType), True)
+    return kind
+
+
+def _check_partition_columns(schema: T.StructType, given: Sequence[str], table: str | None) -> list[str]:
+    by_name = {field.name.lower(): field for field in schema.fields}
+    resolved: list[str] = []
+    for name in given:
+        field = by_name.get(name.lower())
+        if field is None:
+            raise SchemaError(
+                error_class="DELTA_PARTITION_COLUMN_NOT_FOUND",
+                name=name,
+                columns=", ".join(schema.names),
+                table=table,
+                column=name,
+            )
+        if isinstance(field.dataType, T.StructType | T.ArrayType | T.MapType | T.BinaryType):
+            raise SchemaError(
+                error_class="DELTA_INVALID_PARTITION_COLUMN_TYPE",
+                name=field.name,
+                data_type=field.dataType.simpleString(),
+                table=table,
+                column=field.name,
+            )
+        resolved.append(field.name)
+    if len(set(resolved)) != len(resolved):
+        raise SchemaError(error_class="DELTA_DUPLICATE_COLUMNS_FOUND", columns=", ".join(given), table=table)
+    if len(resolved) == len(schema.fields):
+        raise SchemaError(error_class="DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION", table=table)
+    return resolved
+
+
+def _check_names(schema: T.StructType, table: str | None) -> None:
+    invalid: list[str] = []
+    for path, struct in _structs(schema, ""):
+        seen: set[str] = set()
+        for field in struct.fields:
+            if field.name.lower() in seen:
+                raise SchemaError(
+                    error_class="DELTA_DUPLICATE_COLUMNS_FOUND", columns=path + field.name, table=table
+                )
+            seen.add(field.name.lower())
+            if not field.name or _INVALID_CHARACTERS.intersection(field.name):
+                invalid.append(path + field.name)
+    if invalid:
+        raise SchemaError(
+            error_class="DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
+            columns=", ".join(repr(name) for name in invalid),
+            table=table,
+        )
+
+
+def _structs(kind: T.DataType, path: str) -> Iterator[tuple[str, T.StructType]]:
+    """Every struct in a type, with the prefix of its columns' names."""
+    if isinstance(kind, T.StructType):
+        yield path, kind
+        for field in kind.fields:
+            yield from _structs(field.dataType, f"{path}{field.name}.")
+    elif isinstance(kind, T.ArrayType):
+        yield from _structs(kind.elementType, f"{path}element.")
+    elif isinstance(kind, T.MapType):
+        yield from _structs(kind.keyType, f"{path}key.")
+        yield from _structs(kind.valueType, f"{path}value.")
+
+
+def _leaves(
+    kind: T.DataType, path: str, metadata: dict[str, Any] | None = None
+) -> Iterator[tuple[str, T.DataType, dict[str, Any]]]:
+    """Every atomic type in a type, with the path of its column and that column's metadata."""
+    prefix = f"{path}." if path else ""
+    if isinstance(kind, T.StructType):
+        for field in kind.fields:
+            yield from _leaves(field.dataType, prefix + field.name, field.metadata)
+    elif isinstance(kind, T.ArrayType):
+        yield from _leaves(kind.elementType, f"{prefix}element", metadata)
+    elif isinstance(kind, T.MapType):
+        yield from _leaves(kind.keyType, f"{prefix}key", metadata)
+        yield from _leaves(kind.valueType, f"{prefix}value", metadata)
+    else:
+        yield path, kind, metadata or {}
+
+
+def _unsupported(kind: T.DataType, metadata: dict[str, Any]) -> str | None:
+    """The name of a type that is not written; None for the others."""
+    if _CHAR_VARCHAR in metadata:
+        return str(metadata[_CHAR_VARCHAR])
+    if type(kind) in _WRITABLE_ATOMS or (type(kind) is T.StringType and kind == T.StringType()):
+        return None
+    return kind.simpleString()
+
+
+def _differences(table: T.DataType, data: T.DataType, path: str) -> Iterator[str]:
+    prefix = f"{path}." if path else ""
+    if isinstance(table, T.StructType) and isinstance(data, T.StructType):
+        ours = {field.name.lower(): field for field in table.fields}
+        theirs = {field.name.lower(): field for field in data.fields}
+        if len(theirs) != len(data.fields):
+            yield f"{path or 'the data'} has columns whose names differ only in case"
+        for name, field in ours.items():
+            if name not in theirs:
+                yield f"column {prefix}{field.name} ({field.dataType.simpleString()}) is missing in the data"
+            else:
+                yield from _differences(field.dataType, theirs[name].dataType, prefix + field.name)
+        for name, field in theirs.items():
+            if name not in ours:
+                yield f"column {prefix}{field.name} ({field.dataType.simpleString()}) is not in the table"
+    elif isinstance(table, T.ArrayType) and isinstance(data, T.ArrayType):
+        yield from _differences(table.elementType, data.elementType, f"{prefix}element")
+    elif isinstance(table, T.MapType) and isinstance(data, T.MapType):
+        yield from _differences(table.keyType, data.keyType, f"{prefix}key")
+        yield from _differences(table.valueType, data.valueType, f"{prefix}value")
+    elif _nullable(table) != _nullable(data):
+        yield f"column {path} is {table.simpleString()} in the table and {data.simpleString()} in the data"
+
+
+def _tree(schema: T.StructType) -> str:
+    return schema.treeString().rstrip("\n")
+
+
+def _has_user_defined_type(json: Any) -> bool:
+    if isinstance(json, list):
+        return any(_has_user_defined_type(item) for item in json)
+    if isinstance(json, dict):
+        return json.get("type") == "udt" or any(
+            _has_user_defined_type(value) for name, value in json.items() if name != "metadata"
+        )
+    return False
