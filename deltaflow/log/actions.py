@@ -258,9 +258,14 @@ def encode_actions(actions: Iterable[AnyAction]) -> bytes:
 
 def fields_beyond(add: AddFile, names: Iterable[str]) -> str | None:
     """The JSON object of an add's fields other than those named; None without any."""
-    if _is_plain(add) and add.deletion_vector is None and add.base_row_id is None:
-        if add.default_row_commit_version is None and add.clustering_provider is None:
-            return None
+    beyond_the_usual = (
+        add.deletion_vector,
+        add.base_row_id,
+        add.default_row_commit_version,
+        add.clustering_provider,
+    )
+    if add.unknown is UNSET and all(value is None for value in beyond_the_usual):
+        return None
     fields = _encode_fields(add)
     for name in names:
         fields.pop(name, None)

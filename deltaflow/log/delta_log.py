@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 import threading
-import time
-import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import ClassVar
 
 from deltaflow.errors import DeltaTableNotFoundError, UnsupportedFeatureError, VersionNotFoundError
 from deltaflow.log.commit import LOG_DIRECTORY, Commit
-from deltaflow.log.log_files import LogFiles
+from deltaflow.log.log_files import Clock, Ids, LogFiles, random_id, system_clock
 from deltaflow.log.snapshot import Snapshot, replay
 from deltaflow.log.transaction import OptimisticTransaction
 from deltaflow.store import LogStore, store_for
 
-Clock = Callable[[], int]
-Ids = Callable[[], str]
-
 _CACHED_LOGS = 100
-
-
-def system_clock() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
-def random_id() -> str:
-    """A random UUID."""
-    return str(uuid.uuid4())
 
 
 class DeltaLog:
     """A table's log; safe for use by several threads. Use `for_table`."""
 
-    _cache: OrderedDict[str, DeltaLog] = OrderedDict()
-    _cache_lock = threading.Lock()
+    _cache: ClassVar[OrderedDict[str, DeltaLog]] = OrderedDict()
+    _cache_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
         self, store: LogStore, path: str, *, clock: Clock = system_clock, ids: Ids = random_id
     ) -> None:
-        self._files = LogFiles(store, path)
-        self._clock = clock
-        self._ids = ids
+        self._files = LogFiles(store, path, clock, ids)
         self._update_lock = threading.Lock()
         self._newest: tuple[Snapshot, str] | None = None
         """The newest snapshot known, and the etag of its commit file."""
@@ -113,16 +97,16 @@ class DeltaLog:
         return replay(self.path, self.commits(0, version))
 
     def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
-        """The commits of versions `start` to `end`, both included, or to the newest; read as they are asked for.
+        """The commits of versions `start` to `end` (both included; without `end` to the newest), read lazily.
 
-        None if `start` is after the newest version. CorruptLogError names versions that are missing.
+        Empty if `start` is after the newest version. CorruptLogError names versions that are missing.
         """
         listing = self._files.list(start)
         return self._files.read(listing, start, listing.latest_version if end is None else end)
 
     def start_transaction(self) -> OptimisticTransaction:
         """A transaction that reads the newest version, or no table, and commits the next one."""
-        return OptimisticTransaction(self._files, self.snapshot_if_exists(), self._clock, self._ids)
+        return OptimisticTransaction(self._files, self.snapshot_if_exists())
 
     def _update(self, known: tuple[Snapshot, str] | None) -> tuple[Snapshot, str] | None:
         if known is not None:
@@ -140,8 +124,8 @@ class DeltaLog:
         latest = listing.latest_version
         if listing.checkpoints and 0 not in listing.commits:
             raise UnsupportedFeatureError(
-                f"The log of {self.path} can only be read through a checkpoint ({listing.checkpoints[-1]}): the "
-                "commits from version 0 on are not all there. deltaflow does not read checkpoints yet.",
+                f"The log of {self.path} can only be read through a checkpoint ({listing.checkpoints[-1]}): "
+                "the commits from version 0 on are not all there. deltaflow does not read checkpoints yet.",
                 features=["checkpoints"],
                 table=self.path,
             )

@@ -116,8 +116,8 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str, version: 
     missing = list(_unreadable(protocol, metadata))
     if missing:
         raise UnsupportedFeatureError(
-            f"deltaflow cannot read the table {table}: it needs {', '.join(missing)} "
-            f"(protocol: reader version {protocol.min_reader_version}). Read it with a Delta implementation that "
+            f"deltaflow cannot read the table {table}: it needs {', '.join(missing)} (protocol: reader "
+            f"version {protocol.min_reader_version}). Read it with a Delta implementation that "
             "has this, or drop the feature from the table there.",
             features=missing,
             table=table,
@@ -130,8 +130,8 @@ def check_writable(protocol: Protocol, metadata: Metadata, table: str, version: 
     missing = sorted({*_unreadable(protocol, metadata), *_unwritable(protocol, metadata)})
     if missing:
         raise UnsupportedFeatureError(
-            f"deltaflow cannot write the table {table}: it needs {', '.join(missing)} "
-            f"(protocol: writer version {protocol.min_writer_version}). Write it with a Delta implementation that "
+            f"deltaflow cannot write the table {table}: it needs {', '.join(missing)} (protocol: writer "
+            f"version {protocol.min_writer_version}). Write it with a Delta implementation that "
             "has this, or drop the feature from the table there.",
             features=missing,
             error_class="DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError
 from deltaflow.log.commit import LOG_DIRECTORY, Commit, commit_name, commit_version, read_commit
 from deltaflow.store import FileStatus, LogStore
+
+Clock = Callable[[], int]
+"""Milliseconds since the epoch."""
+Ids = Callable[[], str]
+"""A new unique id."""
+
+
+def system_clock() -> int:
+    """The machine's time, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def random_id() -> str:
+    """A random UUID."""
+    return str(uuid.uuid4())
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +42,12 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """Lists, reads and puts the commits of the table at `path` in `store`."""
+    """The log directory of the table at `path` in `store`; `clock` and `ids` are for what is written there."""
 
     store: LogStore
     path: str
+    clock: Clock
+    ids: Ids
 
     @property
     def directory(self) -> str:
@@ -63,12 +82,12 @@ class LogFiles:
         return Listing(commits, checkpoints)
 
     def read(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
-        """The commits `first` to `last`, read one by one; CorruptLogError at once if the listing lacks some."""
+        """The commits `first` to `last`, read lazily; CorruptLogError at once if the listing lacks some."""
         missing = [version for version in range(first, last + 1) if version not in listing.commits]
         if missing:
             raise CorruptLogError(
-                f"Versions {_ranges(missing)} are missing in {self.directory}; versions {first} to {last} are needed. "
-                "Restore their commit files from a copy.",
+                f"Versions {_ranges(missing)} are missing in {self.directory}; versions {first} to {last} "
+                "are needed. Restore their commit files from a copy.",
                 error_class="DELTA_VERSIONS_NOT_CONTIGUOUS",
                 table=self.path,
                 missing=_ranges(missing),

@@ -16,7 +16,7 @@ _observer: Observer = _silent
 
 
 def observe(point: str, **facts: Any) -> None:
-    """Tell the observer that the calling thread is at `point` (such as "commit put"); it may block or raise."""
+    """Tell the observer that the calling thread is at `point` ("commit put", say); it may block or raise."""
     _observer(point, facts)
 
 

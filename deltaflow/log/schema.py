@@ -33,7 +33,7 @@ def schema_to_string(schema: T.StructType) -> str:
 
 
 def schema_from_string(schema_string: str, *, table: str | None = None) -> T.StructType:
-    """The schema of a schemaString; CorruptLogError if it is none, UnsupportedFeatureError for unknown types."""
+    """The schema of a schemaString; CorruptLogError if it is none, UnsupportedFeatureError for other types."""
     try:
         json = msgspec.json.decode(schema_string)
     except msgspec.DecodeError as error:

@@ -20,7 +20,7 @@ __all__ = ["FILES_SCHEMA", "Snapshot", "replay"]
 
 
 class Snapshot:
-    """A table at one version; immutable. Making one raises UnsupportedFeatureError for what cannot be read."""
+    """A table at one version; immutable. UnsupportedFeatureError if it cannot be read."""
 
     def __init__(
         self,

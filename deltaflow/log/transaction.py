@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata as distribution
 
@@ -109,14 +109,10 @@ class OptimisticTransaction:
     `cancel` may be called by another thread; everything else belongs to one.
     """
 
-    def __init__(
-        self, files: LogFiles, snapshot: Snapshot | None, clock: Callable[[], int], ids: Callable[[], str]
-    ) -> None:
-        self._files = files
+    def __init__(self, log: LogFiles, snapshot: Snapshot | None) -> None:
+        self.log = log
         self.snapshot = snapshot
         """The version that is read; None without a table."""
-        self._clock = clock
-        self._ids = ids
         self._new_metadata: Metadata | None = None
         self._read_app_ids: set[str] = set()
         self._read_whole_table = False
@@ -128,7 +124,7 @@ class OptimisticTransaction:
     @property
     def path(self) -> str:
         """The table's directory."""
-        return self._files.path
+        return self.log.path
 
     @property
     def read_version(self) -> int:
@@ -180,7 +176,7 @@ class OptimisticTransaction:
             raise ValueError("A transaction commits once: start another one.")
         self._used = True
         self._check(actions)
-        txn_id = self._ids()
+        txn_id = self.log.ids()
         base = self.snapshot
         attempt = self.read_version + 1
         for _ in range(MAX_COMMIT_ATTEMPTS):
@@ -228,15 +224,15 @@ class OptimisticTransaction:
         self, base: Snapshot | None, actions: Sequence[WritableAction], operation: Operation, txn_id: str
     ) -> bytes:
         """The commit file for the version after `base`."""
-        now_ms = self._clock()
+        now_ms = self.log.clock()
         read_version = self.read_version if self.snapshot is not None or base is None else base.version
         table: list[AnyAction] = []
         if base is None:
             table.append(NEW_TABLE_PROTOCOL)
         # Rebasing never takes a change of metadata along: see _rebase.
-        if self._new_metadata is not None and (base is None or base is self.snapshot):
-            if base is None or self._new_metadata != base.metadata:
-                table.append(self._new_metadata)
+        new_metadata = self._new_metadata if base is self.snapshot else None
+        if new_metadata is not None and (base is None or new_metadata != base.metadata):
+            table.append(new_metadata)
         info = CommitInfo(
             timestamp=now_ms,
             operation=operation.name,
@@ -253,7 +249,7 @@ class OptimisticTransaction:
 
     def _put(self, version: int, data: bytes, txn_id: str) -> Committed | Unknown | _Lost:
         """Put one version; raises what the store raised if the commit is certainly not there."""
-        path = self._files.commit_path(version)
+        path = self.log.commit_path(version)
         observe("commit prepared", table=self.path, version=version)
         with self._put_lock:
             if self._cancelled:
@@ -264,7 +260,7 @@ class OptimisticTransaction:
             # Until the opposite is proved: an interrupt may end the put at any point.
             self._landed = True
             try:
-                self._files.store.put_if_absent(path, data)
+                self.log.store.put_if_absent(path, data)
             except Exception as error:
                 outcome = self._read_back(version, path, txn_id, error)
             else:
@@ -273,8 +269,8 @@ class OptimisticTransaction:
         match outcome:
             case Committed():
                 observe("commit put", table=self.path, version=version)
-            case _Absent(error):
-                raise error
+            case _Absent(cause):
+                raise cause
         return outcome
 
     def _read_back(
@@ -282,9 +278,9 @@ class OptimisticTransaction:
     ) -> Committed | Unknown | _Lost | _Absent:
         """What became of a put that raised: the file at its path tells whose commit it is."""
         try:
-            actions = decode_actions(self._files.store.read(path), path)
+            actions = decode_actions(self.log.store.read(path), path)
         except FileNotFoundError:
-            if self._files.store.failed_put_never_lands:
+            if self.log.store.failed_put_never_lands:
                 return _Absent(error)
             return Unknown(self._unknown(version, path, error))
         except Exception as unreadable:
@@ -308,8 +304,8 @@ class OptimisticTransaction:
     def _rebase(self, base: Snapshot | None, actions: Sequence[WritableAction]) -> Snapshot:
         """The newest version, after checking each commit since `base` against what this one read and does."""
         first = 0 if base is None else base.version + 1
-        listing = self._files.list(first)
-        winners = list(self._files.read(listing, first, listing.latest_version))
+        listing = self.log.list(first)
+        winners = list(self.log.read(listing, first, listing.latest_version))
         app_ids = self._read_app_ids | {
             action.app_id for action in actions if isinstance(action, SetTransaction)
         }
@@ -323,8 +319,8 @@ class OptimisticTransaction:
             self._check_created(newest)
         if not self._is_blind_append(actions) or (base is not None and self._changes_metadata):
             raise ConcurrentWriteException(
-                f"Version {winners[0].version} ({_operation(winners[0])}) was committed to {self.path} since it was "
-                f"read at version {self.read_version}. The operation depends on what it read, so it was not "
+                f"Version {winners[0].version} ({_operation(winners[0])}) was committed to {self.path} since it "
+                f"was read at version {self.read_version}. The operation depends on what it read, so it was not "
                 "committed; run it again.",
                 table=self.path,
                 version=winners[0].version,
@@ -342,8 +338,8 @@ class OptimisticTransaction:
             if txn.app_id in app_ids:
                 raise ConcurrentTransactionException(
                     f"Version {winner.version} of {self.path} was committed by the same application "
-                    f"({txn.app_id}, its version {txn.version}). Several runs of one streaming query, with the same "
-                    "checkpoint, write into this table: stop all but one.",
+                    f"({txn.app_id}, its version {txn.version}). Several runs of one streaming query, with the "
+                    "same checkpoint, write into this table: stop all but one.",
                     table=self.path,
                     version=winner.version,
                 )
@@ -382,8 +378,8 @@ class OptimisticTransaction:
             except SchemaError as error:
                 reason = error.message
         raise ProtocolChangedException(
-            f"A table was created at {self.path} (id {created.table_id}) while this operation was creating it: "
-            f"{reason}. Run the operation again.",
+            f"A table was created at {self.path} (id {created.table_id}) while this operation was creating "
+            f"it: {reason}. Run the operation again.",
             table=self.path,
             version=0,
         )
@@ -415,8 +411,8 @@ def _check_file_actions(actions: Sequence[WritableAction], metadata: Metadata, t
         paths.add((type(action), action.path))
         if isinstance(action, AddFile) and set(action.partition_values) != partition_columns:
             raise DeltaIllegalStateException(
-                f"The file {action.path} has values of the partition columns {sorted(action.partition_values)}, "
-                f"and the table is partitioned by {sorted(partition_columns)}.",
+                f"The file {action.path} has values of the partition columns {sorted(action.partition_values)}"
+                f", and the table is partitioned by {sorted(partition_columns)}.",
                 error_class="DELTA_INVALID_PARTITIONING_SCHEMA",
                 table=table,
                 file=action.path,
