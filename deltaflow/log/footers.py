@@ -148,7 +148,7 @@ def _put(tree: dict[str, Any], path: ColumnPath, value: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """One Parquet leaf of a file with the statistics of its row groups (None where there are none)."""
+    """One Parquet leaf of a file: per row group the number of rows and the statistics, None without."""
 
     schema: pq.ColumnSchema
     groups: tuple[tuple[int, pq.Statistics | None], ...]
@@ -160,7 +160,10 @@ class _Column:
         row_groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
         return _Column(
             schema=metadata.schema.column(index),
-            groups=tuple((group.num_rows, group.column(index).statistics) for group in row_groups),
+            # Arrow writes a row group without rows and without statistics for a file without rows.
+            groups=tuple(
+                (group.num_rows, group.column(index).statistics) for group in row_groups if group.num_rows > 0
+            ),
             # parquet-mr, Spark's writer, orders NaN above all numbers, as Spark does: its maximum
             # is NaN if there is one. Arrow's and others leave NaN out of their bounds silently.
             nan_is_greatest=(metadata.created_by or "").startswith("parquet-mr"),

@@ -53,10 +53,10 @@ def partition_values_of(relative_path: str, partition_schema: StructType) -> dic
     with time zone UTC, one a column of `partition_schema` in its order (ExternalCatalogUtils,
     PartitioningUtils). Raises DeltaIllegalStateException, naming the file, where they are not.
     """
-    folders = relative_path.split("/")[:-1]
-    found = [_column_and_value(unquote(folder, errors="strict")) for folder in folders]
+    folders = [unquote(folder, errors="strict") for folder in relative_path.split("/")[:-1]]
+    found = [_column_and_value(folder) for folder in folders]
     expected = partition_schema.names
-    if [name for name, _ in found] != expected:
+    if [name for name, _ in found] != expected or not all("=" in folder for folder in folders):
         raise DeltaIllegalStateException(
             f"Data file {relative_path} does not lie in folders of the partition columns "
             f"[{', '.join(expected)}]: it was not written for this table.",
