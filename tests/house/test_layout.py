@@ -115,13 +115,6 @@ def test_the_commands_of_the_readme_name_extras_and_programs_that_exist() -> Non
     assert (ROOT / "tests" / "run").stat().st_mode & 0o111
 
 
-def test_the_quickstart_is_short_and_compiles() -> None:
-    readme = (ROOT / "README.md").read_text()
-    [quickstart] = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    compile(quickstart, "quickstart", "exec")
-    assert len(quickstart.splitlines()) <= 20
-
-
 def test_links_of_the_documents_lead_to_files() -> None:
     for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", document.read_text()):

@@ -1,12 +1,16 @@
-"""The quickstart notebook, from top to bottom in a kernel of its own."""
+"""The quickstarts: the one in README.md pasted into Python, and the notebook from top to bottom."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"
 
 
 def outputs(notebook: nbformat.NotebookNode) -> str:
@@ -33,3 +37,22 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     shown = outputs(notebook)
     assert "(2000, 2005)" in shown
     assert "PushedFilters" in shown
+
+
+def readme_quickstart() -> str:
+    [program] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    return program
+
+
+def test_the_quickstart_of_the_readme_is_short() -> None:
+    assert len(readme_quickstart().splitlines()) <= 20
+
+
+@pytest.mark.spark
+def test_the_quickstart_of_the_readme_does_what_it_says() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", readme_quickstart()], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "|   3|  200|" in done.stdout
+    assert done.stdout.splitlines()[-1] == "2000"
