@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,10 +16,6 @@ NEWEST_READER_VERSION = 3
 NEWEST_WRITER_VERSION = 7
 
 Activity = Callable[[Metadata], bool]
-
-
-def _never(metadata: Metadata) -> bool:
-    return False
 
 
 def _always(metadata: Metadata) -> bool:
@@ -42,7 +38,7 @@ def _column_metadata(prefix: str) -> Activity:
     )
 
 
-def _not_null_columns(metadata: Metadata) -> bool:
+def _has_not_null_columns(metadata: Metadata) -> bool:
     return any(field.get("nullable") is False for field in _fields(_schema_json(metadata)))
 
 
@@ -52,63 +48,48 @@ def _column_mapping(metadata: Metadata) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature by its protocol name.
+    """A feature by its protocol name, and what deltaflow does with tables that support it.
 
-    `legacy_reader` and `legacy_writer` are the versions from which it is supported without feature
-    lists. `is_active` says whether a table's metadata makes use of it. A table is read if `reads`, or
-    if the feature concerns writers only, or is legacy and not active; likewise for writes: "always",
-    "inactive" (only while the metadata does not activate it) or "never".
+    `is_active` says whether a table's metadata makes use of it. `writes`: "inactive" is only while it
+    is not active.
     """
 
     name: str
     is_active: Activity
-    writes: str
-    for_readers: bool = False
+    writes: Literal["always", "inactive", "never"]
     reads: bool = True
-    legacy_reader: int | None = None
-    legacy_writer: int | None = None
 
 
-FEATURES: dict[str, Feature] = {
-    feature.name: feature
-    for feature in (
-        Feature("appendOnly", _property("delta.appendOnly"), "always", legacy_writer=2),
-        Feature("invariants", _column_metadata("delta.invariants"), "inactive", legacy_writer=2),
-        Feature("checkConstraints", _property_prefix("delta.constraints."), "inactive", legacy_writer=3),
-        Feature("changeDataFeed", _property("delta.enableChangeDataFeed"), "inactive", legacy_writer=4),
-        Feature(
-            "generatedColumns", _column_metadata("delta.generationExpression"), "inactive", legacy_writer=4
-        ),
-        Feature(
-            "columnMapping",
-            _column_mapping,
-            "inactive",
-            for_readers=True,
-            reads=False,
-            legacy_reader=2,
-            legacy_writer=5,
-        ),
-        Feature("identityColumns", _column_metadata("delta.identity."), "inactive", legacy_writer=6),
-        Feature("allowColumnDefaults", _column_metadata("CURRENT_DEFAULT"), "inactive"),
-        Feature("timestampNtz", _always, "always", for_readers=True),
-        Feature("v2Checkpoint", _always, "always", for_readers=True),
-        Feature("vacuumProtocolCheck", _always, "always", for_readers=True),
-        Feature("domainMetadata", _always, "always"),
-        Feature("inCommitTimestamp", _property("delta.enableInCommitTimestamps"), "inactive"),
-        Feature("deletionVectors", _always, "never", for_readers=True, reads=False),
-        Feature("typeWidening", _always, "never", for_readers=True, reads=False),
-        Feature("typeWidening-preview", _always, "never", for_readers=True, reads=False),
-        Feature("variantType", _always, "never", for_readers=True, reads=False),
-        Feature("variantType-preview", _always, "never", for_readers=True, reads=False),
-        Feature("variantShredding", _always, "never", for_readers=True, reads=False),
-        Feature("variantShredding-preview", _always, "never", for_readers=True, reads=False),
-        Feature("catalogManaged", _always, "never", for_readers=True, reads=False),
-        Feature("rowTracking", _always, "never"),
-        Feature("clustering", _always, "never"),
-        Feature("icebergCompatV1", _always, "never"),
-        Feature("icebergCompatV2", _always, "never"),
-    )
-}
+_APPEND_ONLY = Feature("appendOnly", _property("delta.appendOnly"), "always")
+_COLUMN_MAPPING = Feature("columnMapping", _column_mapping, "inactive", reads=False)
+_LISTED = (
+    _APPEND_ONLY,
+    Feature("invariants", _column_metadata("delta.invariants"), "inactive"),
+    Feature("checkConstraints", _property_prefix("delta.constraints."), "inactive"),
+    Feature("changeDataFeed", _property("delta.enableChangeDataFeed"), "inactive"),
+    Feature("generatedColumns", _column_metadata("delta.generationExpression"), "inactive"),
+    _COLUMN_MAPPING,
+    Feature("identityColumns", _column_metadata("delta.identity."), "inactive"),
+    Feature("allowColumnDefaults", _column_metadata("CURRENT_DEFAULT"), "inactive"),
+    Feature("inCommitTimestamp", _property("delta.enableInCommitTimestamps"), "inactive"),
+    Feature("timestampNtz", _always, "always"),
+    Feature("v2Checkpoint", _always, "always"),
+    Feature("vacuumProtocolCheck", _always, "always"),
+    Feature("domainMetadata", _always, "always"),
+    Feature("rowTracking", _always, "never"),
+    Feature("clustering", _always, "never"),
+    Feature("icebergCompatV1", _always, "never"),
+    Feature("icebergCompatV2", _always, "never"),
+    Feature("deletionVectors", _always, "never", reads=False),
+    Feature("typeWidening", _always, "never", reads=False),
+    Feature("typeWidening-preview", _always, "never", reads=False),
+    Feature("variantType", _always, "never", reads=False),
+    Feature("variantType-preview", _always, "never", reads=False),
+    Feature("variantShredding", _always, "never", reads=False),
+    Feature("variantShredding-preview", _always, "never", reads=False),
+    Feature("catalogManaged", _always, "never", reads=False),
+)
+FEATURES = {feature.name: feature for feature in _LISTED}
 
 
 def check_readable(protocol: Protocol, metadata: Metadata, table: str, version: int) -> None:
@@ -142,54 +123,42 @@ def check_writable(protocol: Protocol, metadata: Metadata, table: str, version: 
 
 def is_append_only(metadata: Metadata) -> bool:
     """Whether commits may not remove data (PROTOCOL.md, "Append-only Tables")."""
-    return FEATURES["appendOnly"].is_active(metadata)
+    return _APPEND_ONLY.is_active(metadata)
 
 
 def _unreadable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
     version = protocol.min_reader_version
     if not 1 <= version <= NEWEST_READER_VERSION:
         yield f"reader version {version}"
-    if version == NEWEST_READER_VERSION:
+    elif version == NEWEST_READER_VERSION:
         for name in protocol.reader_features or ():
             if name not in FEATURES or not FEATURES[name].reads:
                 yield name
-    # A property that changes how files are read counts even where the protocol forgets to announce it.
-    elif _column_mapping(metadata):
-        yield "columnMapping"
+    # It changes how files are read: heeded even where the protocol forgets to announce it.
+    elif _COLUMN_MAPPING.is_active(metadata):
+        yield _COLUMN_MAPPING.name
 
 
 def _unwritable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
     version = protocol.min_writer_version
+    if _has_not_null_columns(metadata):
+        yield "NOT NULL columns"
     if not 1 <= version <= NEWEST_WRITER_VERSION:
         yield f"writer version {version}"
-    if _not_null_columns(metadata):
-        yield "NOT NULL columns"
-    if version == NEWEST_WRITER_VERSION:
-        supported = [FEATURES.get(name, name) for name in protocol.writer_features or ()]
+    elif version == NEWEST_WRITER_VERSION:
+        for name in protocol.writer_features or ():
+            feature = FEATURES.get(name)
+            if feature is None or not _may_write(feature, metadata):
+                yield name
     else:
-        supported = [
-            feature
-            for feature in FEATURES.values()
-            if feature.legacy_writer and feature.legacy_writer <= version
-        ]
-    for feature in supported:
-        if not isinstance(feature, Feature):
-            yield feature
-        elif feature.writes == "never" or (feature.writes == "inactive" and feature.is_active(metadata)):
-            yield feature.name
-    if version < NEWEST_WRITER_VERSION:
-        yield from _active_without_support(metadata, version)
+        # Also what a version does not support yet: the table's owner asked for it, and no writer keeps it.
+        for feature in FEATURES.values():
+            if feature.writes == "inactive" and feature.is_active(metadata):
+                yield feature.name
 
 
-def _active_without_support(metadata: Metadata, writer_version: int) -> Iterator[str]:
-    """Features that a table's properties ask for and that its protocol does not announce.
-
-    Writing such a table would promise to its owner what no writer keeps.
-    """
-    for feature in FEATURES.values():
-        announced = feature.legacy_writer is not None and feature.legacy_writer <= writer_version
-        if not announced and feature.writes == "inactive" and feature.is_active(metadata):
-            yield feature.name
+def _may_write(feature: Feature, metadata: Metadata) -> bool:
+    return feature.writes == "always" or (feature.writes == "inactive" and not feature.is_active(metadata))
 
 
 def _schema_json(metadata: Metadata) -> Any:

@@ -42,7 +42,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """The log directory of the table at `path` in `store`; `clock` and `ids` are for what is written there."""
+    """The log directory of the table at `path` in `store`; `clock` and `ids` are for what is written."""
 
     store: LogStore
     path: str

@@ -33,7 +33,7 @@ def schema_to_string(schema: T.StructType) -> str:
 
 
 def schema_from_string(schema_string: str, *, table: str | None = None) -> T.StructType:
-    """The schema of a schemaString; CorruptLogError if it is none, UnsupportedFeatureError for other types."""
+    """The schema of a schemaString; CorruptLogError if it is none, UnsupportedFeatureError for odd types."""
     try:
         json = msgspec.json.decode(schema_string)
     except msgspec.DecodeError as error:
@@ -98,7 +98,8 @@ def check_writable_schema(
         unsupported = _unsupported(kind, metadata)
         if unsupported is not None:
             raise UnsupportedFeatureError(
-                f"deltaflow does not write the type {unsupported} of column {path} yet. Cast or drop the column.",
+                f"deltaflow does not write the type {unsupported} of column {path} yet. "
+                "Cast or drop the column.",
                 features=[unsupported],
                 error_class="DELTA_UNSUPPORTED_DATA_TYPES",
                 table=table,

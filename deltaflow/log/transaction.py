@@ -9,16 +9,12 @@ from importlib import metadata as distribution
 
 from deltaflow.errors import (
     CommitOutcomeUnknownError,
-    ConcurrentTransactionException,
     ConcurrentWriteException,
     DeltaAnalysisException,
     DeltaConcurrentModificationException,
     DeltaIllegalStateException,
     DeltaUnsupportedOperationException,
-    MetadataChangedException,
     OperationCancelledError,
-    ProtocolChangedException,
-    SchemaError,
 )
 from deltaflow.log.actions import (
     AddFile,
@@ -30,16 +26,17 @@ from deltaflow.log.actions import (
     decode_actions,
     encode_actions,
 )
-from deltaflow.log.commit import Commit
+from deltaflow.log.conflicts import (
+    check_app_ids,
+    check_created_meanwhile,
+    check_metadata,
+    check_protocol,
+    dependent_write,
+)
 from deltaflow.log.features import NEW_TABLE_PROTOCOL, check_writable, is_append_only
 from deltaflow.log.log_files import LogFiles
 from deltaflow.log.observer import observe
-from deltaflow.log.schema import (
-    check_append_schema,
-    check_partitioning,
-    check_writable_schema,
-    schema_from_string,
-)
+from deltaflow.log.schema import check_writable_schema, schema_from_string
 from deltaflow.log.snapshot import Snapshot, replay
 
 MAX_COMMIT_ATTEMPTS = 1_000
@@ -173,7 +170,11 @@ class OptimisticTransaction:
     def try_commit(self, actions: Sequence[WritableAction], operation: Operation) -> Outcome:
         """As `commit`, with a lost race and an unknown outcome as values."""
         if self._used:
-            raise ValueError("A transaction commits once: start another one.")
+            raise DeltaIllegalStateException(
+                "A transaction commits once. Start another one.",
+                error_class="DELTA_TRANSACTION_USED",
+                table=self.path,
+            )
         self._used = True
         self._check(actions)
         txn_id = self.log.ids()
@@ -306,25 +307,26 @@ class OptimisticTransaction:
         first = 0 if base is None else base.version + 1
         listing = self.log.list(first)
         winners = list(self.log.read(listing, first, listing.latest_version))
+        if not winners:
+            raise ConcurrentWriteException(
+                f"The table at {self.path} was deleted while this operation ran. Run it again.",
+                table=self.path,
+            )
         app_ids = self._read_app_ids | {
             action.app_id for action in actions if isinstance(action, SetTransaction)
         }
         for winner in winners:
-            self._check_app_ids(winner, app_ids)
-            if base is not None:
-                self._check_protocol(winner)
-                self._check_metadata(winner)
-        newest = replay(self.path, winners) if base is None else base.after(winners)
+            check_app_ids(winner, app_ids, self.path)
         if base is None:
-            self._check_created(newest)
-        if not self._is_blind_append(actions) or (base is not None and self._changes_metadata):
-            raise ConcurrentWriteException(
-                f"Version {winners[0].version} ({_operation(winners[0])}) was committed to {self.path} since it "
-                f"was read at version {self.read_version}. The operation depends on what it read, so it was not "
-                "committed; run it again.",
-                table=self.path,
-                version=winners[0].version,
-            )
+            newest = replay(self.path, winners)
+            check_created_meanwhile(newest, None if self._read_whole_table else self._new_metadata)
+        else:
+            newest = base.after(winners)
+            for winner in winners:
+                check_protocol(winner, self.path)
+                check_metadata(winner, self.path)
+        if not self._is_blind_append(actions) or self._changes_metadata:
+            raise dependent_write(winners[0], self.read_version, self.path)
         check_writable(newest.protocol, newest.metadata, self.path, newest.version)
         _check_file_actions(actions, newest.metadata, self.path)
         return newest
@@ -332,61 +334,6 @@ class OptimisticTransaction:
     @property
     def _changes_metadata(self) -> bool:
         return self.snapshot is not None and self._new_metadata not in (None, self.snapshot.metadata)
-
-    def _check_app_ids(self, winner: Commit, app_ids: set[str]) -> None:
-        for txn in winner.txns:
-            if txn.app_id in app_ids:
-                raise ConcurrentTransactionException(
-                    f"Version {winner.version} of {self.path} was committed by the same application "
-                    f"({txn.app_id}, its version {txn.version}). Several runs of one streaming query, with the "
-                    "same checkpoint, write into this table: stop all but one.",
-                    table=self.path,
-                    version=winner.version,
-                )
-
-    def _check_protocol(self, winner: Commit) -> None:
-        if winner.protocol is None:
-            return
-        raise ProtocolChangedException(
-            f"The protocol of {self.path} was changed by version {winner.version} ({_operation(winner)}). "
-            "Run the operation again.",
-            table=self.path,
-            version=winner.version,
-        )
-
-    def _check_metadata(self, winner: Commit) -> None:
-        if winner.metadata is None:
-            return
-        raise MetadataChangedException(
-            f"The metadata of {self.path} was changed by version {winner.version} ({_operation(winner)}). "
-            "Run the operation again.",
-            table=self.path,
-            version=winner.version,
-        )
-
-    def _check_created(self, created: Snapshot) -> None:
-        """A table that appeared while this transaction meant to create it: go on only as an append to it."""
-        reason = "the operation needs that there is no table"
-        if not self._read_whole_table and self._new_metadata is not None:
-            try:
-                check_partitioning(
-                    created.partition_columns, self._new_metadata.partition_columns, table=self.path
-                )
-                schema = schema_from_string(self._new_metadata.schema_string, table=self.path)
-                check_append_schema(created.schema, schema, table=self.path)
-                return
-            except SchemaError as error:
-                reason = error.message
-        raise ProtocolChangedException(
-            f"A table was created at {self.path} (id {created.table_id}) while this operation was creating "
-            f"it: {reason}. Run the operation again.",
-            table=self.path,
-            version=0,
-        )
-
-
-def _operation(commit: Commit) -> str:
-    return (commit.commit_info and commit.commit_info.operation) or "an unnamed operation"
 
 
 def _check_file_actions(actions: Sequence[WritableAction], metadata: Metadata, table: str) -> None:
@@ -411,8 +358,8 @@ def _check_file_actions(actions: Sequence[WritableAction], metadata: Metadata, t
         paths.add((type(action), action.path))
         if isinstance(action, AddFile) and set(action.partition_values) != partition_columns:
             raise DeltaIllegalStateException(
-                f"The file {action.path} has values of the partition columns {sorted(action.partition_values)}"
-                f", and the table is partitioned by {sorted(partition_columns)}.",
+                f"The file {action.path} has values of the partition columns "
+                f"{sorted(action.partition_values)}, and the table's are {sorted(partition_columns)}.",
                 error_class="DELTA_INVALID_PARTITIONING_SCHEMA",
                 table=table,
                 file=action.path,

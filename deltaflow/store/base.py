@@ -22,6 +22,8 @@ class LogStore(ABC):
     Mutual exclusion: of all puts of one path, by any process on any machine, at most one succeeds.
     Durability and atomicity: a put that returned survives a crash, and no reader ever sees part of it.
     Consistent listing: a file whose put returned is in every listing that begins afterwards.
+
+    Failures that the methods do not name are StoreErrors.
     """
 
     failed_put_never_lands: bool = False
@@ -29,7 +31,10 @@ class LogStore(ABC):
 
     @abstractmethod
     def list_from(self, directory: str, name: str) -> list[FileStatus]:
-        """Files of `directory` named `name` or later, sorted by name; FileNotFoundError without directory."""
+        """Files of `directory` named `name` or later, sorted by name.
+
+        FileNotFoundError without the directory, NotADirectoryError where a file is in the way.
+        """
 
     @abstractmethod
     def read(self, path: str) -> bytes:
@@ -37,4 +42,7 @@ class LogStore(ABC):
 
     @abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Write a file that is not there yet, making its directory; FileExistsError if it is there."""
+        """Write a file that is not there yet, making its directory; FileExistsError if it is there.
+
+        NotADirectoryError where a file is in the way.
+        """

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from deltaflow.errors import StoreError
 from deltaflow.store.base import FileStatus, LogStore
@@ -21,7 +23,7 @@ class LocalLogStore(LogStore):
     failed_put_never_lands = True
 
     def list_from(self, directory: str, name: str) -> list[FileStatus]:
-        with os.scandir(directory) as entries:
+        with _as_store_errors("list", directory), os.scandir(directory) as entries:
             later = [entry for entry in entries if entry.name >= name and not entry.name.startswith(".")]
         statuses = []
         for entry in sorted(later, key=lambda entry: entry.name):
@@ -40,19 +42,33 @@ class LocalLogStore(LogStore):
         return statuses
 
     def read(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        with _as_store_errors("read", path), open(path, "rb") as file:
             return file.read()
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         directory, name = os.path.split(path)
-        _make_directory(directory)
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4().hex}.tmp")
-        try:
-            _write_durably(temporary, data)
-            _link(temporary, path)
-        finally:
-            _remove_if_present(temporary)
-        _sync_directory(directory)
+        with _as_store_errors("write", path):
+            _make_directory(directory)
+            try:
+                _write_durably(temporary, data)
+                _link(temporary, path)
+            finally:
+                _remove_if_present(temporary)
+            _sync_directory(directory)
+
+
+@contextmanager
+def _as_store_errors(verb: str, path: str) -> Iterator[None]:
+    """Raise failures as StoreError, except those that the contract of a LogStore names."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise StoreError(
+            f"Cannot {verb} {path}: {error}. Check the permissions and the disk.", file=path
+        ) from error
 
 
 def _write_durably(path: str, data: bytes) -> None:

@@ -25,7 +25,7 @@ def table_path(path: str) -> str:
         )
     scheme = _SCHEME.match(path)
     if scheme is None:
-        return os.path.abspath(path)
+        return _absolute(path)
     if scheme[1].lower() != "file":
         raise StoreError(
             f"Tables on {scheme[1]}: are not supported yet ({path}). Use a path on the local file system.",
@@ -40,8 +40,12 @@ def table_path(path: str) -> str:
                 error_class="DELTA_UNSUPPORTED_STORE",
             )
         rest = "/" + rest
-    # normpath keeps two leading slashes, which POSIX lets mean something else; Hadoop does not.
-    return os.path.abspath("/" + rest.lstrip("/")) if rest.startswith("/") else os.path.abspath(rest)
+    return _absolute(rest)
+
+
+def _absolute(path: str) -> str:
+    # abspath keeps two leading slashes, to which POSIX allows a meaning of their own; Hadoop has none.
+    return os.path.abspath("/" + path.lstrip("/") if path.startswith("/") else path)
 
 
 def store_for(path: str) -> tuple[LogStore, str]:
