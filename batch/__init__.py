@@ -5,3 +5,7 @@ if __name__ != "deltaflow.batch":
         f"this package is deltaflow.batch, but it was imported as {__name__!r}: a second copy of its "
         "modules would be loaded. Import deltaflow.batch instead."
     )
+
+from deltaflow.batch import reader, writer
+
+__all__ = ["reader", "writer"]

@@ -5,3 +5,7 @@ if __name__ != "deltaflow.streaming":
         f"this package is deltaflow.streaming, but it was imported as {__name__!r}: a second copy of its "
         "modules would be loaded. Import deltaflow.streaming instead."
     )
+
+from deltaflow.streaming import sink, source
+
+__all__ = ["sink", "source"]

@@ -1,0 +1,47 @@
+"""Options of readers and writers: keys in any case, values as Spark passes them, strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
+
+
+def required_path(path: str | None) -> str:
+    """The path of a load, save or start; DELTA_PATH_REQUIRED without one."""
+    if not path:
+        raise DeltaIllegalArgumentException(
+            "'path' is not specified. Give it to load(…), save(…) or start(…), or as option(\"path\", …)",
+            error_class="DELTA_PATH_REQUIRED",
+        )
+    return path
+
+
+def option(options: Mapping[str, str], name: str) -> str | None:
+    """The value of an option, its name in any case; None when it isn't set."""
+    return next((value for key, value in options.items() if key.lower() == name.lower()), None)
+
+
+def boolean_option(options: Mapping[str, str], name: str) -> bool:
+    """A true/false option, false when it isn't set; DELTA_ILLEGAL_OPTION for anything else."""
+    value = option(options, name)
+    if value is None:
+        return False
+    if value.lower() not in ("true", "false"):
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_ILLEGAL_OPTION", input=value, name=name, explain="must be 'true' or 'false'"
+        )
+    return value.lower() == "true"
+
+
+def unsupported_options(options: Mapping[str, str], names: Iterable[str], doing: str) -> None:
+    """Refuses options that would change the result and are not built yet: ignoring them would be a wrong answer.
+
+    An option that is set to `false` asks for nothing.
+    """
+    found = [name for name in names if (option(options, name) or "false").lower() != "false"]
+    if found:
+        raise DeltaUnsupportedOperationException(
+            f"{doing} with option {', '.join(found)} is not supported yet. Remove it",
+            error_class="DELTA_UNSUPPORTED_OPTION",
+        )

@@ -1,0 +1,44 @@
+"""`spark.read.format("delta").load(path)`: one version of a table as a scan by Spark's Parquet reader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deltaflow.batch.options import required_path, unsupported_options
+from deltaflow.errors import CorruptLogError
+from deltaflow.log import DeltaLog
+from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.spark.scan import ScannedFiles, relation, scan_kind
+
+_NOT_YET = ("versionAsOf", "timestampAsOf", "readChangeFeed", "readChangeData")
+
+
+@dispatcher.handle("read")
+def read(request: dict[str, Any]) -> dict[str, Any]:
+    """The relation over the newest version. The scan stays at that version, whatever is committed later."""
+    path = required_path(request["path"])
+    unsupported_options(request["options"], _NOT_YET, "reading")
+    log = DeltaLog.for_table(path)
+    snapshot = log.snapshot()
+    return relation(
+        {"kind": "version", "path": log.path, "id": snapshot.table_id, "version": snapshot.version},
+        log.path,
+        snapshot.schema,
+        list(snapshot.partition_columns),
+        snapshot.size_in_bytes,
+    )
+
+
+@scan_kind("version")
+def files_of_version(description: dict[str, Any]) -> ScannedFiles:
+    """The files of one version of a table."""
+    log = DeltaLog.for_table(description["path"])
+    snapshot = log.snapshot_at(description["version"])
+    if snapshot.table_id != description["id"]:
+        raise CorruptLogError(
+            f"the table {log.path} was replaced by another one (id {snapshot.table_id}) after this DataFrame was "
+            f"made for id {description['id']}. Load it again",
+            table=log.path,
+            version=description["version"],
+        )
+    return ScannedFiles(log.path, tuple(snapshot.partition_columns), snapshot.files)

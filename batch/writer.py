@@ -1,0 +1,328 @@
+"""Writes data files into a table as one commit; batch saves and the streaming sink both come through here.
+
+A write is one transaction: `begin` reads the table and decides what may be written, Spark writes
+the files, `commit` takes their statistics from the footers and commits. Per write: one listing of
+the log (the commits since the last one are read), one footer a file, one put.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from deltaflow.batch.options import boolean_option, option, required_path, unsupported_options
+from deltaflow.errors import (
+    DeltaTableAlreadyExistsError,
+    DeltaUnsupportedOperationException,
+    SchemaError,
+    SchemaMismatchError,
+)
+from deltaflow.log import (
+    AddFile,
+    DeltaLog,
+    Metadata,
+    Operation,
+    OptimisticTransaction,
+    RemoveFile,
+    SetTransaction,
+    Snapshot,
+    as_nullable,
+    check_append_schema,
+    check_partitioning,
+    check_writable_schema,
+    remove_files,
+    schema_to_string,
+)
+from deltaflow.log.footers import collect_statistics
+from deltaflow.log.observer import observe
+from deltaflow.log.partition_values import partition_values_of
+from deltaflow.spark.write import WrittenFile, write_kind
+
+_LOG = logging.getLogger(__name__)
+
+# Each would change what is written; so none is passed over in silence.
+NOT_YET = (
+    "mergeSchema",
+    "overwriteSchema",
+    "replaceWhere",
+    "partitionOverwriteMode",
+    "userMetadata",
+    "optimizeWrite",
+    "txnAppId",
+    "txnVersion",
+)
+_FILE_OPTIONS = ("compression", "maxRecordsPerFile")
+
+
+@dataclass(frozen=True)
+class OperationOfWrite:
+    """How a commit names itself (commitInfo): name and parameters, and the names of its metrics."""
+
+    name: str
+    parameters: dict[str, str]
+    numbers_of_files: tuple[str, str | None]
+    """Names of the metrics for added and removed files."""
+
+
+class TableWriter:
+    """One write: what `begin` decided, waiting for its files. See deltaflow.spark.write.FileWrite."""
+
+    def __init__(
+        self,
+        transaction: OptimisticTransaction,
+        table_schema: StructType,
+        frame_schema: StructType,
+        partition_columns: Sequence[str],
+        options: Mapping[str, str],
+        *,
+        overwrite: bool,
+        operation: OperationOfWrite,
+        application: SetTransaction | None = None,
+    ) -> None:
+        self.path = transaction.log.path
+        self.partition_columns = tuple(partition_columns)
+        self.written_schema = _written_schema(table_schema, frame_schema, self.path)
+        self.file_options = _file_options(options)
+        self._transaction = transaction
+        self._table_schema = table_schema
+        self._overwrite = overwrite
+        self._operation = operation
+        self._application = application
+
+    def commit(self, files: Sequence[WrittenFile]) -> None:
+        """Commits the files, and in an overwrite the removal of all that the transaction read."""
+        observe("files written", path=self.path, files=len(files))
+        adds, rows = self._adds(files)
+        actions: list[Any] = [] if self._application is None else [self._application]
+        actions += adds
+        removes = self._removes()
+        actions += removes
+        added, removed = self._operation.numbers_of_files
+        metrics = {
+            added: str(len(adds)),
+            **({removed: str(len(removes))} if removed else {}),
+            "numOutputRows": str(rows),
+            "numOutputBytes": str(sum(add.size for add in adds)),
+        }
+        version = self._transaction.commit(
+            actions, operation=Operation(self._operation.name, self._operation.parameters, metrics)
+        )
+        _LOG.info("%s: version %s with %s files, %s rows", self.path, version, len(adds), rows)
+
+    def cancel(self) -> None:
+        """No commit of this write appears after this has returned."""
+        self._transaction.cancel()
+
+    def _removes(self) -> list[RemoveFile]:
+        snapshot = self._transaction.snapshot
+        if not self._overwrite or snapshot is None:
+            return []
+        return remove_files(snapshot.files, self._transaction.log.clock())
+
+    def _adds(self, files: Sequence[WrittenFile]) -> tuple[list[AddFile], int]:
+        """The add actions of the files that hold rows, and the number of those rows."""
+        data_schema = StructType([f for f in self._table_schema.fields if f.name not in self.partition_columns])
+        partition_schema = StructType([self._table_schema[name] for name in self.partition_columns])
+        local_paths = [unquote(file.path).removeprefix("file://").removeprefix("file:") for file in files]
+        statistics = collect_statistics(
+            [(path, file.size) for path, file in zip(local_paths, files, strict=True)], data_schema
+        )
+        adds: list[AddFile] = []
+        rows = 0
+        for file, local_path, stats in zip(files, local_paths, statistics, strict=True):
+            records = msgspec.json.decode(stats, type=_NumRecords).num_records
+            if records == 0:
+                _remove_empty_file(local_path)
+                continue
+            rows += records
+            relative = _relative(file.path, local_path, self.path)
+            adds.append(
+                AddFile(
+                    path=relative,
+                    partition_values=partition_values_of(relative, partition_schema),
+                    size=file.size,
+                    modification_time=file.modification_time,
+                    data_change=True,
+                    stats=stats,
+                )
+            )
+        return adds, rows
+
+
+class _NumRecords(msgspec.Struct):
+    num_records: int = msgspec.field(name="numRecords")
+
+
+def _remove_empty_file(local_path: str) -> None:
+    """Spark writes one file for a frame without rows. No commit will name it, so nothing can miss it."""
+    path = Path(local_path)
+    path.unlink(missing_ok=True)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def _relative(encoded: str, local_path: str, root: str) -> str:
+    """The URI-encoded path relative to the table: encoding leaves the number of folders as it is."""
+    depth = local_path.removeprefix(root + "/").count("/") + 1
+    return "/".join(encoded.split("/")[-depth:])
+
+
+def begin_write(
+    path: str | None,
+    frame_schema: StructType,
+    partition_by: Sequence[str],
+    options: Mapping[str, str],
+    *,
+    overwrite: bool,
+    operation: OperationOfWrite,
+    transaction: OptimisticTransaction,
+    application: SetTransaction | None = None,
+) -> TableWriter:
+    """Checks a write against the table, or makes the metadata of a new one.
+
+    Raises SchemaMismatchError, SchemaError or UnsupportedFeatureError before any file is written.
+    """
+    snapshot = transaction.snapshot
+    if snapshot is None:
+        table_schema = _schema_of_new_table(frame_schema)
+        partition_columns = check_writable_schema(table_schema, partition_by, table=path)
+        transaction.update_metadata(
+            Metadata(
+                id=transaction.log.ids(),
+                schema_string=schema_to_string(table_schema),
+                partition_columns=partition_columns,
+                created_time=transaction.log.clock(),
+            )
+        )
+    else:
+        table_schema = snapshot.schema
+        partition_columns = list(snapshot.partition_columns)
+        check_writable_schema(frame_schema, table=path)
+        check_writable_schema(table_schema, partition_columns, table=path)
+        if partition_by:
+            check_writable_schema(frame_schema, partition_by, table=path)
+            check_partitioning(partition_columns, partition_by, table=path)
+        check_append_schema(table_schema, frame_schema, table=path)
+    if overwrite:
+        transaction.read_whole_table()
+    return TableWriter(
+        transaction,
+        table_schema,
+        frame_schema,
+        partition_columns,
+        options,
+        overwrite=overwrite,
+        operation=operation,
+        application=application,
+    )
+
+
+@write_kind("batch")
+def begin_batch(request: dict[str, Any]) -> TableWriter | None:
+    """`df.write.format("delta").save(path)` in Spark's four modes."""
+    options = request["options"]
+    path = required_path(request["path"])
+    unsupported_options(options, NOT_YET, "writing")
+    if option(options, "dataChange") is not None and not boolean_option(options, "dataChange"):
+        raise DeltaUnsupportedOperationException(
+            "writing with option dataChange=false is not supported yet. Remove it",
+            error_class="DELTA_UNSUPPORTED_OPTION",
+        )
+    partition_by = msgspec.json.decode(option(options, "__partition_columns") or "[]")
+    transaction = DeltaLog.for_table(path).start_transaction()
+    mode = request["mode"]
+    if transaction.snapshot is not None:
+        if mode == "Ignore":
+            return None
+        if mode == "ErrorIfExists":
+            raise DeltaTableAlreadyExistsError(path=path, table=path)
+    return begin_write(
+        path,
+        StructType.fromJson(msgspec.json.decode(request["schema"])),
+        partition_by,
+        options,
+        overwrite=mode == "Overwrite",
+        operation=OperationOfWrite(
+            "WRITE",
+            {"mode": mode, "partitionBy": msgspec.json.encode(_partitioning(transaction.snapshot, partition_by)).decode()},
+            ("numFiles", "numRemovedFiles" if mode == "Overwrite" else None),
+        ),
+        transaction=transaction,
+    )
+
+
+def _partitioning(snapshot: Snapshot | None, given: Sequence[str]) -> list[str]:
+    return list(given) if snapshot is None else list(snapshot.partition_columns)
+
+
+def _file_options(options: Mapping[str, str]) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in options.items()
+        if key.lower() in {name.lower() for name in _FILE_OPTIONS} or key.lower().startswith("parquet.")
+    }
+
+
+def _schema_of_new_table(frame_schema: StructType) -> StructType:
+    """The frame's schema, all nullable, and of the columns' metadata the comments alone: the rest is
+    Spark's own (watermarks) or belongs to the table that the frame was read from."""
+    fields = []
+    for f in as_nullable(frame_schema).fields:
+        comment = {key: value for key, value in f.metadata.items() if key == "comment"}
+        if "__CHAR_VARCHAR_TYPE_STRING" in f.metadata:  # not to be lost before it is refused
+            comment["__CHAR_VARCHAR_TYPE_STRING"] = f.metadata["__CHAR_VARCHAR_TYPE_STRING"]
+        fields.append(StructField(f.name, f.dataType, True, comment))
+    return StructType(fields)
+
+
+def _written_schema(table: StructType, frame: StructType, path: str) -> StructType:
+    """The frame's columns in its order under the table's names and types.
+
+    Spark's rows are positional, so within a nested type the order must be the table's; and a column
+    that the table declares NOT NULL must be so in the frame, as nothing checks the rows yet.
+    """
+    by_name = {f.name.lower(): f for f in table.fields}
+    fields = []
+    for f in frame.fields:
+        target = by_name[f.name.lower()]
+        _check_inside(target, f, target.name, path)
+        fields.append(StructField(target.name, target.dataType))
+    return as_nullable(StructType(fields))
+
+
+def _check_inside(table: StructField, frame: StructField, column: str, path: str) -> None:
+    if not table.nullable and frame.nullable:
+        raise SchemaError(
+            f"Column {column} of the table is NOT NULL, and the data may hold nulls there. deltaflow does not check "
+            f"rows yet: make the column non-nullable in the data, such as by a filter on {column} IS NOT NULL and a "
+            "schema that says so",
+            error_class="DELTA_NOT_NULL_NOT_ENFORCED",
+            table=path,
+            column=column,
+        )
+    _check_types_inside(table.dataType, frame.dataType, column, path)
+
+
+def _check_types_inside(table: DataType, frame: DataType, column: str, path: str) -> None:
+    match table, frame:
+        case StructType(), StructType():
+            if [f.name.lower() for f in table.fields] != [f.name.lower() for f in frame.fields]:
+                raise SchemaMismatchError(
+                    f"The fields of column {column} are in another order than the table's "
+                    f"({', '.join(table.names)}). Select them in that order",
+                    table=path,
+                    column=column,
+                )
+            for ours, theirs in zip(table.fields, frame.fields, strict=True):
+                _check_inside(ours, theirs, f"{column}.{ours.name}", path)
+        case ArrayType(), ArrayType():
+            _check_types_inside(table.elementType, frame.elementType, f"{column}.element", path)
+        case MapType(), MapType():
+            _check_types_inside(table.keyType, frame.keyType, f"{column}.key", path)
+            _check_types_inside(table.valueType, frame.valueType, f"{column}.value", path)

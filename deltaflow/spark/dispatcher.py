@@ -1,0 +1,101 @@
+"""The one object that Spark's JVM calls: it finds the Python function for a method name.
+
+Requests are JSON objects, answers JSON objects or, for bulk data, the bytes of an Arrow stream.
+Errors are answers too; the Java side throws them on Spark's thread. What lives in Python between
+two calls (an open write, an open source) is kept under an integer handle that the JVM chose.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from deltaflow.errors import DeltaError
+
+_LOG = logging.getLogger(__name__)
+
+Answer = dict[str, Any] | bytes | None
+Handler = Callable[[dict[str, Any]], Answer]
+
+# Exceptions wait here until the caller of a batch operation collects them. Nobody collects those of a
+# stream, whose message alone is shown, so the oldest make room.
+_KEPT_ERRORS = 256
+
+
+class Dispatcher:
+    """Answers the JVM's calls; thread-safe, since every stream calls from threads of its own."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+        self._errors: OrderedDict[int, BaseException] = OrderedDict()
+        self._error_ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._handles: dict[int, Any] = {}
+
+    def handle(self, method: str) -> Callable[[Handler], Handler]:
+        """Decorator: the function answers calls of `method`."""
+
+        def add(function: Handler) -> Handler:
+            self._handlers[method] = function
+            return function
+
+        return add
+
+    def keep(self, handle: int, value: Any) -> None:
+        """Keeps `value` under the JVM's `handle` until it is released."""
+        self._handles[handle] = value
+
+    def find(self, handle: int) -> Any | None:
+        """What is kept under `handle`; None when it was released."""
+        return self._handles.get(handle)
+
+    def release(self, handle: int) -> Any | None:
+        """Forgets `handle` and returns what it held; None when it holds nothing any more."""
+        return self._handles.pop(handle, None)
+
+    @property
+    def open_handles(self) -> int:
+        """How many handles are held, for tests and for finding leaks."""
+        return len(self._handles)
+
+    def apply(self, method: str, request: str) -> str | bytes:
+        """BiFunction.apply, called by the JVM. Raises nothing: py4j would lose what it was."""
+        try:
+            answer = self._handlers[method](msgspec.json.decode(request))
+        except BaseException as error:  # KeyboardInterrupt included: it goes to the caller as it is
+            return self._error_answer(error)
+        return answer if isinstance(answer, bytes) else msgspec.json.encode(answer or {}).decode()
+
+    def _error_answer(self, error: BaseException) -> str:
+        if not isinstance(error, DeltaError):
+            _LOG.debug("callback failed", exc_info=error)
+        with self._lock:
+            error_id = next(self._error_ids)
+            self._errors[error_id] = error
+            while len(self._errors) > _KEPT_ERRORS:
+                self._errors.popitem(last=False)
+        described = {
+            "id": error_id,
+            "message": str(error) or type(error).__name__,
+            "condition": getattr(error, "error_class", None),
+            "sqlState": getattr(error, "sqlstate", None),
+        }
+        return msgspec.json.encode({"error": described}).decode()
+
+    def take_error(self, error_id: int) -> BaseException | None:
+        """The exception behind a DeltaFlowException, once; None when it was taken or had to make room."""
+        with self._lock:
+            return self._errors.pop(error_id, None)
+
+    class Java:
+        implements = ("java.util.function.BiFunction",)
+
+
+dispatcher = Dispatcher()
+"""The dispatcher of this process. Handlers are added when `batch` and `streaming` are imported."""

@@ -1,0 +1,137 @@
+package io.deltaflow.spark;
+
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.SQLContext;
+import org.apache.spark.sql.SaveMode;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.execution.streaming.*;
+import org.apache.spark.sql.sources.BaseRelation;
+import org.apache.spark.sql.sources.CreatableRelationProvider;
+import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.sources.RelationProvider;
+import org.apache.spark.sql.sources.StreamSinkProvider;
+import org.apache.spark.sql.sources.StreamSourceProvider;
+import org.apache.spark.sql.streaming.OutputMode;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
+import scala.Tuple2;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** The format "delta": where Spark comes in for load, save, readStream and writeStream. */
+public final class DeltaProvider implements RelationProvider, CreatableRelationProvider, StreamSourceProvider,
+    StreamSinkProvider, DataSourceRegister, TableProvider {
+
+  public String shortName() { return "delta"; }
+
+  // spark.read.format("delta").load(path)
+  public BaseRelation createRelation(SQLContext context, scala.collection.immutable.Map options) {
+    Map request = request(options);
+    return Relations.of(session(context), Python.call("read", request));
+  }
+
+  // df.write.format("delta").save(path)
+  public BaseRelation createRelation(SQLContext context, SaveMode mode, scala.collection.immutable.Map options,
+                                     Dataset data) {
+    Map request = request(options);
+    request.put("kind", "batch");
+    request.put("mode", mode.name());
+    TableWrite.run(session(context), data, request);
+    return new WrittenRelation(context, data.schema());
+  }
+
+  // readStream.format("delta"), when the query is defined
+  public Tuple2 sourceSchema(SQLContext context, Option schema, String provider,
+                             scala.collection.immutable.Map options) {
+    Map request = request(options);
+    request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
+    JsonNode answer = Python.call("source.schema", request);
+    return new Tuple2("delta", (StructType) DataType.fromJson(answer.get("schema").asText()));
+  }
+
+  // readStream.format("delta"), when the query starts
+  public Source createSource(SQLContext context, String metadataPath, Option schema, String provider,
+                             scala.collection.immutable.Map options) {
+    Map request = request(options);
+    request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
+    JsonNode answer = Python.call("source.schema", request);
+    StructType tableSchema = (StructType) DataType.fromJson(answer.get("schema").asText());
+    return new DeltaSource(session(context), (String) request.get("path"), (Map) request.get("options"), tableSchema);
+  }
+
+  // writeStream.format("delta")
+  public Sink createSink(SQLContext context, scala.collection.immutable.Map options, Seq partitionColumns,
+                         OutputMode outputMode) {
+    Map request = request(options);
+    List columns = CollectionConverters.asJava(partitionColumns);
+    request.put("partitionBy", columns);
+    request.put("outputMode", outputMode.toString());
+    Python.call("sink.open", request);
+    return new DeltaSink(session(context), (String) request.get("path"), (Map) request.get("options"), columns,
+        outputMode);
+  }
+
+  private static Map request(scala.collection.immutable.Map options) {
+    Map all = new HashMap(CollectionConverters.asJava(options));
+    Map request = new LinkedHashMap();
+    Object path = null;
+    for (Object key : all.keySet()) {
+      if (((String) key).equalsIgnoreCase("path")) path = all.get(key);
+    }
+    request.put("path", path);
+    request.put("options", all);
+    return request;
+  }
+
+  private static SparkSession session(SQLContext context) { return (SparkSession) context.sparkSession(); }
+
+  // A TableProvider goes through the session catalog when it is named in SQL, which is where DeltaCatalog
+  // answers. Its table can do nothing, so that paths take the interfaces above.
+
+  public StructType inferSchema(CaseInsensitiveStringMap options) { return new StructType(); }
+
+  public boolean supportsExternalMetadata() { return true; }
+
+  public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
+    return new NoTable(schema);
+  }
+
+  private static final class NoTable implements Table {
+    private final StructType schema;
+
+    NoTable(StructType schema) { this.schema = schema; }
+
+    public String name() { return "delta"; }
+
+    public StructType schema() { return schema; }
+
+    public Set capabilities() { return Collections.emptySet(); }
+  }
+
+  private static final class WrittenRelation extends BaseRelation {
+    private final SQLContext context;
+    private final StructType schema;
+
+    WrittenRelation(SQLContext context, StructType schema) {
+      this.context = context;
+      this.schema = schema;
+    }
+
+    public SQLContext sqlContext() { return context; }
+
+    public StructType schema() { return schema; }
+  }
+}

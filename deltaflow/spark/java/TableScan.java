@@ -1,0 +1,258 @@
+package io.deltaflow.spark;
+
+import java.io.ByteArrayInputStream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.BigIntVector;
+import org.apache.arrow.vector.IntVector;
+import org.apache.arrow.vector.VarCharVector;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.ArrowStreamReader;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.BasePredicate;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.Predicate;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.ArrowUtils;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * The files of one scan: one version of a table, or what a stream reads between two offsets.
+ *
+ * It holds a description of the scan (JSON: path, table id, version or offsets) and no list of
+ * files: Spark asks for those at planning time, and Python answers from the log. Two scans with
+ * one description are equal, which is what plan caching and self-joins rely on.
+ *
+ * Crossings into Python for one plan: 1 for an unpartitioned table, 2 for a partitioned one.
+ */
+public final class TableScan implements FileIndex {
+  private final String root;
+  private final String description;
+  private final StructType partitionSchema;
+  private final long sizeInBytes;
+  private final String timeZone;
+  private InternalRow[] partitions;
+
+  public TableScan(String root, String description, StructType partitionSchema, long sizeInBytes,
+                   String timeZone) {
+    this.root = root;
+    this.description = description;
+    this.partitionSchema = partitionSchema;
+    this.sizeInBytes = sizeInBytes;
+    this.timeZone = timeZone;
+  }
+
+  /**
+   * Two roots, because Spark refuses in analysis to insert into a relation with more than one:
+   * an INSERT into a view over this scan would write and delete files past the log.
+   */
+  public Seq rootPaths() {
+    List paths = new ArrayList();
+    paths.add(new Path(root));
+    paths.add(new Path(root, "_delta_log"));
+    return CollectionConverters.asScala(paths).toList();
+  }
+
+  public StructType partitionSchema() { return partitionSchema; }
+
+  public long sizeInBytes() { return sizeInBytes; }
+
+  /** A scan is of a fixed version, so there is nothing to refresh. */
+  public void refresh() {}
+
+  public String[] inputFiles() {
+    List paths = new ArrayList();
+    for (Object directory : files(null)) {
+      for (FileStatus file : ((Listed) directory).files()) paths.add(file.getPath().toUri().toString());
+    }
+    return (String[]) paths.toArray(new String[0]);
+  }
+
+  public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
+    List directories = new ArrayList();
+    for (Object directory : files(selected(partitionFilters))) {
+      Listed listed = (Listed) directory;
+      directories.add(PartitionDirectory.apply(listed.values, listed.files()));
+    }
+    return CollectionConverters.asScala(directories).toList();
+  }
+
+  /** The numbers of the partitions that the filters keep; null where there is nothing to prune. */
+  private List selected(Seq partitionFilters) {
+    if (partitionSchema.isEmpty() || partitionFilters.isEmpty()) return null;
+    Expression condition = null;
+    for (Object filter : CollectionConverters.asJava(partitionFilters)) {
+      condition = condition == null ? (Expression) filter : new And(condition, (Expression) filter);
+    }
+    BasePredicate keeps = Predicate.create(condition, partitionAttributes(condition));
+    List kept = new ArrayList();
+    InternalRow[] rows = partitions();
+    for (int i = 0; i < rows.length; i++) {
+      if (keeps.eval(rows[i])) kept.add(Integer.valueOf(i));
+    }
+    return kept;
+  }
+
+  /** The partition columns as the filter refers to them; one that it doesn't mention gets a new name. */
+  private Seq partitionAttributes(Expression condition) {
+    Map mentioned = new HashMap();
+    for (Object attribute : CollectionConverters.asJava(condition.references().toSeq())) {
+      mentioned.put(((Attribute) attribute).name(), attribute);
+    }
+    List attributes = new ArrayList();
+    for (StructField field : partitionSchema.fields()) {
+      Object attribute = mentioned.get(field.name());
+      attributes.add(attribute != null ? attribute : new AttributeReference(field.name(), field.dataType(), true,
+          Metadata.empty(), NamedExpression.newExprId(), CollectionConverters.asScala(new ArrayList()).toList()));
+    }
+    return CollectionConverters.asScala(attributes).toList();
+  }
+
+  /** The values of every partition, as Spark's types. */
+  private synchronized InternalRow[] partitions() {
+    if (partitions == null) {
+      if (partitionSchema.isEmpty()) {
+        partitions = new InternalRow[] {InternalRow.empty()};
+      } else {
+        Map request = new LinkedHashMap();
+        request.put("scan", description);
+        partitions = readPartitions(Python.callForBytes("scan.partitions", request));
+      }
+    }
+    return partitions;
+  }
+
+  private InternalRow[] readPartitions(byte[] arrow) {
+    BufferAllocator allocator = ArrowUtils.rootAllocator().newChildAllocator("deltaflow", 0, Long.MAX_VALUE);
+    ArrowStreamReader reader = new ArrowStreamReader(new ByteArrayInputStream(arrow), allocator);
+    try {
+      List rows = new ArrayList();
+      VectorSchemaRoot batch = reader.getVectorSchemaRoot();
+      StructField[] fields = partitionSchema.fields();
+      while (reader.loadNextBatch()) {
+        for (int row = 0; row < batch.getRowCount(); row++) {
+          Object[] values = new Object[fields.length];
+          for (int column = 0; column < fields.length; column++) {
+            VarCharVector vector = (VarCharVector) batch.getVector(column);
+            values[column] = vector.isNull(row) ? null : typed(vector.get(row), fields[column]);
+          }
+          rows.add(new GenericInternalRow(values));
+        }
+      }
+      return (InternalRow[]) rows.toArray(new InternalRow[0]);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    } finally {
+      close(reader, allocator);
+    }
+  }
+
+  /**
+   * A partition value of the log as Spark's type. A timestamp without a zone is in the session's.
+   */
+  private Object typed(byte[] value, StructField field) {
+    UTF8String string = UTF8String.fromBytes(value);
+    if (field.dataType() instanceof StringType) return string;
+    Expression literal = new Literal(string, org.apache.spark.sql.types.DataTypes.StringType);
+    Object typed = new Cast(literal, field.dataType(), scala.Option.apply(timeZone)).eval(InternalRow.empty());
+    if (typed == null) {
+      Map request = new LinkedHashMap();
+      request.put("scan", description);
+      request.put("column", field.name());
+      request.put("type", field.dataType().sql());
+      request.put("value", new String(value, StandardCharsets.UTF_8));
+      Python.call("scan.badPartitionValue", request);
+    }
+    return typed;
+  }
+
+  /** The files of the selected partitions (null: of all), one entry for each partition that has any. */
+  private List files(List selected) {
+    Map request = new LinkedHashMap();
+    request.put("scan", description);
+    request.put("partitions", selected);
+    InternalRow[] values = partitions();
+    BufferAllocator allocator = ArrowUtils.rootAllocator().newChildAllocator("deltaflow", 0, Long.MAX_VALUE);
+    ArrowStreamReader reader = new ArrowStreamReader(
+        new ByteArrayInputStream(Python.callForBytes("scan.files", request)), allocator);
+    try {
+      Map listed = new LinkedHashMap();
+      VectorSchemaRoot batch = reader.getVectorSchemaRoot();
+      while (reader.loadNextBatch()) {
+        IntVector partition = (IntVector) batch.getVector("partition");
+        VarCharVector path = (VarCharVector) batch.getVector("path");
+        BigIntVector size = (BigIntVector) batch.getVector("size");
+        BigIntVector modified = (BigIntVector) batch.getVector("modificationTime");
+        for (int row = 0; row < batch.getRowCount(); row++) {
+          Integer number = Integer.valueOf(partition.get(row));
+          Listed directory = (Listed) listed.get(number);
+          if (directory == null) {
+            directory = new Listed(values[number.intValue()]);
+            listed.put(number, directory);
+          }
+          Path file = new Path(new String(path.get(row), StandardCharsets.UTF_8));
+          directory.statuses.add(new FileStatus(size.get(row), false, 1, BLOCK_BYTES, modified.get(row), file));
+        }
+      }
+      return new ArrayList(listed.values());
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    } finally {
+      close(reader, allocator);
+    }
+  }
+
+  /** Only a hint for locality, which a listing from the log can't give. */
+  private static final long BLOCK_BYTES = 128L << 20;
+
+  private static void close(ArrowStreamReader reader, BufferAllocator allocator) {
+    try {
+      reader.close();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    } finally {
+      allocator.close();
+    }
+  }
+
+  private static final class Listed {
+    final InternalRow values;
+    final List statuses = new ArrayList();
+
+    Listed(InternalRow values) { this.values = values; }
+
+    FileStatus[] files() { return (FileStatus[]) statuses.toArray(new FileStatus[0]); }
+  }
+
+  public boolean equals(Object other) {
+    return other instanceof TableScan && description.equals(((TableScan) other).description);
+  }
+
+  public int hashCode() { return description.hashCode(); }
+
+  public String toString() { return "deltaflow" + description; }
+}

@@ -1,0 +1,193 @@
+package io.deltaflow.spark;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.nio.file.Files;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.UUID;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.mapreduce.Job;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.datasources.FileFormatWriter;
+import org.apache.spark.sql.execution.datasources.OutputWriterFactory;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.execution.streaming.*;
+import org.apache.spark.sql.execution.streaming.sinks.*;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction0;
+import scala.runtime.BoxedUnit;
+
+/**
+ * One write into a table, by a batch or by a micro-batch of a stream.
+ *
+ * Python begins it (what is allowed, which columns, where), Spark's own Parquet writer writes the
+ * files on the caller's thread, Python commits them. Crossings into Python: 2.
+ */
+final class TableWrite {
+  private TableWrite() {}
+
+  /**
+   * Runs the write. request describes it to Python, which may answer that there is nothing to do.
+   */
+  static void run(org.apache.spark.sql.classic.SparkSession session, Dataset data, Map request) {
+    Long handle = Long.valueOf(Python.newHandle());
+    QueryExecution query = ((org.apache.spark.sql.classic.Dataset) data).queryExecution();
+    request.put("handle", handle);
+    request.put("schema", query.analyzed().schema().json());
+    boolean ended = false;
+    try {
+      JsonNode plan = Python.call("write.begin", request);
+      if (!plan.get("skip").asBoolean()) {
+        Map commit = new LinkedHashMap();
+        commit.put("handle", handle);
+        commit.put("files", write(session, query, plan).files);
+        Python.call("write.commit", commit);
+      }
+      ended = true;
+    } finally {
+      if (!ended) {
+        // Python forgets the write. After this returns, no commit of it can appear any more.
+        Map abort = new LinkedHashMap();
+        abort.put("handle", handle);
+        Python.callToTheEnd("write.abort", abort);
+      }
+    }
+  }
+
+  private static Written write(org.apache.spark.sql.classic.SparkSession session, QueryExecution query,
+                               JsonNode plan) {
+    String root = plan.get("path").asText();
+    Map options = new HashMap();
+    Iterator names = plan.get("options").fieldNames();
+    while (names.hasNext()) {
+      String name = (String) names.next();
+      options.put(name, plan.get("options").get(name).asText());
+    }
+    List columns = outputColumns(query, (StructType) DataType.fromJson(plan.get("schema").asText()));
+    List partitionColumns = new ArrayList();
+    for (JsonNode name : plan.get("partitionColumns")) {
+      for (Object column : columns) {
+        if (((Attribute) column).name().equals(name.asText())) partitionColumns.add(column);
+      }
+    }
+    scala.collection.immutable.Map scalaOptions = scala.collection.immutable.Map$.MODULE$.from(
+        CollectionConverters.asScala(options));
+    Written written = Written.create(session);
+    ManifestFileCommitProtocol committer = new ManifestFileCommitProtocol(UUID.randomUUID().toString(), root);
+    committer.setupManifestOptions(written, 0L);
+    Configuration hadoopConf = session.sessionState().newHadoopConfWithOptions(scalaOptions);
+    Object outputSpec = new FileFormatWriter.OutputSpec(root, scala.collection.immutable.Map$.MODULE$.empty(),
+        CollectionConverters.asScala(columns).toList());
+    List arguments = new ArrayList(Arrays.asList(new Object[] {
+        session, query.executedPlan(), new MicrosecondsParquet(), committer, outputSpec, hadoopConf,
+        CollectionConverters.asScala(partitionColumns).toList(), Option.empty(),
+        CollectionConverters.asScala(new ArrayList()).toList(), scalaOptions, Integer.valueOf(0)}));
+    Method write = fileFormatWriterWrite();
+    if (write.getParameterTypes().length == 12) arguments.add(new Nothing());
+    try {
+      write.invoke(org.apache.spark.sql.execution.datasources.FileFormatWriter$.MODULE$, arguments.toArray());
+    } catch (InvocationTargetException e) {
+      throw Thrown.asIs(e.getCause());
+    } catch (IllegalAccessException e) {
+      throw new IllegalStateException(e);
+    }
+    return written;
+  }
+
+  /** FileFormatWriter.write has 11 parameters in Spark 4.0 and 12 since; the first 11 are the same. */
+  private static Method fileFormatWriterWrite() {
+    for (Method method : org.apache.spark.sql.execution.datasources.FileFormatWriter$.class.getMethods()) {
+      int count = method.getParameterTypes().length;
+      if (method.getName().equals("write") && (count == 11 || count == 12)) return method;
+    }
+    throw new IllegalStateException("FileFormatWriter.write of this Spark has an unknown form");
+  }
+
+  /**
+   * The frame's columns under the table's names, nested ones included (Python pairs them). Attributes
+   * are bound by id and nested fields by position, so this renames without a projection.
+   */
+  private static List outputColumns(QueryExecution query, StructType written) {
+    List columns = new ArrayList();
+    int i = 0;
+    for (Object column : CollectionConverters.asJava(query.analyzed().output())) {
+      Attribute attribute = (Attribute) column;
+      StructField field = written.fields()[i++];
+      columns.add(new AttributeReference(field.name(), field.dataType(), true, Metadata.empty(),
+          attribute.exprId(), attribute.qualifier()));
+    }
+    return columns;
+  }
+
+  /** Parquet with timestamps as TIMESTAMP_MICROS: Spark's default, INT96, has no usable bounds. */
+  private static final class MicrosecondsParquet extends ParquetFileFormat {
+    public OutputWriterFactory prepareWrite(org.apache.spark.sql.SparkSession session, Job job,
+                                            scala.collection.immutable.Map options, StructType schema) {
+      OutputWriterFactory factory = super.prepareWrite(session, job, options, schema);
+      job.getConfiguration().set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS");
+      return factory;
+    }
+  }
+
+  private static final class Nothing extends AbstractFunction0 {
+    public Object apply() { return BoxedUnit.UNIT; }
+
+    public void apply$mcV$sp() {}
+  }
+
+  /**
+   * The manifest of Spark's commit protocol, kept in memory: the files that committed tasks wrote.
+   * Spark hands it every committed task's files once, so those of failed tasks never get here.
+   */
+  private static final class Written extends FileStreamSinkLog {
+    final List files = new ArrayList();
+
+    private Written(org.apache.spark.sql.classic.SparkSession session, String directory) {
+      super(1, session, directory, Option.empty());
+    }
+
+    /** The log's constructor makes its directory, so it gets an empty one that is removed at once. */
+    static Written create(org.apache.spark.sql.classic.SparkSession session) {
+      try {
+        java.nio.file.Path directory = Files.createTempDirectory("deltaflow-");
+        try {
+          return new Written(session, "file:" + directory);
+        } finally {
+          Files.delete(directory);
+        }
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+    }
+
+    public boolean add(long batchId, Object[] statuses) {
+      for (Object status : statuses) {
+        SinkFileStatus file = (SinkFileStatus) status;
+        files.add(Arrays.asList(new Object[] {
+            file.path(), Long.valueOf(file.size()), Long.valueOf(file.modificationTime())}));
+      }
+      return true;
+    }
+  }
+}

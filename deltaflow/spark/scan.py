@@ -1,0 +1,172 @@
+"""Answers what Spark asks of a scan at planning time: which partitions, which files.
+
+A scan is named by its description, a JSON object (`kind`, the table's path and id, its version or
+the offsets of a stream); the rooms above register how a kind finds its files. Nothing in a plan
+keeps a Python object alive, and a description can be answered by another process as well.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from deltaflow.errors import CorruptLogError
+from deltaflow.spark.dispatcher import dispatcher
+
+# A plan asks twice or thrice for the same scan; a self-join or a stream's batch a few times more.
+_KEPT_LISTINGS = 16
+
+FilesOf = Callable[[dict[str, Any]], "ScannedFiles"]
+_kinds: dict[str, FilesOf] = {}
+
+
+@dataclass(frozen=True)
+class ScannedFiles:
+    """What a scan reads. files: columns path (as in the log), partition_values (map), size and
+    modification_time, one row a file; more columns do no harm."""
+
+    path: str
+    partition_columns: tuple[str, ...]
+    files: pa.Table
+
+
+def scan_kind(kind: str) -> Callable[[FilesOf], FilesOf]:
+    """Decorator: the function finds the files of scans whose description has this `kind`."""
+
+    def add(function: FilesOf) -> FilesOf:
+        _kinds[kind] = function
+        return function
+
+    return add
+
+
+def relation(
+    description: dict[str, Any], path: str, schema: StructType, partition_columns: list[str], size_in_bytes: int
+) -> dict[str, Any]:
+    """The answer from which the JVM makes a HadoopFsRelation over the scan."""
+    return {
+        "root": hadoop_path(path),
+        "scan": msgspec.json.encode(description).decode(),
+        "partitionSchema": StructType([schema[name] for name in partition_columns]).json(),
+        "dataSchema": StructType([f for f in schema.fields if f.name not in partition_columns]).json(),
+        "sizeInBytes": size_in_bytes,
+    }
+
+
+def hadoop_path(path: str) -> str:
+    """A local path as Hadoop's Path prints it, with its scheme; not URL-encoded."""
+    return f"file:{path}" if path.startswith("/") else path
+
+
+@dataclass(frozen=True)
+class _Listing:
+    partitions: pa.Table
+    """One row a partition, one string column a partition column."""
+    files: pa.Table
+    """partition (row number in `partitions`), path (complete, decoded), size, modificationTime."""
+
+
+_listings: OrderedDict[str, _Listing] = OrderedDict()
+_listings_lock = threading.Lock()
+
+
+def _listing(scan: str) -> _Listing:
+    with _listings_lock:
+        if scan in _listings:
+            _listings.move_to_end(scan)
+            return _listings[scan]
+    description = msgspec.json.decode(scan)
+    listing = _list(_kinds[description["kind"]](description))
+    with _listings_lock:
+        _listings[scan] = listing
+        while len(_listings) > _KEPT_LISTINGS:
+            _listings.popitem(last=False)
+    return listing
+
+
+def _list(scanned: ScannedFiles) -> _Listing:
+    files = scanned.files
+    partitions, numbers = _partitions(files, scanned.partition_columns)
+    return _Listing(
+        partitions,
+        pa.table(
+            {
+                "partition": numbers,
+                "path": complete_paths(scanned.path, files["path"]),
+                "size": files["size"],
+                "modificationTime": files["modification_time"],
+            }
+        ),
+    )
+
+
+def _partitions(files: pa.Table, columns: tuple[str, ...]) -> tuple[pa.Table, pa.Array]:
+    """The distinct partitions, and for every file the number of its own."""
+    numbers = pa.repeat(pa.scalar(0, pa.int32()), files.num_rows)
+    values: dict[str, pa.Array] = {}
+    for name in columns:
+        values[name] = _array(pc.map_lookup(files["partition_values"], name, "first"))
+        coded = values[name].dictionary_encode(null_encoding="encode")
+        # Encoding the pair anew at each column keeps the numbers below the number of files.
+        pair = pc.add(pc.multiply(numbers.cast(pa.int64()), len(coded.dictionary)), coded.indices)
+        numbers = pair.dictionary_encode().indices
+    rows = pa.table({"number": numbers, "row": pa.array(range(files.num_rows), pa.int64())})
+    first = rows.group_by("number", use_threads=False).aggregate([("row", "min")]).sort_by("number")
+    return pa.table(values).take(first["row_min"]) if columns else pa.table({}), numbers
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def complete_paths(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Paths of the log as complete, decoded paths: they are URIs, relative to the table or absolute
+    (PROTOCOL.md, "Add File")."""
+    if pc.any(pc.match_substring(paths, "%")).as_py():
+        paths = pa.chunked_array([pa.array([unquote(path) for path in paths.to_pylist()], pa.string())])
+    prefix = pc.if_else(pc.match_substring_regex(paths, _ABSOLUTE), "", hadoop_path(root) + "/")
+    return pc.binary_join_element_wise(prefix, paths, "")
+
+
+_ABSOLUTE = r"^(?:/|[A-Za-z][A-Za-z0-9+.-]*:)"
+
+
+@dispatcher.handle("scan.partitions")
+def _scan_partitions(request: dict[str, Any]) -> bytes:
+    return _arrow_stream(_listing(request["scan"]).partitions)
+
+
+@dispatcher.handle("scan.files")
+def _scan_files(request: dict[str, Any]) -> bytes:
+    files = _listing(request["scan"]).files
+    if request["partitions"] is not None:
+        files = files.filter(pc.is_in(files["partition"], pa.array(request["partitions"], pa.int32())))
+    return _arrow_stream(files)
+
+
+@dispatcher.handle("scan.badPartitionValue")
+def _bad_partition_value(request: dict[str, Any]) -> None:
+    description = msgspec.json.decode(request["scan"])
+    raise CorruptLogError(
+        f"partition value {request['value']!r} of column {request['column']} is no {request['type']}",
+        table=description["path"],
+        version=description.get("version"),
+        column=request["column"],
+    )
+
+
+def _arrow_stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()

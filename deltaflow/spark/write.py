@@ -1,0 +1,97 @@
+"""A write as the JVM drives it: begin in Python, files by Spark, commit in Python.
+
+Between the two calls the write is kept under the JVM's handle. `abort` may come at any moment, also
+while `begin` or `commit` still run: after it has answered, no commit of this write can appear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from pyspark.sql.types import StructType
+
+from deltaflow.errors import OperationCancelledError
+from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.spark.scan import hadoop_path
+
+
+class WrittenFile(NamedTuple):
+    """A new data file: its URI-encoded absolute path as Hadoop gives it, bytes, ms since the epoch."""
+
+    path: str
+    size: int
+    modification_time: int
+
+
+class FileWrite(Protocol):
+    """What `begin` decided about one write."""
+
+    path: str
+    """The table's path, local and not encoded."""
+    written_schema: StructType
+    """The frame's columns in its order, under the table's names and types."""
+    partition_columns: Sequence[str]
+    file_options: dict[str, str]
+    """Options of Spark's Parquet writer."""
+
+    def commit(self, files: Sequence[WrittenFile]) -> None:
+        """Commits the files; raises one of ours where that can't be."""
+
+    def cancel(self) -> None:
+        """Makes sure that no commit comes any more; waits for a put that has begun."""
+
+
+Begin = Callable[[dict[str, Any]], FileWrite | None]
+_kinds: dict[str, Begin] = {}
+
+
+def write_kind(kind: str) -> Callable[[Begin], Begin]:
+    """Decorator: the function begins writes of this `kind`; None means that there is nothing to write."""
+
+    def add(function: Begin) -> Begin:
+        _kinds[kind] = function
+        return function
+
+    return add
+
+
+@dataclass
+class _Slot:
+    write: FileWrite | None = field(default=None)
+
+
+@dispatcher.handle("write.begin")
+def _begin(request: dict[str, Any]) -> dict[str, Any]:
+    slot = _Slot()
+    # Kept before the work begins, so that an abort that overtakes it leaves nothing behind.
+    dispatcher.keep(request["handle"], slot)
+    slot.write = write = _kinds[request["kind"]](request)
+    if write is None:
+        dispatcher.release(request["handle"])
+        return {"skip": True}
+    return {
+        "skip": False,
+        "path": hadoop_path(write.path),
+        "schema": write.written_schema.json(),
+        "partitionColumns": list(write.partition_columns),
+        # Partition folders show timestamps in this zone; the log's values are in UTC.
+        "options": {**write.file_options, "timeZone": "UTC"},
+    }
+
+
+@dispatcher.handle("write.commit")
+def _commit(request: dict[str, Any]) -> None:
+    slot: _Slot | None = dispatcher.find(request["handle"])
+    if slot is None or slot.write is None:
+        raise OperationCancelledError("the write was stopped before its commit")
+    slot.write.commit([WrittenFile(*file) for file in request["files"]])
+    dispatcher.release(request["handle"])
+
+
+@dispatcher.handle("write.abort")
+def _abort(request: dict[str, Any]) -> None:
+    slot: _Slot | None = dispatcher.release(request["handle"])
+    if slot is not None and slot.write is not None:
+        slot.write.cancel()

@@ -1,0 +1,112 @@
+"""Offsets of the streaming source: delta-spark's JSON, so that a checkpoint may change hands.
+
+An offset says how far a stream has come: all files up to `index` of version `reservoir_version` are
+done, in log order for a commit, by (modification time, path) for the initial snapshot. Source:
+delta-spark's DeltaSourceOffset.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from deltaflow.errors import DeltaIllegalStateException
+
+BASE_INDEX = -100
+"""Before everything in a version; -1 in the JSON of source version 1."""
+_BASE_INDEX_V1 = -1
+_SOURCE_VERSION = 1
+# Version 3 says that the index may be one of the barriers of schema tracking; 2 was never released.
+_NEWEST_SOURCE_VERSION = 3
+_BARRIERS = {-20: "METADATA_CHANGE", -19: "POST_METADATA_CHANGE"}
+
+
+class DeltaSourceOffset(msgspec.Struct, frozen=True, order=False):
+    """(reservoir_version, index) of the table `reservoir_id`.
+
+    `is_starting_version` is delta-spark's name for "inside the initial snapshot"; it has nothing to do
+    with the option startingVersion.
+    """
+
+    reservoir_id: str
+    reservoir_version: int
+    index: int
+    is_starting_version: bool
+
+    def json(self) -> str:
+        """The offset as it stands in `<checkpoint>/offsets`."""
+        return msgspec.json.encode(
+            {
+                "sourceVersion": _SOURCE_VERSION,
+                "reservoirId": self.reservoir_id,
+                "reservoirVersion": self.reservoir_version,
+                "index": _BASE_INDEX_V1 if self.index == BASE_INDEX else self.index,
+                "isStartingVersion": self.is_starting_version,
+            }
+        ).decode()
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """What offsets of one table are ordered by."""
+        return (self.reservoir_version, self.index)
+
+
+class _Json(msgspec.Struct, rename="camel"):
+    reservoir_id: str
+    reservoir_version: int
+    index: int
+    is_starting_version: bool
+
+
+def parse_offset(json: str, table_id: str, path: str) -> DeltaSourceOffset:
+    """The offset of a checkpoint, checked to be one of the table; DeltaIllegalStateException otherwise."""
+    _check_source_version(json, path)
+    try:
+        parsed = msgspec.json.decode(json, type=_Json)
+    except msgspec.MsgspecError as error:
+        raise _bad_format(json, path) from error
+    if parsed.reservoir_id != table_id:
+        raise DeltaIllegalStateException(
+            error_class="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+            new_table_id=table_id,
+            old_table_id=parsed.reservoir_id,
+            table=path,
+        )
+    if parsed.index in _BARRIERS:
+        raise DeltaIllegalStateException(
+            f"The stored offset is the barrier {_BARRIERS[parsed.index]} of schema tracking (schemaTrackingLocation), "
+            "which deltaflow does not support yet. Go on with delta-spark, or restart with a new checkpoint",
+            error_class="DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET",
+            table=path,
+            version=parsed.reservoir_version,
+        )
+    index = BASE_INDEX if parsed.index == _BASE_INDEX_V1 else parsed.index
+    return DeltaSourceOffset(parsed.reservoir_id, parsed.reservoir_version, index, parsed.is_starting_version)
+
+
+def _check_source_version(json: str, path: str) -> None:
+    try:
+        fields: Any = msgspec.json.decode(json)
+    except msgspec.MsgspecError as error:
+        raise _bad_format(json, path) from error
+    if not isinstance(fields, dict):
+        raise _bad_format(json, path)
+    version = fields.get("sourceVersion", 0)
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise _bad_format(json, path)
+    if version > _NEWEST_SOURCE_VERSION:
+        raise DeltaIllegalStateException(
+            error_class="DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION",
+            expected_version=_NEWEST_SOURCE_VERSION,
+            real_version=version,
+            table=path,
+        )
+    if version < 1 or version == 2:
+        raise DeltaIllegalStateException(
+            error_class="DELTA_INVALID_SOURCE_VERSION", source_version=version, table=path
+        )
+
+
+def _bad_format(json: str, path: str) -> DeltaIllegalStateException:
+    return DeltaIllegalStateException(error_class="DELTA_INVALID_SOURCE_OFFSET_FORMAT", offset=json, table=path)

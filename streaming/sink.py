@@ -1,0 +1,61 @@
+"""The streaming sink: every micro-batch is one transaction of the batch writer.
+
+Exactly once: the commit of a batch holds `txn(appId = query id, version = batch id)`, and a batch
+whose txn the table already has is skipped. Source: delta-spark's DeltaSink.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+from pyspark.sql.types import StructType
+
+from deltaflow.batch.options import required_path, unsupported_options
+from deltaflow.batch.writer import NOT_YET, OperationOfWrite, TableWriter, begin_write
+from deltaflow.errors import DeltaUnsupportedOperationException
+from deltaflow.log import DeltaLog, SetTransaction
+from deltaflow.log.observer import observe
+from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.spark.write import write_kind
+
+_LOG = logging.getLogger(__name__)
+
+
+@dispatcher.handle("sink.open")
+def open_sink(request: dict[str, Any]) -> None:
+    """Checks a writeStream when it starts."""
+    required_path(request["path"])
+    unsupported_options(request["options"], NOT_YET, "a streaming write")
+    if request["outputMode"] not in ("Append", "Complete"):
+        raise DeltaUnsupportedOperationException(
+            error_class="DELTA_UNSUPPORTED_OUTPUT_MODE", source="delta", mode=request["outputMode"]
+        )
+
+
+@write_kind("stream")
+def begin_batch(request: dict[str, Any]) -> TableWriter | None:
+    """addBatch: None if the table has this batch already."""
+    path, query_id, batch_id = required_path(request["path"]), request["queryId"], request["batchId"]
+    observe("offset written", path=path, query_id=query_id, batch_id=batch_id)
+    transaction = DeltaLog.for_table(path).start_transaction()
+    committed = transaction.txn_version(query_id)
+    if committed is not None and committed >= batch_id:
+        _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)
+        return None
+    mode = request["outputMode"]
+    return begin_write(
+        path,
+        StructType.fromJson(msgspec.json.decode(request["schema"])),
+        request["partitionBy"],
+        request["options"],
+        overwrite=mode == "Complete",
+        operation=OperationOfWrite(
+            "STREAMING UPDATE",
+            {"outputMode": mode, "queryId": query_id, "epochId": str(batch_id)},
+            ("numAddedFiles", "numRemovedFiles"),
+        ),
+        transaction=transaction,
+        application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
+    )

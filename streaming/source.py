@@ -1,0 +1,302 @@
+"""The streaming source: a table's rows as of its start, then what every later commit adds.
+
+`latest_offset` admits files up to the limit, a batch is the files between two offsets; both come
+from the log alone, so a batch can be listed again after a restart. Per micro-batch: one listing of
+the log, and the new commits are read once. Source: delta-spark's DeltaSource.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from deltaflow.batch.options import required_path
+from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
+from deltaflow.log import (
+    FILES_SCHEMA,
+    AddFile,
+    Commit,
+    DeltaLog,
+    Snapshot,
+    schema_from_string,
+)
+from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.spark.scan import ScannedFiles, relation, scan_kind
+from deltaflow.streaming.offsets import BASE_INDEX, DeltaSourceOffset, parse_offset
+from deltaflow.streaming.options import SourceOptions, source_options
+
+# Spark's own default for a relation whose size is unknown: nobody broadcasts it.
+_UNKNOWN_SIZE = 2**63 - 1
+_KEPT_SNAPSHOTS = 8
+
+
+class DeltaSource:
+    """The state of one source between two calls: options, schema and the bound of Trigger.AvailableNow."""
+
+    def __init__(self, log: DeltaLog, schema: StructType, options: SourceOptions) -> None:
+        self._log = log
+        self._schema = schema
+        self._options = options
+        self._table_id = log.snapshot().table_id
+        self._last_version: int | None = None
+
+    def prepare_for_available_now(self) -> None:
+        """From now on the stream ends at the version that is the newest now."""
+        self._last_version = self._log.snapshot().version
+
+    def latest_offset(self, start_json: str | None, max_files: int | None) -> DeltaSourceOffset:
+        """The end of the next batch: at most `max_files` files after `start` (None: no limit)."""
+        snapshot = self._log.snapshot()
+        if start_json is None:
+            offset = DeltaSourceOffset(snapshot.table_id, snapshot.version, BASE_INDEX, True)
+        else:
+            offset = parse_offset(start_json, snapshot.table_id, self._log.path)
+        last_version = snapshot.version if self._last_version is None else self._last_version
+        return _advance(self._log, self._schema, self._options, offset, last_version, max_files)
+
+    def batch(self, start_json: str | None, end_json: str) -> dict[str, Any]:
+        """The relation over the files between two offsets; nothing is read before Spark plans the batch."""
+        parse_offset(end_json, self._table_id, self._log.path)
+        snapshot = self._log.snapshot()
+        description = {
+            "kind": "stream",
+            "path": self._log.path,
+            "id": self._table_id,
+            "start": start_json,
+            "end": end_json,
+            "schema": self._schema.json(),
+            "options": dataclasses.asdict(self._options),
+        }
+        return relation(
+            description, self._log.path, self._schema, list(snapshot.partition_columns), _UNKNOWN_SIZE
+        )
+
+
+def _advance(
+    log: DeltaLog,
+    schema: StructType,
+    options: SourceOptions,
+    offset: DeltaSourceOffset,
+    last_version: int,
+    max_files: int | None,
+) -> DeltaSourceOffset:
+    """The offset after `max_files` more files, or after `last_version` where those are fewer."""
+    room = max_files
+    if offset.is_starting_version:
+        waiting = _initial_files(log, offset.reservoir_version).num_rows - (max(offset.index, -1) + 1)
+        if room is not None and room < waiting:
+            return _at(offset, offset.reservoir_version, max(offset.index, -1) + room, True)
+        room = None if room is None else room - waiting
+        offset = _at(offset, offset.reservoir_version + 1, BASE_INDEX, False)
+    for commit in _commits(log, offset.reservoir_version, last_version):
+        done = max(offset.index, -1) + 1
+        waiting = len(_stream_files(log, schema, options, commit)) - done
+        if waiting > 0 and room is not None and room < waiting:
+            return offset if room == 0 else _at(offset, commit.version, done - 1 + room, False)
+        room = None if room is None else room - max(waiting, 0)
+        offset = _at(offset, commit.version + 1, BASE_INDEX, False)
+    return offset
+
+
+def _at(offset: DeltaSourceOffset, version: int, index: int, initial: bool) -> DeltaSourceOffset:
+    return DeltaSourceOffset(offset.reservoir_id, version, index, initial)
+
+
+def _commits(log: DeltaLog, start: int, end: int) -> Iterator[Commit]:
+    return log.commits(start, end) if start <= end else iter(())
+
+
+def _stream_files(
+    log: DeltaLog, schema: StructType, options: SourceOptions, commit: Commit
+) -> Sequence[AddFile]:
+    """The files of a commit that a stream emits, in log order; raises where the stream must not go on."""
+    _check_metadata(log, schema, commit)
+    adds = [add for add in commit.adds if add.data_change]
+    removes = [remove for remove in commit.removes if remove.data_change]
+    if not removes:
+        return adds
+    if options.skip_change_commits:
+        return []
+    if options.ignore_changes:
+        return adds
+    if adds:
+        raise DeltaIllegalStateException(
+            error_class="DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+            change_info=_change_info(commit, removes[0].path),
+            changed_in=commit.version,
+            table=log.path,
+        )
+    if not options.ignore_deletes:
+        raise DeltaIllegalStateException(
+            error_class="DELTA_SOURCE_IGNORE_DELETE",
+            removed_file=_change_info(commit, removes[0].path),
+            changed_in=commit.version,
+            table=log.path,
+        )
+    return []
+
+
+def _change_info(commit: Commit, removed_path: str) -> str:
+    info = commit.commit_info
+    if info is None or info.operation is None:
+        return removed_path
+    return f"{info.operation} ({msgspec.json.encode(info.operation_parameters or {}).decode()})"
+
+
+def _check_metadata(log: DeltaLog, schema: StructType, commit: Commit) -> None:
+    """A stream reads with one schema: a commit that changes it stops the stream."""
+    if commit.metadata is None:
+        return
+    changed = schema_from_string(commit.metadata.schema_string, table=log.path)
+    if _shape(changed) != _shape(schema):
+        raise DeltaIllegalStateException(
+            error_class="DELTA_SCHEMA_CHANGED_WITH_VERSION",
+            changed_in=commit.version,
+            read_schema=schema.simpleString(),
+            data_schema=changed.simpleString(),
+            table=log.path,
+        )
+
+
+def _shape(schema: StructType) -> str:
+    return schema.simpleString()
+
+
+_initial: OrderedDict[tuple[str, str, int], pa.Table] = OrderedDict()
+_initial_lock = threading.Lock()
+
+
+def _initial_files(log: DeltaLog, version: int) -> pa.Table:
+    """The files of a version in the order in which a stream reads its initial snapshot.
+
+    Sorting costs the whole table, and a stream asks at every batch until it is through.
+    """
+    snapshot: Snapshot = log.snapshot_at(version)
+    key = (log.path, snapshot.table_id, version)
+    with _initial_lock:
+        if key in _initial:
+            _initial.move_to_end(key)
+            return _initial[key]
+    files = snapshot.files.sort_by([("modification_time", "ascending"), ("path", "ascending")])
+    with _initial_lock:
+        _initial[key] = files
+        while len(_initial) > _KEPT_SNAPSHOTS:
+            _initial.popitem(last=False)
+    return files
+
+
+@scan_kind("stream")
+def files_between(description: dict[str, Any]) -> ScannedFiles:
+    """The files of one micro-batch."""
+    log = DeltaLog.for_table(description["path"])
+    schema = StructType.fromJson(msgspec.json.decode(description["schema"]))
+    options = SourceOptions(**description["options"])
+    end = parse_offset(description["end"], description["id"], log.path)
+    if description["start"] is None:
+        # The first batch, planned before a restart: it began with the snapshot that the end tells of.
+        version = end.reservoir_version if end.is_starting_version else end.reservoir_version - 1
+        start = DeltaSourceOffset(end.reservoir_id, version, BASE_INDEX, True)
+    else:
+        start = parse_offset(description["start"], description["id"], log.path)
+    return ScannedFiles(
+        log.path,
+        tuple(log.snapshot().partition_columns),
+        pa.concat_tables(list(_between(log, schema, options, start, end))),
+    )
+
+
+def _between(
+    log: DeltaLog, schema: StructType, options: SourceOptions, start: DeltaSourceOffset, end: DeltaSourceOffset
+) -> Iterator[pa.Table]:
+    yield _COLUMNS.empty_table()
+    if start == end:
+        return
+    first = max(start.index, -1) + 1
+    version = start.reservoir_version
+    if start.is_starting_version:
+        files = _initial_files(log, version).select(_COLUMNS.names)
+        if end.is_starting_version:
+            yield files.slice(first, end.index + 1 - first)
+            return
+        yield files.slice(first)
+        first = 0
+        version += 1
+    last = end.reservoir_version if end.index >= 0 else end.reservoir_version - 1
+    for commit in _commits(log, version, last):
+        adds = _stream_files(log, schema, options, commit)
+        stop = end.index + 1 if commit.version == end.reservoir_version else len(adds)
+        yield _table(adds[first:stop])
+        first = 0
+
+
+_COLUMNS = pa.schema([FILES_SCHEMA.field(name) for name in ("path", "partition_values", "size", "modification_time")])
+
+
+def _table(adds: Sequence[AddFile]) -> pa.Table:
+    return pa.table(
+        [
+            [add.path for add in adds],
+            [list(add.partition_values.items()) for add in adds],
+            [add.size for add in adds],
+            [add.modification_time for add in adds],
+        ],
+        schema=_COLUMNS,
+    )
+
+
+@dispatcher.handle("source.schema")
+def source_schema(request: dict[str, Any]) -> dict[str, Any]:
+    """readStream.load: the table's schema."""
+    path = required_path(request["path"])
+    source_options(request["options"])
+    if request["userSchema"] is not None:
+        raise DeltaIllegalArgumentException(
+            "A Delta stream has the table's schema. Remove .schema(…)", error_class="DELTA_READ_SOURCE_SCHEMA_GIVEN"
+        )
+    return {"schema": DeltaLog.for_table(path).snapshot().schema.json()}
+
+
+@dispatcher.handle("source.open")
+def open_source(request: dict[str, Any]) -> dict[str, Any]:
+    """The query starts."""
+    options = source_options(request["options"])
+    log = DeltaLog.for_table(request["path"])
+    schema = StructType.fromJson(msgspec.json.decode(request["schema"]))
+    dispatcher.keep(request["handle"], DeltaSource(log, schema, options))
+    return {"maxFiles": options.max_files_per_trigger}
+
+
+def _source(request: dict[str, Any]) -> DeltaSource:
+    source: DeltaSource | None = dispatcher.find(request["handle"])
+    if source is None:
+        raise DeltaIllegalStateException("the stream was stopped", error_class="DELTA_STREAM_STOPPED")
+    return source
+
+
+@dispatcher.handle("source.prepareForAvailableNow")
+def _prepare_for_available_now(request: dict[str, Any]) -> None:
+    _source(request).prepare_for_available_now()
+
+
+@dispatcher.handle("source.latestOffset")
+def _latest_offset(request: dict[str, Any]) -> dict[str, Any]:
+    if "unknownLimit" in request:
+        raise DeltaIllegalArgumentException(error_class="DELTA_UNKNOWN_READ_LIMIT", limit=request["unknownLimit"])
+    return {"offset": _source(request).latest_offset(request["start"], request["maxFiles"]).json()}
+
+
+@dispatcher.handle("source.getBatch")
+def _get_batch(request: dict[str, Any]) -> dict[str, Any]:
+    return _source(request).batch(request["start"], request["end"])
+
+
+@dispatcher.handle("source.close")
+def _close(request: dict[str, Any]) -> None:
+    dispatcher.release(request["handle"])
