@@ -87,6 +87,8 @@ def _file_statistics(path: str, size_bytes: int, leaves: Sequence[tuple[ColumnPa
             column = _Column.of(metadata, positions[column_path])
             nulls = column.null_count()
             low, high = column.bounds(data_type)
+        elif any(_is_prefix(column_path, other) or _is_prefix(other, column_path) for other in positions):
+            continue  # a struct in the schema and none in the file, or the other way round
         else:
             nulls, low, high = metadata.num_rows, None, None
         for tree, value in ((min_values, low), (max_values, high), (null_count, nulls)):
@@ -132,6 +134,10 @@ def _positions(
         else:
             yield path, first
         first += _leaf_count(field.type)
+
+
+def _is_prefix(path: ColumnPath, other: ColumnPath) -> bool:
+    return other[: len(path)] == path
 
 
 def _leaf_count(arrow_type: pa.DataType) -> int:
@@ -255,6 +261,7 @@ def _lowest_float(values: list[float]) -> float | None:
     lowest = min(values)
     if any(map(math.isnan, values)) or math.isinf(lowest):
         return None  # JSON has neither
+    # A footer need not tell the zeros apart: whichever it names, the file may hold both.
     return -0.0 if lowest == 0 else lowest
 
 

@@ -65,7 +65,7 @@ def write(path: Path, columns: dict[str, pa.Array], **options: Any) -> Path:
 def one_column(path: Path, values: pa.Array, data_type: DataType, **options: Any) -> tuple[Any, Any, Any]:
     """(min, max, nullCount) of a column; None for what is left out."""
     found = statistics(write(path, {"c": values}, **options), StructType().add("c", data_type))
-    return tuple(found[kind].get("c") for kind in ("minValues", "maxValues", "nullCount"))  # type: ignore[return-value]
+    return found["minValues"].get("c"), found["maxValues"].get("c"), found["nullCount"].get("c")
 
 
 # What files hold, read back in full: the oracle of the statistics.
@@ -96,10 +96,10 @@ def column_of(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
 def comparable(values: pa.ChunkedArray, data_type: DataType) -> list[Any]:
     values = values.drop_null()
     if isinstance(data_type, DateType):
-        return values.cast(pa.int32()).to_pylist()
+        values = values.cast(pa.int32())
     if isinstance(data_type, TimestampType):
-        return values.cast(MICROSECONDS).cast(pa.int64()).to_pylist()
-    return values.to_pylist()
+        values = values.cast(MICROSECONDS).cast(pa.int64())
+    return list(values.to_pylist())
 
 
 def comparable_bound(bound: Any, data_type: DataType) -> Any:
@@ -146,7 +146,12 @@ COLUMNS: dict[str, tuple[pa.DataType, pa.DataType | None, DataType, st.SearchStr
     "string": (pa.string(), None, StringType(), st.text(max_size=70)),
     "high": (pa.string(), None, StringType(), st.text(f"~\x7fa{HIGHEST}", min_size=28, max_size=70)),
     "date": (pa.date32(), pa.int32(), DateType(), st.integers(-720_000, 2_933_000)),
-    "timestamp": (MICROSECONDS, pa.int64(), TimestampType(), st.integers(FIRST_MOMENT_US, LAST_MILLISECOND_US)),
+    "timestamp": (
+        MICROSECONDS,
+        pa.int64(),
+        TimestampType(),
+        st.integers(FIRST_MOMENT_US, LAST_MILLISECOND_US),
+    ),
     "decimal": (pa.decimal128(9, 2), None, DecimalType(9, 2), st.decimals(-9999999, 9999999, places=2)),
     "wide": (
         pa.decimal128(38, 18),
@@ -458,6 +463,8 @@ def test_a_column_of_another_type_has_no_bounds(tmp_path: Path) -> None:
     assert one_column(tmp_path, pa.array(["a"]), IntegerType()) == (None, None, 0)
     assert one_column(tmp_path, pa.array([[1, 2]]), LongType()) == (None, None, 0)
     assert one_column(tmp_path, pa.array([Decimal("1.50")]), DecimalType(3, 1)) == (None, None, 0)
+    assert one_column(tmp_path, pa.array([{"x": 1}]), LongType()) == (None, None, None)
+    assert one_column(tmp_path, pa.array([1]), StructType().add("x", LongType())) == (None, None, None)
 
 
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
