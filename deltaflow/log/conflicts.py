@@ -23,8 +23,8 @@ def check_app_ids(winner: Commit, app_ids: Set[str], table: str) -> None:
         if txn.app_id in app_ids:
             raise ConcurrentTransactionException(
                 f"{_named(winner, table)} is of the same application ({txn.app_id}, its version "
-                f"{txn.version}). Several runs of one streaming query, with the same checkpoint, write into this table: "
-                "stop all but one.",
+                f"{txn.version}). Several runs of one streaming query, with the same checkpoint, write into "
+                "this table: stop all but one.",
                 table=table,
                 version=winner.version,
             )

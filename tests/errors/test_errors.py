@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from deltaflow import errors
+
+
+def all_errors(kind: type[errors.DeltaError] = errors.DeltaError) -> list[type[errors.DeltaError]]:
+    return [kind, *(found for sub in kind.__subclasses__() for found in all_errors(sub))]
+
+
+@pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
+def test_every_error_survives_pickling(kind: type[errors.DeltaError]) -> None:
+    error = kind("It broke.", table="/t", version=3, file="f.json", column="c", reason=7)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert str(copy) == str(error)
+    assert copy.__dict__ == error.__dict__
+    assert copy.args == error.args
+
+
+@pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
+def test_every_error_answers_as_pysparks_do(kind: type[errors.DeltaError]) -> None:
+    error = kind("It broke.", reason=7)
+    assert str(error) == f"[{kind.error_class}] It broke."
+    assert error.getMessage() == str(error)
+    assert error.getCondition() == error.getErrorClass() == error.error_class
+    assert error.getSqlState() == error.sqlstate
+    assert error.getMessageParameters() == {"reason": "7"}
+    assert error.getQueryContext() == []
+    assert error.getBreakingChangeInfo() is None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        errors.DeltaTableNotFoundError,
+        errors.DeltaTableAlreadyExistsError,
+        errors.SchemaMismatchError,
+        errors.SchemaError,
+        errors.UnsupportedFeatureError,
+        errors.DeltaIllegalArgumentException,
+        errors.DeltaUnsupportedOperationException,
+    ],
+)
+def test_errors_that_spark_users_expect_are_analysis_exceptions(kind: type[errors.DeltaError]) -> None:
+    with pytest.raises(AnalysisException, match="It broke"):
+        raise kind("It broke.")
+
+
+def test_every_catalogue_message_can_be_built_and_has_a_sqlstate() -> None:
+    class AnyParameters(dict[str, object]):
+        def __missing__(self, name: str) -> str:
+            return f"<{name}>"
+
+    for code, (sqlstate, template) in errors.CATALOGUE.items():
+        assert len(sqlstate) == 5, code
+        assert "{" not in template.format_map(AnyParameters()).replace(",;{}()", ""), code
+
+
+def test_a_code_of_the_catalogue_brings_its_message_and_sqlstate() -> None:
+    error = errors.DeltaIllegalArgumentException(
+        error_class="DELTA_ILLEGAL_OPTION", input="x", name="maxFilesPerTrigger", explain="must be positive"
+    )
+    assert str(error) == "[DELTA_ILLEGAL_OPTION] Invalid value 'x' for option 'maxFilesPerTrigger', must be positive."
+    assert error.sqlstate == "42616"
+
+
+def test_places_that_the_message_does_not_name_are_added() -> None:
+    error = errors.CorruptLogError("Broken in /t.", table="/t", version=4, file="00.json")
+    assert str(error) == "[DELTA_LOG_CORRUPT] Broken in /t. (version 4, file 00.json)"
+
+
+def test_a_code_without_a_message_is_refused() -> None:
+    with pytest.raises(TypeError, match="DELTA_STORE_ERROR"):
+        errors.StoreError()
+
+
+def test_unsupported_features_are_named() -> None:
+    error = pickle.loads(pickle.dumps(errors.UnsupportedFeatureError("No.", features=["a", "b"])))
+    assert error.features == ("a", "b")
