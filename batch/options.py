@@ -35,7 +35,7 @@ def boolean_option(options: Mapping[str, str], name: str) -> bool:
 
 
 def unsupported_options(options: Mapping[str, str], names: Iterable[str], doing: str) -> None:
-    """Refuses options that would change the result and are not built yet: ignoring them would be a wrong answer.
+    """Refuses options that are not built yet and would change the result: passing them over would be wrong.
 
     An option that is set to `false` asks for nothing.
     """

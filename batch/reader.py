@@ -36,8 +36,8 @@ def files_of_version(description: dict[str, Any]) -> ScannedFiles:
     snapshot = log.snapshot_at(description["version"])
     if snapshot.table_id != description["id"]:
         raise CorruptLogError(
-            f"the table {log.path} was replaced by another one (id {snapshot.table_id}) after this DataFrame was "
-            f"made for id {description['id']}. Load it again",
+            f"the table {log.path} was replaced by another one (id {snapshot.table_id}) after this "
+            f"DataFrame was made for id {description['id']}. Load it again",
             table=log.path,
             version=description["version"],
         )

@@ -128,7 +128,9 @@ class TableWriter:
 
     def _adds(self, files: Sequence[WrittenFile]) -> tuple[list[AddFile], int]:
         """The add actions of the files that hold rows, and the number of those rows."""
-        data_schema = StructType([f for f in self._table_schema.fields if f.name not in self.partition_columns])
+        data_schema = StructType(
+            [f for f in self._table_schema.fields if f.name not in self.partition_columns]
+        )
         partition_schema = StructType([self._table_schema[name] for name in self.partition_columns])
         local_paths = [unquote(file.path).removeprefix("file://").removeprefix("file:") for file in files]
         statistics = collect_statistics(
@@ -250,7 +252,12 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
         overwrite=mode == "Overwrite",
         operation=OperationOfWrite(
             "WRITE",
-            {"mode": mode, "partitionBy": msgspec.json.encode(_partitioning(transaction.snapshot, partition_by)).decode()},
+            {
+                "mode": mode,
+                "partitionBy": msgspec.json.encode(
+                    _partitioning(transaction.snapshot, partition_by)
+                ).decode(),
+            },
             ("numFiles", "numRemovedFiles" if mode == "Overwrite" else None),
         ),
         transaction=transaction,
@@ -299,9 +306,8 @@ def _written_schema(table: StructType, frame: StructType, path: str) -> StructTy
 def _check_inside(table: StructField, frame: StructField, column: str, path: str) -> None:
     if not table.nullable and frame.nullable:
         raise SchemaError(
-            f"Column {column} of the table is NOT NULL, and the data may hold nulls there. deltaflow does not check "
-            f"rows yet: make the column non-nullable in the data, such as by a filter on {column} IS NOT NULL and a "
-            "schema that says so",
+            f"Column {column} of the table is NOT NULL, and the data may hold nulls there. deltaflow does not "
+            f"check rows yet: filter the data by {column} IS NOT NULL, which Spark then knows it to be",
             error_class="DELTA_NOT_NULL_NOT_ENFORCED",
             table=path,
             column=column,

@@ -75,8 +75,9 @@ def parse_offset(json: str, table_id: str, path: str) -> DeltaSourceOffset:
         )
     if parsed.index in _BARRIERS:
         raise DeltaIllegalStateException(
-            f"The stored offset is the barrier {_BARRIERS[parsed.index]} of schema tracking (schemaTrackingLocation), "
-            "which deltaflow does not support yet. Go on with delta-spark, or restart with a new checkpoint",
+            f"The stored offset is the barrier {_BARRIERS[parsed.index]} of schema tracking "
+            "(schemaTrackingLocation), which deltaflow does not support yet. Go on with delta-spark, or restart "
+            "with a new checkpoint",
             error_class="DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET",
             table=path,
             version=parsed.reservoir_version,
@@ -109,4 +110,6 @@ def _check_source_version(json: str, path: str) -> None:
 
 
 def _bad_format(json: str, path: str) -> DeltaIllegalStateException:
-    return DeltaIllegalStateException(error_class="DELTA_INVALID_SOURCE_OFFSET_FORMAT", offset=json, table=path)
+    return DeltaIllegalStateException(
+        error_class="DELTA_INVALID_SOURCE_OFFSET_FORMAT", offset=json, table=path
+    )

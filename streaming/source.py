@@ -213,7 +213,11 @@ def files_between(description: dict[str, Any]) -> ScannedFiles:
 
 
 def _between(
-    log: DeltaLog, schema: StructType, options: SourceOptions, start: DeltaSourceOffset, end: DeltaSourceOffset
+    log: DeltaLog,
+    schema: StructType,
+    options: SourceOptions,
+    start: DeltaSourceOffset,
+    end: DeltaSourceOffset,
 ) -> Iterator[pa.Table]:
     yield _COLUMNS.empty_table()
     if start == end:
@@ -236,7 +240,9 @@ def _between(
         first = 0
 
 
-_COLUMNS = pa.schema([FILES_SCHEMA.field(name) for name in ("path", "partition_values", "size", "modification_time")])
+_COLUMNS = pa.schema(
+    [FILES_SCHEMA.field(name) for name in ("path", "partition_values", "size", "modification_time")]
+)
 
 
 def _table(adds: Sequence[AddFile]) -> pa.Table:
@@ -258,7 +264,8 @@ def source_schema(request: dict[str, Any]) -> dict[str, Any]:
     source_options(request["options"])
     if request["userSchema"] is not None:
         raise DeltaIllegalArgumentException(
-            "A Delta stream has the table's schema. Remove .schema(…)", error_class="DELTA_READ_SOURCE_SCHEMA_GIVEN"
+            "A Delta stream has the table's schema. Remove .schema(…)",
+            error_class="DELTA_READ_SOURCE_SCHEMA_GIVEN",
         )
     return {"schema": DeltaLog.for_table(path).snapshot().schema.json()}
 
@@ -288,7 +295,9 @@ def _prepare_for_available_now(request: dict[str, Any]) -> None:
 @dispatcher.handle("source.latestOffset")
 def _latest_offset(request: dict[str, Any]) -> dict[str, Any]:
     if "unknownLimit" in request:
-        raise DeltaIllegalArgumentException(error_class="DELTA_UNKNOWN_READ_LIMIT", limit=request["unknownLimit"])
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_UNKNOWN_READ_LIMIT", limit=request["unknownLimit"]
+        )
     return {"offset": _source(request).latest_offset(request["start"], request["maxFiles"]).json()}
 
 

@@ -113,7 +113,9 @@ def _load_classes(spark: SparkSession) -> None:
 
 def _sources() -> dict[str, str]:
     folder = resources.files("deltaflow.spark").joinpath("java")
-    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".java")), key=lambda f: f.name)
+    files = sorted(
+        (entry for entry in folder.iterdir() if entry.name.endswith(".java")), key=lambda f: f.name
+    )
     return {file.name: file.read_text(encoding="utf-8") for file in files}
 
 
@@ -199,9 +201,7 @@ def _set_catalog(spark: SparkSession) -> None:
         spark.conf.set(_CATALOG_CONF, _CATALOG)
         spark.sparkContext._jsc.sc().conf().set(_CATALOG_CONF, _CATALOG)
     elif current != _CATALOG:
-        _LOG.warning(
-            "%s is %s and stays so: Delta tables work by path, not by name", _CATALOG_CONF, current
-        )
+        _LOG.warning("%s is %s and stays so: Delta tables work by path, not by name", _CATALOG_CONF, current)
 
 
 def _install_error_conversion() -> None:
@@ -227,7 +227,7 @@ def _install_error_conversion() -> None:
         return converted
 
     convert_exception._deltaflow = True  # type: ignore[attr-defined]
-    captured.convert_exception = convert_exception
+    captured.convert_exception = convert_exception  # type: ignore[assignment]
 
 
 def _python_exception(java_exception: Any) -> BaseException | None:

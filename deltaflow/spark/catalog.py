@@ -11,16 +11,16 @@ from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.spark.dispatcher import dispatcher
 
 _BY_PATH = (
-    "Use the path instead: spark.read.format(\"delta\").load(path), df.write.format(\"delta\").save(path), "
-    "spark.readStream.format(\"delta\").load(path), .writeStream.format(\"delta\")….start(path)"
+    'Use the path instead: spark.read.format("delta").load(path), df.write.format("delta").save(path), '
+    'spark.readStream.format("delta").load(path), .writeStream.format("delta")….start(path)'
 )
 
 
 @dispatcher.handle("catalog.refuse")
 def _refuse(request: dict[str, Any]) -> None:
     raise DeltaUnsupportedOperationException(
-        f"Cannot {request['what']} {request['table']}: Delta tables by name and in SQL are not supported yet. "
-        + _BY_PATH,
+        f"Cannot {request['what']} {request['table']}: Delta tables by name and in SQL are not supported "
+        f"yet. {_BY_PATH}",
         error_class="DELTA_UNSUPPORTED_TABLE_BY_NAME",
     )
 

@@ -50,7 +50,11 @@ def scan_kind(kind: str) -> Callable[[FilesOf], FilesOf]:
 
 
 def relation(
-    description: dict[str, Any], path: str, schema: StructType, partition_columns: list[str], size_in_bytes: int
+    description: dict[str, Any],
+    path: str,
+    schema: StructType,
+    partition_columns: list[str],
+    size_in_bytes: int,
 ) -> dict[str, Any]:
     """The answer from which the JVM makes a HadoopFsRelation over the scan."""
     return {

@@ -26,7 +26,8 @@ def session(
 
     if "SPARK_REMOTE" in os.environ:
         raise RegistrationError(
-            "SPARK_REMOTE is set, so this would be a Spark Connect session, whose client reaches no JVM. Unset it"
+            "SPARK_REMOTE is set, so this would be a Spark Connect session, whose client reaches no JVM. "
+            "Unset it"
         )
     found = settings_of_the_jar({key: str(value) for key, value in (config or {}).items()})
     if found:

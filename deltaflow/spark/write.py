@@ -6,7 +6,7 @@ while `begin` or `commit` still run: after it has answered, no commit of this wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -28,13 +28,21 @@ class WrittenFile(NamedTuple):
 class FileWrite(Protocol):
     """What `begin` decided about one write."""
 
-    path: str
-    """The table's path, local and not encoded."""
-    written_schema: StructType
-    """The frame's columns in its order, under the table's names and types."""
-    partition_columns: Sequence[str]
-    file_options: dict[str, str]
-    """Options of Spark's Parquet writer."""
+    @property
+    def path(self) -> str:
+        """The table's path, local and not encoded."""
+
+    @property
+    def written_schema(self) -> StructType:
+        """The frame's columns in its order, under the table's names and types."""
+
+    @property
+    def partition_columns(self) -> Sequence[str]:
+        """The table's partition columns."""
+
+    @property
+    def file_options(self) -> Mapping[str, str]:
+        """Options of Spark's Parquet writer."""
 
     def commit(self, files: Sequence[WrittenFile]) -> None:
         """Commits the files; raises one of ours where that can't be."""

@@ -100,7 +100,7 @@ final class TableWrite {
     Object outputSpec = new FileFormatWriter.OutputSpec(root, scala.collection.immutable.Map$.MODULE$.empty(),
         CollectionConverters.asScala(columns).toList());
     List arguments = new ArrayList(Arrays.asList(new Object[] {
-        session, query.executedPlan(), new MicrosecondsParquet(), committer, outputSpec, hadoopConf,
+        session, query.executedPlan(), new BoundedParquet(), committer, outputSpec, hadoopConf,
         CollectionConverters.asScala(partitionColumns).toList(), Option.empty(),
         CollectionConverters.asScala(new ArrayList()).toList(), scalaOptions, Integer.valueOf(0)}));
     Method write = fileFormatWriterWrite();
@@ -140,12 +140,16 @@ final class TableWrite {
     return columns;
   }
 
-  /** Parquet with timestamps as TIMESTAMP_MICROS: Spark's default, INT96, has no usable bounds. */
-  private static final class MicrosecondsParquet extends ParquetFileFormat {
+  /**
+   * Parquet whose footers have bounds where Spark's defaults have none: timestamps as TIMESTAMP_MICROS
+   * instead of INT96, and bounds of long strings cut short instead of dropped with their null count.
+   */
+  private static final class BoundedParquet extends ParquetFileFormat {
     public OutputWriterFactory prepareWrite(org.apache.spark.sql.SparkSession session, Job job,
                                             scala.collection.immutable.Map options, StructType schema) {
       OutputWriterFactory factory = super.prepareWrite(session, job, options, schema);
       job.getConfiguration().set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS");
+      job.getConfiguration().setIfUnset("parquet.statistics.truncate.length", "256");
       return factory;
     }
   }
