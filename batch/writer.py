@@ -306,8 +306,8 @@ def _written_schema(table: StructType, frame: StructType, path: str) -> StructTy
 def _check_inside(table: StructField, frame: StructField, column: str, path: str) -> None:
     if not table.nullable and frame.nullable:
         raise SchemaError(
-            f"Column {column} of the table is NOT NULL, and the data may hold nulls there. deltaflow does not "
-            f"check rows yet: filter the data by {column} IS NOT NULL, which Spark then knows it to be",
+            f"Column {column} of the table is NOT NULL, and the data may hold nulls there. deltaflow does not"
+            f" check rows yet: filter the data by {column} IS NOT NULL, which Spark then knows it to be",
             error_class="DELTA_NOT_NULL_NOT_ENFORCED",
             table=path,
             column=column,

@@ -76,7 +76,7 @@ def parse_offset(json: str, table_id: str, path: str) -> DeltaSourceOffset:
     if parsed.index in _BARRIERS:
         raise DeltaIllegalStateException(
             f"The stored offset is the barrier {_BARRIERS[parsed.index]} of schema tracking "
-            "(schemaTrackingLocation), which deltaflow does not support yet. Go on with delta-spark, or restart "
+            "(schemaTrackingLocation), which deltaflow lacks yet. Go on with delta-spark, or restart "
             "with a new checkpoint",
             error_class="DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET",
             table=path,
