@@ -86,8 +86,8 @@ class LogFiles:
         missing = [version for version in range(first, last + 1) if version not in listing.commits]
         if missing:
             raise CorruptLogError(
-                f"Versions {_ranges(missing)} are missing in {self.directory}; versions {first} to {last} "
-                "are needed. Restore their commit files from a copy.",
+                f"Missing versions in {self.directory}: {_ranges(missing)}; all from {first} to {last} are "
+                "needed. Restore their commit files from a copy.",
                 error_class="DELTA_VERSIONS_NOT_CONTIGUOUS",
                 table=self.path,
                 missing=_ranges(missing),

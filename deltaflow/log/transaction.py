@@ -10,11 +10,14 @@ from importlib import metadata as distribution
 from deltaflow.errors import (
     CommitOutcomeUnknownError,
     ConcurrentWriteException,
+    CorruptLogError,
     DeltaAnalysisException,
     DeltaConcurrentModificationException,
+    DeltaError,
     DeltaIllegalStateException,
     DeltaUnsupportedOperationException,
     OperationCancelledError,
+    StoreError,
 )
 from deltaflow.log.actions import (
     AddFile,
@@ -249,7 +252,7 @@ class OptimisticTransaction:
         return encode_actions([info, *table, *actions])
 
     def _put(self, version: int, data: bytes, txn_id: str) -> Committed | Unknown | _Lost:
-        """Put one version; raises what the store raised if the commit is certainly not there."""
+        """Put one version; raises the store's error if the commit is certainly not there."""
         path = self.log.commit_path(version)
         observe("commit prepared", table=self.path, version=version)
         with self._put_lock:
@@ -270,8 +273,12 @@ class OptimisticTransaction:
         match outcome:
             case Committed():
                 observe("commit put", table=self.path, version=version)
-            case _Absent(cause):
+            case _Absent(DeltaError() as cause):
                 raise cause
+            case _Absent(cause):
+                raise StoreError(
+                    f"Writing {path} failed: {cause}. Nothing was committed.", file=path
+                ) from cause
         return outcome
 
     def _read_back(
@@ -280,10 +287,14 @@ class OptimisticTransaction:
         """What became of a put that raised: the file at its path tells whose commit it is."""
         try:
             actions = decode_actions(self.log.store.read(path), path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
+            if isinstance(error, FileExistsError):
+                return _Lost()
             if self.log.store.failed_put_never_lands:
                 return _Absent(error)
             return Unknown(self._unknown(version, path, error))
+        except CorruptLogError:
+            return _Lost()
         except Exception as unreadable:
             unknown = self._unknown(version, path, error)
             unknown.add_note(f"Reading {path} back failed, too: {unreadable}")

@@ -65,7 +65,10 @@ def test_a_code_of_the_catalogue_brings_its_message_and_sqlstate() -> None:
     error = errors.DeltaIllegalArgumentException(
         error_class="DELTA_ILLEGAL_OPTION", input="x", name="maxFilesPerTrigger", explain="must be positive"
     )
-    assert str(error) == "[DELTA_ILLEGAL_OPTION] Invalid value 'x' for option 'maxFilesPerTrigger', must be positive."
+    assert (
+        str(error)
+        == "[DELTA_ILLEGAL_OPTION] Invalid value 'x' for option 'maxFilesPerTrigger', must be positive."
+    )
     assert error.sqlstate == "42616"
 
 

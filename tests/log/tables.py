@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
 from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, commit_name, schema_to_string
 from deltaflow.store import LocalLogStore
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("part", StringType())])
 WRITE = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"})
@@ -75,7 +76,12 @@ def add_file(path: str, **fields: Any) -> AddFile:
 
 
 def new_metadata(**fields: Any) -> Metadata:
-    usual = {"id": "table-1", "schema_string": schema_to_string(SCHEMA), "partition_columns": [], "created_time": 1}
+    usual = {
+        "id": "table-1",
+        "schema_string": schema_to_string(SCHEMA),
+        "partition_columns": [],
+        "created_time": 1,
+    }
     return Metadata(**(usual | fields))
 
 

@@ -26,11 +26,26 @@ ACTIONS: list[dict[str, Any]] = [
     meta_data(configuration={"delta.appendOnly": "true"}),
     add("a%20b.parquet", partitionValues={"p": None, "q": ""}, stats='{"numRecords":1}', tags={"t": None}),
     add("c", deletionVector=VECTOR, baseRowId=0, defaultRowCommitVersion=4, clusteringProvider="liquid"),
-    {"remove": {"path": "a", "dataChange": False, "extendedFileMetadata": True, "partitionValues": {}, "size": 1}},
+    {
+        "remove": {
+            "path": "a",
+            "dataChange": False,
+            "extendedFileMetadata": True,
+            "partitionValues": {},
+            "size": 1,
+        }
+    },
     {"cdc": {"path": "_change_data/c", "partitionValues": {}, "size": 1, "dataChange": False}},
     {"txn": {"appId": "app", "version": 364475, "lastUpdated": 5}},
     {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}},
-    {"commitInfo": {"timestamp": 1, "operation": "WRITE", "operationParameters": {"mode": "Append"}, "txnId": "x"}},
+    {
+        "commitInfo": {
+            "timestamp": 1,
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append"},
+            "txnId": "x",
+        }
+    },
 ]
 
 
@@ -78,7 +93,9 @@ def test_a_null_or_missing_field_is_none_and_none_is_not_written() -> None:
 
 
 def test_what_the_protocol_requires_is_written_even_when_empty() -> None:
-    encoded = json.loads(encode_actions([Metadata(id="i", schema_string="{}", partition_columns=[])]))["metaData"]
+    encoded = json.loads(encode_actions([Metadata(id="i", schema_string="{}", partition_columns=[])]))[
+        "metaData"
+    ]
     assert encoded == {
         "id": "i",
         "format": {"provider": "parquet", "options": {}},
@@ -97,7 +114,9 @@ def test_odd_provenance_does_not_break_a_table() -> None:
 
 
 def test_the_action_that_removes_a_file_keeps_what_was_known_of_it() -> None:
-    (added,) = decode_actions(json.dumps(add("c", deletionVector=VECTOR, baseRowId=0, stats="{}")).encode(), "f")
+    (added,) = decode_actions(
+        json.dumps(add("c", deletionVector=VECTOR, baseRowId=0, stats="{}")).encode(), "f"
+    )
     assert isinstance(added, AddFile)
     removed = added.remove(7)
     assert removed == RemoveFile(

@@ -33,7 +33,9 @@ def test_a_relative_path_is_taken_from_the_working_directory() -> None:
     assert table_path("some/t") == f"{os.getcwd()}/some/t"
 
 
-@pytest.mark.parametrize("given", ["s3://bucket/t", "s3a://bucket/t", "hdfs://host/t", "memory:/t", "file://host/t"])
+@pytest.mark.parametrize(
+    "given", ["s3://bucket/t", "s3a://bucket/t", "hdfs://host/t", "memory:/t", "file://host/t"]
+)
 def test_other_places_are_refused(given: str) -> None:
     with pytest.raises(StoreError) as raised:
         store_for(given)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from deltaflow.errors import UnsupportedFeatureError
+from deltaflow.log.features import FEATURES
+from tests.log.tables import SCHEMA, HandWrittenTable, append, meta_data, paths, protocol, remove
+
+
+def table_with(table: HandWrittenTable, protocol_action: dict[str, Any], **metadata: Any) -> HandWrittenTable:
+    table.commit(0, protocol_action, meta_data(**metadata))
+    return table
+
+
+def column(**metadata: str) -> StructType:
+    return StructType([StructField("s", StructType([StructField("id", LongType(), True, metadata)]))])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "deletionVectors",
+        "columnMapping",
+        "typeWidening",
+        "variantType",
+        "catalogManaged",
+        "brandNew",
+        "Deletionvectors",
+    ],
+)
+def test_reader_features_that_are_missing_are_named(table: HandWrittenTable, name: str) -> None:
+    features = ["vacuumProtocolCheck", name]
+    log = table_with(table, protocol(3, 7, readerFeatures=features, writerFeatures=features)).log()
+    for call in (log.snapshot, log.start_transaction):
+        with pytest.raises(UnsupportedFeatureError, match=f"needs {name} ") as raised:
+            call()
+        assert raised.value.features == (name,)
+        assert raised.value.error_class == "DELTA_UNSUPPORTED_FEATURES_FOR_READ"
+
+
+@pytest.mark.parametrize("name", ["rowTracking", "clustering", "icebergCompatV2", "brandNew"])
+def test_writer_features_that_are_missing_are_named_and_do_not_keep_from_reading(
+    table: HandWrittenTable, name: str
+) -> None:
+    log = table_with(table, protocol(1, 7, writerFeatures=["appendOnly", name])).log()
+    assert paths(log) == []
+    with pytest.raises(UnsupportedFeatureError, match=f"cannot write .* needs {name} ") as raised:
+        append(log, "a")
+    assert raised.value.features == (name,)
+    assert raised.value.error_class == "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"
+    assert log.latest_version() == 0
+
+
+@pytest.mark.parametrize(("reader", "writer"), [(4, 7), (0, 2), (99, 99)])
+def test_unknown_reader_versions(table: HandWrittenTable, reader: int, writer: int) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=f"reader version {reader}"):
+        table_with(table, protocol(reader, writer)).log().snapshot()
+
+
+def test_unknown_writer_versions(table: HandWrittenTable) -> None:
+    log = table_with(table, protocol(1, 8)).log()
+    assert paths(log) == []
+    with pytest.raises(UnsupportedFeatureError, match="writer version 8"):
+        append(log, "a")
+
+
+@pytest.mark.parametrize("writer", range(1, 7))
+@pytest.mark.parametrize("reader", [1, 2])
+def test_legacy_versions_are_written_while_the_metadata_activates_nothing(
+    table: HandWrittenTable, reader: int, writer: int
+) -> None:
+    log = table_with(table, protocol(reader, writer)).log()
+    append(log, "a")
+    assert paths(log) == ["a"]
+
+
+ACTIVE: list[tuple[str, dict[str, Any]]] = [
+    ("invariants", {"schema": column(**{"delta.invariants": "{}"})}),
+    ("checkConstraints", {"configuration": {"delta.constraints.c": "id > 0"}}),
+    ("changeDataFeed", {"configuration": {"delta.enableChangeDataFeed": "true"}}),
+    ("generatedColumns", {"schema": column(**{"delta.generationExpression": "1"})}),
+    ("identityColumns", {"schema": column(**{"delta.identity.start": "1"})}),
+    ("allowColumnDefaults", {"schema": column(CURRENT_DEFAULT="1")}),
+    ("inCommitTimestamp", {"configuration": {"delta.enableInCommitTimestamps": "true"}}),
+]
+
+
+@pytest.mark.parametrize("protocol_action", ["legacy", "listed"])
+@pytest.mark.parametrize(("name", "metadata"), ACTIVE)
+def test_what_the_metadata_activates_is_refused_for_writing_by_name(
+    table: HandWrittenTable, name: str, metadata: dict[str, Any], protocol_action: str
+) -> None:
+    action = protocol(1, 2) if protocol_action == "legacy" else protocol(1, 7, writerFeatures=[name])
+    log = table_with(table, action, **metadata).log()
+    assert paths(log) == []
+    with pytest.raises(UnsupportedFeatureError, match=f"needs {name} ") as raised:
+        append(log, "a")
+    assert raised.value.features == (name,)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in ACTIVE])
+def test_a_listed_feature_that_is_not_active_does_not_keep_from_writing(
+    table: HandWrittenTable, name: str
+) -> None:
+    log = table_with(table, protocol(1, 7, writerFeatures=[name])).log()
+    append(log, "a")
+    assert paths(log) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"])
+def test_features_that_ask_nothing_of_an_append(table: HandWrittenTable, name: str) -> None:
+    log = table_with(
+        table, protocol(3, 7, readerFeatures=[name], writerFeatures=[name, "domainMetadata"])
+    ).log()
+    append(log, "a")
+    assert paths(log) == ["a"]
+
+
+@pytest.mark.parametrize("reader", [1, 2])
+def test_column_mapping_in_use_is_refused_under_legacy_versions(table: HandWrittenTable, reader: int) -> None:
+    log = table_with(table, protocol(reader, 5), configuration={"delta.columnMapping.mode": "name"}).log()
+    with pytest.raises(UnsupportedFeatureError, match="needs columnMapping"):
+        log.snapshot()
+
+
+def test_not_null_columns_are_refused_for_writing(table: HandWrittenTable) -> None:
+    schema = StructType([StructField("id", LongType(), False), SCHEMA["part"]])
+    log = table_with(table, protocol(), schema=schema).log()
+    assert paths(log) == []
+    with pytest.raises(UnsupportedFeatureError, match="NOT NULL columns"):
+        append(log, "a")
+
+
+def test_a_feature_that_was_dropped_again_does_not_matter(table: HandWrittenTable) -> None:
+    features = ["deletionVectors"]
+    table.commit(0, protocol(3, 7, readerFeatures=features, writerFeatures=features), meta_data())
+    table.commit(1, protocol(1, 2), remove("a"))
+    assert table.log().snapshot().version == 1
+
+
+def test_every_feature_is_listed_under_its_name() -> None:
+    assert all(name == feature.name for name, feature in FEATURES.items())
+    assert len(FEATURES) == 25

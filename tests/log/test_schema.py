@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import types as T
+
+from deltaflow.errors import CorruptLogError, SchemaError, SchemaMismatchError, UnsupportedFeatureError
+from deltaflow.log import (
+    as_nullable,
+    check_append_schema,
+    check_partitioning,
+    check_writable_schema,
+    schema_from_string,
+    schema_to_string,
+)
+
+NESTED = T.StructType(
+    [
+        T.StructField("id", T.LongType(), False, {"comment": "key"}),
+        T.StructField("price", T.DecimalType(38, 18)),
+        T.StructField("tags", T.MapType(T.StringType(), T.ArrayType(T.DateType(), False), False)),
+        T.StructField("place", T.StructType([T.StructField("lat", T.DoubleType(), False)])),
+        T.StructField("at", T.TimestampType()),
+        T.StructField("local", T.TimestampNTZType()),
+    ]
+)
+
+
+def one(kind: T.DataType, name: str = "c", metadata: dict[str, str] | None = None) -> T.StructType:
+    return T.StructType([T.StructField("id", T.LongType()), T.StructField(name, kind, True, metadata or {})])
+
+
+def test_a_schema_survives_its_string() -> None:
+    assert schema_from_string(schema_to_string(NESTED)) == NESTED
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", "[]", '"long"', '{"type":"array"}'])
+def test_what_is_no_schema(text: str) -> None:
+    with pytest.raises(CorruptLogError, match="schema"):
+        schema_from_string(text, table="/t")
+
+
+def test_an_unknown_type_is_named() -> None:
+    text = schema_to_string(one(T.LongType())).replace('"long"', '"hyperlong"')
+    with pytest.raises(UnsupportedFeatureError, match="hyperlong"):
+        schema_from_string(text)
+
+
+def test_a_user_defined_type_is_not_imported() -> None:
+    udt = {"type": "udt", "pyClass": "antigravity.Nothing", "sqlType": "long", "class": "x"}
+    field = {
+        "name": "a",
+        "type": {"type": "array", "elementType": udt, "containsNull": True},
+        "nullable": True,
+    }
+    text = json.dumps({"type": "struct", "fields": [field | {"metadata": {}}]})
+    with pytest.raises(UnsupportedFeatureError, match="user-defined"):
+        schema_from_string(text)
+
+
+def test_new_tables_have_nullable_columns_and_keep_their_metadata() -> None:
+    nullable = as_nullable(NESTED)
+    assert nullable["id"].nullable
+    assert nullable["id"].metadata == {"comment": "key"}
+    assert nullable["tags"].dataType == T.MapType(T.StringType(), T.ArrayType(T.DateType(), True), True)
+    assert nullable["place"].dataType == T.StructType([T.StructField("lat", T.DoubleType())])
+    check_append_schema(NESTED, nullable)
+
+
+def test_order_case_nullability_and_metadata_do_not_matter_to_an_append() -> None:
+    data = T.StructType([T.StructField(f.name.upper(), f.dataType) for f in reversed(NESTED.fields)])
+    check_append_schema(NESTED, data)
+
+
+@pytest.mark.parametrize(
+    ("data", "difference"),
+    [
+        (
+            T.StructType([T.StructField("id", T.LongType())]),
+            r"column c \(struct<a:int>\) is missing in the data",
+        ),
+        (
+            T.StructType([*one(T.LongType()).fields]),
+            "column c is struct<a:int> in the table and bigint in the data",
+        ),
+        (
+            one(T.StructType([T.StructField("a", T.LongType())])),
+            "column c.a is int in the table and bigint in the data",
+        ),
+        (
+            one(T.StructType([T.StructField("a", T.IntegerType()), T.StructField("b", T.LongType())])),
+            r"column c.b \(bigint\) is not in the table",
+        ),
+    ],
+)
+def test_another_schema_is_refused_and_both_are_shown(data: T.StructType, difference: str) -> None:
+    table = one(T.StructType([T.StructField("a", T.IntegerType())]))
+    with pytest.raises(SchemaMismatchError, match=difference) as raised:
+        check_append_schema(table, data, table="/t")
+    assert isinstance(raised.value, AnalysisException)
+    message = str(raised.value)
+    assert table.treeString().strip() in message
+    assert data.treeString().strip() in message
+    assert "/t" in message
+
+
+@pytest.mark.parametrize(
+    ("table", "data"),
+    [
+        (T.ArrayType(T.LongType()), T.ArrayType(T.IntegerType())),
+        (T.MapType(T.StringType(), T.LongType()), T.MapType(T.LongType(), T.LongType())),
+        (T.MapType(T.StringType(), T.LongType()), T.MapType(T.StringType(), T.StringType())),
+        (T.DecimalType(10, 2), T.DecimalType(12, 2)),
+        (T.StringType(), T.NullType()),
+        (T.TimestampType(), T.TimestampNTZType()),
+    ],
+)
+def test_types_are_compared_in_depth(table: T.DataType, data: T.DataType) -> None:
+    with pytest.raises(SchemaMismatchError):
+        check_append_schema(one(table), one(data))
+
+
+def test_data_with_the_same_name_twice() -> None:
+    data = T.StructType([*one(T.LongType()).fields, T.StructField("C", T.LongType())])
+    with pytest.raises(SchemaMismatchError, match="differ only in case"):
+        check_append_schema(one(T.LongType()), data)
+
+
+def test_partition_columns_get_their_names_from_the_schema() -> None:
+    assert check_writable_schema(one(T.DateType()), ["C"]) == ["c"]
+    assert check_writable_schema(one(T.DateType())) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "code"),
+    [
+        (["none"], "DELTA_PARTITION_COLUMN_NOT_FOUND"),
+        (["c", "id"], "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION"),
+        (["c", "C"], "DELTA_DUPLICATE_COLUMNS_FOUND"),
+    ],
+)
+def test_partition_columns_that_do_not_fit(columns: list[str], code: str) -> None:
+    with pytest.raises(SchemaError) as raised:
+        check_writable_schema(one(T.DateType()), columns)
+    assert raised.value.error_class == code
+
+
+@pytest.mark.parametrize("kind", [T.BinaryType(), T.ArrayType(T.LongType()), NESTED["place"].dataType])
+def test_partition_columns_of_unfit_types(kind: T.DataType) -> None:
+    with pytest.raises(SchemaError, match="DELTA_INVALID_PARTITION_COLUMN_TYPE"):
+        check_writable_schema(one(kind), ["c"])
+
+
+@pytest.mark.parametrize("name", ["a b", "a,b", "a;b", "{", "}", "(", ")", "a\nb", "a\tb", "a=b", ""])
+def test_characters_that_column_names_may_not_have(name: str) -> None:
+    nested = T.ArrayType(T.StructType([T.StructField(name, T.LongType())]))
+    for schema in (one(T.LongType(), name), one(nested)):
+        with pytest.raises(SchemaError, match="DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"):
+            check_writable_schema(schema)
+
+
+@pytest.mark.parametrize("name", ["a.b", "a-b", "ü", "a%b", "a/b", "`"])
+def test_characters_that_column_names_may_have(name: str) -> None:
+    assert check_writable_schema(one(T.LongType(), name)) == []
+
+
+def test_columns_that_differ_only_in_case() -> None:
+    nested = T.StructType([T.StructField("a", T.LongType()), T.StructField("A", T.LongType())])
+    for schema in (one(T.LongType(), "ID"), one(nested), one(T.MapType(T.StringType(), nested))):
+        with pytest.raises(SchemaError, match="DELTA_DUPLICATE_COLUMNS_FOUND"):
+            check_writable_schema(schema)
+
+
+def test_no_columns() -> None:
+    with pytest.raises(SchemaError, match="no columns"):
+        check_writable_schema(T.StructType([]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (T.TimestampNTZType(), "timestamp_ntz"),
+        (T.NullType(), "void"),
+        (T.VariantType(), "variant"),
+        (T.DayTimeIntervalType(), "interval day to second"),
+        (T.YearMonthIntervalType(), "interval year to month"),
+        (T.CalendarIntervalType(), "interval"),
+        (T.CharType(3), "char(3)"),
+        (T.VarcharType(3), "varchar(3)"),
+        (T.StringType("UNICODE_CI"), "string collate UNICODE_CI"),
+        *((getattr(T, found)(), found[:-4].lower()) for found in ("TimeType",) if hasattr(T, found)),
+        *(
+            (getattr(T, found)(4326), found[:-4].lower())
+            for found in ("GeometryType", "GeographyType")
+            if hasattr(T, found)
+        ),
+    ],
+)
+def test_types_whose_writing_is_not_settled_are_refused_by_name_and_path(kind: T.DataType, name: str) -> None:
+    for schema, path in (
+        (one(kind), "c"),
+        (one(T.MapType(T.StringType(), T.StructType([T.StructField("x", kind)]))), "c.value.x"),
+    ):
+        with pytest.raises(UnsupportedFeatureError) as raised:
+            check_writable_schema(schema)
+        assert f"column {path} " in str(raised.value)
+        assert name in str(raised.value)
+        assert raised.value.column == path
+
+
+def test_char_and_varchar_are_known_by_their_metadata() -> None:
+    with pytest.raises(UnsupportedFeatureError, match=r"varchar\(5\) of column c "):
+        check_writable_schema(one(T.StringType(), metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(5)"}))
+
+
+def test_other_types_are_written() -> None:
+    kinds = [
+        T.BooleanType(),
+        T.ByteType(),
+        T.ShortType(),
+        T.IntegerType(),
+        T.FloatType(),
+        T.DoubleType(),
+        T.DecimalType(38, 0),
+        T.StringType(),
+        T.BinaryType(),
+        T.DateType(),
+        T.TimestampType(),
+        T.ArrayType(T.ArrayType(T.StringType())),
+        T.MapType(T.StringType(), NESTED["place"].dataType),
+    ]
+    assert (
+        check_writable_schema(T.StructType([T.StructField(f"c{i}", kind) for i, kind in enumerate(kinds)]))
+        == []
+    )
+
+
+def test_partitioning_must_be_the_tables() -> None:
+    check_partitioning(["a", "b"], ["A", "b"])
+    for given in (["b", "a"], ["a"], []):
+        with pytest.raises(SchemaError, match="Partition columns do not match"):
+            check_partitioning(["a", "b"], given)
