@@ -54,19 +54,11 @@ def test_in_commit_timestamps_win_over_file_times(table: HandWrittenTable) -> No
 
 
 def test_rows_give_back_the_whole_add_action(table: HandWrittenTable) -> None:
+    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1, "new": 1}
     actions = [
         add("plain", partitionValues={"part": "x"}, stats="{}", tags={"k": "v"}),
         add("odd", baseRowId=3, defaultRowCommitVersion=1, clusteringProvider="liquid", newField=[1]),
-        add(
-            "v",
-            deletionVector={
-                "storageType": "i",
-                "pathOrInlineDv": "x",
-                "sizeInBytes": 1,
-                "cardinality": 1,
-                "n": 1,
-            },
-        ),
+        add("v", deletionVector=vector),
     ]
     table.first_commit(*actions)
     written = [decode_actions(json.dumps(action).encode(), "f")[0] for action in actions]
@@ -122,10 +114,8 @@ def test_a_known_snapshot_reads_only_the_new_commits(table: HandWrittenTable) ->
     assert first.files["path"].to_pylist() == ["a"]
 
 
-@pytest.mark.parametrize("versions_of_the_new_table", [1, 3, 5])
-def test_a_table_deleted_and_made_anew_is_noticed(
-    table: HandWrittenTable, versions_of_the_new_table: int
-) -> None:
+@pytest.mark.parametrize("new_versions", [1, 3, 5])
+def test_a_table_deleted_and_made_anew_is_noticed(table: HandWrittenTable, new_versions: int) -> None:
     table.first_commit(add("old"))
     table.commit(1, add("older"))
     table.commit(2, add("oldest"))
@@ -137,11 +127,11 @@ def test_a_table_deleted_and_made_anew_is_noticed(
         log.snapshot()
     again = HandWrittenTable(Path(table.path))
     again.first_commit(table_id="table-2")
-    for version in range(1, versions_of_the_new_table):
+    for version in range(1, new_versions):
         again.commit(version, add(f"new{version}"))
-    assert log.latest_version() == versions_of_the_new_table - 1
+    assert log.latest_version() == new_versions - 1
     assert log.snapshot().table_id == "table-2"
-    assert paths(log) == [f"new{version}" for version in range(1, versions_of_the_new_table)]
+    assert paths(log) == [f"new{version}" for version in range(1, new_versions)]
 
 
 def test_a_table_replaced_between_two_looks_is_noticed(table: HandWrittenTable) -> None:
@@ -212,11 +202,9 @@ def test_a_gap_names_the_missing_versions(table: HandWrittenTable) -> None:
     table.first_commit(add("a"))
     for version in (1, 4, 5, 7):
         table.commit(version, add(f"f{version}"))
-    with pytest.raises(
-        CorruptLogError, match=r"DELTA_VERSIONS_NOT_CONTIGUOUS.*Missing versions in .*: 2 to 3, 6;"
-    ):
+    with pytest.raises(CorruptLogError, match=r"VERSIONS_NOT_CONTIGUOUS.*Missing versions in .*: 2 to 3, 6;"):
         table.log().snapshot()
-    with pytest.raises(CorruptLogError, match="Missing versions in .*: 2 to 3;"):
+    with pytest.raises(CorruptLogError, match=r"Missing versions in .*: 2 to 3;"):
         table.log().commits(1, 4)
 
 
@@ -225,13 +213,13 @@ def test_a_gap_after_a_known_version_is_noticed(table: HandWrittenTable) -> None
     log = table.log()
     log.snapshot()
     table.commit(2, add("b"))
-    with pytest.raises(CorruptLogError, match="Missing versions in .*: 1;"):
+    with pytest.raises(CorruptLogError, match=r"Missing versions in .*: 1;"):
         log.snapshot()
 
 
 def test_a_log_without_its_first_commits(table: HandWrittenTable) -> None:
     table.commit(3, protocol(), meta_data())
-    with pytest.raises(CorruptLogError, match="Missing versions in .*: 0 to 2;"):
+    with pytest.raises(CorruptLogError, match=r"Missing versions in .*: 0 to 2;"):
         table.log().snapshot()
 
 
@@ -284,7 +272,7 @@ def test_two_metadata_actions_in_a_commit(table: HandWrittenTable) -> None:
 
 
 @pytest.mark.parametrize(
-    "schema_string", ["", "null", "7", '{"type":"array"}', '{"type":"struct","fields":[{}]}']
+    "schema_string", ["", "null", "7", '{"type":"array"}', '{"type":"struct","fields":[{}]}', "[" * 9]
 )
 def test_a_broken_schema_is_one_of_our_errors(table: HandWrittenTable, schema_string: str) -> None:
     action = meta_data()

@@ -361,7 +361,7 @@ class TestUnknownOutcome:
     def test_otherwise_it_is_unknown(self, existing: DeltaLog, store: LostAnswer) -> None:
         transaction = DeltaLog(store, existing.path).start_transaction()
         with pytest.raises(
-            CommitOutcomeUnknownError, match="connection broke.*version 1 of the table"
+            CommitOutcomeUnknownError, match=r"connection broke.*version 1 of the table"
         ) as raised:
             transaction.commit([add_file("a")], WRITE)
         assert raised.value.version == 1
