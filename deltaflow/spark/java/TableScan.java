@@ -24,6 +24,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BasePredicate;
 import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.Literal;
@@ -172,13 +173,17 @@ public final class TableScan implements FileIndex {
   }
 
   /**
-   * A partition value of the log as Spark's type. A timestamp without a zone is in the session's.
+   * A partition value of the log as Spark's type; the empty string is null (PROTOCOL.md, "Partition
+   * Value Serialization"). A timestamp without a zone is in the session's.
    */
   private Object typed(byte[] value, StructField field) {
+    if (value.length == 0) return null;
     UTF8String string = UTF8String.fromBytes(value);
     if (field.dataType() instanceof StringType) return string;
     Expression literal = new Literal(string, org.apache.spark.sql.types.DataTypes.StringType);
-    Object typed = new Cast(literal, field.dataType(), scala.Option.apply(timeZone)).eval(InternalRow.empty());
+    // Null where the value is none of the type, whatever the session's setting of ANSI mode.
+    Object typed = new Cast(literal, field.dataType(), scala.Option.apply(timeZone), EvalMode$.MODULE$.TRY())
+        .eval(InternalRow.empty());
     if (typed == null) {
       Map request = new LinkedHashMap();
       request.put("scan", description);
