@@ -61,7 +61,8 @@ def relation(
         "root": hadoop_path(path),
         "scan": msgspec.json.encode(description).decode(),
         "partitionSchema": StructType([schema[name] for name in partition_columns]).json(),
-        "dataSchema": StructType([f for f in schema.fields if f.name not in partition_columns]).json(),
+        # All columns: Spark then keeps the table's order, which a stream matches by position.
+        "dataSchema": schema.json(),
         "sizeInBytes": size_in_bytes,
     }
 
