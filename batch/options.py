@@ -37,9 +37,9 @@ def boolean_option(options: Mapping[str, str], name: str) -> bool:
 def unsupported_options(options: Mapping[str, str], names: Iterable[str], doing: str) -> None:
     """Refuses options that are not built yet and would change the result: passing them over would be wrong.
 
-    An option that is set to `false` asks for nothing.
+    An option that is set to `false` asks for nothing, and `static` (partitionOverwriteMode) for what is done.
     """
-    found = [name for name in names if (option(options, name) or "false").lower() != "false"]
+    found = [name for name in names if (option(options, name) or "false").lower() not in ("false", "static")]
     if found:
         raise DeltaUnsupportedOperationException(
             f"{doing} with option {', '.join(found)} is not supported yet. Remove it",

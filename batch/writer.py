@@ -21,7 +21,6 @@ from deltaflow.batch.options import boolean_option, option, required_path, unsup
 from deltaflow.errors import (
     DeltaTableAlreadyExistsError,
     DeltaUnsupportedOperationException,
-    SchemaError,
     SchemaMismatchError,
 )
 from deltaflow.log import (
@@ -40,6 +39,7 @@ from deltaflow.log import (
     remove_files,
     schema_to_string,
 )
+from deltaflow.log.features import check_writable, is_append_only
 from deltaflow.log.footers import collect_statistics
 from deltaflow.log.observer import observe
 from deltaflow.log.partition_values import partition_values_of
@@ -203,6 +203,11 @@ def begin_write(
             )
         )
     else:
+        check_writable(snapshot.protocol, snapshot.metadata, transaction.log.path, snapshot.version)
+        if overwrite and is_append_only(snapshot.metadata):
+            raise DeltaUnsupportedOperationException(
+                error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY", table=transaction.log.path
+            )
         table_schema = snapshot.schema
         partition_columns = list(snapshot.partition_columns)
         check_writable_schema(frame_schema, table=path)
@@ -244,6 +249,11 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
             return None
         if mode == "ErrorIfExists":
             raise DeltaTableAlreadyExistsError(path=path, table=path)
+    elif mode != "Append":
+        transaction.read_whole_table()  # a table that appears meanwhile is not to be appended to
+    partition_columns = _partitioning(transaction.snapshot, partition_by)
+    if mode == "Overwrite" and partition_columns:
+        _refuse_dynamic_overwrite(options, request["partitionOverwriteMode"])
     return begin_write(
         path,
         StructType.fromJson(msgspec.json.decode(request["schema"])),
@@ -254,14 +264,23 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
             "WRITE",
             {
                 "mode": mode,
-                "partitionBy": msgspec.json.encode(
-                    _partitioning(transaction.snapshot, partition_by)
-                ).decode(),
+                "partitionBy": msgspec.json.encode(partition_columns).decode(),
             },
             ("numFiles", "numRemovedFiles" if mode == "Overwrite" else None),
         ),
         transaction=transaction,
     )
+
+
+def _refuse_dynamic_overwrite(options: Mapping[str, str], setting_of_session: str) -> None:
+    """The option itself is refused with the others; without it the session's setting holds, as in Spark."""
+    if option(options, "partitionOverwriteMode") is None and setting_of_session.upper() == "DYNAMIC":
+        raise DeltaUnsupportedOperationException(
+            "the session's setting spark.sql.sources.partitionOverwriteMode=dynamic asks to overwrite only "
+            "the partitions that the data has, which is not supported yet. Set it to static, or write with "
+            "option partitionOverwriteMode=static, to overwrite the whole table",
+            error_class="DELTA_UNSUPPORTED_OPTION",
+        )
 
 
 def _partitioning(snapshot: Snapshot | None, given: Sequence[str]) -> list[str]:
@@ -291,31 +310,18 @@ def _schema_of_new_table(frame_schema: StructType) -> StructType:
 def _written_schema(table: StructType, frame: StructType, path: str) -> StructType:
     """The frame's columns in its order under the table's names and types.
 
-    Spark's rows are positional, so within a nested type the order must be the table's; and a column
-    that the table declares NOT NULL must be so in the frame, as nothing checks the rows yet.
+    Spark's rows are positional, so within a nested type the order must be the table's.
     """
     by_name = {f.name.lower(): f for f in table.fields}
     fields = []
     for f in frame.fields:
         target = by_name[f.name.lower()]
-        _check_inside(target, f, target.name, path)
+        _check_order_inside(target.dataType, f.dataType, target.name, path)
         fields.append(StructField(target.name, target.dataType))
     return as_nullable(StructType(fields))
 
 
-def _check_inside(table: StructField, frame: StructField, column: str, path: str) -> None:
-    if not table.nullable and frame.nullable:
-        raise SchemaError(
-            f"Column {column} of the table is NOT NULL, and the data may hold nulls there. deltaflow does not"
-            f" check rows yet: filter the data by {column} IS NOT NULL, which Spark then knows it to be",
-            error_class="DELTA_NOT_NULL_NOT_ENFORCED",
-            table=path,
-            column=column,
-        )
-    _check_types_inside(table.dataType, frame.dataType, column, path)
-
-
-def _check_types_inside(table: DataType, frame: DataType, column: str, path: str) -> None:
+def _check_order_inside(table: DataType, frame: DataType, column: str, path: str) -> None:
     match table, frame:
         case StructType(), StructType():
             if [f.name.lower() for f in table.fields] != [f.name.lower() for f in frame.fields]:
@@ -326,9 +332,9 @@ def _check_types_inside(table: DataType, frame: DataType, column: str, path: str
                     column=column,
                 )
             for ours, theirs in zip(table.fields, frame.fields, strict=True):
-                _check_inside(ours, theirs, f"{column}.{ours.name}", path)
+                _check_order_inside(ours.dataType, theirs.dataType, f"{column}.{ours.name}", path)
         case ArrayType(), ArrayType():
-            _check_types_inside(table.elementType, frame.elementType, f"{column}.element", path)
+            _check_order_inside(table.elementType, frame.elementType, f"{column}.element", path)
         case MapType(), MapType():
-            _check_types_inside(table.keyType, frame.keyType, f"{column}.key", path)
-            _check_types_inside(table.valueType, frame.valueType, f"{column}.value", path)
+            _check_order_inside(table.keyType, frame.keyType, f"{column}.key", path)
+            _check_order_inside(table.valueType, frame.valueType, f"{column}.value", path)

@@ -1,0 +1,166 @@
+"""What every test of batch reads and writes checks of the tables that it leaves behind."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Rows = list[Any]
+
+
+def plain(value: Any) -> Any:
+    """A value that is equal to itself, whatever implementation read it: NaN, -0.0 and time zones included."""
+    match value:
+        case float() if math.isnan(value):
+            return "NaN"
+        case float():
+            return repr(value)
+        case dt.datetime() if value.tzinfo is not None:
+            return (value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+        case dict():
+            return {name.lower(): plain(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [plain(inner) for inner in value]
+        case bytearray():
+            return bytes(value)
+        case _:
+            return value
+
+
+def sorted_rows(rows: Rows) -> Rows:
+    return sorted((plain(row) for row in rows), key=repr)
+
+
+@pytest.fixture
+def rows() -> Callable[[DataFrame], Rows]:
+    """The rows of a frame as dicts, in an order of their own."""
+    return lambda frame: sorted_rows(frame.toArrow().to_pylist())
+
+
+@pytest.fixture
+def rows_by_deltalake() -> Callable[[str], Rows]:
+    """The rows of a table as the independent implementation reads them, as in `rows`."""
+    import deltalake
+
+    def read(path: str) -> Rows:
+        query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path)).execute("select * from t")
+        return sorted_rows(pa.table(query.read_all()).to_pylist())
+
+    return read
+
+
+@pytest.fixture
+def actions() -> Callable[..., Rows]:
+    """The actions of one kind in a commit (the newest without a version), as JSON objects."""
+
+    def of(path: str, kind: str, version: int | None = None) -> Rows:
+        files = sorted(Path(path, "_delta_log").glob("*.json"))
+        lines = files[-1 if version is None else version].read_text().splitlines()
+        return [json.loads(line)[kind] for line in lines if kind in json.loads(line)]
+
+    return of
+
+
+@pytest.fixture
+def sound(spark: SparkSession, rows: Any, rows_by_deltalake: Any) -> Callable[[str], None]:
+    """Asserts of a table that deltaflow wrote: both implementations read the same rows, every add action
+    tells the truth about its file, and nothing else lies in the table."""
+
+    def check(path: str) -> None:
+        adds = [
+            json.loads(line)["add"]
+            for commit in sorted(Path(path, "_delta_log").glob("*.json"))
+            for line in commit.read_text().splitlines()
+            if "add" in json.loads(line)
+        ]
+        for add in adds:
+            check_add(path, add)
+        found = {str(file.relative_to(path)) for file in Path(path).rglob("*") if file.is_file()}
+        strange = {name for name in found if not name.endswith(".crc") and not name.startswith("_delta_log/")}
+        assert strange == {unquote(add["path"]) for add in adds}
+        crcs = {name for name in found if name.endswith(".crc")}
+        assert crcs <= {str(Path(name).with_name(f".{Path(name).name}.crc")) for name in strange}
+        assert {Path(name).suffix for name in found if name.startswith("_delta_log/")} == {".json"}
+        assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
+
+    return check
+
+
+@pytest.fixture
+def table(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A path for a table, with nothing there; if the test passes, the table there must be `sound`."""
+    path = tmp_path / "table"
+    sound = request.getfixturevalue("sound")
+    yield str(path)
+    if (path / "_delta_log").exists():
+        sound(str(path))
+
+
+def check_add(root: str, add: dict[str, Any]) -> None:
+    """The claims of an add action, compared with what pyarrow finds in the file."""
+    file = Path(root, unquote(add["path"]))
+    assert add["size"] == file.stat().st_size
+    assert add["modificationTime"] == file.stat().st_mtime_ns // 1_000_000
+    assert add["dataChange"] is True
+    stats = json.loads(add["stats"], parse_float=Decimal)
+    data = pq.ParquetFile(file).read()
+    assert stats["numRecords"] == data.num_rows > 0
+    check_columns(data.schema, data.columns, stats["minValues"], stats["maxValues"], stats["nullCount"])
+
+
+def check_columns(fields: Any, columns: list[pa.ChunkedArray], low: Any, high: Any, nulls: Any) -> None:
+    assert {*low, *high, *nulls} <= {field.name for field in fields}
+    for field, column in zip(fields, columns, strict=True):
+        name = field.name
+        if pa.types.is_struct(field.type):
+            flat = column.combine_chunks().flatten() if isinstance(column, pa.Array) else column.flatten()
+            check_columns(list(field.type), flat, low.get(name, {}), high.get(name, {}), nulls.get(name, {}))
+        elif pa.types.is_list(field.type) or pa.types.is_map(field.type):
+            assert name not in low
+            assert name not in high
+        else:
+            assert nulls[name] == column.null_count
+            check_bounds(field.type, column, low.get(name), high.get(name))
+
+
+def check_bounds(kind: pa.DataType, column: pa.ChunkedArray, low: Any, high: Any) -> None:
+    if pa.types.is_timestamp(kind):
+        assert str(kind) == "timestamp[us, tz=UTC]"
+        column = column.cast(pa.int64())
+    values = [value for value in column.to_pylist() if value is not None]
+    if not values or pa.types.is_boolean(kind) or pa.types.is_binary(kind):
+        assert (low, high) == (None, None)
+    elif pa.types.is_timestamp(kind):
+        if min(values) >= -62_135_596_800_000_000 and max(values) <= 253_402_300_799_999_000:
+            assert milliseconds(low) == min(values) // 1000
+            assert milliseconds(high) == -(-max(values) // 1000)
+    elif pa.types.is_floating(kind):
+        finite = not any(math.isnan(value) or math.isinf(value) for value in values)
+        assert (float(low) if low is not None else None) == (min(values) if finite else pytest.approx(low))
+        assert not finite or float(high) == max(values)
+    elif pa.types.is_date(kind):
+        assert (dt.date.fromisoformat(low), dt.date.fromisoformat(high)) == (min(values), max(values))
+    elif pa.types.is_string(kind):
+        assert low == min(values)[:32]
+        assert high >= max(values)
+        assert len(max(values)) > 32 or high == max(values)
+    else:
+        assert (low, high) == (min(values), max(values))
+
+
+def milliseconds(text: str) -> int:
+    moment = dt.datetime.fromisoformat(text)
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)

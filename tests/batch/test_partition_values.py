@@ -1,0 +1,212 @@
+"""Partition values: every string and type comes back, through Spark and through another implementation."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from datetime import UTC
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+pytestmark = pytest.mark.spark
+
+ODD_STRINGS = [
+    "plain",
+    "with space",
+    " leading and trailing ",
+    "100%",
+    "%41 is no A",
+    "%2F",
+    "a/b\\c",
+    "a:b",
+    "k=v",
+    "'single' and \"double\"",
+    "a+b&c?d#e",
+    "[x]{y}*",
+    "übung ß",
+    "日本語",
+    "😀 beyond the BMP",
+    "tab\there",
+    "line\nbreak",
+    "__HIVE_DEFAULT_PARTITIONS__",
+    "null",
+    ".",
+    "..",
+    "~",
+    "\x7f\x01",
+    "é (combining)",
+]
+
+
+def test_strings_of_every_kind_come_back(spark, table, rows, rows_by_deltalake, actions):
+    data = spark.createDataFrame([(i, text) for i, text in enumerate(ODD_STRINGS)], "id int, p string")
+    data.write.format("delta").partitionBy("p").save(table)
+    expected = sorted(enumerate(ODD_STRINGS))
+    assert sorted((row["id"], row["p"]) for row in rows(spark.read.format("delta").load(table))) == expected
+    assert sorted((row["id"], row["p"]) for row in rows_by_deltalake(table)) == expected
+    assert sorted(add["partitionValues"]["p"] for add in actions(table, "add")) == sorted(ODD_STRINGS)
+    read = spark.read.format("delta").load(table)
+    for text in ODD_STRINGS:
+        assert [row["p"] for row in read.where(F.col("p") == text).collect()] == [text]
+
+
+def test_an_empty_string_is_null_as_the_protocol_has_it(spark, table, rows):
+    data = spark.createDataFrame([(1, ""), (2, None), (3, "x")], "id int, p string")
+    data.write.format("delta").partitionBy("p").save(table)
+    read = spark.read.format("delta").load(table)
+    assert sorted((row["id"], row["p"]) for row in rows(read)) == [(1, None), (2, None), (3, "x")]
+    assert read.where("p is null").count() == 2
+    assert read.where("p is not null").count() == 1
+
+
+TYPED = {
+    "b": ("byte", [-128, 127, None]),
+    "s": ("short", [-32768, 32767, None]),
+    "i": ("int", [-(2**31), 2**31 - 1, None]),
+    "l": ("bigint", [-(2**63), 2**63 - 1, None]),
+    "f": ("float", [0.5, -1.5e30, None]),
+    "d": ("double", [1e-300, 1.7976931348623157e308, None]),
+    "t": ("boolean", [True, False, None]),
+    "dec": ("decimal(38,18)", [Decimal("0E-18"), Decimal("-12345678901234567890.123456789012345678"), None]),
+    "small": ("decimal(5,2)", [Decimal("0.00"), Decimal("-999.99"), None]),
+    "day": ("date", [dt.date(1, 1, 1), dt.date(9999, 12, 31), None]),
+    "ts": (
+        "timestamp",
+        [
+            dt.datetime(1582, 10, 1, tzinfo=UTC),
+            dt.datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=UTC),
+            None,
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_values_of_every_type_come_back(spark, tmp_path, rows, rows_by_deltalake, sound, ansi):
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        for name, (kind, values) in TYPED.items():
+            path = str(tmp_path / name)
+            data = spark.createDataFrame(list(enumerate(values)), f"id int, p {kind}")
+            data.write.format("delta").partitionBy("p").save(path)
+            assert rows(spark.read.format("delta").load(path)) == rows(data), name
+            assert rows_by_deltalake(path) == rows(data), name
+            for value in values[:2]:
+                literal = F.lit(str(value)).cast(kind)
+                found = spark.read.format("delta").load(path).where(F.col("p") == literal)
+                assert found.count() == 1, (name, value)
+            sound(path)
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+
+
+def test_doubles_that_are_no_numbers(spark, table, rows):
+    values = [float("nan"), float("inf"), float("-inf"), -0.0, 1.0]
+    data = spark.createDataFrame(list(enumerate(values)), "id int, p double")
+    data.write.format("delta").partitionBy("p").save(table)
+    read = spark.read.format("delta").load(table)
+    assert rows(read) == rows(data)
+    assert [row.id for row in read.where("p = double('NaN')").collect()] == [0]
+    assert [row.id for row in read.where("p > 100 and not isnan(p)").collect()] == [1]
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kolkata"])
+def test_timestamps_do_not_depend_on_the_zone_of_the_session(spark, table, rows, actions, zone):
+    moments = [
+        dt.datetime(2024, 1, 1, 0, 0, tzinfo=UTC),
+        dt.datetime(2024, 3, 10, 10, 30, 0, 5, tzinfo=UTC),  # 02:30 in Los Angeles, which that day has not
+        dt.datetime(2024, 11, 3, 8, 30, tzinfo=UTC),  # one of two 01:30 in Los Angeles
+        dt.datetime(2024, 11, 3, 9, 30, tzinfo=UTC),
+    ]
+    data = spark.createDataFrame([(m, m) for m in moments], "p timestamp, v timestamp")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        data.write.format("delta").partitionBy("p").save(table)
+        read = spark.read.format("delta").load(table)
+        assert rows(read) == rows(data)
+        assert read.where("p = v").count() == 4
+        assert read.where(F.col("p") == F.lit(moments[2])).count() == 1
+        other = {"America/Los_Angeles": "Asia/Kolkata"}.get(zone, "America/Los_Angeles")
+        spark.conf.set("spark.sql.session.timeZone", other)
+        assert rows(spark.read.format("delta").load(table)) == rows(data)
+        assert spark.read.format("delta").load(table).where("p = v").count() == 4
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert sorted(add["partitionValues"]["p"] for add in actions(table, "add")) == [
+        "2024-01-01T00:00:00.000000Z",
+        "2024-03-10T10:30:00.000005Z",
+        "2024-11-03T08:30:00.000000Z",
+        "2024-11-03T09:30:00.000000Z",
+    ]
+
+
+def test_partition_values_of_other_writers(spark, tmp_path, rows, rows_by_deltalake):
+    import deltalake
+    import pyarrow as pa
+
+    path = str(tmp_path / "made by deltalake")
+    texts = [*ODD_STRINGS, None]
+    data = pa.table(
+        {
+            "id": pa.array(range(len(texts)), pa.int32()),
+            "p": pa.array(texts),
+            "day": pa.array([dt.date(2024, 1, 1 + i) if i % 3 else None for i in range(len(texts))]),
+            "ts": pa.array(
+                [dt.datetime(2024, 1, 1, i % 24, 0, 0, i, tzinfo=UTC) for i in range(len(texts))],
+                pa.timestamp("us", "UTC"),
+            ),
+            "yes": pa.array([i % 2 == 0 for i in range(len(texts))]),
+            "dec": pa.array([Decimal(i) for i in range(len(texts))], pa.decimal128(10, 2)),
+        }
+    )
+    deltalake.write_deltalake(path, data, partition_by=["p", "day", "ts", "yes", "dec"])
+    assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
+    for number, text in enumerate(ODD_STRINGS):
+        found = spark.read.format("delta").load(path).where(F.col("p") == text).collect()
+        assert [row.id for row in found] == [number]
+
+
+def test_partition_values_as_the_protocol_allows_them(spark, tmp_path, rows):
+    """Timestamps with and without zone or fraction, empty strings as nulls: read in the session's zone."""
+    original = tmp_path / "original"
+    spark.range(1).selectExpr("id", "timestamp'2024-01-01 00:00:00Z' ts", "'x' p").write.format(
+        "delta"
+    ).partitionBy("ts", "p").save(str(original))
+    for number, (written, text, expected) in enumerate(
+        [
+            ("2024-05-06 07:08:09", "", (dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC), None)),
+            ("2024-05-06 07:08:09.25", "y", (dt.datetime(2024, 5, 6, 7, 8, 9, 250_000, tzinfo=UTC), "y")),
+            ("2024-05-06T07:08:09.000001Z", "y", (dt.datetime(2024, 5, 6, 7, 8, 9, 1, tzinfo=UTC), "y")),
+            ("", "y", (None, "y")),
+        ]
+    ):
+        path = shutil.copytree(original, tmp_path / str(number))
+        commit = next(Path(path, "_delta_log").glob("*.json"))
+        lines = commit.read_text().replace('"p":"x"', f'"p":"{text}"')
+        lines = lines.replace('"2024-01-01T00:00:00.000000Z"', f'"{written}"')
+        commit.write_text(lines)
+        found = spark.read.format("delta").load(str(path)).toArrow().to_pylist()
+        assert [(row["ts"], row["p"]) for row in found] == [expected]
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_partition_value_of_no_sense_is_refused_by_name(spark, tmp_path, ansi):
+    from deltaflow.errors import CorruptLogError
+
+    path = str(tmp_path / "t")
+    data = spark.range(1).selectExpr("id", "date'2024-01-01' day")
+    data.write.format("delta").partitionBy("day").save(path)
+    commit = next(Path(path, "_delta_log").glob("*.json"))
+    broken = commit.read_text().replace('"day":"2024-01-01"', '"day":"someday"')
+    commit.unlink()
+    commit.write_text(broken)
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        with pytest.raises(CorruptLogError, match="'someday' of column day is no DATE") as caught:
+            spark.read.format("delta").load(path).where("day is not null").collect()
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert "py4j" not in str(caught.value)
