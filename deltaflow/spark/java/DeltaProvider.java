@@ -49,6 +49,8 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     Map request = request(options);
     request.put("kind", "batch");
     request.put("mode", mode.name());
+    request.put("partitionOverwriteMode",
+        session(context).sessionState().conf().getConfString("spark.sql.sources.partitionOverwriteMode", "static"));
     TableWrite.run(session(context), data, request);
     return new WrittenRelation(context, data.schema());
   }
