@@ -35,6 +35,24 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class DeltaProvider implements RelationProvider, CreatableRelationProvider, StreamSourceProvider,
     StreamSinkProvider, DataSourceRegister, TableProvider {
 
+  /**
+   * Spark makes one to look at before it runs saveAsTable, and this is the last moment to refuse it: over
+   * a table of another format it asks no catalog, and drops that table first.
+   */
+  public DeltaProvider() {
+    boolean saveAsTable = false;
+    for (StackTraceElement frame : new Throwable().getStackTrace()) {
+      // A search for another format makes one of every provider.
+      if (frame.getClassName().startsWith("java.util.ServiceLoader")) return;
+      if (frame.getMethodName().equals("saveAsTable")) saveAsTable = true;
+    }
+    if (!saveAsTable) return;
+    Map request = new LinkedHashMap();
+    request.put("what", "save as");
+    request.put("table", "a table");
+    Python.call("catalog.refuse", request);
+  }
+
   public String shortName() { return "delta"; }
 
   // spark.read.format("delta").load(path)
