@@ -241,9 +241,10 @@ def decode_actions(data: bytes, file: str) -> list[AnyAction]:
                 file=file,
                 line=number,
             ) from error
-        if len(found) > 1:
+        known = sum(not isinstance(action, UnknownAction) for action in found)
+        if known > 1:
             raise CorruptLogError(
-                f"Line {number} of {file} holds {len(found)} actions instead of one. Restore it from a copy.",
+                f"Line {number} of {file} holds {known} actions instead of one. Restore it from a copy.",
                 file=file,
                 line=number,
             )

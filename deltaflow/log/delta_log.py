@@ -122,7 +122,7 @@ class DeltaLog:
                 return snapshot.after(newer), listing.commits[latest].etag
         listing = self._files.list(0)
         latest = listing.latest_version
-        if listing.checkpoints and 0 not in listing.commits:
+        if listing.needs_checkpoint:
             raise UnsupportedFeatureError(
                 f"The log of {self.path} can only be read through a checkpoint ({listing.checkpoints[-1]}): "
                 "the commits from version 0 on are not all there. deltaflow does not read checkpoints yet.",

@@ -135,7 +135,7 @@ def _unreadable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
             if name not in FEATURES or not FEATURES[name].reads:
                 yield name
     # It changes how files are read: heeded even where the protocol forgets to announce it.
-    elif _COLUMN_MAPPING.is_active(metadata):
+    if _COLUMN_MAPPING.is_active(metadata) and _COLUMN_MAPPING.name not in (protocol.reader_features or ()):
         yield _COLUMN_MAPPING.name
 
 

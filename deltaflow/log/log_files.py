@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError
 from deltaflow.log.commit import LOG_DIRECTORY, Commit, commit_name, commit_version, read_commit
 from deltaflow.store import FileStatus, LogStore
+
+_CHECKPOINT_NAME = re.compile(r"\d{20}\.checkpoint\.")
 
 Clock = Callable[[], int]
 """Milliseconds since the epoch."""
@@ -38,6 +41,14 @@ class Listing:
     def latest_version(self) -> int:
         """The newest version listed; -1 without any."""
         return max(self.commits, default=-1)
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Whether commits from version 0 up to the newest checkpoint are missing, in a listing from 0."""
+        if not self.checkpoints:
+            return False
+        newest = int(self.checkpoints[-1].split(".")[0])
+        return any(version not in self.commits for version in range(newest + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +88,7 @@ class LogFiles:
             version = commit_version(status.name)
             if version is not None:
                 commits[version] = status
-            elif ".checkpoint." in status.name:
+            elif _CHECKPOINT_NAME.match(status.name):
                 checkpoints.append(status.name)
         return Listing(commits, checkpoints)
 

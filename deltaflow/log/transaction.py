@@ -339,7 +339,6 @@ class OptimisticTransaction:
         if not self._is_blind_append(actions) or self._changes_metadata:
             raise dependent_write(winners[0], self.read_version, self.path)
         check_writable(newest.protocol, newest.metadata, self.path, newest.version)
-        _check_file_actions(actions, newest.metadata, self.path)
         return newest
 
     @property

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log import (
@@ -84,6 +85,11 @@ def test_unknown_actions_survive() -> None:
     (decoded,) = decode_actions(json.dumps(action).encode(), "f")
     assert isinstance(decoded, UnknownAction)
     assert round_trip(action) == action
+
+
+def test_an_unknown_action_may_stand_on_the_line_of_a_known_one() -> None:
+    decoded = decode_actions(b'{"txn":{"appId":"a","version":1},"future":{"x":1}}', "f")
+    assert decoded == [SetTransaction(app_id="a", version=1), UnknownAction("future", Raw(b'{"x":1}'))]
 
 
 def test_a_null_or_missing_field_is_none_and_none_is_not_written() -> None:

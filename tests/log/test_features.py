@@ -119,9 +119,11 @@ def test_features_that_ask_nothing_of_an_append(table: HandWrittenTable, name: s
     assert paths(log) == ["a"]
 
 
-@pytest.mark.parametrize("reader", [1, 2])
-def test_column_mapping_in_use_is_refused_under_legacy_versions(table: HandWrittenTable, reader: int) -> None:
-    log = table_with(table, protocol(reader, 5), configuration={"delta.columnMapping.mode": "name"}).log()
+@pytest.mark.parametrize("action", [protocol(1, 2), protocol(2, 5), protocol(3, 7, readerFeatures=[])])
+def test_column_mapping_in_use_is_refused_even_if_it_is_not_announced(
+    table: HandWrittenTable, action: dict[str, Any]
+) -> None:
+    log = table_with(table, action, configuration={"delta.columnMapping.mode": "name"}).log()
     with pytest.raises(UnsupportedFeatureError, match="needs columnMapping"):
         log.snapshot()
 

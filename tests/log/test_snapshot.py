@@ -223,7 +223,7 @@ def test_a_log_without_its_first_commits(table: HandWrittenTable) -> None:
         table.log().snapshot()
 
 
-@pytest.mark.parametrize("commits", [[], [4], [3, 4]])
+@pytest.mark.parametrize("commits", [[], [4], [3, 4], [0, 2, 3, 4], [0, 1, 2]])
 def test_a_log_that_needs_a_checkpoint_is_refused(table: HandWrittenTable, commits: list[int]) -> None:
     (table.log_directory / "00000000000000000003.checkpoint.parquet").write_bytes(b"PAR1")
     for version in commits:

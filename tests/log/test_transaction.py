@@ -407,6 +407,20 @@ class TestCancellation:
         transaction.commit([add_file("a")], WRITE)
         assert transaction.cancel() is False
 
+    def test_after_an_interrupted_put_it_does_not_promise_that_nothing_landed(self, log: DeltaLog) -> None:
+        create(log)
+
+        class Interrupted(LocalLogStore):
+            def put_if_absent(self, path: str, data: bytes) -> None:
+                super().put_if_absent(path, data)
+                raise KeyboardInterrupt
+
+        transaction = DeltaLog(Interrupted(), log.path).start_transaction()
+        with pytest.raises(KeyboardInterrupt):
+            transaction.commit([add_file("a")], WRITE)
+        assert paths(log) == ["a"]
+        assert transaction.cancel() is False
+
     @pytest.mark.parametrize("lost", [False, True])
     def test_a_cancellation_waits_for_a_put_that_has_begun(self, log: DeltaLog, lost: bool) -> None:
         create(log)
