@@ -56,7 +56,10 @@ def relation(
     partition_columns: list[str],
     size_in_bytes: int,
 ) -> dict[str, Any]:
-    """The answer from which the JVM makes a HadoopFsRelation over the scan."""
+    """The answer from which the JVM makes a HadoopFsRelation over the scan.
+
+    Its data schema holds the partition columns too, which keeps them where the table has them.
+    """
     return {
         "root": hadoop_path(path),
         "scan": msgspec.json.encode(description).decode(),
