@@ -6,12 +6,15 @@ A field or an action that these structs do not know survives: it is kept raw and
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
 from deltaflow.errors import CorruptLogError
+
+Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""The protocol's long: a larger number is no action."""
 
 
 def _parquet() -> str:
@@ -52,7 +55,7 @@ class Metadata(Action, frozen=True, kw_only=True):
     schema_string: str
     partition_columns: list[str]
     configuration: dict[str, str] = field(default_factory=_no_options)
-    created_time: int | None = None
+    created_time: Long | None = None
     """Milliseconds since the epoch."""
 
 
@@ -70,9 +73,9 @@ class DeletionVectorDescriptor(Action, frozen=True, kw_only=True):
 
     storage_type: str
     path_or_inline_dv: str
-    offset: int | None = None
-    size_in_bytes: int
-    cardinality: int
+    offset: Long | None = None
+    size_in_bytes: Long
+    cardinality: Long
 
     @property
     def unique_id(self) -> str:
@@ -86,17 +89,17 @@ class AddFile(Action, frozen=True, kw_only=True):
 
     path: str
     partition_values: dict[str, str | None]
-    size: int
+    size: Long
     """Bytes."""
-    modification_time: int
+    modification_time: Long
     """Milliseconds since the epoch."""
     data_change: bool
     stats: str | None = None
     """Statistics as JSON text."""
     tags: dict[str, str | None] | None = None
     deletion_vector: DeletionVectorDescriptor | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
+    base_row_id: Long | None = None
+    default_row_commit_version: Long | None = None
     clustering_provider: str | None = None
 
     def remove(self, deletion_timestamp_ms: int, *, data_change: bool = True) -> RemoveFile:
@@ -120,18 +123,18 @@ class RemoveFile(Action, frozen=True, kw_only=True):
     """remove: a file is no longer part of the table."""
 
     path: str
-    deletion_timestamp: int | None = None
+    deletion_timestamp: Long | None = None
     """Milliseconds since the epoch."""
     data_change: bool
     extended_file_metadata: bool | None = None
     partition_values: dict[str, str | None] | None = None
-    size: int | None = None
+    size: Long | None = None
     """Bytes."""
     stats: str | None = None
     tags: dict[str, str | None] | None = None
     deletion_vector: DeletionVectorDescriptor | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
+    base_row_id: Long | None = None
+    default_row_commit_version: Long | None = None
 
 
 class AddCDCFile(Action, frozen=True, kw_only=True):
@@ -139,7 +142,7 @@ class AddCDCFile(Action, frozen=True, kw_only=True):
 
     path: str
     partition_values: dict[str, str | None]
-    size: int
+    size: Long
     data_change: bool
     tags: dict[str, str | None] | None = None
 
@@ -148,8 +151,8 @@ class SetTransaction(Action, frozen=True, kw_only=True):
     """txn: how far an application has come."""
 
     app_id: str
-    version: int
-    last_updated: int | None = None
+    version: Long
+    last_updated: Long | None = None
     """Milliseconds since the epoch."""
 
 
@@ -164,12 +167,12 @@ class DomainMetadata(Action, frozen=True, kw_only=True):
 class CommitInfo(Action, frozen=True, kw_only=True):
     """commitInfo: provenance. A value of another type than these stays among the unknown fields."""
 
-    timestamp: int | None = None
+    timestamp: Long | None = None
     """Milliseconds since the epoch."""
-    in_commit_timestamp: int | None = None
+    in_commit_timestamp: Long | None = None
     operation: str | None = None
     operation_parameters: dict[str, Any] | None = None
-    read_version: int | None = None
+    read_version: Long | None = None
     isolation_level: str | None = None
     is_blind_append: bool | None = None
     operation_metrics: dict[str, Any] | None = None

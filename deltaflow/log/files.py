@@ -105,7 +105,7 @@ def file_key(action: AddFile | RemoveFile, table_path: str) -> str:
     """What identifies a logical file (PROTOCOL.md, "Action Reconciliation"): decoded path and vector id."""
     path = action.path
     if "%" in path:
-        path = unquote(path)
+        path = _decoded(path)
     if path.startswith(("/", "file:")):
         path = path.removeprefix("file:")
         path = "/" + path.lstrip("/")
@@ -113,6 +113,14 @@ def file_key(action: AddFile | RemoveFile, table_path: str) -> str:
     if action.deletion_vector is not None:
         return f"{path}\0{action.deletion_vector.unique_id}"
     return path
+
+
+def _decoded(path: str) -> str:
+    try:
+        return unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        # Not the UTF-8 of any name: it stands for itself.
+        return path
 
 
 def _newest_of_each_key(tail: pa.Table) -> pa.Table:

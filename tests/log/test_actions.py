@@ -153,6 +153,8 @@ def test_blank_lines_and_windows_line_ends_are_no_actions() -> None:
         b'{"txn":{"appId":"a","version":1}} {"txn":{"appId":"b","version":1}}',
         b'{"txn":{"appId":"a","version":1},"add":{}}',
         b'{"txn":{"appId":"a","version":1},"protocol":{"minReaderVersion":1,"minWriterVersion":2}}',
+        b'{"txn":{"appId":"a","version":9223372036854775808}}',
+        b'{"txn":{"appId":"\\ud800","version":1}}',
         b"[]",
         b"7",
         b"\x00\x00\x00",

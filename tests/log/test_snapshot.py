@@ -94,6 +94,12 @@ def test_a_file_with_another_deletion_vector_is_another_logical_file(table: Hand
     assert log.snapshot().num_files == 0
 
 
+def test_paths_that_decode_to_no_text_stay_apart(table: HandWrittenTable) -> None:
+    table.first_commit(add("%FE"), add("%FF"))
+    table.commit(1, remove("%FE"))
+    assert paths(table.log()) == ["%FF"]
+
+
 def test_a_known_snapshot_reads_only_the_new_commits(table: HandWrittenTable) -> None:
     class CountingStore(LocalLogStore):
         def __init__(self) -> None:
