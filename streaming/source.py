@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from deltaflow.batch.options import required_path
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
@@ -54,11 +54,11 @@ class DeltaSource:
     def latest_offset(self, start_json: str | None, max_files: int | None) -> DeltaSourceOffset:
         """The end of the next batch: at most `max_files` files after `start` (None: no limit)."""
         snapshot = self._log.snapshot()
+        last_version = snapshot.version if self._last_version is None else self._last_version
         if start_json is None:
-            offset = DeltaSourceOffset(snapshot.table_id, snapshot.version, BASE_INDEX, True)
+            offset = DeltaSourceOffset(snapshot.table_id, last_version, BASE_INDEX, True)
         else:
             offset = parse_offset(start_json, snapshot.table_id, self._log.path)
-        last_version = snapshot.version if self._last_version is None else self._last_version
         return _advance(self._log, self._schema, self._options, offset, last_version, max_files)
 
     def batch(self, start_json: str | None, end_json: str) -> dict[str, Any]:
@@ -151,11 +151,11 @@ def _change_info(commit: Commit, removed_path: str) -> str:
 
 
 def _check_metadata(log: DeltaLog, schema: StructType, commit: Commit) -> None:
-    """A stream reads with one schema: a commit that changes it stops the stream."""
+    """A stream reads with one schema: a commit whose data it would not read whole and right stops it."""
     if commit.metadata is None:
         return
     changed = schema_from_string(commit.metadata.schema_string, table=log.path)
-    if _shape(changed) != _shape(schema):
+    if not _reads(schema, changed):
         raise DeltaIllegalStateException(
             error_class="DELTA_SCHEMA_CHANGED_WITH_VERSION",
             changed_in=commit.version,
@@ -165,8 +165,32 @@ def _check_metadata(log: DeltaLog, schema: StructType, commit: Commit) -> None:
         )
 
 
-def _shape(schema: StructType) -> str:
-    return schema.simpleString()
+def _reads(reader: DataType, data: DataType) -> bool:
+    """Whether `reader` has all of `data`, with the same types, and takes its nulls; what it has more is null.
+
+    So a stream that starts again after columns were added passes the commits that added them.
+    """
+    match reader, data:
+        case StructType(), StructType():
+            ours, theirs = ({field.name: field for field in kind.fields} for kind in (reader, data))
+            return all(field.nullable for name, field in ours.items() if name not in theirs) and all(
+                name in ours
+                and (ours[name].nullable or not field.nullable)
+                and _reads(ours[name].dataType, field.dataType)
+                for name, field in theirs.items()
+            )
+        case ArrayType(), ArrayType():
+            takes_nulls = reader.containsNull or not data.containsNull
+            return takes_nulls and _reads(reader.elementType, data.elementType)
+        case MapType(), MapType():
+            takes_nulls = reader.valueContainsNull or not data.valueContainsNull
+            return (
+                takes_nulls
+                and _reads(reader.keyType, data.keyType)
+                and _reads(reader.valueType, data.valueType)
+            )
+        case _:
+            return reader == data
 
 
 _initial: OrderedDict[tuple[str, str, int], pa.Table] = OrderedDict()
@@ -198,7 +222,8 @@ def files_between(description: dict[str, Any]) -> ScannedFiles:
     log = DeltaLog.for_table(description["path"])
     schema = StructType.fromJson(msgspec.json.decode(description["schema"]))
     options = SourceOptions(**description["options"])
-    end = parse_offset(description["end"], description["id"], log.path)
+    snapshot = log.snapshot()
+    end = parse_offset(description["end"], snapshot.table_id, log.path)
     if description["start"] is None:
         # The first batch, planned before a restart: it began with the snapshot that the end tells of.
         version = end.reservoir_version if end.is_starting_version else end.reservoir_version - 1
@@ -207,7 +232,7 @@ def files_between(description: dict[str, Any]) -> ScannedFiles:
         start = parse_offset(description["start"], description["id"], log.path)
     return ScannedFiles(
         log.path,
-        tuple(log.snapshot().partition_columns),
+        tuple(snapshot.partition_columns),
         pa.concat_tables(list(_between(log, schema, options, start, end))),
     )
 
