@@ -1,0 +1,213 @@
+"""Bad input: a clear error by its class, nothing lost and nothing written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from deltaflow.errors import (
+    CorruptLogError,
+    DeltaError,
+    DeltaIllegalArgumentException,
+    DeltaTableNotFoundError,
+    DeltaUnsupportedOperationException,
+    StoreError,
+)
+
+pytestmark = pytest.mark.spark
+
+
+def failing(kind, use, *texts):
+    """The error of a call that fails, free of what only a developer of deltaflow reads."""
+    with pytest.raises(kind) as caught:
+        use()
+    text = str(caught.value)
+    assert "py4j" not in text
+    assert "\tat org.apache" not in text
+    for expected in texts:
+        assert expected in text
+    return caught.value
+
+
+def write(spark):
+    return spark.range(2).write.format("delta")
+
+
+def test_no_path(spark):
+    for use in (lambda: write(spark).save(), lambda: spark.read.format("delta").load()):
+        error = failing(DeltaIllegalArgumentException, use, "'path' is not specified")
+        assert error.getErrorClass() == "DELTA_PATH_REQUIRED"
+        assert isinstance(error, AnalysisException)
+
+
+def test_two_paths(spark, tmp_path):
+    for name in ("a", "b"):
+        write(spark).save(str(tmp_path / name))
+    failing(
+        AnalysisException, lambda: spark.read.format("delta").load([str(tmp_path / "a"), str(tmp_path / "b")])
+    )
+
+
+def test_a_path_that_is_no_table(spark, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    spark.range(1).write.parquet(str(tmp_path / "parquet"))
+    for name in ("nothing", "empty", "other", "parquet"):
+        path = str(tmp_path / name)
+        error = failing(DeltaTableNotFoundError, lambda: spark.read.format("delta").load(path), path)
+        assert isinstance(error, AnalysisException)
+        assert error.getErrorClass() == "DELTA_MISSING_DELTA_TABLE"
+
+
+def test_a_file_where_a_directory_should_be(spark, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("precious")
+    for use in (
+        lambda: spark.read.format("delta").load(str(file)),
+        lambda: write(spark).save(str(file)),
+        lambda: write(spark).mode("overwrite").save(str(file)),
+        lambda: write(spark).save(str(file / "below")),
+    ):
+        failing(DeltaError, use, str(file), "directory")
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "_delta_log").write_text("precious")
+    failing(DeltaError, lambda: write(spark).mode("append").save(str(tmp_path / "t")), str(tmp_path / "t"))
+    assert os.listdir(tmp_path / "t") == ["_delta_log"]
+    assert file.read_text() == "precious"
+
+
+def test_other_stores(spark):
+    for use in (lambda: spark.read.format("delta").load("s3://b/t"), lambda: write(spark).save("hdfs://h/t")):
+        failing(StoreError, use, "not supported yet")
+
+
+def test_a_broken_line(spark, table, tmp_path):
+    write(spark).save(table)
+    write(spark).mode("append").save(table)
+    broken = tmp_path / "broken"
+    Path(table).rename(broken)
+    commit = broken / "_delta_log" / f"{1:020}.json"
+    lines = commit.read_text().splitlines()
+    commit.write_text("\n".join([lines[0], lines[1][:40], *lines[2:]]))
+    for use in (
+        lambda: spark.read.format("delta").load(str(broken)),
+        lambda: write(spark).mode("append").save(str(broken)),
+        lambda: write(spark).mode("overwrite").save(str(broken)),
+    ):
+        failing(CorruptLogError, use, "Line 2", commit.name)
+    assert len(list((broken / "_delta_log").glob("*.json"))) == 2
+
+
+def test_a_missing_commit(spark, table, tmp_path):
+    for _ in range(3):
+        write(spark).mode("append").save(table)
+    broken = tmp_path / "broken"
+    Path(table).rename(broken)
+    (broken / "_delta_log" / f"{1:020}.json").unlink()
+    failing(CorruptLogError, lambda: spark.read.format("delta").load(str(broken)), "1", str(broken))
+    failing(CorruptLogError, lambda: write(spark).mode("append").save(str(broken)), "1", str(broken))
+
+
+def test_a_log_that_only_a_checkpoint_holds(spark, tmp_path):
+    import deltalake
+    import pyarrow as pa
+
+    from deltaflow.errors import UnsupportedFeatureError
+
+    path = tmp_path / "t"
+    deltalake.write_deltalake(str(path), pa.table({"id": [1]}))
+    deltalake.DeltaTable(str(path)).create_checkpoint()
+    (path / "_delta_log" / f"{0:020}.json").unlink()
+    for use in (
+        lambda: spark.read.format("delta").load(str(path)),
+        lambda: write(spark).mode("append").save(str(path)),
+        lambda: write(spark).save(str(path)),
+    ):
+        failing(UnsupportedFeatureError, use, "checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mergeSchema", "true"),
+        ("overwriteSchema", "true"),
+        ("replaceWhere", "id > 1"),
+        ("partitionOverwriteMode", "dynamic"),
+        ("userMetadata", "note"),
+        ("txnAppId", "a"),
+        ("txnVersion", "1"),
+        ("optimizeWrite", "true"),
+        ("dataChange", "false"),
+        ("MERGESCHEMA", "TRUE"),
+    ],
+)
+def test_write_options_that_are_not_there_yet(spark, table, name, value):
+    error = failing(
+        DeltaUnsupportedOperationException,
+        lambda: write(spark).option(name, value).save(table),
+        "not supported yet",
+    )
+    assert name.lower() in str(error).lower()
+    assert error.getErrorClass() == "DELTA_UNSUPPORTED_OPTION"
+    assert not os.path.exists(table)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("versionAsOf", "0"),
+        ("timestampAsOf", "2024-01-01"),
+        ("readChangeFeed", "true"),
+        ("readChangeData", "true"),
+    ],
+)
+def test_read_options_that_are_not_there_yet(spark, table, name, value):
+    write(spark).save(table)
+    failing(
+        DeltaUnsupportedOperationException,
+        lambda: spark.read.format("delta").option(name, value).load(table),
+        "not supported yet",
+        name,
+    )
+
+
+def test_options_that_ask_for_nothing(spark, table):
+    write(spark).option("mergeSchema", "false").option("dataChange", "true").save(table)
+    assert spark.read.format("delta").option("readChangeFeed", "false").load(table).count() == 2
+    failing(
+        DeltaIllegalArgumentException,
+        lambda: write(spark).mode("append").option("dataChange", "no").save(table),
+        "no",
+    )
+
+
+def test_buckets_and_clusters_are_refused(spark, table):
+    failing(Exception, lambda: write(spark).bucketBy(2, "id").sortBy("id").save(table))
+    failing(Exception, lambda: write(spark).clusterBy("id").save(table))
+    assert not os.path.exists(table)
+
+
+def test_a_data_file_that_is_gone_is_named(spark, table, tmp_path):
+    write(spark).save(table)
+    gone = tmp_path / "gone"
+    Path(table).rename(gone)
+    file = next(gone.glob("*.parquet"))
+    file.unlink()
+    failing(Exception, lambda: spark.read.format("delta").load(str(gone)).collect(), file.name)
+
+
+def test_a_frame_without_columns(spark, table):
+    failing(AnalysisException, lambda: spark.range(1).select().write.format("delta").save(table))
+    assert not os.path.exists(table)
+
+
+def test_a_table_that_was_replaced_under_a_frame(spark, table, tmp_path):
+    write(spark).save(table)
+    frame = spark.read.format("delta").load(table)
+    Path(table).rename(tmp_path / "old")
+    spark.range(7).write.format("delta").save(table)
+    failing(DeltaError, frame.collect, "replaced")
+    assert spark.read.format("delta").load(table).count() == 7

@@ -1,0 +1,210 @@
+"""Tables of other writers: read equal, and written only where that keeps what they ask for."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from datetime import UTC
+from decimal import Decimal
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from deltaflow.errors import DeltaUnsupportedOperationException, UnsupportedFeatureError
+
+pytestmark = pytest.mark.spark
+
+
+def batch(start, stop):
+    numbers = range(start, stop)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "p": pa.array([f"p {i % 3}" if i % 5 else None for i in numbers]),
+            "day": pa.array([dt.date(2024, 1, 1 + i % 28) for i in numbers]),
+            "ts": pa.array([dt.datetime(2024, 1, 1, 0, 0, i % 60, i, tzinfo=UTC) for i in numbers]),
+            "dec": pa.array([Decimal(i) / 100 for i in numbers], pa.decimal128(20, 2)),
+            "x": pa.array([i / 7 if i % 4 else None for i in numbers], pa.float64()),
+            "list": pa.array([[i, None] for i in numbers], pa.list_(pa.int32())),
+            "st": pa.array([{"a": i, "b": str(i)} for i in numbers]),
+        }
+    )
+
+
+@pytest.mark.parametrize("partition_by", [None, ["p"], ["day", "p"]])
+def test_tables_of_deltalake_through_their_life(spark, tmp_path, rows, rows_by_deltalake, partition_by):
+    path = str(tmp_path / "t")
+
+    def same():
+        assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
+
+    deltalake.write_deltalake(path, batch(0, 20), partition_by=partition_by)
+    same()
+    deltalake.write_deltalake(path, batch(20, 40), mode="append")
+    deltalake.DeltaTable(path).delete("id % 7 = 0")
+    same()
+    deltalake.DeltaTable(path).update({"x": "x + 1"}, "id > 30")
+    deltalake.DeltaTable(path).create_checkpoint()
+    same()
+    deltalake.DeltaTable(path).optimize.compact()
+    same()
+    deltalake.DeltaTable(path).optimize.z_order(["id"])
+    same()
+    # Both writers take turns from here on.
+    mine = (
+        spark.read.format("delta").load(path).where("id = 1").selectExpr("id + 1000 as id", "* except (id)")
+    )
+    mine.write.format("delta").mode("append").save(path)
+    same()
+    deltalake.DeltaTable(path).delete("id = 1001")
+    same()
+    deltalake.write_deltalake(path, batch(50, 60), mode="overwrite")
+    same()
+    spark.read.format("delta").load(path).limit(3).write.format("delta").mode("overwrite").save(path)
+    same()
+    assert deltalake.DeltaTable(path).to_pyarrow_table().num_rows == 3
+    assert deltalake.DeltaTable(path).history()[0]["operation"] == "WRITE"
+
+
+def rewritten(path, change):
+    """The first commit of a table with its actions changed: {kind: function of the action}."""
+    commit = Path(path, "_delta_log", f"{0:020}.json")
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    for line in lines:
+        for kind, function in change.items():
+            if kind in line:
+                function(line[kind])
+    commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def field_metadata(key, value):
+    def change(metadata):
+        schema = json.loads(metadata["schemaString"])
+        schema["fields"][0]["metadata"][key] = value
+        metadata["schemaString"] = json.dumps(schema)
+
+    return change
+
+
+def protocol(reader, writer, readers=None, writers=None):
+    def change(action):
+        action.update(minReaderVersion=reader, minWriterVersion=writer)
+        if readers is not None:
+            action["readerFeatures"] = readers
+        if writers is not None:
+            action["writerFeatures"] = writers
+
+    return change
+
+
+def made(spark, path, change):
+    """A table of one row, its first commit changed before anybody has read it."""
+    spark.range(1).write.format("delta").save(path)
+    moved = path + " changed"
+    Path(path).rename(moved)
+    rewritten(moved, change)
+    return moved
+
+
+NOT_WRITTEN = {
+    "invariants": {
+        "metaData": field_metadata("delta.invariants", '{"expression":{"expression":"id > 0"}}'),
+    },
+    "checkConstraints": {
+        "metaData": lambda m: m["configuration"].update({"delta.constraints.positive": "id > 0"}),
+        "protocol": protocol(1, 3),
+    },
+    "generatedColumns": {
+        "metaData": field_metadata("delta.generationExpression", "1 + 1"),
+        "protocol": protocol(1, 4),
+    },
+    "changeDataFeed": {
+        "metaData": lambda m: m["configuration"].update({"delta.enableChangeDataFeed": "true"}),
+        "protocol": protocol(1, 4),
+    },
+    "identityColumns": {"metaData": field_metadata("delta.identity.start", 1), "protocol": protocol(1, 6)},
+    "NOT NULL columns": {
+        "metaData": lambda m: m.update(
+            schemaString=m["schemaString"].replace('"nullable":true', '"nullable":false')
+        ),
+    },
+    "writer version 8": {"protocol": protocol(1, 8)},
+    "rowTracking": {"protocol": protocol(1, 7, writers=["rowTracking", "domainMetadata"])},
+    "somethingNew": {"protocol": protocol(1, 7, writers=["appendOnly", "somethingNew"])},
+}
+
+
+@pytest.mark.parametrize("feature", NOT_WRITTEN)
+def test_what_a_writer_cannot_keep_is_refused_by_name(spark, table, feature):
+    path = made(spark, table, NOT_WRITTEN[feature])
+    before = sorted(Path(path).rglob("*"))
+    assert spark.read.format("delta").load(path).count() == 1
+    for mode in ("append", "overwrite"):
+        with pytest.raises(UnsupportedFeatureError, match=feature) as caught:
+            spark.range(1, 2).write.format("delta").mode(mode).save(path)
+        assert feature in caught.value.features
+        assert caught.value.getErrorClass() == "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"
+        assert path in str(caught.value)
+    assert sorted(Path(path).rglob("*")) == before
+
+
+NOT_READ = {
+    "deletionVectors": protocol(3, 7, ["deletionVectors"], ["deletionVectors"]),
+    "columnMapping": protocol(3, 7, ["columnMapping"], ["columnMapping"]),
+    "somethingNew": protocol(3, 7, ["somethingNew", "timestampNtz"], ["somethingNew", "timestampNtz"]),
+    "reader version 4": protocol(4, 7, [], []),
+}
+
+
+@pytest.mark.parametrize("feature", NOT_READ)
+def test_what_a_reader_cannot_do_is_refused_by_name(spark, table, feature):
+    path = made(
+        spark,
+        table,
+        {"protocol": NOT_READ[feature]}
+        if feature != "columnMapping"
+        else {
+            "protocol": protocol(2, 5),
+            "metaData": lambda m: m["configuration"].update({"delta.columnMapping.mode": "name"}),
+        },
+    )
+    for use in (
+        lambda: spark.read.format("delta").load(path),
+        lambda: spark.range(1).write.format("delta").mode("append").save(path),
+        lambda: spark.range(1).write.format("delta").mode("overwrite").save(path),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match=feature) as caught:
+            use()
+        assert caught.value.features == (feature,)
+
+
+def test_a_table_that_only_takes_appends(spark, tmp_path, sound):
+    path = str(tmp_path / "t")
+    deltalake.write_deltalake(path, pa.table({"id": [1]}), configuration={"delta.appendOnly": "true"})
+    before = sorted(Path(path).rglob("*"))
+    with pytest.raises(DeltaUnsupportedOperationException) as caught:
+        spark.range(2).write.format("delta").mode("overwrite").save(path)
+    assert caught.value.getErrorClass() == "DELTA_CANNOT_MODIFY_APPEND_ONLY"
+    assert sorted(Path(path).rglob("*")) == before
+    spark.range(2).write.format("delta").mode("append").save(path)
+    assert sorted(row.id for row in spark.read.format("delta").load(path).collect()) == [0, 1, 1]
+
+
+def test_not_null_columns_of_deltalake(spark, tmp_path):
+    path = str(tmp_path / "t")
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    deltalake.write_deltalake(path, pa.table({"id": [1]}, schema=schema))
+    assert spark.read.format("delta").load(path).count() == 1
+    with pytest.raises(UnsupportedFeatureError, match="NOT NULL"):
+        spark.range(2).write.format("delta").mode("append").save(path)
+
+
+def test_constraints_of_deltalake(spark, tmp_path):
+    path = str(tmp_path / "t")
+    deltalake.write_deltalake(path, pa.table({"id": [1]}))
+    deltalake.DeltaTable(path).alter.add_constraint({"positive": "id > 0"})
+    assert spark.read.format("delta").load(path).count() == 1
+    with pytest.raises(UnsupportedFeatureError, match="checkConstraints"):
+        spark.range(2).write.format("delta").mode("append").save(path)

@@ -1,0 +1,187 @@
+"""Writers at once, in threads of one process and in processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from deltaflow.errors import ConcurrentWriteException, DeltaConcurrentModificationException
+from deltaflow.log.observer import set_observer
+
+pytestmark = pytest.mark.spark
+
+
+def numbers(spark, table):
+    return sorted(row.id for row in spark.read.format("delta").load(table).collect())
+
+
+def versions(table):
+    return sorted(int(file.stem) for file in Path(table, "_delta_log").glob("*.json"))
+
+
+class Before:
+    """An observer that runs `action` once, in the middle of the first write: its files are there, its commit not."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def __call__(self, point, facts):
+        if point == "files written" and self.action is not None:
+            action, self.action = self.action, None
+            action()
+
+
+@pytest.fixture
+def before_commit():
+    def set_to(action):
+        set_observer(Before(action))
+
+    yield set_to
+    set_observer(None)
+
+
+def test_appends_of_threads(spark, table):
+    def append(number):
+        spark.range(number, number + 1).write.format("delta").mode("append").save(table)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(append, range(18)))
+    assert numbers(spark, table) == list(range(18))
+    assert versions(table) == list(range(18))
+
+
+def test_an_append_that_loses_goes_next(spark, table, before_commit):
+    write = spark.range(1).write.format("delta").mode("append")
+    write.save(table)
+    before_commit(lambda: write.save(table))
+    spark.range(5, 6).write.format("delta").mode("append").save(table)
+    assert numbers(spark, table) == [0, 0, 5]
+    assert versions(table) == [0, 1, 2]
+
+
+def test_appends_that_create_one_table(spark, table, before_commit, actions):
+    before_commit(lambda: spark.range(1).write.format("delta").mode("append").save(table))
+    spark.range(5, 6).write.format("delta").mode("append").save(table)
+    assert numbers(spark, table) == [0, 5]
+    assert actions(table, "metaData", 1) == actions(table, "protocol", 1) == []
+
+
+@pytest.mark.parametrize("mode", ["errorifexists", "ignore", "overwrite"])
+def test_a_write_that_needs_that_there_is_no_table(spark, tmp_path, before_commit, mode):
+    table = str(tmp_path / "t")
+    before_commit(lambda: spark.range(1).write.format("delta").save(table))
+    with pytest.raises(DeltaConcurrentModificationException, match="created") as caught:
+        spark.range(5, 6).write.format("delta").mode(mode).save(table)
+    assert table in str(caught.value)
+    assert numbers(spark, table) == [0]
+    assert versions(table) == [0]
+
+
+@pytest.mark.parametrize("rival", ["append", "overwrite"])
+def test_an_overwrite_that_loses(spark, tmp_path, before_commit, rival):
+    table = str(tmp_path / "t")
+    spark.range(3).write.format("delta").save(table)
+    before_commit(lambda: spark.range(7, 8).write.format("delta").mode(rival).save(table))
+    with pytest.raises(ConcurrentWriteException) as caught:
+        spark.range(5, 6).write.format("delta").mode("overwrite").save(table)
+    assert caught.value.version == 1
+    assert numbers(spark, table) == ([0, 1, 2, 7] if rival == "append" else [7])
+    assert versions(table) == [0, 1]
+
+
+def test_an_append_next_to_an_overwrite(spark, table, before_commit):
+    spark.range(3).write.format("delta").save(table)
+    before_commit(lambda: spark.range(7, 8).write.format("delta").mode("overwrite").save(table))
+    spark.range(5, 6).write.format("delta").mode("append").save(table)
+    assert numbers(spark, table) == [5, 7]
+
+
+def test_a_table_of_another_schema_that_came_first(spark, tmp_path, before_commit):
+    table = str(tmp_path / "t")
+    other = spark.range(1).selectExpr("cast(id as string) as id")
+    before_commit(lambda: other.write.format("delta").mode("append").save(table))
+    with pytest.raises(DeltaConcurrentModificationException, match="column id is string in the table"):
+        spark.range(5, 6).write.format("delta").mode("append").save(table)
+    assert versions(table) == [0]
+
+
+def test_an_interrupted_writer_leaves_no_commit(spark, tmp_path, before_commit):
+    """What a callback raises, even KeyboardInterrupt, ends the write before its commit."""
+    table = str(tmp_path / "t")
+    spark.range(1).write.format("delta").save(table)
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    before_commit(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        spark.range(5, 6).write.format("delta").mode("append").save(table)
+    assert versions(table) == [0]
+    assert numbers(spark, table) == [0]
+
+
+APPENDING = """
+import sys
+import deltaflow
+
+table, first = sys.argv[1], int(sys.argv[2])
+spark = deltaflow.session("appending", master="local[1]", config={"spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(first, first + 8):
+    spark.range(number, number + 1).write.format("delta").mode("append").save(table)
+print("done", flush=True)
+"""
+
+
+def test_appends_of_processes(spark, table, sound):
+    with_pipes = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.DEVNULL,
+        "text": True,
+    }
+    command = [sys.executable, "-c", APPENDING, table]
+    writers = [subprocess.Popen([*command, first], **with_pipes) for first in ("0", "100")]
+    try:
+        for writer in writers:
+            assert writer.stdout.readline() == "ready\n"
+        for writer in writers:
+            writer.stdin.write("go\n")
+            writer.stdin.flush()
+        for number in range(200, 204):
+            spark.range(number, number + 1).write.format("delta").mode("append").save(table)
+        for writer in writers:
+            assert writer.stdout.readline() == "done\n"
+    finally:
+        for writer in writers:
+            writer.stdin.close()
+            writer.wait(120)
+            writer.stdout.close()
+    assert numbers(spark, table) == [*range(8), *range(100, 108), *range(200, 204)]
+    assert versions(table) == list(range(20))
+
+
+def test_reads_during_writes(spark, table):
+    """Every read sees a whole version."""
+    spark.range(10).write.format("delta").save(table)
+    stop = threading.Event()
+    seen = []
+
+    def read():
+        while not stop.is_set():
+            seen.append(spark.read.format("delta").load(table).count())
+
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(read)
+        for _ in range(5):
+            spark.range(10).write.format("delta").mode("overwrite").save(table)
+        stop.set()
+        reader.result(120)
+    assert set(seen) == {10}
