@@ -61,7 +61,7 @@ def register(spark: SparkSession) -> SparkSession:
         _load_classes(spark)
         _connect(spark)
         _set_catalog(spark)
-    _install_error_conversion()
+        _install_error_conversion()
     return spark
 
 
@@ -242,6 +242,6 @@ def _python_exception(java_exception: Any) -> BaseException | None:
         if name.endswith(".StreamingQueryException"):
             return None
         if name == "io.deltaflow.spark.DeltaFlowException":
-            return dispatcher.take_error(java_exception.errorId())
+            return dispatcher.find_error(java_exception.errorId())
         java_exception = java_exception.getCause()
     return None

@@ -23,9 +23,10 @@ _LOG = logging.getLogger(__name__)
 Answer = dict[str, Any] | bytes | None
 Handler = Callable[[dict[str, Any]], Answer]
 
-# Exceptions wait here until the caller of a batch operation collects them. Nobody collects those of a
-# stream, whose message alone is shown, so the oldest make room.
-_KEPT_ERRORS = 256
+# Exceptions are kept for the caller of a batch operation. Spark may throw what one plan threw again and
+# again, and of a stream's errors it shows the message alone, so none is known to be done with: the oldest
+# make room.
+_KEPT_ERRORS = 64
 
 
 class Dispatcher:
@@ -68,9 +69,9 @@ class Dispatcher:
         """BiFunction.apply, called by the JVM. Raises nothing: py4j would lose what it was."""
         try:
             answer = self._handlers[method](msgspec.json.decode(request))
+            return answer if isinstance(answer, bytes) else msgspec.json.encode(answer or {}).decode()
         except BaseException as error:  # KeyboardInterrupt included: it goes to the caller as it is
             return self._error_answer(error)
-        return answer if isinstance(answer, bytes) else msgspec.json.encode(answer or {}).decode()
 
     def _error_answer(self, error: BaseException) -> str:
         if not isinstance(error, DeltaError):
@@ -82,19 +83,28 @@ class Dispatcher:
                 self._errors.popitem(last=False)
         described = {
             "id": error_id,
-            "message": str(error) or type(error).__name__,
+            "message": _message(error),
             "condition": getattr(error, "error_class", None),
             "sqlState": getattr(error, "sqlstate", None),
         }
         return msgspec.json.encode({"error": described}).decode()
 
-    def take_error(self, error_id: int) -> BaseException | None:
-        """The exception behind a DeltaFlowException, once; None when it was taken or had to make room."""
+    def find_error(self, error_id: int) -> BaseException | None:
+        """The exception behind a DeltaFlowException; None when it had to make room."""
         with self._lock:
-            return self._errors.pop(error_id, None)
+            return self._errors.get(error_id)
 
     class Java:
         implements = ("java.util.function.BiFunction",)
+
+
+def _message(error: BaseException) -> str:
+    """What Spark shows of any exception, as text that JSON can hold."""
+    try:
+        message = str(error)
+    except Exception as failure:  # an exception's own __str__ may fail; its type can still be told
+        message = f"{type(error).__name__} (its message cannot be shown: {failure!r})"
+    return (message or type(error).__name__).encode("utf-8", "replace").decode()
 
 
 dispatcher = Dispatcher()
