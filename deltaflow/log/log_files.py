@@ -72,7 +72,8 @@ class LogFiles:
     def list(self, start: int) -> Listing:
         """What is there from version `start` on; nothing where there is no directory."""
         try:
-            statuses = self.store.list_from(self.directory, commit_name(start))
+            # A version's checkpoint sorts before its commit.
+            statuses = self.store.list_from(self.directory, f"{start:020}.")
         except FileNotFoundError:
             return Listing({}, [])
         except NotADirectoryError as error:
