@@ -113,7 +113,8 @@ class TableWriter:
         }
         version = self._transaction.commit(
             actions, operation=Operation(self._operation.name, self._operation.parameters, metrics)
-        )
+        ).version
+        observe("write committed", path=self.path, version=version)
         _LOG.info("%s: version %s with %s files, %s rows", self.path, version, len(adds), rows)
 
     def cancel(self) -> None:
@@ -239,6 +240,11 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
     if option(options, "dataChange") is not None and not boolean_option(options, "dataChange"):
         raise DeltaUnsupportedOperationException(
             "writing with option dataChange=false is not supported yet. Remove it",
+            error_class="DELTA_UNSUPPORTED_OPTION",
+        )
+    if option(options, "__clustering_columns") is not None:
+        raise DeltaUnsupportedOperationException(
+            "writing with clusterBy is not supported yet. Remove it, or use partitionBy",
             error_class="DELTA_UNSUPPORTED_OPTION",
         )
     partition_by = msgspec.json.decode(option(options, "__partition_columns") or "[]")

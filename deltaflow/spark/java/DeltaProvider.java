@@ -55,6 +55,9 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   public String shortName() { return "delta"; }
 
+  /** Spark's own messages name the format so. */
+  public String toString() { return "delta"; }
+
   // spark.read.format("delta").load(path)
   public BaseRelation createRelation(SQLContext context, scala.collection.immutable.Map options) {
     Map request = request(options);
@@ -123,7 +126,8 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   public StructType inferSchema(CaseInsensitiveStringMap options) { return new StructType(); }
 
-  public boolean supportsExternalMetadata() { return true; }
+  /** Else Spark would read names of partition columns as SQL, and fail on those with odd characters. */
+  public boolean supportsExternalMetadata() { return false; }
 
   public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
     return new NoTable(schema);
