@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ def spark() -> Iterator[SparkSession]:
     """One session for all tests; tests that stop a context run in a process of their own."""
     import deltaflow
 
+    # Spark's Python workers would be whatever `python3` is on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = deltaflow.session(
         "deltaflow tests",
         master="local[2]",

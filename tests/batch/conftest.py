@@ -51,11 +51,16 @@ def rows() -> Callable[[DataFrame], Rows]:
 
 
 @pytest.fixture
-def rows_by_deltalake() -> Callable[[str], Rows]:
+def rows_by_deltalake(tmp_path: Path) -> Callable[[str], Rows]:
     """The rows of a table as the independent implementation reads them, as in `rows`."""
     import deltalake
 
     def read(path: str) -> Rows:
+        if "%" in path:  # in the path of a table it takes %41 for A
+            link = tmp_path / "link for deltalake"
+            link.unlink(missing_ok=True)
+            link.symlink_to(path)
+            path = str(link)
         query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path)).execute("select * from t")
         return sorted_rows(pa.table(query.read_all()).to_pylist())
 

@@ -35,7 +35,8 @@ def fails_once(marker):
 
 def data(marker, function=fails_once):
     marker = str(root / marker)
-    return spark.range(0, 4000, 1, 4).withColumn("n", function(marker)("id")).withColumn("p", F.expr("id div 300 % 4"))
+    numbers = spark.range(0, 4000, 1, 4).withColumn("n", function(marker)("id"))
+    return numbers.withColumn("p", F.expr("id div 300 % 4"))
 
 data("plain").write.format("delta").save(str(root / "plain table"))
 data("parts").write.format("delta").partitionBy("p").save(str(root / "parts table"))

@@ -45,7 +45,7 @@ def test_tables_of_deltalake_through_their_life(spark, tmp_path, rows, rows_by_d
     deltalake.write_deltalake(path, batch(20, 40), mode="append")
     deltalake.DeltaTable(path).delete("id % 7 = 0")
     same()
-    deltalake.DeltaTable(path).update({"x": "x + 1"}, "id > 30")
+    deltalake.DeltaTable(path).update(updates={"x": "x + 1"}, predicate="id > 30")
     deltalake.DeltaTable(path).create_checkpoint()
     same()
     deltalake.DeltaTable(path).optimize.compact()

@@ -25,7 +25,7 @@ def versions(table):
 
 
 class Before:
-    """An observer that runs `action` once, in the middle of the first write: its files are there, its commit not."""
+    """An observer that runs `action` once, in the middle of the first write, between files and commit."""
 
     def __init__(self, action):
         self.action = action

@@ -18,16 +18,13 @@ def scans(frame):
         name = node.getClass().getSimpleName()
         if name == "FileSourceScanExec":
             found.append(node)
-        for child in ("executedPlan", "plan"):
-            if name in ("AdaptiveSparkPlanExec", "ShuffleQueryStageExec", "BroadcastQueryStageExec"):
-                if hasattr_java(node, child):
-                    walk(getattr(node, child)())
+        elif name == "AdaptiveSparkPlanExec":
+            walk(node.executedPlan())
+        elif name.endswith("QueryStageExec"):
+            walk(node.plan())
         children = node.children()
         for i in range(children.size()):
             walk(children.apply(i))
-
-    def hasattr_java(node, name):
-        return any(method.getName() == name for method in node.getClass().getMethods())
 
     walk(frame._jdf.queryExecution().executedPlan())
     return found
@@ -155,6 +152,6 @@ def test_counting_reads_no_columns(spark, events):
 
 
 def test_schema_of_ones_own_is_refused(spark, events):
-    with pytest.raises(Exception, match="(?i)user-specified schema") as caught:
+    with pytest.raises(Exception, match=r"(?i)user-specified schema") as caught:
         spark.read.schema("id long").format("delta").load(events)
     assert "\tat org.apache" not in str(caught.value)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 
 def data_files(path):
-    return [file for file in Path(path).rglob("*.parquet")]
+    return sorted(Path(path).rglob("*.parquet"))
 
 
 def test_every_writable_type_comes_back(spark, table, rows, rows_by_deltalake):
@@ -92,12 +92,14 @@ def test_timestamps_are_microseconds_in_every_zone(spark, table, rows):
 REFUSED = {
     "timestamp_ntz": "timestamp_ntz'2024-01-01 00:00:00'",
     "void": "null",
-    "interval day to second": "interval '1' day",
-    "interval year to month": "interval '1' year",
-    "interval": "make_interval(1)",
-    "variant": "parse_json('1')",
     "string collate UTF8_LCASE": "'a' collate UTF8_LCASE",
     "time": "time'12:00:00'",
+}
+REFUSED_BY_SPARK = {
+    "INTERVAL DAY": "interval '1' day",
+    "INTERVAL YEAR": "interval '1' year",
+    "INTERVAL": "make_interval(1)",
+    "VARIANT": "parse_json('1')",
 }
 
 
@@ -111,6 +113,17 @@ def test_types_that_are_not_written_are_named(spark, table, kind):
         assert caught.value.getErrorClass() == "DELTA_UNSUPPORTED_DATA_TYPES"
         assert kind.split(" ")[0] in str(caught.value).lower()
         assert isinstance(caught.value, AnalysisException)
+    assert not os.path.exists(table)
+
+
+@pytest.mark.parametrize("kind", REFUSED_BY_SPARK)
+def test_types_that_spark_keeps_from_every_format(spark, table, kind):
+    frame = spark.range(1).selectExpr("id", f"{REFUSED_BY_SPARK[kind]} as odd")
+    deep = spark.range(1).selectExpr("id", f"array(named_struct('in', {REFUSED_BY_SPARK[kind]})) as outer")
+    for refused, column in ((frame, "odd"), (deep, "outer")):
+        with pytest.raises(AnalysisException, match=f"column `{column}`.*{kind}") as caught:
+            refused.write.format("delta").save(table)
+        assert "The delta datasource" in str(caught.value)
     assert not os.path.exists(table)
 
 
