@@ -10,11 +10,11 @@ import logging
 from typing import Any
 
 import msgspec
-from pyspark.sql.types import StructType
+from pyspark.sql.types import NullType, StructType
 
 from deltaflow.batch.options import required_path, unsupported_options
 from deltaflow.batch.writer import NOT_YET, OperationOfWrite, TableWriter, begin_write
-from deltaflow.errors import DeltaUnsupportedOperationException
+from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.observer import observe
 from deltaflow.spark.dispatcher import dispatcher
@@ -47,7 +47,7 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
     mode = request["outputMode"]
     return begin_write(
         path,
-        StructType.fromJson(msgspec.json.decode(request["schema"])),
+        _schema(request, path),
         request["partitionBy"],
         request["options"],
         overwrite=mode == "Complete",
@@ -59,3 +59,13 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
         transaction=transaction,
         application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
     )
+
+
+def _schema(request: dict[str, Any], path: str) -> StructType:
+    schema = StructType.fromJson(msgspec.json.decode(request["schema"]))
+    for field in schema.fields:
+        if isinstance(field.dataType, NullType):
+            raise DeltaAnalysisException(
+                error_class="DELTA_NULL_SCHEMA_IN_STREAMING_WRITE", table=path, column=field.name
+            )
+    return schema

@@ -116,11 +116,11 @@ class Streams:
         """Modification time, path and ids of each file that a version added, in log order."""
         import pyarrow.parquet as pq
 
+        def ids(file: str) -> list[int]:
+            return sorted(pq.read_table(f"{path}/{file}")["id"].to_pylist())
+
         adds = [action["add"] for action in self.actions(path, version) if "add" in action]
-        return [
-            (add["modificationTime"], add["path"], sorted(pq.read_table(f"{path}/{add['path']}")["id"].to_pylist()))
-            for add in adds
-        ]
+        return [(add["modificationTime"], add["path"], ids(add["path"])) for add in adds]
 
     @staticmethod
     def actions(path: str, version: int) -> list[dict[str, Any]]:
