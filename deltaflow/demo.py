@@ -148,8 +148,6 @@ def _into_flights(spark: SparkSession, folders: Folders) -> StreamingQuery:
     arriving = (
         spark.readStream.schema(SCHEMA)
         .option("maxFilesPerTrigger", DAYS_PER_BATCH)
-        # A file is a day, wherever the demo's folder has been moved to.
-        .option("fileNameOnly", True)
         .parquet(str(folders.landing))
     )
     return (
