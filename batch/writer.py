@@ -316,18 +316,19 @@ def _schema_of_new_table(frame_schema: StructType) -> StructType:
 def _written_schema(table: StructType, frame: StructType, path: str) -> StructType:
     """The frame's columns in its order under the table's names and types.
 
-    Spark's rows are positional, so within a nested type the order must be the table's.
+    Spark's rows are positional, so within a nested type the order must be the table's; and elements that
+    the table declares free of nulls must be so in the frame, as nothing checks the rows.
     """
     by_name = {f.name.lower(): f for f in table.fields}
     fields = []
     for f in frame.fields:
         target = by_name[f.name.lower()]
-        _check_order_inside(target.dataType, f.dataType, target.name, path)
+        _check_inside(target.dataType, f.dataType, target.name, path)
         fields.append(StructField(target.name, target.dataType))
     return as_nullable(StructType(fields))
 
 
-def _check_order_inside(table: DataType, frame: DataType, column: str, path: str) -> None:
+def _check_inside(table: DataType, frame: DataType, column: str, path: str) -> None:
     match table, frame:
         case StructType(), StructType():
             if [f.name.lower() for f in table.fields] != [f.name.lower() for f in frame.fields]:
@@ -338,9 +339,20 @@ def _check_order_inside(table: DataType, frame: DataType, column: str, path: str
                     column=column,
                 )
             for ours, theirs in zip(table.fields, frame.fields, strict=True):
-                _check_order_inside(ours.dataType, theirs.dataType, f"{column}.{ours.name}", path)
+                _check_inside(ours.dataType, theirs.dataType, f"{column}.{ours.name}", path)
         case ArrayType(), ArrayType():
-            _check_order_inside(table.elementType, frame.elementType, f"{column}.element", path)
+            _check_nulls_inside(table.containsNull, frame.containsNull, "elements", column, path)
+            _check_inside(table.elementType, frame.elementType, f"{column}.element", path)
         case MapType(), MapType():
-            _check_order_inside(table.keyType, frame.keyType, f"{column}.key", path)
-            _check_order_inside(table.valueType, frame.valueType, f"{column}.value", path)
+            _check_nulls_inside(table.valueContainsNull, frame.valueContainsNull, "values", column, path)
+            _check_inside(table.keyType, frame.keyType, f"{column}.key", path)
+            _check_inside(table.valueType, frame.valueType, f"{column}.value", path)
+
+
+def _check_nulls_inside(table: bool, frame: bool, what: str, column: str, path: str) -> None:
+    if frame and not table:
+        raise SchemaMismatchError(
+            f"The {what} of column {column} may not be null in the table, and may be in the data",
+            table=path,
+            column=column,
+        )

@@ -12,7 +12,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from deltaflow.errors import DeltaUnsupportedOperationException, UnsupportedFeatureError
+from deltaflow.errors import DeltaUnsupportedOperationException, SchemaMismatchError, UnsupportedFeatureError
 
 pytestmark = pytest.mark.spark
 
@@ -199,6 +199,18 @@ def test_not_null_columns_of_deltalake(spark, tmp_path):
     assert spark.read.format("delta").load(path).count() == 1
     with pytest.raises(UnsupportedFeatureError, match="NOT NULL"):
         spark.range(2).write.format("delta").mode("append").save(path)
+
+
+def test_elements_without_nulls(spark, tmp_path, rows, rows_by_deltalake):
+    path = str(tmp_path / "t")
+    kind = pa.list_(pa.field("element", pa.int32(), nullable=False))
+    deltalake.write_deltalake(path, pa.table({"a": pa.array([[1, 2]], kind)}))
+    before = sorted(Path(path).rglob("*"))
+    with pytest.raises(SchemaMismatchError, match="elements of column a may not be null"):
+        spark.createDataFrame([([1, None],)], "a array<int>").write.format("delta").mode("append").save(path)
+    assert sorted(Path(path).rglob("*")) == before
+    spark.range(1).selectExpr("array(3, 4) as a").write.format("delta").mode("append").save(path)
+    assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
 
 
 def test_constraints_of_deltalake(spark, tmp_path):
