@@ -40,11 +40,11 @@ _KEPT_SNAPSHOTS = 8
 class DeltaSource:
     """The state of one source between two calls: options, schema and the bound of Trigger.AvailableNow."""
 
-    def __init__(self, log: DeltaLog, schema: StructType, options: SourceOptions) -> None:
+    def __init__(self, log: DeltaLog, table_id: str, schema: StructType, options: SourceOptions) -> None:
         self._log = log
         self._schema = schema
         self._options = options
-        self._table_id = log.snapshot().table_id
+        self._table_id = table_id
         self._last_version: int | None = None
 
     def prepare_for_available_now(self) -> None:
@@ -284,25 +284,29 @@ def _table(adds: Sequence[AddFile]) -> pa.Table:
 
 @dispatcher.handle("source.schema")
 def source_schema(request: dict[str, Any]) -> dict[str, Any]:
-    """readStream.load: the table's schema."""
+    """readStream.load, and the start of its query: the table's schema and id, and the rate limit."""
     path = required_path(request["path"])
-    source_options(request["options"])
+    options = source_options(request["options"])
     if request["userSchema"] is not None:
         raise DeltaIllegalArgumentException(
             "A Delta stream has the table's schema. Remove .schema(…)",
             error_class="DELTA_READ_SOURCE_SCHEMA_GIVEN",
         )
-    return {"schema": DeltaLog.for_table(path).snapshot().schema.json()}
+    snapshot = DeltaLog.for_table(path).snapshot()
+    return {
+        "schema": snapshot.schema.json(),
+        "tableId": snapshot.table_id,
+        "maxFiles": options.max_files_per_trigger,
+    }
 
 
 @dispatcher.handle("source.open")
-def open_source(request: dict[str, Any]) -> dict[str, Any]:
-    """The query starts."""
-    options = source_options(request["options"])
-    log = DeltaLog.for_table(request["path"])
+def open_source(request: dict[str, Any]) -> None:
+    """The query takes up its work. Looks at nothing, so that a stop at this moment finds the handle."""
     schema = StructType.fromJson(msgspec.json.decode(request["schema"]))
-    dispatcher.keep(request["handle"], DeltaSource(log, schema, options))
-    return {"maxFiles": options.max_files_per_trigger}
+    log = DeltaLog.for_table(request["path"])
+    source = DeltaSource(log, request["tableId"], schema, source_options(request["options"]))
+    dispatcher.keep(request["handle"], source)
 
 
 def _source(request: dict[str, Any]) -> DeltaSource:

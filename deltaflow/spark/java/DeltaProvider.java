@@ -92,7 +92,8 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
     JsonNode answer = Python.call("source.schema", request);
     StructType tableSchema = (StructType) DataType.fromJson(answer.get("schema").asText());
-    return new DeltaSource(session(context), (String) request.get("path"), (Map) request.get("options"), tableSchema);
+    return new DeltaSource(session(context), (String) request.get("path"), (Map) request.get("options"), tableSchema,
+        answer);
   }
 
   // writeStream.format("delta")

@@ -25,30 +25,50 @@ import scala.Option;
 final class DeltaSource implements Source, SupportsTriggerAvailableNow {
   private final SparkSession session;
   private final String path;
+  private final Map options;
   private final StructType schema;
+  private final String tableId;
   private final Long handle = Long.valueOf(Python.newHandle());
   private final ReadLimit defaultLimit;
+  private boolean opened;
 
-  DeltaSource(SparkSession session, String path, Map options, StructType schema) {
+  /** answer: what Python says of the table and the options when the query starts. */
+  DeltaSource(SparkSession session, String path, Map options, StructType schema, JsonNode answer) {
     this.session = session;
     this.path = path;
+    this.options = options;
     this.schema = schema;
+    this.tableId = answer.get("tableId").asText();
+    this.defaultLimit = ReadLimit.maxFiles(answer.get("maxFiles").asInt());
+  }
+
+  /**
+   * Python keeps the source from its first use on, not before: Spark forgets a source, unstopped, if
+   * another source of the same query can't be made.
+   */
+  private synchronized void open() {
+    if (opened) return;
     Map request = request();
     request.put("path", path);
     request.put("options", options);
     request.put("schema", schema.json());
-    JsonNode maxFiles = Python.call("source.open", request).get("maxFiles");
-    this.defaultLimit = maxFiles.isNull() ? ReadLimit.allAvailable() : ReadLimit.maxFiles(maxFiles.asInt());
+    request.put("tableId", tableId);
+    opened = true;
+    Python.call("source.open", request);
   }
 
   public StructType schema() { return schema; }
 
   public ReadLimit getDefaultReadLimit() { return defaultLimit; }
 
-  public void prepareForTriggerAvailableNow() { Python.call("source.prepareForAvailableNow", request()); }
+  public void prepareForTriggerAvailableNow() {
+    open();
+    Python.call("source.prepareForAvailableNow", request());
+  }
 
   public org.apache.spark.sql.connector.read.streaming.Offset latestOffset(
       org.apache.spark.sql.connector.read.streaming.Offset start, ReadLimit limit) {
+    open();
     Map request = request();
     request.put("start", start == null ? null : start.json());
     if (limit instanceof ReadMaxFiles) {
@@ -65,6 +85,7 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow {
   public org.apache.spark.sql.connector.read.streaming.Offset reportLatestOffset() { return null; }
 
   public Dataset getBatch(Option start, Offset end) {
+    open();
     Map request = request();
     request.put("start", start.isEmpty() ? null : ((Offset) start.get()).json());
     request.put("end", end.json());

@@ -1,0 +1,176 @@
+"""StreamingQuery.stop() while Python or Spark works: soon, clean, and no commit after it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from deltaflow.log.observer import set_observer
+from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.streaming.source import DeltaSource
+
+pytestmark = pytest.mark.spark
+
+# What stop() promises; the one bound in time that is itself the behaviour.
+STOP_BOUND_S = 5.0
+WAIT_S = 60.0
+
+
+class Gate:
+    """Holds the first thread that comes to it until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+        self.left = threading.Event()
+
+    def hold(self) -> None:
+        """Blocks, once."""
+        if not self.reached.is_set():
+            self.reached.set()
+            assert self.opened.wait(WAIT_S)
+            self.left.set()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.opened.set()
+
+
+def holding(gate: Gate, point: str, table: str) -> Callable[[str, dict[str, Any]], None]:
+    """An observer that holds the first operation on a table at a point."""
+
+    def observer(at: str, facts: dict[str, Any]) -> None:
+        if at == point and facts.get("path", facts.get("table")) == table:
+            gate.hold()
+
+    return observer
+
+
+def stop(query: Any) -> None:
+    """Stops a query within the bound, without an error."""
+    began = time.monotonic()
+    query.stop()
+    assert time.monotonic() - began < STOP_BOUND_S
+    assert not query.isActive
+    assert query.exception() is None
+
+
+@pytest.mark.parametrize(
+    ("point", "committed"),
+    [
+        ("offset written", 0),
+        ("files written", 0),
+        ("commit prepared", 0),
+        ("commit put", 1),
+        ("write committed", 1),
+    ],
+)
+def test_while_python_works(
+    streams: Any, table: str, sink: str, checkpoint: str, gate: Gate, point: str, committed: int
+) -> None:
+    streams.append(table, 0, 5)
+    handles = dispatcher.open_handles
+    set_observer(holding(gate, point, sink))
+    source = streams.read(table)
+    query = streams.write(source, sink, checkpoint, trigger={"processingTime": "0 seconds"})
+    assert gate.reached.wait(WAIT_S)
+    stop(query)
+    log = Path(sink, "_delta_log")
+    assert len(list(log.glob("*.json"))) == committed
+    assert not Path(checkpoint, "commits", "0").exists()
+    # What Python still does comes to nothing.
+    gate.opened.set()
+    assert gate.left.wait(WAIT_S)
+    deadline = time.monotonic() + WAIT_S
+    while dispatcher.open_handles != handles:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    set_observer(None)
+    assert len(list(log.glob("*.json"))) == committed
+    streams.append(table, 5, 8)
+    streams.copy(source, sink, checkpoint)
+    assert streams.ids(sink) == list(range(8))
+    assert len(list(log.glob("*.json"))) == 2
+    assert len(list(log.iterdir())) == 2
+
+
+@pytest.mark.parametrize("method", ["latest_offset", "batch"])
+def test_while_the_source_works(
+    streams: Any,
+    table: str,
+    sink: str,
+    checkpoint: str,
+    gate: Gate,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+) -> None:
+    streams.append(table, 0, 5)
+    real = getattr(DeltaSource, method)
+
+    def held(self: DeltaSource, *arguments: Any) -> Any:
+        gate.hold()
+        return real(self, *arguments)
+
+    monkeypatch.setattr(DeltaSource, method, held)
+    source = streams.read(table)
+    query = streams.write(source, sink, checkpoint, trigger={"processingTime": "0 seconds"})
+    assert gate.reached.wait(WAIT_S)
+    stop(query)
+    gate.opened.set()
+    assert gate.left.wait(WAIT_S)
+    assert not Path(sink).exists()
+    streams.copy(source, sink, checkpoint)
+    assert streams.ids(sink) == list(range(5))
+
+
+def test_while_spark_works(streams: Any, table: str, sink: str, checkpoint: str, tmp_path: Path) -> None:
+    streams.append(table, 0, 4)
+    started, release = tmp_path / "started", tmp_path / "release"
+
+    @F.udf("long")
+    def slow(value):  # type: ignore[no-untyped-def]  # PySpark would make hints of Python's a kind of UDF
+        started.touch()
+        while not release.exists():
+            time.sleep(0.02)
+        return value
+
+    source = streams.read(table).select(slow("id").alias("id"))
+    query = streams.write(source, sink, checkpoint, trigger={"processingTime": "0 seconds"})
+    streams.until(started.exists, query)
+    try:
+        stop(query)
+        assert not list(Path(sink).glob("_delta_log/*.json"))
+    finally:
+        release.touch()
+    streams.copy(source, sink, checkpoint)
+    assert streams.ids(sink) == [0, 1, 2, 3]
+    assert streams.versions(sink) == [0]
+
+
+def test_a_complete_batch_is_stopped_whole(
+    streams: Any, table: str, sink: str, checkpoint: str, gate: Gate
+) -> None:
+    streams.append(table, 0, 4)
+    counts = streams.read(table).groupBy().count()
+    streams.copy(counts, sink, checkpoint, mode="complete")
+    streams.append(table, 4, 6)
+    set_observer(holding(gate, "commit prepared", sink))
+    query = streams.write(counts, sink, checkpoint, mode="complete", trigger={"processingTime": "0 seconds"})
+    assert gate.reached.wait(WAIT_S)
+    stop(query)
+    gate.opened.set()
+    assert gate.left.wait(WAIT_S)
+    assert streams.versions(sink) == [0]
+    set_observer(None)
+    streams.copy(counts, sink, checkpoint, mode="complete")
+    [total] = streams.spark.read.format("delta").load(sink).collect()
+    assert total["count"] == 6
