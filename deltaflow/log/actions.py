@@ -6,7 +6,7 @@ A field or an action that these structs do not know survives: it is kept raw and
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
@@ -15,6 +15,9 @@ from deltaflow.errors import CorruptLogError
 
 Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """The protocol's long: a larger number is no action."""
+
+
+_Kind = TypeVar("_Kind", bound="Action")
 
 
 def _parquet() -> str:
@@ -164,6 +167,24 @@ class DomainMetadata(Action, frozen=True, kw_only=True):
     removed: bool
 
 
+class CheckpointMetadata(Action, frozen=True, kw_only=True):
+    """checkpointMetadata: of which version a V2 checkpoint is. Only in checkpoints."""
+
+    version: Long
+    tags: dict[str, str | None] | None = None
+
+
+class Sidecar(Action, frozen=True, kw_only=True):
+    """sidecar: a Parquet file that holds file actions of a V2 checkpoint. Only in checkpoints."""
+
+    path: str
+    """A name in _delta_log/_sidecars, or an absolute path; URI-encoded."""
+    size_in_bytes: Long
+    modification_time: Long
+    """Milliseconds since the epoch."""
+    tags: dict[str, str | None] | None = None
+
+
 class CommitInfo(Action, frozen=True, kw_only=True):
     """commitInfo: provenance. A value of another type than these stays among the unknown fields."""
 
@@ -196,6 +217,8 @@ AnyAction = (
     | AddCDCFile
     | SetTransaction
     | DomainMetadata
+    | CheckpointMetadata
+    | Sidecar
     | CommitInfo
     | UnknownAction
 )
@@ -208,6 +231,8 @@ _KINDS: dict[str, type[Action]] = {
     "metaData": Metadata,
     "protocol": Protocol,
     "domainMetadata": DomainMetadata,
+    "checkpointMetadata": CheckpointMetadata,
+    "sidecar": Sidecar,
     "commitInfo": CommitInfo,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
@@ -260,17 +285,13 @@ def encode_actions(actions: Iterable[AnyAction]) -> bytes:
     return b"".join(_encode_line(action) + b"\n" for action in actions)
 
 
-def fields_beyond(add: AddFile, names: Iterable[str]) -> str | None:
-    """The JSON object of an add's fields other than those named; None without any."""
-    beyond_the_usual = (
-        add.deletion_vector,
-        add.base_row_id,
-        add.default_row_commit_version,
-        add.clustering_provider,
-    )
-    if add.unknown is UNSET and all(value is None for value in beyond_the_usual):
+def fields_beyond(file: AddFile | RemoveFile, names: Iterable[str]) -> str | None:
+    """The JSON object of a file action's fields other than those named; None without any."""
+    beyond_the_usual = (file.deletion_vector, file.base_row_id, file.default_row_commit_version)
+    is_clustered = isinstance(file, AddFile) and file.clustering_provider is not None
+    if file.unknown is UNSET and not is_clustered and all(value is None for value in beyond_the_usual):
         return None
-    fields = _encode_fields(add)
+    fields = _encode_fields(file)
     for name in names:
         fields.pop(name, None)
     return _ENCODER.encode(fields).decode() if fields else None
@@ -278,11 +299,20 @@ def fields_beyond(add: AddFile, names: Iterable[str]) -> str | None:
 
 def add_from_fields(fields: dict[str, Any], beyond: str | None) -> AddFile:
     """The add action of these JSON fields and of a `fields_beyond`."""
+    return _from_fields(AddFile, fields, beyond)
+
+
+def remove_from_fields(fields: dict[str, Any], beyond: str | None) -> RemoveFile:
+    """The remove action of these JSON fields and of a `fields_beyond`."""
+    return _from_fields(RemoveFile, fields, beyond)
+
+
+def _from_fields(kind: type[_Kind], fields: dict[str, Any], beyond: str | None) -> _Kind:
     if beyond is None:
-        return msgspec.convert(fields, AddFile)
+        return msgspec.convert(fields, kind)
     raw = _ENCODER.encode({**fields, **_FIELDS.decode(beyond)})
-    add: AddFile = _decode_kind(AddFile, Raw(raw))
-    return add
+    action: _Kind = _decode_kind(kind, Raw(raw))
+    return action
 
 
 def _decode_line(line: bytes) -> list[AnyAction]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from io import BytesIO
+from typing import BinaryIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,12 @@ class LogStore(ABC):
     @abstractmethod
     def read(self, path: str) -> bytes:
         """The whole file; FileNotFoundError if absent."""
+
+    def open(self, path: str) -> BinaryIO:
+        """The file as a seekable stream, for files of which only a part is needed; FileNotFoundError if
+        absent. Reading it may raise OSError.
+        """
+        return BytesIO(self.read(path))
 
     @abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> None:

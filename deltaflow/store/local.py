@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import BinaryIO
 
 from deltaflow.errors import StoreError
 from deltaflow.store.base import FileStatus, LogStore
@@ -44,6 +45,10 @@ class LocalLogStore(LogStore):
     def read(self, path: str) -> bytes:
         with _as_store_errors("read", path), open(path, "rb") as file:
             return file.read()
+
+    def open(self, path: str) -> BinaryIO:
+        with _as_store_errors("read", path):
+            return open(path, "rb")
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         directory, name = os.path.split(path)
