@@ -81,7 +81,7 @@ def test_unknown_numbers_keep_their_digits() -> None:
 
 
 def test_unknown_actions_survive() -> None:
-    action = {"checkpointMetadata": {"version": 1}}
+    action = {"actionOfTheFuture": {"version": 1}}
     (decoded,) = decode_actions(json.dumps(action).encode(), "f")
     assert isinstance(decoded, UnknownAction)
     assert round_trip(action) == action
