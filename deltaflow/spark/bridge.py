@@ -8,6 +8,7 @@ need none of them. Costs about a second, once per JVM. See docs/decisions/0001.
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
 import logging
 import shutil
@@ -111,6 +112,7 @@ def _load_classes(spark: SparkSession) -> None:
     jvm.java.lang.System.setProperty(_LOADED, fingerprint)
 
 
+@functools.cache  # they belong to the Python that is loaded, whatever an upgrade puts on the disk meanwhile
 def _sources() -> dict[str, str]:
     folder = resources.files("deltaflow.spark").joinpath("java")
     files = sorted(

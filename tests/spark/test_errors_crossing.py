@@ -80,6 +80,7 @@ def raised_by(act: Callable[[], Any]) -> BaseException:
     raise AssertionError("nothing was raised")
 
 
+SOME_EXCEPTIONS = (EXCEPTIONS[0], KeyboardInterrupt())
 METHODS = ["read", "write.begin", "write.commit", "scan.files", "scan.partitions"]
 
 
@@ -87,7 +88,7 @@ METHODS = ["read", "write.begin", "write.commit", "scan.files", "scan.partitions
     ("method", "exception"),
     [
         *(("read", exception) for exception in EXCEPTIONS),
-        *((method, exception) for method in METHODS[1:] for exception in (EXCEPTIONS[0], KeyboardInterrupt())),
+        *((method, exception) for method in METHODS[1:] for exception in SOME_EXCEPTIONS),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
@@ -135,7 +136,7 @@ def test_an_error_while_the_plan_is_made_arrives_again_when_it_is_run_again(
     loaded = frame.sparkSession.read.format("delta").load(table).where("odd = 1").groupBy("id").count()
     the_callback_of("scan.partitions", monkeypatch, ValueError("first"))
     for act in (loaded.collect, loaded.count, loaded.collect):
-        with pytest.raises(ValueError, match="^first$"):
+        with pytest.raises(ValueError, match=r"^first$"):
             act()
     monkeypatch.undo()
     again = frame.sparkSession.read.format("delta").load(table).where("odd = 1").groupBy("id").count()

@@ -198,11 +198,11 @@ def creating(name: str) -> dict[str, Act]:
         "saveAsTable with a path": lambda world: (
             world.frame.write.format("delta").option("path", str(world.path)).saveAsTable(named(world))
         ),
-        "catalog.createTable": lambda world: (
-            world.spark.catalog.createTable(named(world), source="delta", schema=world.frame.schema)
+        "catalog.createTable": lambda world: world.spark.catalog.createTable(
+            named(world), source="delta", schema=world.frame.schema
         ),
-        "catalog.createTable with a path": lambda world: (
-            world.spark.catalog.createTable(named(world), path=str(world.path), source="delta")
+        "catalog.createTable with a path": lambda world: world.spark.catalog.createTable(
+            named(world), path=str(world.path), source="delta"
         ),
     }
 

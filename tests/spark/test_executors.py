@@ -1,0 +1,76 @@
+"""Executors in processes of their own need nothing of deltaflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+SCRIPT = """
+import deltaflow
+spark = deltaflow.session("executors", master="local-cluster[2,1,1024]", config={
+    **SETTINGS,
+    "spark.executor.memory": "1g",
+    "spark.executor.extraClassPath": "",
+    # Nothing of Python is needed there: a worker would not even start.
+    "spark.executorEnv.PYTHONPATH": "/nowhere",
+    "spark.pyspark.python": "/nowhere/python",
+})
+spark.range(2, numPartitions=2).count()
+
+def on_executors(prop):
+    what = f"java_method('java.lang.System', 'getProperty', '{prop}', 'absent')"
+    # 1000 * rand() keeps the optimizer from working it out on the driver.
+    frame = spark.range(0, 8, 1, 8).selectExpr(f"IF(1000 * rand() >= 0, {what}, '') AS value")
+    return {row.value for row in frame.collect()}
+
+# This JVM has our classes, those JVMs have not, nor on their class path, nor is a jar sent to them.
+assert spark._jvm.java.lang.System.getProperty("io.deltaflow.spark.sources") is not None
+assert on_executors("io.deltaflow.spark.sources") == {"absent"}
+assert not any("deltaflow" in path for path in on_executors("java.class.path"))
+def sent():
+    context = spark.sparkContext._jsc.sc()
+    return [context.listJars().size(), context.listFiles().size(), context.listArchives().size()]
+assert sent() == [0, 0, 0], sent()
+
+frame = spark.range(0, 100, 1, 4).selectExpr("id", "id % 3 AS m", "CAST(id AS STRING) AS s")
+frame.write.format("delta").partitionBy("m").save("table")
+frame.where("id < 10").write.format("delta").mode("append").save("table")
+loaded = spark.read.format("delta").load("table").where("m = 1 AND id > 50").select("id")
+assert sorted(row.id for row in loaded.collect()) == [i for i in range(100) if i % 3 == 1 and i > 50]
+files = loaded.inputFiles()
+assert files and all("/m=" in file for file in files)
+plan = loaded._jdf.queryExecution().executedPlan().toString()
+assert "FileScan parquet" in plan and "PartitionFilters: [isnotnull(m" in plan, plan
+
+joined = spark.read.format("delta").load("table").join(frame.select("id"), "id").groupBy("m").count()
+assert sum(row["count"] for row in joined.collect()) == 110
+
+def run():
+    query = (
+        spark.readStream.format("delta").option("maxFilesPerTrigger", 3).load("table").writeStream.format("delta")
+        .option("checkpointLocation", "checkpoint").trigger(availableNow=True).start("copy")
+    )
+    query.awaitTermination()
+run()
+assert ids(spark, "copy") == ids(spark, "table")
+frame.where("id >= 90").write.format("delta").mode("append").save("table")
+run()
+assert len(ids(spark, "copy")) == 120
+
+counts = (
+    spark.readStream.format("delta").load("copy").groupBy("m").count().writeStream.format("delta")
+    .outputMode("complete").option("checkpointLocation", "checkpoint-2").trigger(availableNow=True).start("counts")
+)
+counts.awaitTermination()
+assert sum(row["count"] for row in spark.read.format("delta").load("counts").collect()) == 120
+assert sent() == [0, 0, 0], sent()
+assert on_executors("io.deltaflow.spark.sources") == {"absent"}
+spark.stop()
+"""
+
+
+def test_executors_in_their_own_processes_need_nothing_of_ours(run: Callable[..., str]) -> None:
+    run(SCRIPT)
