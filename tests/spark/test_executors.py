@@ -50,7 +50,8 @@ assert sum(row["count"] for row in joined.collect()) == 110
 
 def run():
     query = (
-        spark.readStream.format("delta").option("maxFilesPerTrigger", 3).load("table").writeStream.format("delta")
+        spark.readStream.format("delta").option("maxFilesPerTrigger", 3).load("table")
+        .writeStream.format("delta")
         .option("checkpointLocation", "checkpoint").trigger(availableNow=True).start("copy")
     )
     query.awaitTermination()
@@ -62,7 +63,8 @@ assert len(ids(spark, "copy")) == 120
 
 counts = (
     spark.readStream.format("delta").load("copy").groupBy("m").count().writeStream.format("delta")
-    .outputMode("complete").option("checkpointLocation", "checkpoint-2").trigger(availableNow=True).start("counts")
+    .outputMode("complete").option("checkpointLocation", "checkpoint-2").trigger(availableNow=True)
+    .start("counts")
 )
 counts.awaitTermination()
 assert sum(row["count"] for row in spark.read.format("delta").load("counts").collect()) == 120

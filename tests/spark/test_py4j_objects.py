@@ -18,6 +18,7 @@ from deltaflow.spark.dispatcher import dispatcher
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 _PATIENCE_S = 240
+_ROUNDS = 8
 
 
 class Counts(NamedTuple):
@@ -36,19 +37,20 @@ def silent_observer() -> Iterator[None]:
 
 
 def counts(spark: SparkSession) -> Counts:
-    """The counts after garbage collection on both sides, which takes several rounds: Java's collector gives
-    up proxies of Python objects, and Python's gives up names of Java objects."""
+    """The fewest of each, over several rounds of garbage collection on both sides: Java's collector gives up
+    proxies of Python objects, Python's gives up names of Java objects, and what is given up is gone a call
+    later, while the counting itself names some."""
     gateway: Any = spark.sparkContext._gateway
-    server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
-    seen: list[Counts] = []
-    while len(seen) < 3 or len(set(seen[-3:])) > 1:
-        assert len(seen) < 100, seen
+    bindings = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getGateway().getBindings()
+    system: Any = spark.sparkContext._jvm.java.lang.System  # type: ignore[union-attr]
+    rounds = []
+    for _ in range(_ROUNDS):
         gc.collect()
-        spark._jvm.java.lang.System.gc()  # type: ignore[union-attr]
-        spark._jvm.java.lang.System.runFinalization()  # type: ignore[union-attr]
-        bindings = server.getGateway().getBindings().size()
-        seen.append(Counts(bindings, len(gateway.gateway_property.pool.dict), dispatcher.open_handles))
-    return seen[-1]
+        system.gc()
+        system.runFinalization()
+        proxies = len(gateway.gateway_property.pool.dict)
+        rounds.append((bindings.size(), proxies, dispatcher.open_handles))
+    return Counts(*(min(counted) for counted in zip(*rounds, strict=True)))
 
 
 def counts_at(spark: SparkSession, folder: Path, batches: tuple[int, int]) -> list[Counts]:

@@ -79,11 +79,10 @@ builder = SparkSession.builder.master("local[2]").config("spark.sql.extensions",
 spark = builder.config("spark.sql.catalog.spark_catalog", "builtin").getOrCreate()
 sources = bridge._sources
 bridge._sources = lambda: {
-    **sources(), "Missing.java": "package io.deltaflow.spark; class Missing extends org.apache.spark.NoSuch {}"
+    **sources(), "Missing.java": "package io.deltaflow.spark; class Missing extends org.apache.spark.No {}"
 }
-refused(
-    lambda: deltaflow.register(spark), f"Spark {spark.version} lacks an API that deltaflow needs", "Missing.java"
-)
+lacks = f"Spark {spark.version} lacks an API that deltaflow needs"
+refused(lambda: deltaflow.register(spark), lacks, "Missing.java")
 bridge._sources = sources
 
 # The failures above left nothing behind.
@@ -111,9 +110,10 @@ from deltaflow.errors import RegistrationError
 for _ in range(2):
     with pytest.raises(RegistrationError) as refused:
         deltaflow.session("x", master="local[2]", config={**SETTINGS, "spark.jars": sys.argv[1]})
-    assert "other.OtherProvider already answers to format(\\"delta\\")" in str(refused.value), str(refused.value)
-    assert "spark.jars" in str(refused.value)
-    assert "py4j" not in str(refused.value)
+    message = str(refused.value)
+    assert "other.OtherProvider already answers to format(\\"delta\\")" in message, message
+    assert "spark.jars" in message
+    assert "py4j" not in message
 """
 
 

@@ -45,8 +45,8 @@ def jars_of_ours(spark):
 
 def drained(spark, source, sink, checkpoint):
     stream = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(source)
-    query = stream.writeStream.format("delta").option("checkpointLocation", checkpoint).trigger(availableNow=True)
-    query.start(sink).awaitTermination()
+    sink_of = stream.writeStream.format("delta").option("checkpointLocation", checkpoint)
+    sink_of.trigger(availableNow=True).start(sink).awaitTermination()
 
 def works(spark, name):
     spark.range(5).write.format("delta").save(name)
