@@ -19,7 +19,9 @@ from deltaflow.log.actions import (
 from deltaflow.log.commit import LOG_DIRECTORY, Commit, commit_name
 from deltaflow.log.delta_log import DeltaLog
 from deltaflow.log.files import FILES_SCHEMA, add_files, remove_files
+from deltaflow.log.isolation import IsolationLevel
 from deltaflow.log.observer import Observer, observe, set_observer
+from deltaflow.log.reads import PartitionPredicate
 from deltaflow.log.schema import (
     as_nullable,
     check_append_schema,
@@ -52,11 +54,13 @@ __all__ = [
     "DeltaLog",
     "DomainMetadata",
     "Format",
+    "IsolationLevel",
     "Metadata",
     "Observer",
     "Operation",
     "OptimisticTransaction",
     "Outcome",
+    "PartitionPredicate",
     "Protocol",
     "RemoveFile",
     "SetTransaction",

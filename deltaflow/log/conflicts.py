@@ -1,92 +1,282 @@
-"""What a commit that won the race forbids to the one that lost it: one rule, one function."""
+"""What a commit that won the race forbids to the one that lost it: one rule, one function.
+
+The losing commit holds if it could have been made after the winner with the same content: then
+everything that it read, and everything that it changes, is still as it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
 
 from deltaflow.errors import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
     ConcurrentTransactionException,
-    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
     MetadataChangedException,
     ProtocolChangedException,
     SchemaError,
 )
-from deltaflow.log.actions import Metadata
+from deltaflow.log.actions import AddFile, AnyAction, DomainMetadata, Metadata, RemoveFile, SetTransaction
 from deltaflow.log.commit import Commit
+from deltaflow.log.files import file_key
+from deltaflow.log.isolation import IsolationLevel
+from deltaflow.log.reads import Reads
 from deltaflow.log.schema import check_append_schema, check_partitioning, schema_from_string
-from deltaflow.log.snapshot import Snapshot
 
 
-def check_app_ids(winner: Commit, app_ids: Set[str], table: str) -> None:
-    """ConcurrentTransactionException if the winner committed for an application that the loser uses."""
-    for txn in winner.txns:
-        if txn.app_id in app_ids:
-            raise ConcurrentTransactionException(
-                f"{_named(winner, table)} is of the same application ({txn.app_id}, its version "
-                f"{txn.version}). Several runs of one streaming query, with the same checkpoint, write into "
-                "this table: stop all but one.",
-                table=table,
-                version=winner.version,
+@dataclass(frozen=True)
+class Loser:
+    """A commit that lost the race for a version, and what it read."""
+
+    table: str
+    read_version: int
+    reads: Reads
+    actions: Sequence[AnyAction]
+    isolation: IsolationLevel
+    changes_metadata: bool
+
+    @cached_property
+    def removes(self) -> Set[str]:
+        """The keys of the files that it removes."""
+        return {file_key(action, self.table) for action in self.actions if isinstance(action, RemoveFile)}
+
+    @cached_property
+    def app_ids(self) -> Set[str]:
+        """The applications whose progress it read or sets."""
+        return self.reads.app_ids | {
+            action.app_id for action in self.actions if isinstance(action, SetTransaction)
+        }
+
+    @cached_property
+    def domains(self) -> Set[str]:
+        """The metadata domains that it sets."""
+        return {action.domain for action in self.actions if isinstance(action, DomainMetadata)}
+
+
+def check_protocol(winner: Commit, loser: Loser) -> None:
+    """ProtocolChangedException if the winner changed the protocol."""
+    if winner.protocol is not None:
+        raise _conflict(
+            ProtocolChangedException,
+            winner,
+            loser,
+            f"changed the protocol of the table. {_cause_of_protocol(winner)}",
+        )
+
+
+def check_metadata(winner: Commit, loser: Loser) -> None:
+    """MetadataChangedException if the winner changed the metadata."""
+    if winner.metadata is not None:
+        raise _conflict(
+            MetadataChangedException,
+            winner,
+            loser,
+            "changed the metadata of the table (its schema, partitioning or properties). Run the operation "
+            "again on the table as it is now.",
+        )
+
+
+def check_domains(winner: Commit, loser: Loser) -> None:
+    """ConcurrentTransactionException if both set one metadata domain."""
+    for domain in winner.domains:
+        if domain.domain in loser.domains:
+            raise _conflict(
+                ConcurrentTransactionException,
+                winner,
+                loser,
+                f"set the metadata domain {domain.domain}, which this operation sets. Run the operation "
+                "again.",
             )
 
 
-def check_protocol(winner: Commit, table: str) -> None:
-    """ProtocolChangedException if the winner changed the protocol."""
-    if winner.protocol is not None:
-        raise ProtocolChangedException(
-            f"{_named(winner, table)} changed the protocol of the table. Run the operation again.",
-            table=table,
-            version=winner.version,
+def check_app_ids(winner: Commit, loser: Loser) -> None:
+    """ConcurrentTransactionException if the winner committed for an application that the loser uses."""
+    for txn in winner.txns:
+        if txn.app_id in loser.app_ids:
+            raise _conflict(
+                ConcurrentTransactionException,
+                winner,
+                loser,
+                f"is of the same application ({txn.app_id}, its version {txn.version}). Several runs of one "
+                "streaming query, with the same checkpoint, write into this table: stop all but one.",
+            )
+
+
+def check_added_files(winner: Commit, loser: Loser) -> None:
+    """ConcurrentAppendException if the winner added files that the loser would have read.
+
+    What rearranges data needs no new rows, and blind appends may stand after a loser that is
+    write-serializable, unless it changes metadata that they were made for.
+    """
+    if loser.isolation is IsolationLevel.SNAPSHOT_ISOLATION:
+        return
+    appends_may_follow = loser.isolation is IsolationLevel.WRITE_SERIALIZABLE and not loser.changes_metadata
+    if appends_may_follow and _is_blind_append(winner):
+        return
+    added = loser.reads.first_added(winner.adds)
+    if added is not None:
+        upgrade = (
+            " The commit does not say whether it is a blind append, so it counts as none: upgrade all "
+            "writers of this table to versions that say it."
+            if winner.commit_info is None or winner.commit_info.is_blind_append is None
+            else ""
+        )
+        raise _conflict(
+            ConcurrentAppendException,
+            winner,
+            loser,
+            f"added data to {_place(added)}, which this operation has read without it. "
+            f"{_what_helps(loser.reads)}{upgrade}",
         )
 
 
-def check_metadata(winner: Commit, table: str) -> None:
-    """MetadataChangedException if the winner changed the metadata."""
-    if winner.metadata is not None:
-        raise MetadataChangedException(
-            f"{_named(winner, table)} changed the metadata of the table. Run the operation again.",
-            table=table,
-            version=winner.version,
+def check_removed_reads(winner: Commit, loser: Loser) -> None:
+    """ConcurrentDeleteReadException if the winner removed files that the loser read."""
+    removed = loser.reads.first_removed(winner.removes)
+    if removed is not None:
+        raise _conflict(
+            ConcurrentDeleteReadException,
+            winner,
+            loser,
+            f"removed data from {_place(removed)}, which this operation has read. {_what_helps(loser.reads)}",
         )
 
 
-def check_created_meanwhile(created: Snapshot, wanted: Metadata | None) -> None:
+def check_removed_twice(winner: Commit, loser: Loser) -> None:
+    """ConcurrentDeleteDeleteException if both remove one file."""
+    if not loser.removes:
+        return
+    for removed in winner.removes:
+        if file_key(removed, loser.table) in loser.removes:
+            raise _conflict(
+                ConcurrentDeleteDeleteException,
+                winner,
+                loser,
+                f"removed data from {_place(removed)}, which this operation removes, too. Run the operation "
+                "again on the table as it is now.",
+            )
+
+
+Rule = Callable[[Commit, Loser], None]
+_RULES_OF_CREATION: tuple[Rule, ...] = (check_app_ids, check_domains)
+RULES: tuple[Rule, ...] = (
+    check_protocol,
+    check_metadata,
+    check_domains,
+    check_app_ids,
+    check_added_files,
+    check_removed_reads,
+    check_removed_twice,
+)
+"""In the order in which a winner is checked, what it changed for all first."""
+
+
+def check_winner(winner: Commit, loser: Loser) -> None:
+    """The first of the rules that forbids to commit after the winner raises its error."""
+    for rule in RULES:
+        rule(winner, loser)
+
+
+def check_winner_of_creation(winner: Commit, loser: Loser) -> None:
+    """As `check_winner`, for a loser that read that there is no table; see `check_created_meanwhile`."""
+    for rule in _RULES_OF_CREATION:
+        rule(winner, loser)
+
+
+def check_created_meanwhile(
+    winners: Sequence[Commit], created: Metadata, wanted: Metadata, loser: Loser
+) -> None:
     """ProtocolChangedException unless files written for the table `wanted` may be appended to `created`.
 
-    That needs the same columns, by their exact names, and the same partitioning. None: the loser
-    needs that there is no table at all.
+    That needs the same columns, by their exact names, the same partitioning and the properties that
+    are wanted, and that the loser does not need there to be no table at all.
     """
-    if wanted is None:
-        reason = "The operation needs that there is no table."
-    else:
-        schema = schema_from_string(wanted.schema_string, table=created.path)
-        try:
-            check_partitioning(created.partition_columns, wanted.partition_columns, table=created.path)
-            check_append_schema(created.schema, schema, table=created.path)
-        except SchemaError as error:
-            reason = error.message
-        else:
-            if set(schema.names) == set(created.schema.names):
-                return
-            reason = f"Its columns {created.schema.names} differ from {schema.names} in case."
-    raise ProtocolChangedException(
-        f"A table (id {created.table_id}) was created at {created.path} while this operation was creating "
-        f"it. {reason} Run the operation again.",
-        table=created.path,
-        version=created.version,
+    reason = _difference(created, wanted, loser)
+    if reason is not None:
+        raise _conflict(
+            ProtocolChangedException,
+            winners[0],
+            loser,
+            f"created the table (id {created.id}) while this operation was creating it. {reason} "
+            f"{_cause_of_protocol(winners[0])}",
+        )
+
+
+def _difference(created: Metadata, wanted: Metadata, loser: Loser) -> str | None:
+    if loser.reads.whole_table:
+        return "The operation needs that there is no table."
+    there = schema_from_string(created.schema_string, table=loser.table)
+    schema = schema_from_string(wanted.schema_string, table=loser.table)
+    try:
+        check_partitioning(created.partition_columns, wanted.partition_columns, table=loser.table)
+        check_append_schema(there, schema, table=loser.table)
+    except SchemaError as error:
+        return error.message
+    if set(schema.names) != set(there.names):
+        return f"Its columns {there.names} differ from {schema.names} in case."
+    properties = [
+        name for name, value in wanted.configuration.items() if created.configuration.get(name) != value
+    ]
+    if properties:
+        return f"It lacks the properties that this operation gives it: {', '.join(sorted(properties))}."
+    return None
+
+
+def _cause_of_protocol(winner: Commit) -> str:
+    """Why the protocol of a table changes, and what helps."""
+    operation = (winner.commit_info.operation if winner.commit_info else None) or ""
+    if "CREATE" in operation or "REPLACE" in operation:
+        return (
+            "A concurrent operation created or replaced the table: create it once, before it is written. "
+            "Run the operation again."
+        )
+    if winner.version == 0:
+        return (
+            "Several writers write to an empty path at once: create the table ahead of time to avoid this "
+            "conflict. Run the operation again."
+        )
+    return (
+        "The table was upgraded: run the operation again; if it is refused then, the table needs a newer "
+        "version of the software that writes."
     )
 
 
-def dependent_write(winner: Commit, read_version: int, table: str) -> ConcurrentWriteException:
-    """The error of a commit that depends on what it read, and cannot tell whether the winner changed that."""
-    return ConcurrentWriteException(
-        f"{_named(winner, table)} came after version {read_version}, which this operation read and depends on"
-        ". It was not committed. Run it again.",
-        table=table,
+def _is_blind_append(winner: Commit) -> bool:
+    return winner.commit_info is not None and winner.commit_info.is_blind_append is True
+
+
+def _what_helps(reads: Reads) -> str:
+    if reads.whole_table:
+        return (
+            "It reads the whole table, and a full scan of the table blocks concurrent commits. Run it again; "
+            "a condition on partition columns would let it pass beside commits to other partitions."
+        )
+    return (
+        "Run it again; operations whose conditions name disjoint partitions do not conflict with each other."
+    )
+
+
+def _place(action: AddFile | RemoveFile) -> str:
+    values = action.partition_values
+    if not values:
+        return f"the file {action.path}"
+    partition = ", ".join(f"{name}={'null' if value is None else value}" for name, value in values.items())
+    return f"partition [{partition}] (file {action.path})"
+
+
+def _conflict(
+    kind: type[DeltaConcurrentModificationException], winner: Commit, loser: Loser, what: str
+) -> DeltaConcurrentModificationException:
+    operation = winner.commit_info.operation if winner.commit_info else None
+    read = f"had read version {loser.read_version}" if loser.read_version >= 0 else "had found no table"
+    return kind(
+        f"Version {winner.version} of {loser.table} ({operation or 'an unnamed operation'}) {what} "
+        f"Nothing was committed; this operation {read}.",
+        table=loser.table,
         version=winner.version,
+        operation=operation,
     )
-
-
-def _named(commit: Commit, table: str) -> str:
-    operation = commit.commit_info and commit.commit_info.operation
-    return f"Version {commit.version} of {table} ({operation or 'an unnamed operation'})"

@@ -18,12 +18,12 @@ NEWEST_WRITER_VERSION = 7
 Activity = Callable[[Metadata], bool]
 
 
-def _always(metadata: Metadata) -> bool:
-    return True
+def _no_metadata(metadata: Metadata) -> bool:
+    return False
 
 
-def _property(name: str) -> Activity:
-    return lambda metadata: metadata.configuration.get(name, "").lower() == "true"
+def _property(name: str, value: str = "true") -> Activity:
+    return lambda metadata: metadata.configuration.get(name, "").lower() == value
 
 
 def _property_prefix(prefix: str) -> Activity:
@@ -31,11 +31,18 @@ def _property_prefix(prefix: str) -> Activity:
 
 
 def _column_metadata(prefix: str) -> Activity:
-    return lambda metadata: any(
-        name.startswith(prefix)
-        for field in _fields(_schema_json(metadata))
-        for name in field.get("metadata") or {}
+    return lambda metadata: (
+        prefix in metadata.schema_string
+        and any(
+            name.startswith(prefix)
+            for field in _fields(_schema_json(metadata))
+            for name in field.get("metadata") or {}
+        )
     )
+
+
+def _type(name: str) -> Activity:
+    return lambda metadata: name in metadata.schema_string and name in _types(_schema_json(metadata))
 
 
 def _has_not_null_columns(metadata: Metadata) -> bool:
@@ -50,44 +57,66 @@ def _column_mapping(metadata: Metadata) -> bool:
 class Feature:
     """A feature by its protocol name, and what deltaflow does with tables that support it.
 
-    `is_active` says whether a table's metadata makes use of it. `writes`: "inactive" is only while it
-    is not active.
+    `is_active` says whether a table's metadata asks for it. `writes`: "inactive" is only while it is
+    not active. `for_readers`: readers must have it, too. `legacy_writer`: the writer version, without
+    lists of features, that has it; None if only lists have it.
     """
 
     name: str
     is_active: Activity
     writes: Literal["always", "inactive", "never"]
+    for_readers: bool = False
     reads: bool = True
+    legacy_writer: int | None = None
 
 
-_APPEND_ONLY = Feature("appendOnly", _property("delta.appendOnly"), "always")
-_COLUMN_MAPPING = Feature("columnMapping", _column_mapping, "inactive", reads=False)
+_APPEND_ONLY = Feature("appendOnly", _property("delta.appendOnly"), "always", legacy_writer=2)
+_COLUMN_MAPPING = Feature(
+    "columnMapping", _column_mapping, "inactive", for_readers=True, reads=False, legacy_writer=5
+)
+_DOMAIN_METADATA = Feature("domainMetadata", _no_metadata, "always")
+_IN_COMMIT_TIMESTAMP = Feature("inCommitTimestamp", _property("delta.enableInCommitTimestamps"), "always")
+
+
+def _unreadable_feature(name: str, is_active: Activity = _no_metadata) -> Feature:
+    return Feature(name, is_active, "never", for_readers=True, reads=False)
+
+
+def _unwritable_feature(name: str, is_active: Activity = _no_metadata) -> Feature:
+    return Feature(name, is_active, "never")
+
+
 _LISTED = (
     _APPEND_ONLY,
-    Feature("invariants", _column_metadata("delta.invariants"), "inactive"),
-    Feature("checkConstraints", _property_prefix("delta.constraints."), "inactive"),
-    Feature("changeDataFeed", _property("delta.enableChangeDataFeed"), "inactive"),
-    Feature("generatedColumns", _column_metadata("delta.generationExpression"), "inactive"),
+    Feature("invariants", _column_metadata("delta.invariants"), "inactive", legacy_writer=2),
+    Feature("checkConstraints", _property_prefix("delta.constraints."), "inactive", legacy_writer=3),
+    Feature("changeDataFeed", _property("delta.enableChangeDataFeed"), "inactive", legacy_writer=4),
+    Feature("generatedColumns", _column_metadata("delta.generationExpression"), "inactive", legacy_writer=4),
     _COLUMN_MAPPING,
-    Feature("identityColumns", _column_metadata("delta.identity."), "inactive"),
+    Feature("identityColumns", _column_metadata("delta.identity."), "inactive", legacy_writer=6),
     Feature("allowColumnDefaults", _column_metadata("CURRENT_DEFAULT"), "inactive"),
-    Feature("inCommitTimestamp", _property("delta.enableInCommitTimestamps"), "inactive"),
-    Feature("timestampNtz", _always, "always"),
-    Feature("v2Checkpoint", _always, "always"),
-    Feature("vacuumProtocolCheck", _always, "always"),
-    Feature("domainMetadata", _always, "always"),
-    Feature("rowTracking", _always, "never"),
-    Feature("clustering", _always, "never"),
-    Feature("icebergCompatV1", _always, "never"),
-    Feature("icebergCompatV2", _always, "never"),
-    Feature("deletionVectors", _always, "never", reads=False),
-    Feature("typeWidening", _always, "never", reads=False),
-    Feature("typeWidening-preview", _always, "never", reads=False),
-    Feature("variantType", _always, "never", reads=False),
-    Feature("variantType-preview", _always, "never", reads=False),
-    Feature("variantShredding", _always, "never", reads=False),
-    Feature("variantShredding-preview", _always, "never", reads=False),
-    Feature("catalogManaged", _always, "never", reads=False),
+    _IN_COMMIT_TIMESTAMP,
+    Feature("timestampNtz", _type("timestamp_ntz"), "always", for_readers=True),
+    Feature("v2Checkpoint", _property("delta.checkpointPolicy", "v2"), "always", for_readers=True),
+    Feature("vacuumProtocolCheck", _no_metadata, "always", for_readers=True),
+    _DOMAIN_METADATA,
+    _unwritable_feature("rowTracking", _property("delta.enableRowTracking")),
+    _unwritable_feature("clustering"),
+    _unwritable_feature("icebergCompatV1", _property("delta.enableIcebergCompatV1")),
+    _unwritable_feature("icebergCompatV2", _property("delta.enableIcebergCompatV2")),
+    _unwritable_feature("icebergCompatV3", _property("delta.enableIcebergCompatV3")),
+    _unwritable_feature("materializePartitionColumns"),
+    _unwritable_feature("checkpointProtection"),
+    _unwritable_feature("coordinatedCommits-preview"),
+    _unreadable_feature("deletionVectors", _property("delta.enableDeletionVectors")),
+    _unreadable_feature("typeWidening", _property("delta.enableTypeWidening")),
+    _unreadable_feature("typeWidening-preview"),
+    _unreadable_feature("variantType", _type("variant")),
+    _unreadable_feature("variantType-preview"),
+    _unreadable_feature("variantShredding", _property("delta.enableVariantShredding")),
+    _unreadable_feature("variantShredding-preview"),
+    _unreadable_feature("catalogManaged"),
+    _unreadable_feature("geospatial"),
 )
 FEATURES = {feature.name: feature for feature in _LISTED}
 
@@ -126,6 +155,29 @@ def is_append_only(metadata: Metadata) -> bool:
     return _APPEND_ONLY.is_active(metadata)
 
 
+def has_domain_metadata(protocol: Protocol) -> bool:
+    """Whether commits may hold domainMetadata (PROTOCOL.md, "Domain Metadata")."""
+    return _DOMAIN_METADATA.name in supported_features(protocol)
+
+
+def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether every commit carries its timestamp (PROTOCOL.md, "In-Commit Timestamps")."""
+    return _IN_COMMIT_TIMESTAMP.name in supported_features(protocol) and _IN_COMMIT_TIMESTAMP.is_active(
+        metadata
+    )
+
+
+def supported_features(protocol: Protocol) -> set[str]:
+    """What the protocol lists, or what its writer version means (PROTOCOL.md, "Supported Features")."""
+    if protocol.min_writer_version == NEWEST_WRITER_VERSION:
+        return {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    return {
+        feature.name
+        for feature in FEATURES.values()
+        if feature.legacy_writer is not None and feature.legacy_writer <= protocol.min_writer_version
+    }
+
+
 def _unreadable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
     version = protocol.min_reader_version
     if not 1 <= version <= NEWEST_READER_VERSION:
@@ -145,20 +197,14 @@ def _unwritable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
         yield "NOT NULL columns"
     if not 1 <= version <= NEWEST_WRITER_VERSION:
         yield f"writer version {version}"
-    elif version == NEWEST_WRITER_VERSION:
-        for name in protocol.writer_features or ():
-            feature = FEATURES.get(name)
-            if feature is None or not _may_write(feature, metadata):
-                yield name
-    else:
-        # Also what a version does not support yet: the table's owner asked for it, and no writer keeps it.
-        for feature in FEATURES.values():
-            if feature.writes == "inactive" and feature.is_active(metadata):
-                yield feature.name
-
-
-def _may_write(feature: Feature, metadata: Metadata) -> bool:
-    return feature.writes == "always" or (feature.writes == "inactive" and not feature.is_active(metadata))
+    listed = protocol.writer_features or () if version == NEWEST_WRITER_VERSION else ()
+    for name in listed:
+        if name not in FEATURES or FEATURES[name].writes == "never":
+            yield name
+    # Also what the protocol does not announce: the table's owner asked for it, and no writer keeps it.
+    for feature in FEATURES.values():
+        if feature.writes != "always" and feature.is_active(metadata):
+            yield feature.name
 
 
 def _schema_json(metadata: Metadata) -> Any:
@@ -180,3 +226,18 @@ def _fields(schema: Any) -> Iterator[dict[str, Any]]:
         yield from _fields(schema.get("elementType"))
         yield from _fields(schema.get("keyType"))
         yield from _fields(schema.get("valueType"))
+
+
+def _types(schema: Any) -> Iterator[str]:
+    """The names of all atomic types in a schema's JSON."""
+    for field in _fields(schema):
+        yield from _atoms(field.get("type"))
+
+
+def _atoms(kind: Any) -> Iterator[str]:
+    if isinstance(kind, str):
+        yield kind
+    elif isinstance(kind, dict):
+        yield from _atoms(kind.get("elementType"))
+        yield from _atoms(kind.get("keyType"))
+        yield from _atoms(kind.get("valueType"))

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata as distribution
 
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
 from deltaflow.errors import (
     CommitOutcomeUnknownError,
     ConcurrentWriteException,
@@ -15,35 +18,34 @@ from deltaflow.errors import (
     DeltaConcurrentModificationException,
     DeltaError,
     DeltaIllegalStateException,
-    DeltaUnsupportedOperationException,
     OperationCancelledError,
     StoreError,
 )
 from deltaflow.log.actions import (
-    AddFile,
     AnyAction,
     CommitInfo,
     Metadata,
+    Protocol,
     RemoveFile,
-    SetTransaction,
     decode_actions,
     encode_actions,
 )
-from deltaflow.log.conflicts import (
-    check_app_ids,
-    check_created_meanwhile,
-    check_metadata,
-    check_protocol,
-    dependent_write,
-)
-from deltaflow.log.features import NEW_TABLE_PROTOCOL, check_writable, is_append_only
+from deltaflow.log.commit import Commit
+from deltaflow.log.conflicts import Loser, check_created_meanwhile, check_winner, check_winner_of_creation
+from deltaflow.log.features import check_writable, has_in_commit_timestamps
+from deltaflow.log.files import FILES_SCHEMA
+from deltaflow.log.in_commit_timestamps import next_timestamp, with_enablement
+from deltaflow.log.isolation import IsolationLevel, isolation_of_commit, isolation_of_table
 from deltaflow.log.log_files import LogFiles
 from deltaflow.log.observer import observe
+from deltaflow.log.protocols import protocol_for, without_protocol_properties
+from deltaflow.log.reads import PartitionPredicate, Reads
+from deltaflow.log.retries import RetryPolicy
 from deltaflow.log.schema import check_writable_schema, schema_from_string
-from deltaflow.log.snapshot import Snapshot, replay
+from deltaflow.log.snapshot import Snapshot
+from deltaflow.log.validation import WritableAction, check_actions
 
-MAX_COMMIT_ATTEMPTS = 1_000
-WritableAction = AddFile | RemoveFile | SetTransaction
+_RETRIES = RetryPolicy()
 
 
 def _engine_info() -> str:
@@ -92,6 +94,16 @@ Outcome = Committed | Conflict | Unknown
 
 
 @dataclass(frozen=True, slots=True)
+class _Head:
+    """What a commit must know of the version that it follows."""
+
+    version: int
+    timestamp_ms: int
+    protocol: Protocol
+    metadata: Metadata
+
+
+@dataclass(frozen=True, slots=True)
 class _Lost:
     """Another commit has the version."""
 
@@ -109,16 +121,17 @@ class OptimisticTransaction:
     `cancel` may be called by another thread; everything else belongs to one.
     """
 
-    def __init__(self, log: LogFiles, snapshot: Snapshot | None) -> None:
+    def __init__(self, log: LogFiles, snapshot: Snapshot | None, retries: RetryPolicy = _RETRIES) -> None:
         self.log = log
         self.snapshot = snapshot
         """The version that is read; None without a table."""
+        self._retries = retries
+        self._reads = Reads(log.path, _partition_schema(snapshot))
         self._new_metadata: Metadata | None = None
-        self._read_app_ids: set[str] = set()
-        self._read_whole_table = False
+        self._new_protocol: Protocol | None = None
         self._used = False
         self._put_lock = threading.Lock()
-        self._cancelled = False
+        self._cancelled = threading.Event()
         self._landed = False
 
     @property
@@ -140,23 +153,52 @@ class OptimisticTransaction:
 
     def txn_version(self, app_id: str) -> int | None:
         """The version that an application committed last; a rival commit of it is a conflict from now on."""
-        self._read_app_ids.add(app_id)
+        self._reads.app_ids.add(app_id)
         return None if self.snapshot is None else self.snapshot.txn_version(app_id)
 
     def read_whole_table(self) -> None:
         """Record that the commit depends on all of the table (or on there being none): it is not blind."""
-        self._read_whole_table = True
+        self._reads.whole_table = True
+
+    def files_matching(self, predicate: PartitionPredicate) -> pa.Table:
+        """The files, rows of the snapshot's `files`, whose partition values the predicate is true for.
+
+        Records that the commit depends on all rows of these partitions, future ones included.
+        DeltaIllegalArgumentException if it is no condition on the partition columns.
+        """
+        if self.snapshot is None:
+            self.read_whole_table()
+            return FILES_SCHEMA.empty_table()
+        self._reads.check_predicate(predicate)
+        return self._reads.add_predicate(predicate, self.snapshot.files)
+
+    def read_files(self, files: pa.Table) -> None:
+        """Record that the commit depends on these files, rows of the snapshot's `files`."""
+        self._reads.add_files(files)
 
     def update_metadata(self, metadata: Metadata) -> None:
-        """Give the table this metadata with the commit; a new table needs one."""
-        self._new_metadata = metadata
+        """Give the table this metadata with the commit, and the protocol that it asks for; once.
+
+        Its properties may name the protocol's versions and features (delta.minReaderVersion,
+        delta.minWriterVersion, delta.feature.<name>); a new table needs metadata. Raises
+        UnsupportedFeatureError and DeltaIllegalArgumentException for wrong ones.
+        """
+        if self._new_metadata is not None:
+            raise DeltaIllegalStateException(
+                "A commit changes the metadata at most once.",
+                error_class="DELTA_MULTIPLE_METADATA_UPDATES",
+                table=self.path,
+            )
+        current = None if self.snapshot is None else self.snapshot.protocol
+        self._new_protocol = protocol_for(metadata, current, self.path)
+        self._new_metadata = without_protocol_properties(metadata)
 
     def cancel(self) -> bool:
         """Keep the transaction from committing: True if it never will, False if it has (or may have).
 
         Waits for a put that has begun. Once this has returned, no commit of the transaction appears.
         """
-        self._cancelled = True
+        self._cancelled.set()
         with self._put_lock:
             return not self._landed
 
@@ -179,39 +221,46 @@ class OptimisticTransaction:
                 table=self.path,
             )
         self._used = True
-        self._check(actions)
+        isolation = self._check(actions)
         txn_id = self.log.ids()
-        base = self.snapshot
-        attempt = self.read_version + 1
-        for _ in range(MAX_COMMIT_ATTEMPTS):
-            match self._put(attempt, self._content(base, actions, operation, txn_id), txn_id):
+        head = self._head_read()
+        for pause_ms in self._retries.pauses_ms():
+            self._cancelled.wait(pause_ms / 1_000)
+            version = 0 if head is None else head.version + 1
+            data = self._content(head, actions, operation, isolation, txn_id)
+            match self._put(version, data, txn_id):
                 case _Lost():
                     try:
-                        base = self._rebase(base, actions)
+                        head = self._rebase(head, actions, isolation)
                     except DeltaConcurrentModificationException as error:
                         return Conflict(error)
-                    attempt = base.version + 1
                 case Committed() | Unknown() as outcome:
                     return outcome
         return Conflict(
             ConcurrentWriteException(
-                f"The commit lost {MAX_COMMIT_ATTEMPTS} races for the next version in a row. Try again when "
-                "fewer writers are at work.",
+                f"The commit lost {self._retries.max_attempts} races for the next version in a row. Try "
+                "again when fewer writers are at work.",
+                error_class="DELTA_MAX_COMMIT_RETRIES_EXCEEDED",
                 table=self.path,
-                version=attempt,
             )
         )
 
-    def _check(self, actions: Sequence[WritableAction]) -> None:
-        """Refuse what may not be committed to the version that was read."""
+    def _head_read(self) -> _Head | None:
+        snapshot = self.snapshot
+        if snapshot is None:
+            return None
+        return _Head(snapshot.version, snapshot.timestamp_ms, snapshot.protocol, snapshot.metadata)
+
+    def _check(self, actions: Sequence[WritableAction]) -> IsolationLevel:
+        """Refuse what may not be committed to the version that was read; the isolation level otherwise."""
         metadata = self.metadata
-        if metadata is None:
+        protocol = self._protocol
+        if metadata is None or protocol is None:
             raise DeltaAnalysisException(
                 f"There is no table at {self.path}, and the first commit of a table needs its metadata.",
                 error_class="DELTA_METADATA_ABSENT",
                 table=self.path,
             )
-        protocol = NEW_TABLE_PROTOCOL if self.snapshot is None else self.snapshot.protocol
         check_writable(protocol, metadata, self.path)
         if self._new_metadata is not None:
             check_writable_schema(
@@ -219,30 +268,65 @@ class OptimisticTransaction:
                 metadata.partition_columns,
                 table=self.path,
             )
-        _check_file_actions(actions, metadata, self.path)
+        check_actions(actions, protocol, metadata, self.path)
+        of_table = isolation_of_table(metadata, self.path)
+        return isolation_of_commit(actions, of_table, changes_metadata=self._new_metadata is not None)
+
+    @property
+    def _protocol(self) -> Protocol | None:
+        if self._new_protocol is not None:
+            return self._new_protocol
+        return None if self.snapshot is None else self.snapshot.protocol
+
+    @property
+    def _changes_metadata(self) -> bool:
+        if self._new_metadata is None:
+            return False
+        return self.snapshot is None or (self._new_metadata, self._new_protocol) != (
+            self.snapshot.metadata,
+            self.snapshot.protocol,
+        )
 
     def _is_blind_append(self, actions: Sequence[WritableAction]) -> bool:
-        return not self._read_whole_table and not any(isinstance(action, RemoveFile) for action in actions)
+        return not self._reads.any_data and not any(isinstance(action, RemoveFile) for action in actions)
 
     def _content(
-        self, base: Snapshot | None, actions: Sequence[WritableAction], operation: Operation, txn_id: str
+        self,
+        head: _Head | None,
+        actions: Sequence[WritableAction],
+        operation: Operation,
+        isolation: IsolationLevel,
+        txn_id: str,
     ) -> bytes:
-        """The commit file for the version after `base`."""
+        """The commit file for the version after `head`."""
         now_ms = self.log.clock()
-        read_version = self.read_version if self.snapshot is not None or base is None else base.version
+        protocol, metadata = self._protocol, self.metadata
+        if head is not None and (self.snapshot is None or not self._changes_metadata):
+            # Also where another writer made the table meanwhile: the files go into that one.
+            protocol, metadata = head.protocol, head.metadata
+        assert protocol is not None
+        assert metadata is not None
+        timestamp_ms = None
+        if has_in_commit_timestamps(protocol, metadata):
+            timestamp_ms = now_ms if head is None else next_timestamp(now_ms, head.timestamp_ms)
+            if head is not None and metadata is not head.metadata:
+                were_enabled = has_in_commit_timestamps(head.protocol, head.metadata)
+                metadata = with_enablement(
+                    metadata, head.metadata, head.version + 1, timestamp_ms, were_enabled=were_enabled
+                )
         table: list[AnyAction] = []
-        if base is None:
-            table.append(NEW_TABLE_PROTOCOL)
-        # Rebasing never takes a change of metadata along: see _rebase.
-        new_metadata = self._new_metadata if base is self.snapshot else None
-        if new_metadata is not None and (base is None or new_metadata != base.metadata):
-            table.append(new_metadata)
+        if head is None or protocol != head.protocol:
+            table.append(protocol)
+        if head is None or metadata != head.metadata:
+            table.append(metadata)
+        read_version = self.read_version if self.snapshot is not None or head is None else head.version
         info = CommitInfo(
             timestamp=now_ms,
+            in_commit_timestamp=timestamp_ms,
             operation=operation.name,
             operation_parameters=dict(operation.parameters),
             read_version=read_version if read_version >= 0 else None,
-            isolation_level="Serializable",
+            isolation_level=isolation.value,
             is_blind_append=self._is_blind_append(actions),
             operation_metrics=dict(operation.metrics),
             user_metadata=operation.user_metadata,
@@ -256,7 +340,7 @@ class OptimisticTransaction:
         path = self.log.commit_path(version)
         observe("commit prepared", table=self.path, version=version)
         with self._put_lock:
-            if self._cancelled:
+            if self._cancelled.is_set():
                 raise OperationCancelledError(
                     "The operation was cancelled before its commit; nothing of it is in the table.",
                     table=self.path,
@@ -313,9 +397,11 @@ class OptimisticTransaction:
         unknown.__cause__ = error
         return unknown
 
-    def _rebase(self, base: Snapshot | None, actions: Sequence[WritableAction]) -> Snapshot:
-        """The newest version, after checking each commit since `base` against what this one read and does."""
-        first = 0 if base is None else base.version + 1
+    def _rebase(
+        self, head: _Head | None, actions: Sequence[WritableAction], isolation: IsolationLevel
+    ) -> _Head:
+        """The newest version, after checking each commit since `head` against what this one read and does."""
+        first = 0 if head is None else head.version + 1
         listing = self.log.list(first)
         winners = list(self.log.read(listing, first, listing.latest_version))
         if not winners:
@@ -323,54 +409,47 @@ class OptimisticTransaction:
                 f"The table at {self.path} was deleted while this operation ran. Run it again.",
                 table=self.path,
             )
-        app_ids = self._read_app_ids | {
-            action.app_id for action in actions if isinstance(action, SetTransaction)
-        }
+        loser = Loser(
+            table=self.path,
+            read_version=self.read_version,
+            reads=self._reads,
+            actions=actions,
+            isolation=isolation,
+            changes_metadata=self._changes_metadata,
+        )
         for winner in winners:
-            check_app_ids(winner, app_ids, self.path)
-        if base is None:
-            newest = replay(self.path, winners)
-            check_created_meanwhile(newest, None if self._read_whole_table else self._new_metadata)
-        else:
-            newest = base.after(winners)
-            for winner in winners:
-                check_protocol(winner, self.path)
-                check_metadata(winner, self.path)
-        if not self._is_blind_append(actions) or self._changes_metadata:
-            raise dependent_write(winners[0], self.read_version, self.path)
-        check_writable(newest.protocol, newest.metadata, self.path, newest.version)
+            (check_winner_of_creation if head is None else check_winner)(winner, loser)
+        newest = _head_after(head, winners, self.path)
+        if head is None:
+            assert self._new_metadata is not None
+            check_created_meanwhile(winners, newest.metadata, self._new_metadata, loser)
+            check_writable(newest.protocol, newest.metadata, self.path, newest.version)
+            check_actions(actions, newest.protocol, newest.metadata, self.path)
         return newest
 
-    @property
-    def _changes_metadata(self) -> bool:
-        return self.snapshot is not None and self._new_metadata not in (None, self.snapshot.metadata)
+
+def _partition_schema(snapshot: Snapshot | None) -> StructType:
+    if snapshot is None:
+        return StructType([])
+    return StructType([snapshot.schema[name] for name in snapshot.partition_columns])
 
 
-def _check_file_actions(actions: Sequence[WritableAction], metadata: Metadata, table: str) -> None:
-    """Refuse removes from an append-only table, a path named twice, and adds with other partition columns."""
-    paths: set[tuple[type, str]] = set()
-    partition_columns = set(metadata.partition_columns)
-    append_only = is_append_only(metadata)
-    for action in actions:
-        if isinstance(action, SetTransaction):
-            continue
-        if isinstance(action, RemoveFile) and action.data_change and append_only:
-            raise DeltaUnsupportedOperationException(
-                error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY", table=table
-            )
-        if (type(action), action.path) in paths:
-            raise DeltaIllegalStateException(
-                f"The file {action.path} is named twice in one commit.",
-                error_class="DELTA_DUPLICATE_ACTIONS_FOUND",
-                table=table,
-                file=action.path,
-            )
-        paths.add((type(action), action.path))
-        if isinstance(action, AddFile) and set(action.partition_values) != partition_columns:
-            raise DeltaIllegalStateException(
-                f"The file {action.path} has values of the partition columns "
-                f"{sorted(action.partition_values)}, and the table's are {sorted(partition_columns)}.",
-                error_class="DELTA_INVALID_PARTITIONING_SCHEMA",
-                table=table,
-                file=action.path,
-            )
+def _head_after(head: _Head | None, commits: Sequence[Commit], table: str) -> _Head:
+    """The newest of the commits that follow `head`; CorruptLogError if they begin a table and do not say
+    of what kind.
+    """
+    protocol = None if head is None else head.protocol
+    metadata = None if head is None else head.metadata
+    for commit in commits:
+        protocol = commit.protocol or protocol
+        metadata = commit.metadata or metadata
+    newest = commits[-1]
+    if protocol is None or metadata is None:
+        raise CorruptLogError(
+            f"The log of {table} has no {'protocol' if protocol is None else 'metaData'} action up to "
+            f"version {newest.version}. Restore the first commits from a copy.",
+            error_class="DELTA_STATE_RECOVER_ERROR",
+            table=table,
+            version=newest.version,
+        )
+    return _Head(newest.version, newest.timestamp_ms, protocol, metadata)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deltaflow.errors import ConcurrentWriteException, DeltaConcurrentModificationException
+from deltaflow.errors import ConcurrentAppendException, DeltaConcurrentModificationException
 from deltaflow.log.observer import set_observer
 
 pytestmark = pytest.mark.spark
@@ -87,7 +87,7 @@ def test_an_overwrite_that_loses(spark, tmp_path, before_commit, rival):
     table = str(tmp_path / "t")
     spark.range(3).write.format("delta").save(table)
     before_commit(lambda: spark.range(7, 8).write.format("delta").mode(rival).save(table))
-    with pytest.raises(ConcurrentWriteException) as caught:
+    with pytest.raises(ConcurrentAppendException, match="full scan of the table") as caught:
         spark.range(5, 6).write.format("delta").mode("overwrite").save(table)
     assert caught.value.version == 1
     assert numbers(spark, table) == ([0, 1, 2, 7] if rival == "append" else [7])
@@ -140,25 +140,22 @@ print("done", flush=True)
 """
 
 
-def test_appends_of_processes(spark, table, sound):
-    with_pipes = {
-        "stdin": subprocess.PIPE,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.DEVNULL,
-        "text": True,
-    }
+def test_appends_of_processes(spark, table, tmp_path):
+    errors = tmp_path / "errors"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     command = [sys.executable, "-c", APPENDING, table]
-    writers = [subprocess.Popen([*command, first], **with_pipes) for first in ("0", "100")]
+    with errors.open("w") as stderr:
+        writers = [subprocess.Popen([*command, first], stderr=stderr, **pipes) for first in ("0", "100")]
     try:
         for writer in writers:
-            assert writer.stdout.readline() == "ready\n"
+            assert writer.stdout.readline() == "ready\n", errors.read_text()
         for writer in writers:
             writer.stdin.write("go\n")
             writer.stdin.flush()
         for number in range(200, 204):
             spark.range(number, number + 1).write.format("delta").mode("append").save(table)
         for writer in writers:
-            assert writer.stdout.readline() == "done\n"
+            assert writer.stdout.readline() == "done\n", errors.read_text()
     finally:
         for writer in writers:
             writer.stdin.close()

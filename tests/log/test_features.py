@@ -84,7 +84,8 @@ ACTIVE: list[tuple[str, dict[str, Any]]] = [
     ("generatedColumns", {"schema": column(**{"delta.generationExpression": "1"})}),
     ("identityColumns", {"schema": column(**{"delta.identity.start": "1"})}),
     ("allowColumnDefaults", {"schema": column(CURRENT_DEFAULT="1")}),
-    ("inCommitTimestamp", {"configuration": {"delta.enableInCommitTimestamps": "true"}}),
+    ("rowTracking", {"configuration": {"delta.enableRowTracking": "true"}}),
+    ("icebergCompatV2", {"configuration": {"delta.enableIcebergCompatV2": "true"}}),
 ]
 
 
@@ -101,7 +102,10 @@ def test_what_the_metadata_activates_is_refused_for_writing_by_name(
     assert raised.value.features == (name,)
 
 
-@pytest.mark.parametrize("name", [name for name, _ in ACTIVE])
+WRITTEN_WHILE_INACTIVE = [name for name, feature in FEATURES.items() if feature.writes == "inactive"]
+
+
+@pytest.mark.parametrize("name", [name for name in WRITTEN_WHILE_INACTIVE if name != "columnMapping"])
 def test_a_listed_feature_that_is_not_active_does_not_keep_from_writing(
     table: HandWrittenTable, name: str
 ) -> None:
@@ -110,10 +114,10 @@ def test_a_listed_feature_that_is_not_active_does_not_keep_from_writing(
     assert paths(log) == ["a"]
 
 
-@pytest.mark.parametrize("name", ["timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"])
+@pytest.mark.parametrize("name", [name for name, feature in FEATURES.items() if feature.writes == "always"])
 def test_features_that_ask_nothing_of_an_append(table: HandWrittenTable, name: str) -> None:
     log = table_with(
-        table, protocol(3, 7, readerFeatures=[name], writerFeatures=[name, "domainMetadata"])
+        table, protocol(3, 7, readerFeatures=["v2Checkpoint"], writerFeatures=["v2Checkpoint", name])
     ).log()
     append(log, "a")
     assert paths(log) == ["a"]
@@ -143,6 +147,28 @@ def test_a_feature_that_was_dropped_again_does_not_matter(table: HandWrittenTabl
     assert table.log().snapshot().version == 1
 
 
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"delta.enableDeletionVectors": "true"},
+        {"delta.enableTypeWidening": "true"},
+        {"delta.enableRowTracking": "true"},
+    ],
+)
+def test_a_legacy_table_whose_properties_ask_for_what_is_missing_is_read_and_not_written(
+    table: HandWrittenTable, properties: dict[str, str]
+) -> None:
+    log = table_with(table, protocol(1, 2), configuration=properties).log()
+    assert paths(log) == []
+    with pytest.raises(UnsupportedFeatureError, match=r"needs (deletionVectors|typeWidening|rowTracking) "):
+        append(log, "a")
+
+
 def test_every_feature_is_listed_under_its_name() -> None:
     assert all(name == feature.name for name, feature in FEATURES.items())
-    assert len(FEATURES) == 25
+    # What readers must have, and deltaflow reads: nothing else may change how files are read.
+    assert {name for name, feature in FEATURES.items() if feature.for_readers and feature.reads} == {
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from deltaflow.errors import (
     CommitOutcomeUnknownError,
+    ConcurrentAppendException,
     ConcurrentTransactionException,
     ConcurrentWriteException,
     CorruptLogError,
@@ -30,6 +31,7 @@ from deltaflow.log import (
     Conflict,
     DeltaLog,
     Operation,
+    OptimisticTransaction,
     SetTransaction,
     Unknown,
     commit_name,
@@ -38,6 +40,9 @@ from deltaflow.log import (
     schema_to_string,
     set_observer,
 )
+from deltaflow.log.actions import AnyAction
+from deltaflow.log.log_files import LogFiles, random_id, system_clock
+from deltaflow.log.retries import RetryPolicy
 from deltaflow.store import LocalLogStore
 from tests.log.tables import (
     SCHEMA,
@@ -121,19 +126,13 @@ def test_a_blind_append_that_loses_takes_the_next_version(log: DeltaLog) -> None
     assert [lines(log, version)[0]["commitInfo"]["readVersion"] for version in (1, 2, 3)] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("how", ["reads all", "removes"])
-def test_a_commit_that_depends_on_what_it_read_raises_when_it_loses(log: DeltaLog, how: str) -> None:
+def test_a_commit_that_read_the_whole_table_raises_when_it_loses(log: DeltaLog) -> None:
     create(log, "a")
     transaction = log.start_transaction()
-    assert transaction.snapshot is not None
-    actions: list[Any] = [add_file("mine")]
-    if how == "reads all":
-        transaction.read_whole_table()
-    else:
-        actions += remove_files(transaction.snapshot.files, 5)
+    transaction.read_whole_table()
     append(log, "b")
-    with pytest.raises(ConcurrentWriteException, match=r"Version 1 of .* \(WRITE\)") as raised:
-        transaction.commit(actions, WRITE)
+    with pytest.raises(ConcurrentAppendException, match=r"Version 1 of .* \(WRITE\)") as raised:
+        transaction.commit([add_file("mine")], WRITE)
     assert raised.value.version == 1
     assert paths(log) == ["a", "b"]
 
@@ -189,13 +188,46 @@ def test_metadata_and_protocol_of_a_winner_are_conflicts(
     assert not (table.log_directory / commit_name(3)).exists()
 
 
-def test_a_change_of_metadata_does_not_rebase(log: DeltaLog) -> None:
+def test_a_change_of_metadata_comes_after_appends(log: DeltaLog) -> None:
     create(log)
     transaction = log.start_transaction()
     transaction.update_metadata(new_metadata(description="new"))
     append(log, "a")
-    with pytest.raises(ConcurrentWriteException):
-        transaction.commit([], WRITE)
+    assert transaction.commit([], WRITE) == Committed(2)
+    assert kinds(log, 2) == ["commitInfo", "metaData"]
+    assert log.snapshot().metadata.description == "new"
+
+
+def test_metadata_is_changed_once(log: DeltaLog) -> None:
+    transaction = log.start_transaction()
+    transaction.update_metadata(new_metadata())
+    with pytest.raises(DeltaIllegalStateException, match="at most once"):
+        transaction.update_metadata(new_metadata(description="new"))
+
+
+def test_a_commit_gives_up_after_its_last_attempt(log: DeltaLog) -> None:
+    create(log)
+
+    class Losing(LocalLogStore):
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            super().put_if_absent(path, encode_actions([CommitInfo(operation="RIVAL", txn_id="rival")]))
+            super().put_if_absent(path, data)
+
+    files = LogFiles(Losing(), log.path, system_clock, random_id)
+    transaction = OptimisticTransaction(files, log.snapshot(), RetryPolicy(max_attempts=3))
+    with pytest.raises(ConcurrentWriteException, match=r"DELTA_MAX_COMMIT_RETRIES_EXCEEDED.*lost 3 races"):
+        transaction.commit([add_file("a")], WRITE)
+    assert log.latest_version() == 3
+    assert paths(log) == []
+
+
+def test_pauses_between_attempts_are_bounded_and_none_comes_before_the_first_two() -> None:
+    pauses = list(RetryPolicy(max_attempts=40, first_pause_ms=1, longest_pause_ms=8).pauses_ms())
+    assert len(pauses) == 40
+    assert pauses[:2] == [0, 0]
+    assert all(pause <= bound for pause, bound in zip(pauses[2:5], (1, 2, 4), strict=True))
+    assert max(pauses) <= 8
+    assert len(set(pauses[2:])) == 38
 
 
 class TestCreationRace:
@@ -226,7 +258,7 @@ class TestCreationRace:
     def test_the_loser_with_another_schema_raises(self, log: DeltaLog, schema: StructType) -> None:
         loser = self.loser(log, schema_string=schema_to_string(schema))
         create(log, "a")
-        with pytest.raises(ProtocolChangedException, match="was created at"):
+        with pytest.raises(ProtocolChangedException, match="created the table"):
             loser.commit([add_file("mine")], WRITE)
         assert paths(log) == ["a"]
 
@@ -303,8 +335,18 @@ class TestRefusals:
 class LostAnswer(LocalLogStore):
     """A store whose puts fail: after the file is there, or before; or after another writer's is there."""
 
-    def __init__(self, when: str, *, readable: bool = True, never_lands: bool = True) -> None:
+    RIVAL = (CommitInfo(operation="RIVAL", txn_id="rival"),)
+
+    def __init__(
+        self,
+        when: str,
+        *,
+        readable: bool = True,
+        never_lands: bool = True,
+        rival: Sequence[AnyAction] = RIVAL,
+    ) -> None:
         self.when = when
+        self.rival = rival
         self.readable = readable
         self.failed_put_never_lands = never_lands
         self.puts = 0
@@ -317,7 +359,7 @@ class LostAnswer(LocalLogStore):
         if self.when == "after":
             super().put_if_absent(path, data)
         if self.when == "rival":
-            super().put_if_absent(path, encode_actions([CommitInfo(operation="RIVAL", txn_id="rival")]))
+            super().put_if_absent(path, encode_actions(self.rival))
         raise StoreError("The connection broke.")
 
     def read(self, path: str) -> bytes:
@@ -344,8 +386,9 @@ class TestUnknownOutcome:
         assert paths(existing) == ["a"]
 
     def test_a_rivals_commit_is_a_conflict_for_a_dependent_write(self, existing: DeltaLog) -> None:
-        transaction = DeltaLog(LostAnswer("rival"), existing.path).start_transaction()
-        transaction.read_whole_table()
+        rival = [*LostAnswer.RIVAL, SetTransaction(app_id="q", version=1)]
+        transaction = DeltaLog(LostAnswer("rival", rival=rival), existing.path).start_transaction()
+        transaction.txn_version("q")
         assert isinstance(transaction.try_commit([add_file("a")], WRITE), Conflict)
 
     def test_an_absent_commit_of_a_store_that_is_sure_failed(self, existing: DeltaLog) -> None:

@@ -1,0 +1,28 @@
+"""How often, and after which pauses, a commit that lost the race for a version tries for the next one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Bounds on attempts, and the range of the pauses between them."""
+
+    max_attempts: int = 1_000
+    first_pause_ms: float = 2
+    longest_pause_ms: float = 500
+
+    def pauses_ms(self) -> Iterator[float]:
+        """One pause an attempt, to be made before it: none before the first two, then random ones whose
+        bound doubles, so that many writers do not meet again and again.
+        """
+        bound_ms = self.first_pause_ms
+        for attempt in range(self.max_attempts):
+            if attempt < 2:
+                yield 0
+            else:
+                yield random.uniform(0, bound_ms)
+                bound_ms = min(2 * bound_ms, self.longest_pause_ms)
