@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
+from deltaflow.store import table_path
 
 
 def required_path(path: str | None) -> str:
@@ -14,6 +15,8 @@ def required_path(path: str | None) -> str:
             "'path' is not specified. Give it to load(…), save(…) or start(…), or as option(\"path\", …)",
             error_class="DELTA_PATH_REQUIRED",
         )
+    # Spark's side reads and writes local files only: other places are refused before anything is read there.
+    table_path(path)
     return path
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
-from deltaflow.errors import DeltaTableNotFoundError, UnsupportedFeatureError, VersionNotFoundError
+from deltaflow.errors import (
+    CorruptLogError,
+    DeltaTableNotFoundError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
 from deltaflow.log.commit import LOG_DIRECTORY, Commit
 from deltaflow.log.log_files import Clock, Ids, LogFiles, random_id, system_clock
-from deltaflow.log.snapshot import Snapshot, replay
+from deltaflow.log.segment import list_newest, load_state
+from deltaflow.log.snapshot import Snapshot
 from deltaflow.log.transaction import OptimisticTransaction
 from deltaflow.store import LogStore, store_for
 
@@ -20,7 +26,7 @@ _CACHED_LOGS = 100
 class DeltaLog:
     """A table's log; safe for use by several threads. Use `for_table`."""
 
-    _cache: ClassVar[OrderedDict[str, DeltaLog]] = OrderedDict()
+    _cache: ClassVar[OrderedDict[tuple[LogStore, str], DeltaLog]] = OrderedDict()
     _cache_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
@@ -37,17 +43,27 @@ class DeltaLog:
         return self._files.path
 
     @classmethod
-    def for_table(cls, path: str, *, clock: Clock = system_clock, ids: Ids = random_id) -> DeltaLog:
-        """The log of the table at `path`, which need not exist; one per path in this process.
+    def for_table(
+        cls,
+        path: str,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        single_writer: bool = False,
+        clock: Clock = system_clock,
+        ids: Ids = random_id,
+    ) -> DeltaLog:
+        """The log of the table at `path`, which need not exist; one per path and options in this process.
 
-        With a clock or ids other than the default the log is a new one, and not kept.
+        `storage_options` are those of the path's file system in fsspec. `single_writer` states that nobody
+        else writes the table: only then are stores written that cannot exclude other writers. With a clock
+        or ids other than the default the log is a new one, and not kept.
         """
-        store, table = store_for(path)
+        store, table = store_for(path, storage_options, single_writer=single_writer)
         if clock is not system_clock or ids is not random_id:
             return cls(store, table, clock=clock, ids=ids)
         with cls._cache_lock:
-            log = cls._cache.pop(table, None) or cls(store, table)
-            cls._cache[table] = log
+            log = cls._cache.pop((store, table), None) or cls(store, table)
+            cls._cache[store, table] = log
             while len(cls._cache) > _CACHED_LOGS:
                 cls._cache.popitem(last=False)
         return log
@@ -85,16 +101,22 @@ class DeltaLog:
 
     def snapshot_at(self, version: int) -> Snapshot:
         """The table at a version; VersionNotFoundError, saying the range, if the log does not have it."""
-        newest = self.snapshot()
-        if version == newest.version:
+        try:
+            newest = self.snapshot()
+        except (UnsupportedFeatureError, CorruptLogError):
+            # An older version may be readable all the same.
+            newest = None
+        if newest is not None and version == newest.version:
             return newest
-        if not 0 <= version < newest.version:
+        listing = self._files.list(0)
+        available = listing.rebuildable()
+        if not any(first <= version <= last for first, last in available):
             raise VersionNotFoundError(
                 f"Cannot time travel Delta table to version {version}. "
-                f"Available versions: [0, {newest.version}].",
+                f"Available versions: {', '.join(f'[{first}, {last}]' for first, last in available)}.",
                 table=self.path,
             )
-        return replay(self.path, self.commits(0, version))
+        return Snapshot(self.path, load_state(self._files, listing, version))
 
     def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
         """The commits of versions `start` to `end` (both included; without `end` to the newest), read lazily.
@@ -112,23 +134,20 @@ class DeltaLog:
         if known is not None:
             snapshot, etag = known
             listing = self._files.list(snapshot.version)
-            own = listing.commits.get(snapshot.version)
+            own = listing.status(snapshot.version)
             # Another file under the known version's name: the table was deleted and made anew.
             if own is not None and own.etag == etag:
                 latest = listing.latest_version
                 if latest == snapshot.version:
                     return known
-                newer = self._files.read(listing, snapshot.version + 1, latest)
-                return snapshot.after(newer), listing.commits[latest].etag
-        listing = self._files.list(0)
+                # Where commits are missing a checkpoint may bridge the gap.
+                if not listing.missing(snapshot.version + 1, latest):
+                    newer = self._files.replayed(listing, snapshot.version + 1, latest)
+                    return snapshot.after(newer), listing.commits[latest].etag
+        listing = list_newest(self._files)
         latest = listing.latest_version
-        if listing.needs_checkpoint:
-            raise UnsupportedFeatureError(
-                f"The log of {self.path} can only be read through a checkpoint ({listing.checkpoints[-1]}): "
-                "the commits from version 0 on are not all there. deltaflow does not read checkpoints yet.",
-                features=["checkpoints"],
-                table=self.path,
-            )
         if latest < 0:
             return None
-        return replay(self.path, self._files.read(listing, 0, latest)), listing.commits[latest].etag
+        state = load_state(self._files, listing, latest)
+        status = listing.status(latest)
+        return Snapshot(self.path, state), "" if status is None else status.etag

@@ -1,7 +1,21 @@
 """Bytes of a transaction log: list, read, put if absent."""
 
 from deltaflow.store.base import FileStatus, LogStore
+from deltaflow.store.fsspec_store import FsspecLogStore, MemoryLogStore
+from deltaflow.store.hadoop import storage_options_from_hadoop
 from deltaflow.store.local import LocalLogStore
-from deltaflow.store.location import store_for, table_path
+from deltaflow.store.location import scheme_of, store_for, table_path
+from deltaflow.store.s3 import S3LogStore
 
-__all__ = ["FileStatus", "LocalLogStore", "LogStore", "store_for", "table_path"]
+__all__ = [
+    "FileStatus",
+    "FsspecLogStore",
+    "LocalLogStore",
+    "LogStore",
+    "MemoryLogStore",
+    "S3LogStore",
+    "scheme_of",
+    "storage_options_from_hadoop",
+    "store_for",
+    "table_path",
+]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from io import BytesIO
 from typing import BinaryIO
 
 
@@ -22,10 +22,11 @@ class LogStore(ABC):
     """A storage on which a log is safe. Every implementation guarantees three things.
 
     Mutual exclusion: of all puts of one path, by any process on any machine, at most one succeeds.
-    Durability and atomicity: a put that returned survives a crash, and no reader ever sees part of it.
+    Durability and atomicity: what was written survives a crash, and no reader ever sees part of it.
     Consistent listing: a file whose put returned is in every listing that begins afterwards.
 
-    Failures that the methods do not name are StoreErrors.
+    A store that cannot exclude other writers raises StoreError instead of writing, unless its user
+    stated that there is a single writer. Failures that the methods do not name are StoreErrors.
     """
 
     failed_put_never_lands: bool = False
@@ -33,7 +34,7 @@ class LogStore(ABC):
 
     @abstractmethod
     def list_from(self, directory: str, name: str) -> list[FileStatus]:
-        """Files of `directory` named `name` or later, sorted by name.
+        """Files of `directory` named `name` or later, sorted by name; hidden ones (`.…`) are left out.
 
         FileNotFoundError without the directory, NotADirectoryError where a file is in the way.
         """
@@ -42,11 +43,9 @@ class LogStore(ABC):
     def read(self, path: str) -> bytes:
         """The whole file; FileNotFoundError if absent."""
 
+    @abstractmethod
     def open(self, path: str) -> BinaryIO:
-        """The file as a seekable stream, for files of which only a part is needed; FileNotFoundError if
-        absent. Reading it may raise OSError.
-        """
-        return BytesIO(self.read(path))
+        """The file, to be read from any position; FileNotFoundError if absent. Reading may raise OSError."""
 
     @abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> None:
@@ -54,3 +53,14 @@ class LogStore(ABC):
 
         NotADirectoryError where a file is in the way.
         """
+
+    @abstractmethod
+    def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """A file that appears whole, in the place of any other, when the block ends; never if it raises.
+
+        For files that every writer would write alike, or that are hints: it excludes nobody.
+        """
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Delete a file; nothing happens if it is absent."""

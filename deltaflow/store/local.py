@@ -23,9 +23,22 @@ class LocalLogStore(LogStore):
 
     failed_put_never_lands = True
 
+    def __init__(self, *, single_writer: bool = False) -> None:
+        self._single_writer = single_writer
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocalLogStore) and other._single_writer == self._single_writer
+
+    def __hash__(self) -> int:
+        return hash((LocalLogStore, self._single_writer))
+
     def list_from(self, directory: str, name: str) -> list[FileStatus]:
         with _as_store_errors("list", directory), os.scandir(directory) as entries:
-            later = [entry for entry in entries if entry.name >= name and not entry.name.startswith(".")]
+            later = [
+                entry
+                for entry in entries
+                if entry.name >= name and not entry.name.startswith(".") and entry.is_file()
+            ]
         statuses = []
         for entry in sorted(later, key=lambda entry: entry.name):
             try:
@@ -51,16 +64,40 @@ class LocalLogStore(LogStore):
             return open(path, "rb")
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        directory, name = os.path.split(path)
-        temporary = os.path.join(directory, f".{name}.{uuid.uuid4().hex}.tmp")
-        with _as_store_errors("write", path):
-            _make_directory(directory)
-            try:
-                _write_durably(temporary, data)
-                _link(temporary, path)
-            finally:
-                _remove_if_present(temporary)
-            _sync_directory(directory)
+        with _as_store_errors("write", path), _temporary_beside(path) as (temporary, file):
+            file.write(data)
+            _sync_file(file)
+            self._link(temporary, path)
+
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[BinaryIO]:
+        with _as_store_errors("write", path), _temporary_beside(path) as (temporary, file):
+            yield file
+            _sync_file(file)
+            os.replace(temporary, path)
+
+    def delete(self, path: str) -> None:
+        with _as_store_errors("delete", path):
+            _remove_if_present(path)
+
+    def _link(self, temporary: str, path: str) -> None:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            if not self._single_writer:
+                raise StoreError(
+                    f"The file system of {path} has no hard links, so two writers could both commit one "
+                    "version. Put the table on a local POSIX file system, or, if this is the only writer of "
+                    "the table, say so: single_writer=True.",
+                    file=path,
+                ) from error
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
+            os.rename(temporary, path)
 
 
 @contextmanager
@@ -76,26 +113,23 @@ def _as_store_errors(verb: str, path: str) -> Iterator[None]:
         ) from error
 
 
-def _write_durably(path: str, data: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _link(temporary: str, path: str) -> None:
+@contextmanager
+def _temporary_beside(path: str) -> Iterator[tuple[str, BinaryIO]]:
+    """A hidden new file in the directory of `path`, which is made; gone or renamed for good afterwards."""
+    directory, name = os.path.split(path)
+    _make_directory(directory)
+    temporary = os.path.join(directory, f".{name}.{uuid.uuid4().hex}.tmp")
     try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        raise StoreError(
-            f"The file system of {path} has no hard links, so two writers could both commit one version. "
-            "Put the table on a local POSIX file system.",
-            file=path,
-        ) from error
+        with open(temporary, "xb") as file:
+            yield temporary, file
+    finally:
+        _remove_if_present(temporary)
+    _sync_directory(directory)
+
+
+def _sync_file(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _make_directory(directory: str) -> None:

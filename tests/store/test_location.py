@@ -1,11 +1,21 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+import fsspec
 import pytest
 
 from deltaflow.errors import DeltaIllegalArgumentException, StoreError
-from deltaflow.store import store_for, table_path
+from deltaflow.store import (
+    FsspecLogStore,
+    LocalLogStore,
+    MemoryLogStore,
+    S3LogStore,
+    scheme_of,
+    store_for,
+    table_path,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,9 +34,9 @@ from deltaflow.store import store_for, table_path
         ("/", "/"),
     ],
 )
-def test_paths_become_absolute_and_stay_undecoded(given: str, path: str) -> None:
+def test_local_paths_become_absolute_and_stay_undecoded(given: str, path: str) -> None:
     assert table_path(given) == path
-    assert store_for(given)[1] == path
+    assert store_for(given) == (LocalLogStore(), path)
 
 
 def test_a_relative_path_is_taken_from_the_working_directory() -> None:
@@ -36,13 +46,107 @@ def test_a_relative_path_is_taken_from_the_working_directory() -> None:
 @pytest.mark.parametrize(
     "given", ["s3://bucket/t", "s3a://bucket/t", "hdfs://host/t", "memory:/t", "file://host/t"]
 )
-def test_other_places_are_refused(given: str) -> None:
+def test_places_that_are_not_local_have_no_local_path(given: str) -> None:
     with pytest.raises(StoreError) as raised:
-        store_for(given)
+        table_path(given)
     assert given.split(":")[0] in str(raised.value)
 
 
 @pytest.mark.parametrize("given", ["", "  "])
 def test_no_path(given: str) -> None:
-    with pytest.raises(DeltaIllegalArgumentException, match="'path' is not specified"):
-        table_path(given)
+    for function in (table_path, store_for):
+        with pytest.raises(DeltaIllegalArgumentException, match="'path' is not specified"):
+            function(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "scheme"),
+    [
+        ("s3a://b/t", "s3"),
+        ("s3n://b/t", "s3"),
+        ("S3://b/t", "s3"),
+        ("gs://b/t", "gs"),
+        ("abfss://c@a.dfs.core.windows.net/t", "abfs"),
+        ("hdfs://host/t", "hdfs"),
+        ("file:/t", "file"),
+        ("/t", None),
+        ("a b/c:d", None),
+    ],
+)
+def test_schemes_of_hadoop_have_names_in_fsspec(given: str, scheme: str | None) -> None:
+    assert scheme_of(given) == scheme
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("s3://bucket/a/t", "s3://bucket/a/t"),
+        ("s3a://bucket//a//t/", "s3://bucket/a/t"),
+        ("s3n://bucket/a b%20c", "s3://bucket/a b%20c"),
+        ("s3a://bucket", "s3://bucket"),
+    ],
+)
+def test_a_path_on_s3(given: str, path: str) -> None:
+    pytest.importorskip("s3fs")
+    store, found = store_for(given, {"anon": True})
+    assert isinstance(store, S3LogStore)
+    assert found == path
+
+
+@pytest.mark.parametrize("given", ["memory://a/t", "memory:/a/t", "memory:///a/t/"])
+def test_a_path_in_memory(given: str) -> None:
+    store, path = store_for(given)
+    assert isinstance(store, MemoryLogStore)
+    assert path == "memory:///a/t"
+
+
+def test_equal_places_are_equal_and_others_are_not() -> None:
+    pytest.importorskip("s3fs")
+    options: dict[str, Any] = {"key": "k", "secret": "s"}
+    places = [
+        store_for("s3a://bucket/t", options),
+        store_for("s3a://bucket/t", {**options, "key": "other"}),
+        store_for("s3a://bucket/t", options, single_writer=True),
+        store_for("s3a://bucket/u", options),
+        store_for("memory://bucket/t"),
+        store_for("/bucket/t"),
+        store_for("/bucket/t", single_writer=True),
+    ]
+    assert store_for("s3://bucket/t/", options) == places[0]
+    assert store_for("file:/bucket/t") == places[5]
+    assert len(set(places)) == len(places)
+
+
+def test_a_path_on_s3_without_a_bucket() -> None:
+    pytest.importorskip("s3fs")
+    with pytest.raises(StoreError, match="names no bucket"):
+        store_for("s3:/t", {"anon": True})
+
+
+def test_hdfs_without_libhdfs_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARROW_LIBHDFS_DIR", "/nowhere")
+    monkeypatch.setenv("HADOOP_HOME", "/nowhere")
+    with pytest.raises(StoreError, match=r"Cannot reach hdfs://host:9000/t: .*libhdfs of a Hadoop") as raised:
+        store_for("hdfs://host:9000/t")
+    assert raised.value.error_class == "DELTA_UNSUPPORTED_STORE"
+
+
+def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(scheme: str) -> Any:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
+    with pytest.raises(StoreError, match=r'Install s3fs.*pip install "deltaflow\[s3\]"'):
+        store_for("s3a://bucket/t")
+
+
+def test_an_unknown_scheme() -> None:
+    with pytest.raises(StoreError, match="nonsense"):
+        store_for("nonsense://host/t")
+
+
+def test_other_file_systems_of_fsspec_are_for_reading() -> None:
+    pytest.importorskip("aiohttp")
+    store, path = store_for("http://host/t/")
+    assert type(store) is FsspecLogStore
+    assert path == "http://host/t"

@@ -1,0 +1,179 @@
+"""Log stores on fsspec's file systems: any of them for reading, in memory for all."""
+
+from __future__ import annotations
+
+import posixpath
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, BinaryIO, ClassVar
+
+from deltaflow.errors import StoreError
+from deltaflow.store.base import FileStatus, LogStore
+
+
+class FsspecLogStore(LogStore):
+    """Reads from any of fsspec's file systems; writes only for a single writer, as it excludes nobody.
+
+    Paths are URLs with the scheme that fsspec gives the file system. Equal stores are the same storage
+    with the same options.
+    """
+
+    def __init__(self, file_system: Any, *, single_writer: bool = False) -> None:
+        self._fs = file_system
+        self._single_writer = single_writer
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, FsspecLogStore)
+            and type(other) is type(self)
+            and other._fs == self._fs
+            and other._single_writer == self._single_writer
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._fs, self._single_writer))
+
+    def list_from(self, directory: str, name: str) -> list[FileStatus]:
+        with as_store_errors("list", directory):
+            self._fs.invalidate_cache(directory)
+            try:
+                entries = self._fs.ls(directory, detail=True)
+            except FileNotFoundError:
+                self._check_no_file_in_the_way(directory)
+                raise
+        own = self._fs._strip_protocol(directory).rstrip("/")
+        if any(entry["type"] == "file" and entry["name"].rstrip("/") == own for entry in entries):
+            raise NotADirectoryError(f"{directory} is a file")
+        statuses = (_status(entry) for entry in entries if entry["type"] == "file")
+        return sorted(
+            (status for status in statuses if status.name >= name and not status.name.startswith(".")),
+            key=lambda status: status.name,
+        )
+
+    def read(self, path: str) -> bytes:
+        with as_store_errors("read", path):
+            return bytes(self._fs.cat_file(path))
+
+    def open(self, path: str) -> BinaryIO:
+        with as_store_errors("read", path):
+            file: BinaryIO = self._fs.open(path, "rb")
+            return file
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        with as_store_errors("write", path):
+            self._check_may_write(path)
+            self._check_no_file_in_the_way(posixpath.dirname(path))
+            if self._fs.exists(path):
+                raise FileExistsError(f"{path} exists")
+        with self.open_output(path) as file:
+            file.write(data)
+
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[BinaryIO]:
+        with as_store_errors("write", path):
+            self._check_may_write(path)
+            self._check_no_file_in_the_way(posixpath.dirname(path))
+        with tempfile.TemporaryDirectory() as directory:
+            local = f"{directory}/content"
+            with open(local, "xb") as file:
+                yield file
+            with as_store_errors("write", path):
+                self._upload(local, path)
+
+    def delete(self, path: str) -> None:
+        with as_store_errors("delete", path):
+            self._check_may_write(path)
+            if self._fs.exists(path):
+                self._fs.rm_file(path)
+
+    def _check_may_write(self, path: str) -> None:
+        """StoreError unless nobody else can spoil what is written."""
+        if not self._single_writer:
+            raise StoreError(
+                f"Cannot write {path}: deltaflow knows of no way in which this storage lets only one of "
+                "several writers create a file, so two writers could both commit one version. If this is the "
+                "only writer of the table, say so: single_writer=True. Reading needs nothing.",
+                error_class="DELTA_STORE_WITHOUT_MUTUAL_EXCLUSION",
+                file=path,
+            )
+
+    def _upload(self, local: str, path: str) -> None:
+        """Make the local file's content that of `path`, all at once."""
+        directory, name = posixpath.split(path)
+        temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
+        self._fs.makedirs(directory, exist_ok=True)
+        try:
+            self._fs.put_file(local, temporary)
+            self._fs.mv(temporary, path)
+        except BaseException:
+            if self._fs.exists(temporary):
+                self._fs.rm_file(temporary)
+            raise
+
+    def _check_no_file_in_the_way(self, directory: str) -> None:
+        """NotADirectoryError if `directory` or one above it is a file."""
+        inner = self._fs._strip_protocol(directory)
+        while inner and inner != posixpath.dirname(inner):
+            if self._fs.isfile(inner):
+                raise NotADirectoryError(f"{inner} is a file")
+            inner = posixpath.dirname(inner)
+
+
+class MemoryLogStore(FsspecLogStore):
+    """fsspec's file system in the memory of this process."""
+
+    failed_put_never_lands = True
+    _lock: ClassVar[threading.RLock] = threading.RLock()
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        # No other process can reach this memory, and here all wait for one another.
+        with self._lock:
+            super().put_if_absent(path, data)
+
+    def list_from(self, directory: str, name: str) -> list[FileStatus]:
+        with self._lock:
+            return super().list_from(directory, name)
+
+    def _check_may_write(self, path: str) -> None:
+        return
+
+    def _upload(self, local: str, path: str) -> None:
+        with self._lock, open(local, "rb") as file:
+            self._fs.pipe_file(path, file.read())
+
+
+@contextmanager
+def as_store_errors(verb: str, path: str) -> Iterator[None]:
+    """Raise failures as StoreError, except those that the contract of a LogStore names."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError, NotADirectoryError, StoreError):
+        raise
+    # The drivers of fsspec's file systems raise exceptions of their own libraries.
+    except Exception as error:
+        raise StoreError(
+            f"Cannot {verb} {path}: {str(error) or type(error).__name__}. Check the path, the credentials "
+            "and the connection.",
+            file=path,
+        ) from error
+
+
+def _status(entry: dict[str, Any]) -> FileStatus:
+    """A file's status from what its file system says of it (fsspec's names differ between them)."""
+    times = (entry.get(key) for key in ("LastModified", "last_modified", "mtime", "updated", "created"))
+    modified = next((time for time in times if time is not None), 0)
+    if isinstance(modified, str):
+        modified = datetime.fromisoformat(modified)
+    seconds = modified.timestamp() if isinstance(modified, datetime) else float(modified)
+    etag = next((entry[key] for key in ("ETag", "etag", "generation") if entry.get(key)), None)
+    size = int(entry["size"] or 0)
+    return FileStatus(
+        posixpath.basename(entry["name"].rstrip("/")),
+        size,
+        int(seconds * 1000),
+        str(etag) if etag is not None else f"{seconds}-{size}",
+    )

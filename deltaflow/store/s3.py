@@ -1,0 +1,140 @@
+"""The log store on S3, and on servers that speak its protocol, by conditional puts."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import threading
+import uuid
+from typing import Any
+
+from deltaflow.errors import StoreError
+from deltaflow.store.base import FileStatus
+from deltaflow.store.fsspec_store import FsspecLogStore, as_store_errors
+
+_LOG = logging.getLogger(__name__)
+_PUT_ATTEMPTS = 5
+
+
+class S3LogStore(FsspecLogStore):
+    """Puts with `If-None-Match: *`: the server refuses all but the first of one key.
+
+    Not every server that speaks S3 heeds the header, and an old botocore leaves it out: before its first
+    put the store tries in the same directory whether a second put of a key is refused.
+    """
+
+    def __init__(self, file_system: Any, *, single_writer: bool = False) -> None:
+        super().__init__(file_system, single_writer=single_writer)
+        self._excluding: set[str] = set()
+        """Buckets whose server was seen to refuse a second put."""
+        self._probe_lock = threading.Lock()
+
+    def list_from(self, directory: str, name: str) -> list[FileStatus]:
+        bucket, key, _ = self._fs.split_path(directory)
+        prefix = f"{key}/" if key else ""
+        with as_store_errors("list", directory):
+            # `StartAfter` excludes the name that it gives: begin a little before.
+            found = self._objects(bucket, prefix, prefix + name[:-1])
+            if not found:
+                first = self._fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
+                if not first.get("KeyCount"):
+                    raise FileNotFoundError(f"nothing is in {directory}")
+        # An object with the directory's own name has no name here.
+        return [
+            status
+            for status in found
+            if status.name >= name and status.name and not status.name.startswith(".")
+        ]
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        if self._single_writer:
+            super().put_if_absent(path, data)
+            return
+        with as_store_errors("write", path):
+            self._check_may_write(path)
+            self._create(path, data)
+
+    def _check_may_write(self, path: str) -> None:
+        if self._single_writer:
+            return
+        bucket, _, _ = self._fs.split_path(path)
+        with self._probe_lock:
+            if bucket not in self._excluding:
+                self._probe(posixpath.dirname(path))
+                self._excluding.add(bucket)
+
+    def _probe(self, directory: str) -> None:
+        """StoreError unless a second put of one key is refused."""
+        path = f"{directory}/.put-if-absent.{uuid.uuid4().hex}.tmp"
+        self._create(path, b"")
+        try:
+            self._create(path, b"")
+        except FileExistsError:
+            return
+        finally:
+            try:
+                self._fs.rm_file(path)
+            except Exception as error:
+                _LOG.warning("%s was left behind and may be deleted: %s", path, error)
+        raise StoreError(
+            f"Cannot write to {directory}: its server let a second put of one key through, so two writers "
+            "could both commit one version. It does not heed the header If-None-Match: *, or the installed "
+            "botocore is too old to send it. Update them, or, if this is the only writer of the table, say "
+            "so: single_writer=True.",
+            error_class="DELTA_STORE_WITHOUT_MUTUAL_EXCLUSION",
+            file=directory,
+        )
+
+    def _create(self, path: str, data: bytes) -> None:
+        for attempt in range(1, _PUT_ATTEMPTS + 1):
+            try:
+                self._fs.pipe_file(path, data, mode="create")
+            except OSError as error:
+                code = _error_code(error)
+                if code in ("PreconditionFailed", "412"):
+                    raise FileExistsError(f"{path} exists") from error
+                # The server could not decide between puts at one time, and wrote none: S3 asks to retry.
+                if code in ("ConditionalRequestConflict", "409") and attempt < _PUT_ATTEMPTS:
+                    continue
+                if isinstance(error, FileNotFoundError):
+                    raise StoreError(
+                        f"Cannot write {path}: {error}. Create the bucket first.", file=path
+                    ) from error
+                raise
+            return
+
+    def _upload(self, local: str, path: str) -> None:
+        # An object appears whole.
+        self._fs.put_file(local, path)
+
+    def _check_no_file_in_the_way(self, directory: str) -> None:
+        # A key may be the beginning of others.
+        return
+
+    def _objects(self, bucket: str, prefix: str, after: str) -> list[FileStatus]:
+        """Objects directly under a prefix whose keys come after another, in the order of their keys."""
+        request: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "Delimiter": "/"}
+        if after > prefix:
+            request["StartAfter"] = after
+        found: list[FileStatus] = []
+        while True:
+            page = self._fs.call_s3("list_objects_v2", **request)
+            found += [
+                FileStatus(
+                    entry["Key"].removeprefix(prefix),
+                    entry["Size"],
+                    int(entry["LastModified"].timestamp() * 1000),
+                    entry["ETag"],
+                )
+                for entry in page.get("Contents", ())
+            ]
+            if not page.get("IsTruncated"):
+                return found
+            request["ContinuationToken"] = page["NextContinuationToken"]
+
+
+def _error_code(error: OSError) -> str | None:
+    """The code that the server gave, where s3fs translated its answer."""
+    response = getattr(error.__cause__, "response", None) or {}
+    code = response.get("Error", {}).get("Code")
+    return None if code is None else str(code)

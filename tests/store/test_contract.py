@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from deltaflow.store import FsspecLogStore, LocalLogStore, LogStore, S3LogStore, store_for
+from tests.store.contract import ReadOnlyContract, StoreContract
+
+
+class TestLocal(StoreContract):
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> str:
+        return f"{tmp_path}/root"
+
+    @pytest.fixture
+    def store(self) -> LogStore:
+        return LocalLogStore()
+
+
+class TestMemory(StoreContract):
+    @pytest.fixture
+    def place(self) -> tuple[LogStore, str]:
+        return store_for(f"memory://{uuid.uuid4().hex}/t")
+
+    @pytest.fixture
+    def root(self, place: tuple[LogStore, str]) -> str:
+        return place[1]
+
+    @pytest.fixture
+    def store(self, place: tuple[LogStore, str]) -> LogStore:
+        return place[0]
+
+
+class TestS3(StoreContract):
+    hierarchical = False
+
+    @pytest.fixture
+    def root(self, bucket: str) -> str:
+        return f"s3://{bucket}/t"
+
+    @pytest.fixture
+    def store(self, root: str, s3_options: dict[str, Any]) -> LogStore:
+        return store_for(root, s3_options)[0]
+
+
+class SingleWriterContract(StoreContract):
+    def test_of_puts_at_one_time_one_succeeds(self, store: LogStore, root: str) -> None:
+        pytest.skip("its user stated that there is a single writer")
+
+
+class TestAnyFileSystemWithASingleWriter(SingleWriterContract):
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> str:
+        return f"file://{tmp_path}/root"
+
+    @pytest.fixture
+    def store(self) -> LogStore:
+        return FsspecLogStore(fsspec.filesystem("file"), single_writer=True)
+
+
+class TestS3WithASingleWriter(SingleWriterContract):
+    hierarchical = False
+
+    @pytest.fixture
+    def root(self, bucket: str) -> str:
+        return f"s3://{bucket}/t"
+
+    @pytest.fixture
+    def store(self, root: str, s3_options: dict[str, Any]) -> LogStore:
+        return store_for(root, s3_options, single_writer=True)[0]
+
+
+class TestAnyFileSystem(ReadOnlyContract):
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> str:
+        (tmp_path / "1.json").write_bytes(b"content")
+        return "1.json"
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> str:
+        return f"file://{tmp_path}"
+
+    @pytest.fixture
+    def store(self) -> LogStore:
+        return FsspecLogStore(fsspec.filesystem("file"))
+
+
+class TestS3ThatHeedsNoConditions(ReadOnlyContract):
+    """A server that lets every put through, as a client meets it that does not send the header."""
+
+    @pytest.fixture
+    def root(self, bucket: str) -> str:
+        return f"s3://{bucket}/t"
+
+    @pytest.fixture
+    def file(self, root: str, s3_options: dict[str, Any]) -> str:
+        store_for(root, s3_options)[0].put_if_absent(f"{root}/1.json", b"content")
+        return "1.json"
+
+    @pytest.fixture
+    def store(
+        self, root: str, file: str, s3_options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> LogStore:
+        store = store_for(root, s3_options)[0]
+        assert isinstance(store, S3LogStore)
+        put = store._fs.pipe_file
+        monkeypatch.setattr(store._fs, "pipe_file", lambda path, data, mode: put(path, data))
+        return store
