@@ -105,15 +105,23 @@ final class TableWrite {
         CollectionConverters.asScala(new ArrayList()).toList(), scalaOptions, Integer.valueOf(0)}));
     Method write = fileFormatWriterWrite();
     if (write.getParameterTypes().length == 12) arguments.add(new Nothing());
+    // Tasks take settings from these properties. Days are to be those of the proleptic Gregorian calendar,
+    // whatever the session's setting: only Spark knows the mark that tells files of the other one.
+    String calendar = session.sparkContext().getLocalProperty(CALENDAR);
+    session.sparkContext().setLocalProperty(CALENDAR, "CORRECTED");
     try {
       write.invoke(org.apache.spark.sql.execution.datasources.FileFormatWriter$.MODULE$, arguments.toArray());
     } catch (InvocationTargetException e) {
       throw Thrown.asIs(e.getCause());
     } catch (IllegalAccessException e) {
       throw new IllegalStateException(e);
+    } finally {
+      session.sparkContext().setLocalProperty(CALENDAR, calendar);
     }
     return written;
   }
+
+  private static final String CALENDAR = "spark.sql.parquet.datetimeRebaseModeInWrite";
 
   /** FileFormatWriter.write has 11 parameters in Spark 4.0 and 12 since; the first 11 are the same. */
   private static Method fileFormatWriterWrite() {
