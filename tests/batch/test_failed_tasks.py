@@ -93,11 +93,10 @@ def outcome(tmp_path_factory):
         text=True,
         timeout=280,
         check=False,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )
-    [result] = [line for line in done.stdout.splitlines() if line.startswith("RESULT")] or [
-        done.stderr[-3000:]
-    ]
+    assert done.returncode == 0, done.stderr[-5000:]
+    [result] = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     return root, json.loads(result.removeprefix("RESULT"))
 
 

@@ -7,6 +7,7 @@ import json
 from datetime import UTC
 from decimal import Decimal
 from pathlib import Path
+from urllib.parse import quote
 
 import deltalake
 import pyarrow as pa
@@ -199,6 +200,50 @@ def test_not_null_columns_of_deltalake(spark, tmp_path):
     assert spark.read.format("delta").load(path).count() == 1
     with pytest.raises(UnsupportedFeatureError, match="NOT NULL"):
         spark.range(2).write.format("delta").mode("append").save(path)
+
+
+def test_files_from_before_a_column_was_added(spark, tmp_path, rows, rows_by_deltalake):
+    path = str(tmp_path / "t")
+    deltalake.write_deltalake(path, pa.table({"id": [1], "p": ["a"]}), partition_by=["p"])
+    wider = pa.table({"id": [2], "p": ["a"], "new": ["x"]})
+    deltalake.write_deltalake(path, wider, mode="append", schema_mode="merge")
+    read = spark.read.format("delta").load(path)
+    assert rows(read) == rows_by_deltalake(path)
+    assert read.where("new is null").count() == 1
+    spark.range(3, 4).selectExpr("id", "'b' p", "'y' new").write.format("delta").mode("append").save(path)
+    assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
+
+
+def test_timestamps_without_a_zone_are_read_and_not_written(spark, tmp_path, rows, rows_by_deltalake):
+    path = str(tmp_path / "t")
+    moments = pa.array([dt.datetime(2024, 1, 1, 2, 3, 4, 5), None], pa.timestamp("us"))
+    deltalake.write_deltalake(path, pa.table({"id": [1, 2], "ts": moments, "p": moments}), partition_by=["p"])
+    for zone in ("America/Los_Angeles", "UTC"):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
+    with pytest.raises(UnsupportedFeatureError, match="timestamp_ntz of column ts"):
+        spark.read.format("delta").load(path).write.format("delta").mode("append").save(path)
+
+
+def test_files_elsewhere(spark, tmp_path, rows):
+    """PROTOCOL.md, "Add File": a path may be absolute, as in shallow clones."""
+    source = str(tmp_path / "a b%")
+    data = spark.createDataFrame([(1, "x y"), (2, "100%")], "id int, p string")
+    data.write.format("delta").partitionBy("p").save(source)
+    clone = tmp_path / "clone"
+    (clone / "_delta_log").mkdir(parents=True)
+    commit = Path("_delta_log", f"{0:020}.json")
+    (clone / commit).write_text(Path(source, commit).read_text())
+    for number, start in enumerate(
+        (f"file://{quote(source)}/", f"file:{quote(source)}/", f"{quote(source)}/")
+    ):
+        path = str(tmp_path / f"clone {number}")
+        Path(path, "_delta_log").mkdir(parents=True)
+        Path(path, commit).write_text((clone / commit).read_text())
+        rewritten(path, {"add": lambda add, start=start: add.update(path=start + add["path"])})
+        read = spark.read.format("delta").load(path)
+        assert rows(read) == rows(data)
+        assert read.where("p = '100%'").count() == 1
 
 
 def test_elements_without_nulls(spark, tmp_path, rows, rows_by_deltalake):
