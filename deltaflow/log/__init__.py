@@ -4,6 +4,7 @@ from deltaflow.log.actions import (
     Action,
     AddCDCFile,
     AddFile,
+    CheckpointMetadata,
     CommitInfo,
     DeletionVectorDescriptor,
     DomainMetadata,
@@ -12,13 +13,20 @@ from deltaflow.log.actions import (
     Protocol,
     RemoveFile,
     SetTransaction,
+    Sidecar,
     UnknownAction,
     decode_actions,
     encode_actions,
 )
 from deltaflow.log.commit import LOG_DIRECTORY, Commit, commit_name
 from deltaflow.log.delta_log import DeltaLog
-from deltaflow.log.files import FILES_SCHEMA, add_files, remove_files
+from deltaflow.log.files import (
+    FILES_SCHEMA,
+    TOMBSTONES_SCHEMA,
+    add_files,
+    remove_files,
+    tombstone_actions,
+)
 from deltaflow.log.isolation import IsolationLevel
 from deltaflow.log.observer import Observer, observe, set_observer
 from deltaflow.log.reads import PartitionPredicate
@@ -43,9 +51,11 @@ from deltaflow.log.transaction import (
 __all__ = [
     "FILES_SCHEMA",
     "LOG_DIRECTORY",
+    "TOMBSTONES_SCHEMA",
     "Action",
     "AddCDCFile",
     "AddFile",
+    "CheckpointMetadata",
     "Commit",
     "CommitInfo",
     "Committed",
@@ -64,6 +74,7 @@ __all__ = [
     "Protocol",
     "RemoveFile",
     "SetTransaction",
+    "Sidecar",
     "Snapshot",
     "Unknown",
     "UnknownAction",
@@ -80,4 +91,5 @@ __all__ = [
     "schema_from_string",
     "schema_to_string",
     "set_observer",
+    "tombstone_actions",
 ]

@@ -55,10 +55,11 @@ def commit_version(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def read_commit(store: LogStore, log_path: str, status: FileStatus) -> Commit:
-    """Read one commit; CorruptLogError if it cannot be understood or has gone since it was listed."""
+def read_commit(store: LogStore, log_path: str, status: FileStatus, version: int) -> Commit:
+    """Read the commit (or log compaction) that makes a version; CorruptLogError if it cannot be understood
+    or has gone since it was listed.
+    """
     path = f"{log_path}/{status.name}"
-    version = int(status.name.removesuffix(".json"))
     try:
         data = store.read(path)
     except FileNotFoundError as error:

@@ -7,10 +7,16 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from deltaflow.errors import DeltaTableNotFoundError, UnsupportedFeatureError, VersionNotFoundError
+from deltaflow.errors import (
+    CorruptLogError,
+    DeltaTableNotFoundError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
 from deltaflow.log.commit import LOG_DIRECTORY, Commit
 from deltaflow.log.log_files import Clock, Ids, LogFiles, random_id, system_clock
-from deltaflow.log.snapshot import Snapshot, replay
+from deltaflow.log.segment import list_newest, load_state
+from deltaflow.log.snapshot import Snapshot
 from deltaflow.log.transaction import OptimisticTransaction
 from deltaflow.store import LogStore, store_for
 
@@ -95,16 +101,22 @@ class DeltaLog:
 
     def snapshot_at(self, version: int) -> Snapshot:
         """The table at a version; VersionNotFoundError, saying the range, if the log does not have it."""
-        newest = self.snapshot()
-        if version == newest.version:
+        try:
+            newest = self.snapshot()
+        except (UnsupportedFeatureError, CorruptLogError):
+            # An older version may be readable all the same.
+            newest = None
+        if newest is not None and version == newest.version:
             return newest
-        if not 0 <= version < newest.version:
+        listing = self._files.list(0)
+        available = listing.rebuildable()
+        if not any(first <= version <= last for first, last in available):
             raise VersionNotFoundError(
                 f"Cannot time travel Delta table to version {version}. "
-                f"Available versions: [0, {newest.version}].",
+                f"Available versions: {', '.join(f'[{first}, {last}]' for first, last in available)}.",
                 table=self.path,
             )
-        return replay(self.path, self.commits(0, version))
+        return Snapshot(self.path, load_state(self._files, listing, version))
 
     def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
         """The commits of versions `start` to `end` (both included; without `end` to the newest), read lazily.
@@ -122,23 +134,20 @@ class DeltaLog:
         if known is not None:
             snapshot, etag = known
             listing = self._files.list(snapshot.version)
-            own = listing.commits.get(snapshot.version)
+            own = listing.status(snapshot.version)
             # Another file under the known version's name: the table was deleted and made anew.
             if own is not None and own.etag == etag:
                 latest = listing.latest_version
                 if latest == snapshot.version:
                     return known
-                newer = self._files.read(listing, snapshot.version + 1, latest)
-                return snapshot.after(newer), listing.commits[latest].etag
-        listing = self._files.list(0)
+                # Where commits are missing a checkpoint may bridge the gap.
+                if not listing.missing(snapshot.version + 1, latest):
+                    newer = self._files.replayed(listing, snapshot.version + 1, latest)
+                    return snapshot.after(newer), listing.commits[latest].etag
+        listing = list_newest(self._files)
         latest = listing.latest_version
-        if listing.needs_checkpoint:
-            raise UnsupportedFeatureError(
-                f"The log of {self.path} can only be read through a checkpoint ({listing.checkpoints[-1]}): "
-                "the commits from version 0 on are not all there. deltaflow does not read checkpoints yet.",
-                features=["checkpoints"],
-                table=self.path,
-            )
         if latest < 0:
             return None
-        return replay(self.path, self._files.read(listing, 0, latest)), listing.commits[latest].etag
+        state = load_state(self._files, listing, latest)
+        status = listing.status(latest)
+        return Snapshot(self.path, state), "" if status is None else status.etag

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
+import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError
-from deltaflow.log.commit import LOG_DIRECTORY, Commit, commit_name, commit_version, read_commit
-from deltaflow.store import FileStatus, LogStore
+from deltaflow.log.commit import LOG_DIRECTORY, Commit, commit_name, read_commit
+from deltaflow.log.listing import Compaction, Listing, listing_of, named_ranges
+from deltaflow.store import LogStore
 
-_CHECKPOINT_NAME = re.compile(r"\d{20}\.checkpoint\.")
+_LOG = logging.getLogger(__name__)
 
 Clock = Callable[[], int]
 """Milliseconds since the epoch."""
@@ -28,27 +29,6 @@ def system_clock() -> int:
 def random_id() -> str:
     """A random UUID."""
     return str(uuid.uuid4())
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Commit files by version, ascending, and names of checkpoint files, from some version on."""
-
-    commits: dict[int, FileStatus]
-    checkpoints: list[str]
-
-    @property
-    def latest_version(self) -> int:
-        """The newest version listed; -1 without any."""
-        return max(self.commits, default=-1)
-
-    @property
-    def needs_checkpoint(self) -> bool:
-        """Whether commits from version 0 up to the newest checkpoint are missing, in a listing from 0."""
-        if not self.checkpoints:
-            return False
-        newest = int(self.checkpoints[-1].split(".")[0])
-        return any(version not in self.commits for version in range(newest + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +50,12 @@ class LogFiles:
         return f"{self.directory}/{commit_name(version)}"
 
     def list(self, start: int) -> Listing:
-        """What is there from version `start` on; nothing where there is no directory."""
+        """What is there of version `start` and later; nothing where there is no directory."""
         try:
             # A version's checkpoint sorts before its commit.
             statuses = self.store.list_from(self.directory, f"{start:020}.")
         except FileNotFoundError:
-            return Listing({}, [])
+            return Listing(start)
         except NotADirectoryError as error:
             raise DeltaTableNotFoundError(
                 f"{self.path} cannot be a Delta table: a file is where a directory must be. "
@@ -83,39 +63,57 @@ class LogFiles:
                 error_class="DELTA_PATH_NOT_A_DIRECTORY",
                 table=self.path,
             ) from error
-        commits: dict[int, FileStatus] = {}
-        checkpoints: list[str] = []
-        for status in statuses:
-            version = commit_version(status.name)
-            if version is not None:
-                commits[version] = status
-            elif _CHECKPOINT_NAME.match(status.name):
-                checkpoints.append(status.name)
-        return Listing(commits, checkpoints)
+        return listing_of(start, statuses)
 
     def read(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
         """The commits `first` to `last`, read lazily; CorruptLogError at once if the listing lacks some."""
-        missing = [version for version in range(first, last + 1) if version not in listing.commits]
+        self.check_contiguous(listing, first, last)
+        return (self._commit(listing, version) for version in range(first, last + 1))
+
+    def replayed(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
+        """As `read`, with log compactions in place of the commits that they cover.
+
+        The last one is its commit always, which alone has the timestamp of the version.
+        """
+        self.check_contiguous(listing, first, last)
+        return self._replayed(listing, first, last)
+
+    def check_contiguous(self, listing: Listing, first: int, last: int) -> None:
+        """CorruptLogError naming the commits from `first` to `last` that the listing lacks."""
+        missing = listing.missing(first, last)
         if missing:
+            named = named_ranges(missing)
             raise CorruptLogError(
-                f"Missing versions in {self.directory}: {_ranges(missing)}; all from {first} to {last} are "
+                f"Missing versions in {self.directory}: {named}; all from {first} to {last} are "
                 "needed. Restore their commit files from a copy.",
                 error_class="DELTA_VERSIONS_NOT_CONTIGUOUS",
                 table=self.path,
-                missing=_ranges(missing),
+                missing=named,
             )
-        return (
-            read_commit(self.store, self.directory, listing.commits[version])
-            for version in range(first, last + 1)
-        )
 
+    def _commit(self, listing: Listing, version: int) -> Commit:
+        return read_commit(self.store, self.directory, listing.commits[version], version)
 
-def _ranges(versions: Iterable[int]) -> str:
-    """Ascending numbers as "3 to 5, 8"."""
-    ranges: list[list[int]] = []
-    for version in versions:
-        if ranges and ranges[-1][1] == version - 1:
-            ranges[-1][1] = version
-        else:
-            ranges.append([version, version])
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in ranges)
+    def _replayed(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
+        longest: dict[int, Compaction] = {}
+        for compaction in sorted(listing.compactions, key=lambda compaction: compaction.last):
+            if compaction.first < compaction.last <= last:
+                longest[compaction.first] = compaction
+        version = first
+        while version <= last:
+            usable = longest.get(version) if version < last else None
+            compacted = None if usable is None else self._compacted(usable)
+            if compacted is None:
+                yield self._commit(listing, version)
+                version += 1
+            else:
+                yield compacted
+                version = min(compacted.version + 1, last)
+
+    def _compacted(self, compaction: Compaction) -> Commit | None:
+        """What commits come to; None, with a warning, if the file is broken: the commits are there, too."""
+        try:
+            return read_commit(self.store, self.directory, compaction.file, compaction.last)
+        except CorruptLogError as error:
+            _LOG.warning("The commits themselves are read instead of a log compaction: %s", error)
+            return None

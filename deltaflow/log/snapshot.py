@@ -1,4 +1,4 @@
-"""The state of a table at one version."""
+"""A version of a table as readers see it."""
 
 from __future__ import annotations
 
@@ -10,38 +10,41 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from deltaflow.errors import CorruptLogError
-from deltaflow.log.actions import Metadata, Protocol, SetTransaction
+from deltaflow.log.actions import DomainMetadata, SetTransaction
 from deltaflow.log.commit import Commit
 from deltaflow.log.features import check_readable
-from deltaflow.log.files import FILES_SCHEMA, FileState
+from deltaflow.log.files import FILES_SCHEMA
 from deltaflow.log.schema import schema_from_string
+from deltaflow.log.state import TableState
 
 __all__ = ["FILES_SCHEMA", "Snapshot", "replay"]
 
 
 class Snapshot:
-    """A table at one version; immutable. UnsupportedFeatureError if it cannot be read."""
+    """A table at one version; immutable.
 
-    def __init__(
-        self,
-        path: str,
-        version: int,
-        timestamp_ms: int,
-        protocol: Protocol,
-        metadata: Metadata,
-        transactions: Mapping[str, SetTransaction],
-        file_state: FileState,
-    ) -> None:
-        check_readable(protocol, metadata, path, version)
+    CorruptLogError if the state lacks its protocol or metadata, UnsupportedFeatureError if the table
+    needs of its readers what deltaflow lacks.
+    """
+
+    def __init__(self, path: str, state: TableState) -> None:
+        if state.protocol is None or state.metadata is None:
+            missing = "protocol" if state.protocol is None else "metaData"
+            raise CorruptLogError(
+                f"The log of {path} has no {missing} action up to version {state.version}. Restore the first "
+                "commits, or the checkpoint that lacks it, from a copy.",
+                error_class="DELTA_STATE_RECOVER_ERROR",
+                table=path,
+                version=state.version,
+            )
+        check_readable(state.protocol, state.metadata, path, state.version)
         self.path = path
-        self.version = version
-        self.timestamp_ms = timestamp_ms
+        self.version = state.version
+        self.timestamp_ms = state.timestamp_ms
         """When the version was committed: in-commit timestamp, else modification time of its log file."""
-        self.protocol = protocol
-        self.metadata = metadata
-        self.transactions = transactions
-        """The newest txn action of every application."""
-        self._file_state = file_state
+        self.protocol = state.protocol
+        self.metadata = state.metadata
+        self._state = state
 
     @property
     def table_id(self) -> str:
@@ -58,10 +61,29 @@ class Snapshot:
         """The table's schema, partition columns included."""
         return schema_from_string(self.metadata.schema_string, table=self.path)
 
+    @property
+    def transactions(self) -> Mapping[str, SetTransaction]:
+        """The newest txn action of every application."""
+        return self._state.transactions
+
+    @property
+    def domains(self) -> Mapping[str, DomainMetadata]:
+        """The domainMetadata of every domain that was not removed."""
+        return self._state.domains
+
     @cached_property
     def files(self) -> pa.Table:
         """The active files, one row each, by FILES_SCHEMA."""
-        return self._file_state.files
+        return self._state.file_state.files
+
+    @property
+    def tombstones(self) -> pa.Table:
+        """The removed files that the log still knows, one row each, by TOMBSTONES_SCHEMA.
+
+        Among them are expired ones (deletion_timestamp before the table's retention; null is 0), which a
+        checkpoint leaves out.
+        """
+        return self._state.file_state.tombstones
 
     @property
     def num_files(self) -> int:
@@ -88,29 +110,5 @@ class Snapshot:
 
 def replay(path: str, commits: Iterable[Commit], previous: Snapshot | None = None) -> Snapshot:
     """The table after `commits`, which follow `previous` (or are all from version 0), without a gap."""
-    version = -1 if previous is None else previous.version
-    timestamp_ms = 0 if previous is None else previous.timestamp_ms
-    protocol = None if previous is None else previous.protocol
-    metadata = None if previous is None else previous.metadata
-    transactions = {} if previous is None else dict(previous.transactions)
-
-    def followed() -> Iterable[Commit]:
-        nonlocal version, timestamp_ms, protocol, metadata
-        for commit in commits:
-            version, timestamp_ms = commit.version, commit.timestamp_ms
-            protocol = commit.protocol or protocol
-            metadata = commit.metadata or metadata
-            transactions.update((txn.app_id, txn) for txn in commit.txns)
-            yield commit
-
-    state = (FileState() if previous is None else previous._file_state).after(followed(), path)
-    if protocol is None or metadata is None:
-        missing = "protocol" if protocol is None else "metaData"
-        raise CorruptLogError(
-            f"The log of {path} has no {missing} action up to version {version}. Restore the first commits "
-            "from a copy.",
-            error_class="DELTA_STATE_RECOVER_ERROR",
-            table=path,
-            version=version,
-        )
-    return Snapshot(path, version, timestamp_ms, protocol, metadata, transactions, state)
+    state = TableState() if previous is None else previous._state
+    return Snapshot(path, state.after(commits, path))

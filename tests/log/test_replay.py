@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltaflow.log.files import FileState
+from deltaflow.log.file_state import FileState
 from tests.log.tables import HandWrittenTable, add, remove
 
 FILES = st.sampled_from(["a", "b", "c", "d", "p=%2520/e", "ü"])
@@ -70,6 +70,6 @@ def test_a_long_tail_is_folded_without_being_asked(table: HandWrittenTable) -> N
         table.commit(version, *(add(f"{version}-{number}") for number in range(3_000)))
         log.snapshot()
     snapshot = log.snapshot()
-    assert isinstance(snapshot._file_state, FileState)
-    assert snapshot._file_state._base.num_rows >= 6_000
+    assert isinstance(snapshot._state.file_state, FileState)
+    assert sum(batch.num_rows for batch in snapshot._state.file_state._parts.files) >= 6_000
     assert snapshot.num_files == 9_000

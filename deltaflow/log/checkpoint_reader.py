@@ -1,0 +1,252 @@
+"""Checkpoints (PROTOCOL.md, "Checkpoints") to a table's state, columns to columns, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from deltaflow.errors import CorruptLogError
+from deltaflow.log.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
+from deltaflow.log.commit import to_commit
+from deltaflow.log.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA, FileState
+from deltaflow.log.files import COLUMNS_OF_ADD, COLUMNS_OF_REMOVE, STRING_MAP, decoded_path, logical_key
+from deltaflow.log.json_column import json_column
+from deltaflow.log.listing import Checkpoint
+from deltaflow.log.log_files import LogFiles
+from deltaflow.log.state import TableState
+
+SIDECARS_DIRECTORY = "_sidecars"
+_ROWS_PER_BATCH = 65_536
+_PARSED = ("stats_parsed", "partitionValues_parsed")
+# A field that every action of the kind has: a row holds the action whose field is not null.
+_REQUIRED_FIELDS = {
+    "protocol": "minReaderVersion",
+    "metaData": "id",
+    "txn": "appId",
+    "domainMetadata": "domain",
+    "sidecar": "path",
+    "checkpointMetadata": "version",
+}
+_ADD_FIELDS = {
+    "path": ("path", pa.string()),
+    "partition_values": ("partitionValues", STRING_MAP),
+    "size": ("size", pa.int64()),
+    "modification_time": ("modificationTime", pa.int64()),
+    "stats": ("stats", pa.string()),
+    "tags": ("tags", STRING_MAP),
+}
+_REMOVE_FIELDS = {
+    "path": ("path", pa.string()),
+    "deletion_timestamp": ("deletionTimestamp", pa.int64()),
+    "extended_file_metadata": ("extendedFileMetadata", pa.bool_()),
+    "partition_values": ("partitionValues", STRING_MAP),
+    "size": ("size", pa.int64()),
+    "stats": ("stats", pa.string()),
+    "tags": ("tags", STRING_MAP),
+}
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
+
+
+def read_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> TableState:
+    """The state at the checkpoint's version; CorruptLogError naming a file that is broken or missing."""
+    contents = _Contents(log.path)
+    first = f"{log.directory}/{checkpoint}"
+    for status in checkpoint.files:
+        _read_file(log, f"{log.directory}/{status.name}", contents)
+    for sidecar in [action for action in contents.actions if isinstance(action, Sidecar)]:
+        _read_file(log, _sidecar_path(log, sidecar), contents)
+    modification_time_ms = checkpoint.files[0].modification_time_ms
+    commit = to_commit(checkpoint.version, modification_time_ms, tuple(contents.actions), first)
+    file_actions = [action for action in contents.actions if isinstance(action, AddFile | RemoveFile)]
+    return TableState(
+        version=checkpoint.version,
+        timestamp_ms=modification_time_ms,
+        protocol=commit.protocol,
+        metadata=commit.metadata,
+        transactions={txn.app_id: txn for txn in commit.txns},
+        domains={domain.domain: domain for domain in commit.domains if not domain.removed},
+        file_state=FileState(contents.files, contents.tombstones, file_actions, log.path),
+    )
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What the files of a checkpoint hold: batches of files and tombstones, and all other actions."""
+
+    table_path: str
+    files: list[pa.RecordBatch] = field(default_factory=list)
+    tombstones: list[pa.RecordBatch] = field(default_factory=list)
+    actions: list[AnyAction] = field(default_factory=list)
+
+
+def _sidecar_path(log: LogFiles, sidecar: Sidecar) -> str:
+    path = decoded_path(sidecar.path)
+    if path.startswith(("/", "file:")):
+        return "/" + path.removeprefix("file:").lstrip("/")
+    return f"{log.directory}/{SIDECARS_DIRECTORY}/{path}"
+
+
+def _read_file(log: LogFiles, path: str, contents: _Contents) -> None:
+    try:
+        if path.endswith(".json"):
+            contents.actions.extend(decode_actions(log.store.read(path), path))
+        else:
+            with log.store.open(path) as stream:
+                _read_parquet(stream, path, contents)
+    except FileNotFoundError as error:
+        raise CorruptLogError(f"{path}, a part of a checkpoint, is missing.", file=path) from error
+    except _UNREADABLE as error:
+        raise CorruptLogError(
+            f"{path}, a part of a checkpoint, cannot be read: {error}", file=path
+        ) from error
+
+
+def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
+    parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", buffer_size=1 << 20)
+    kinds = {column.name: column.type for column in parquet.schema_arrow if pa.types.is_struct(column.type)}
+    parsed_stats = "add" in kinds and _has_only_parsed_stats(parquet, kinds["add"])
+    unneeded = {"add.partitionValues_parsed", "add.dataChange", "remove.dataChange"}
+    if not parsed_stats:
+        unneeded.add("add.stats_parsed")
+    known = [name for name in ("add", "remove", *_REQUIRED_FIELDS) if name in kinds]
+    columns = [f"{name}.{child.name}" for name in known for child in kinds[name]]
+    columns = [column for column in columns if column not in unneeded]
+    naive_is_utc = any(
+        parquet.schema.column(index).physical_type == "INT96" for index in range(len(parquet.schema))
+    )
+    for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns):
+        for name in batch.schema.names:
+            if name == "add":
+                _read_adds(batch.column(name), contents, naive_is_utc)
+            elif name == "remove":
+                _read_removes(batch.column(name), contents)
+            else:
+                contents.actions.extend(_decoded(name, batch.column(name), path))
+
+
+def _has_only_parsed_stats(parquet: pq.ParquetFile, add: pa.StructType) -> bool:
+    """Whether some file's statistics may be in `stats_parsed` alone (writeStatsAsJson is off)."""
+    fields = {child.name for child in add}
+    if "stats_parsed" not in fields or "stats" not in fields:
+        return "stats_parsed" in fields
+    leaves = [parquet.schema.column(index).path for index in range(len(parquet.schema))]
+    path, stats = leaves.index("add.path"), leaves.index("add.stats")
+    for number in range(parquet.num_row_groups):
+        group = parquet.metadata.row_group(number)
+        counts = [group.column(leaf).statistics for leaf in (path, stats)]
+        if any(count is None or not count.has_null_count for count in counts):
+            return True
+        if counts[0].null_count < counts[1].null_count:
+            return True
+    return False
+
+
+def _decoded(name: str, values: pa.StructArray, path: str) -> list[AnyAction]:
+    """The actions in a column of a kind with few of them."""
+    if values.null_count == len(values):
+        return []
+    values = values.filter(pc.is_valid(_child(values, _REQUIRED_FIELDS[name])))
+    lines = [f'{{"{name}":{text}}}' for text in json_column(values).to_pylist()]
+    return decode_actions("\n".join(lines).encode(), path)
+
+
+def _read_adds(adds: pa.StructArray, contents: _Contents, naive_is_utc: bool) -> None:
+    fields = _fields_of_rows(adds)
+    if fields is None:
+        return
+    columns = _columns(fields, _ADD_FIELDS)
+    if "stats_parsed" in fields:
+        rebuilt = json_column(fields["stats_parsed"], naive_is_utc=naive_is_utc)
+        columns["stats"] = pc.coalesce(columns["stats"], rebuilt)
+    for name in ("partition_values", "size", "modification_time"):
+        if columns[name].null_count:
+            raise pa.ArrowInvalid(f"an add action without {_ADD_FIELDS[name][0]}")
+    columns["extra"] = _extra(fields, (*COLUMNS_OF_ADD, *_PARSED))
+    _append(contents.files, columns, fields, KEYED_FILES_SCHEMA, contents.table_path)
+
+
+def _read_removes(removes: pa.StructArray, contents: _Contents) -> None:
+    fields = _fields_of_rows(removes)
+    if fields is None:
+        return
+    columns = _columns(fields, _REMOVE_FIELDS)
+    columns["extra"] = _extra(fields, COLUMNS_OF_REMOVE)
+    _append(contents.tombstones, columns, fields, KEYED_TOMBSTONES_SCHEMA, contents.table_path)
+
+
+def _fields_of_rows(actions: pa.StructArray) -> dict[str, pa.Array] | None:
+    """The fields of the actions that are there; None without any."""
+    is_there = pc.is_valid(_child(actions, "path"))
+    number = pc.sum(is_there).as_py() or 0
+    if number == 0:
+        return None
+    if number < len(actions):
+        actions = actions.filter(is_there)
+    return dict(zip((child.name for child in actions.type), actions.flatten(), strict=True))
+
+
+def _child(values: pa.StructArray, name: str) -> pa.Array:
+    if values.type.get_field_index(name) < 0:
+        raise pa.ArrowInvalid(f"no column {name}")
+    return pc.struct_field(values, name)
+
+
+def _columns(fields: dict[str, pa.Array], wanted: dict[str, tuple[str, pa.DataType]]) -> dict[str, pa.Array]:
+    rows = len(fields["path"])
+    return {
+        name: fields[field_name].cast(kind) if field_name in fields else pa.nulls(rows, kind)
+        for name, (field_name, kind) in wanted.items()
+    }
+
+
+def _extra(fields: dict[str, pa.Array], apart_from: Sequence[str]) -> pa.Array:
+    """The JSON object of the other fields, null where all of them are null."""
+    others = {
+        name: values
+        for name, values in fields.items()
+        if name not in apart_from and values.null_count < len(values)
+    }
+    if not others:
+        return pa.nulls(len(fields["path"]), pa.string())
+    texts = json_column(pa.StructArray.from_arrays(list(others.values()), names=list(others)))
+    return pc.if_else(pc.equal(texts, "{}"), pa.scalar(None, pa.string()), texts)
+
+
+def _append(
+    batches: list[pa.RecordBatch],
+    columns: dict[str, pa.Array],
+    fields: dict[str, pa.Array],
+    schema: pa.Schema,
+    table_path: str,
+) -> None:
+    columns["key"] = _keys(columns["path"], fields.get("deletionVector"), table_path)
+    batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    # Damaged pages decode to text that is none, which would crash its first user.
+    batch.validate(full=True)
+    batches.append(batch)
+
+
+def _keys(paths: pa.Array, vectors: pa.Array | None, table_path: str) -> pa.Array:
+    """`key` of KEYED_FILES_SCHEMA: null for the usual path, which identifies the file as it is."""
+    odd = pc.match_substring_regex(paths, r"^/|^file:|%")
+    if vectors is not None and vectors.null_count < len(vectors):
+        odd = pc.or_(odd, pc.is_valid(vectors))
+    if not pc.any(odd).as_py():
+        return pa.nulls(len(paths), pa.string())
+    rows = pc.indices_nonzero(odd)
+    odd_paths = paths.take(rows).to_pylist()
+    ids = [None] * len(rows) if vectors is None else list(_vector_ids(vectors.take(rows)))
+    keys = [logical_key(path, vector, table_path) for path, vector in zip(odd_paths, ids, strict=True)]
+    return pc.replace_with_mask(pa.nulls(len(paths), pa.string()), odd, pa.array(keys, pa.string()))
+
+
+def _vector_ids(vectors: pa.StructArray) -> Iterator[Any]:
+    kinds, paths = _child(vectors, "storageType"), _child(vectors, "pathOrInlineDv")
+    offsets = pc.binary_join_element_wise("@", _child(vectors, "offset").cast(pa.string()), "")
+    ids = pc.binary_join_element_wise(kinds, paths, pc.coalesce(offsets, pa.scalar("")), "")
+    yield from ids.to_pylist()

@@ -1,0 +1,47 @@
+"""Reconciliation (PROTOCOL.md, "Action Reconciliation"): what the actions of a log come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from deltaflow.log.actions import AnyAction, DomainMetadata, Metadata, Protocol, SetTransaction
+from deltaflow.log.commit import Commit
+from deltaflow.log.file_state import FileState
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table after a version, unchecked; immutable. The default is that before the first commit."""
+
+    version: int = -1
+    timestamp_ms: int = 0
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    transactions: Mapping[str, SetTransaction] = field(default_factory=dict)
+    """The newest txn action of every application."""
+    domains: Mapping[str, DomainMetadata] = field(default_factory=dict)
+    """The newest domainMetadata of every domain that was not removed."""
+    file_state: FileState = field(default_factory=FileState)
+
+    def after(self, commits: Iterable[Commit], table_path: str) -> TableState:
+        """The state after commits that follow this one, without a gap; they may come lazily."""
+        version, timestamp_ms = self.version, self.timestamp_ms
+        protocol, metadata = self.protocol, self.metadata
+        transactions, domains = dict(self.transactions), dict(self.domains)
+
+        def followed() -> Iterator[AnyAction]:
+            nonlocal version, timestamp_ms, protocol, metadata
+            for commit in commits:
+                version, timestamp_ms = commit.version, commit.timestamp_ms
+                protocol = commit.protocol or protocol
+                metadata = commit.metadata or metadata
+                transactions.update((txn.app_id, txn) for txn in commit.txns)
+                for domain in commit.domains:
+                    domains.pop(domain.domain, None)
+                    if not domain.removed:
+                        domains[domain.domain] = domain
+                yield from commit.actions
+
+        file_state = self.file_state.after(followed(), table_path)
+        return TableState(version, timestamp_ms, protocol, metadata, transactions, domains, file_state)
