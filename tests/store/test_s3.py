@@ -1,0 +1,235 @@
+"""The S3 store against a server with conditional puts, over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import deltaflow.errors
+from deltaflow.errors import StoreError
+from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, schema_to_string
+from deltaflow.store import S3LogStore, store_for
+from tests.store.committing_process import SCHEMA
+
+WRITERS = ["a", "b", "c"]
+COMMITS = 5
+WRITE = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"})
+
+
+@pytest.fixture
+def store(bucket: str, s3_options: dict[str, Any]) -> S3LogStore:
+    store, _ = store_for(f"s3://{bucket}/t", s3_options)
+    assert isinstance(store, S3LogStore)
+    return store
+
+
+def keys(store: S3LogStore, bucket: str) -> list[str]:
+    found = store._fs.call_s3("list_objects_v2", Bucket=bucket)
+    return [entry["Key"] for entry in found.get("Contents", ())]
+
+
+def new_table() -> Metadata:
+    return Metadata(id="table", schema_string=schema_to_string(SCHEMA), partition_columns=[])
+
+
+def file(name: str) -> AddFile:
+    return AddFile(path=name, partition_values={}, size=1, modification_time=1, data_change=True)
+
+
+def test_of_several_processes_one_wins_each_version(bucket: str, s3_options: dict[str, Any]) -> None:
+    path = f"s3a://{bucket}/tables/t"
+    program = str(Path(__file__).with_name("committing_process.py"))
+    root = str(Path(deltaflow.errors.__file__).parents[1])
+    processes = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                program,
+                json.dumps(
+                    {"path": path, "storage_options": s3_options, "writer": writer, "commits": COMMITS}
+                ),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": root},
+        )
+        for writer in WRITERS
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(WRITERS)
+    told = [(int(version), name) for output in outputs for version, name in json.loads(output).items()]
+    log = DeltaLog.for_table(path, storage_options=s3_options)
+    commits = list(log.commits(0))
+    assert sorted(told) == [(commit.version, commit.adds[0].path) for commit in commits]
+    assert [commit.version for commit in commits] == list(range(len(WRITERS) * COMMITS))
+    assert [commit.version for commit in commits if commit.metadata] == [0]
+    expected = sorted(f"{writer}-{number}.parquet" for writer in WRITERS for number in range(COMMITS))
+    assert sorted(log.snapshot().files["path"].to_pylist()) == expected
+
+
+def test_a_put_whose_answer_was_lost_and_that_was_sent_again_is_a_commit(
+    bucket: str, s3_options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = DeltaLog.for_table(f"s3://{bucket}/t", storage_options=s3_options)
+    transaction = log.start_transaction()
+    transaction.update_metadata(new_table())
+    store = log._files.store
+    assert isinstance(store, S3LogStore)
+    put = store._fs.pipe_file
+
+    def lose_the_first_answer(path: str, data: bytes, mode: str) -> None:
+        put(path, data, mode=mode)
+        if path.endswith(".json"):
+            put(path, data, mode=mode)
+
+    monkeypatch.setattr(store._fs, "pipe_file", lose_the_first_answer)
+    assert transaction.commit([file("a")], WRITE).version == 0
+    assert log.snapshot().num_files == 1
+
+
+def test_the_store_leaves_nothing_of_its_trial(store: S3LogStore, bucket: str) -> None:
+    store.put_if_absent(f"s3://{bucket}/t/1.json", b"one")
+    assert keys(store, bucket) == ["t/1.json"]
+
+
+def test_the_trial_is_made_once(store: S3LogStore, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    puts: list[str] = []
+    put = store._fs.pipe_file
+
+    def record(path: str, data: bytes, mode: str) -> None:
+        puts.append(path)
+        put(path, data, mode=mode)
+
+    monkeypatch.setattr(store._fs, "pipe_file", record)
+    for number in range(3):
+        store.put_if_absent(f"s3://{bucket}/t/{number}.json", b"one")
+    assert len(puts) == 2 + 3
+
+
+def test_without_the_right_to_delete_the_trial_is_left_and_named(
+    store: S3LogStore, bucket: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(path: str) -> None:
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(store._fs, "rm_file", refuse)
+    store.put_if_absent(f"s3://{bucket}/t/1.json", b"one")
+    (left,) = [key for key in keys(store, bucket) if key != "t/1.json"]
+    assert left in caplog.text
+    assert [status.name for status in store.list_from(f"s3://{bucket}/t", "")] == ["1.json"]
+
+
+class Answer(Exception):
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.response = {"Error": {"Code": code}}
+
+
+def failing_puts(store: S3LogStore, monkeypatch: pytest.MonkeyPatch, code: str, failures: int) -> list[str]:
+    """The store's next puts get this error from the server; the paths of all puts are returned."""
+    put = store._fs.pipe_file
+    puts: list[str] = []
+
+    def fail(path: str, data: bytes, mode: str) -> None:
+        puts.append(path)
+        if len(puts) <= failures:
+            raise OSError(code) from Answer(code)
+        put(path, data, mode=mode)
+
+    monkeypatch.setattr(store._fs, "pipe_file", fail)
+    return puts
+
+
+def test_a_put_that_the_server_could_not_decide_is_tried_again(
+    store: S3LogStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put_if_absent(f"s3://{bucket}/t/0.json", b"zero")
+    puts = failing_puts(store, monkeypatch, "ConditionalRequestConflict", 2)
+    store.put_if_absent(f"s3://{bucket}/t/1.json", b"one")
+    assert len(puts) == 3
+    assert store.read(f"s3://{bucket}/t/1.json") == b"one"
+
+
+def test_such_puts_are_not_tried_for_ever(
+    store: S3LogStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put_if_absent(f"s3://{bucket}/t/0.json", b"zero")
+    failing_puts(store, monkeypatch, "ConditionalRequestConflict", 1000)
+    with pytest.raises(StoreError, match="ConditionalRequestConflict"):
+        store.put_if_absent(f"s3://{bucket}/t/1.json", b"one")
+
+
+def test_a_server_that_names_no_condition_in_its_refusal(
+    store: S3LogStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put_if_absent(f"s3://{bucket}/t/0.json", b"zero")
+    failing_puts(store, monkeypatch, "PreconditionFailed", 1)
+    with pytest.raises(FileExistsError):
+        store.put_if_absent(f"s3://{bucket}/t/0.json", b"other")
+
+
+def test_a_put_into_no_bucket_is_a_store_error(s3_options: dict[str, Any]) -> None:
+    store, path = store_for("s3://none-of-that-name/t", s3_options)
+    with pytest.raises(StoreError, match="Create the bucket"):
+        store.put_if_absent(f"{path}/1.json", b"one")
+    assert not DeltaLog.for_table("s3://none-of-that-name/t", storage_options=s3_options).exists()
+
+
+def test_a_server_that_is_not_there_is_a_store_error() -> None:
+    options = {
+        "key": "k",
+        "secret": "s",
+        "endpoint_url": "http://127.0.0.1:1",
+        "config_kwargs": {"retries": {"max_attempts": 1}},
+    }
+    pytest.importorskip("s3fs")
+    store, path = store_for("s3://bucket/t", {**options, "client_kwargs": {"region_name": "us-east-1"}})
+    assert isinstance(store, S3LogStore)
+    store._fs.retries = 1
+    with pytest.raises(StoreError, match="connection"):
+        store.list_from(path, "")
+
+
+def test_a_listing_of_more_than_one_page(
+    store: S3LogStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(7):
+        store.put_if_absent(f"s3://{bucket}/t/{number}.json", b"")
+    call = store._fs.call_s3
+    monkeypatch.setattr(
+        store._fs, "call_s3", lambda method, **request: call(method, **{"MaxKeys": 2, **request})
+    )
+    assert [status.name for status in store.list_from(f"s3://{bucket}/t", "1.json")] == [
+        f"{number}.json" for number in range(1, 7)
+    ]
+
+
+def test_one_log_per_path_and_options(bucket: str, s3_options: dict[str, Any]) -> None:
+    log = DeltaLog.for_table(f"s3a://{bucket}/t", storage_options=s3_options)
+    assert DeltaLog.for_table(f"s3://{bucket}/t/", storage_options=dict(s3_options)) is log
+    assert DeltaLog.for_table(f"s3://{bucket}/t", storage_options={**s3_options, "key": "other"}) is not log
+    assert DeltaLog.for_table(f"s3://{bucket}/t", storage_options=s3_options, single_writer=True) is not log
+
+
+def test_a_table_in_memory() -> None:
+    log = DeltaLog.for_table("memory://tables/t")
+    transaction = log.start_transaction()
+    transaction.update_metadata(new_table())
+    transaction.commit([file("a")], WRITE)
+    assert DeltaLog.for_table("memory:/tables/t") is log
+    log.start_transaction().commit([file("b")], WRITE)
+    assert sorted(log.snapshot().files["path"].to_pylist()) == ["a", "b"]
