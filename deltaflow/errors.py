@@ -124,9 +124,15 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42K03",
         "The commit of version {missing_version} was planned for this batch and is gone.",
     ),
+    "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": (
+        "42816",
+        "The provided timestamp ({timestamp}) is before the earliest version available to this table "
+        "({earliest}). Available: {available}.",
+    ),
     "DELTA_TIMESTAMP_GREATER_THAN_COMMIT": (
         "42816",
-        "The provided timestamp ({timestamp}) is after the latest commit ({latest}).",
+        "The provided timestamp ({timestamp}) is after the latest commit ({latest}). "
+        "Available: {available}.",
     ),
     "DELTA_TIMESTAMP_INVALID": (
         "42816",

@@ -17,6 +17,7 @@ from deltaflow.log.commit import LOG_DIRECTORY, Commit
 from deltaflow.log.log_files import Clock, Ids, LogFiles, random_id, system_clock
 from deltaflow.log.segment import list_newest, load_state
 from deltaflow.log.snapshot import Snapshot
+from deltaflow.log.time_travel import available, version_at
 from deltaflow.log.transaction import OptimisticTransaction
 from deltaflow.store import LogStore, store_for
 
@@ -109,14 +110,28 @@ class DeltaLog:
         if newest is not None and version == newest.version:
             return newest
         listing = self._files.list(0)
-        available = listing.rebuildable()
-        if not any(first <= version <= last for first, last in available):
+        if version not in listing.rebuildable():
             raise VersionNotFoundError(
                 f"Cannot time travel Delta table to version {version}. "
-                f"Available versions: {', '.join(f'[{first}, {last}]' for first, last in available)}.",
+                f"Available versions: {available(listing)}.",
                 table=self.path,
             )
         return Snapshot(self.path, load_state(self._files, listing, version))
+
+    def version_at_timestamp(self, timestamp_ms: int) -> int:
+        """The version that was the newest at a time, in milliseconds since the epoch.
+
+        VersionNotFoundError before the earliest version that the log can give, and after the newest.
+        """
+        return version_at(self._files, self._files.list(0), self.snapshot(), timestamp_ms)
+
+    def snapshot_at_timestamp(self, timestamp_ms: int) -> Snapshot:
+        """The table as it was at a time: `snapshot_at` of its `version_at_timestamp`."""
+        return self.snapshot_at(self.version_at_timestamp(timestamp_ms))
+
+    def available_versions(self) -> list[int]:
+        """The versions, ascending, that `snapshot_at` can give; some may be missing in between."""
+        return self._files.list(0).rebuildable()
 
     def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
         """The commits of versions `start` to `end` (both included; without `end` to the newest), read lazily.

@@ -182,7 +182,7 @@ def _unreadable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
     version = protocol.min_reader_version
     if not 1 <= version <= NEWEST_READER_VERSION:
         yield f"reader version {version}"
-    elif version == NEWEST_READER_VERSION:
+    if version >= NEWEST_READER_VERSION:
         for name in protocol.reader_features or ():
             if name not in FEATURES or not FEATURES[name].reads:
                 yield name

@@ -71,15 +71,15 @@ class Listing:
                 first = version + 1
         return [*found, (first, last)] if first <= last else found
 
-    def rebuildable(self) -> list[tuple[int, int]]:
-        """The runs of versions whose state a listing from version 0 can give, if all files are sound."""
+    def rebuildable(self) -> list[int]:
+        """The versions whose state a listing from version 0 can give, if all files are sound; ascending."""
         from_checkpoint = {checkpoint.version for checkpoint in self.checkpoints}
         found: list[int] = []
         for version in sorted(from_checkpoint.union(self.commits)):
             follows = version == 0 or (bool(found) and found[-1] == version - 1)
             if version in from_checkpoint or follows:
                 found.append(version)
-        return _runs(found)
+        return found
 
 
 def listing_of(start: int, statuses: Iterable[FileStatus]) -> Listing:
@@ -110,16 +110,12 @@ def listing_of(start: int, statuses: Iterable[FileStatus]) -> Listing:
     return Listing(start, commits, checkpoints, compactions, incomplete)
 
 
-def named_ranges(runs: Iterable[tuple[int, int]]) -> str:
-    """Runs of versions as "3 to 5, 8"."""
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)
-
-
-def _runs(versions: Iterable[int]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
+def runs(versions: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and the last of each run of ascending versions."""
+    found: list[tuple[int, int]] = []
     for version in versions:
-        if runs and runs[-1][1] == version - 1:
-            runs[-1] = runs[-1][0], version
+        if found and found[-1][1] == version - 1:
+            found[-1] = found[-1][0], version
         else:
-            runs.append((version, version))
-    return runs
+            found.append((version, version))
+    return found

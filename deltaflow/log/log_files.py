@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError
 from deltaflow.log.commit import LOG_DIRECTORY, Commit, commit_name, read_commit
-from deltaflow.log.listing import Compaction, Listing, listing_of, named_ranges
+from deltaflow.log.listing import Compaction, Listing, listing_of
 from deltaflow.store import LogStore
 
 _LOG = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class LogFiles:
         """CorruptLogError naming the commits from `first` to `last` that the listing lacks."""
         missing = listing.missing(first, last)
         if missing:
-            named = named_ranges(missing)
+            named = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in missing)
             raise CorruptLogError(
                 f"Missing versions in {self.directory}: {named}; all from {first} to {last} are "
                 "needed. Restore their commit files from a copy.",
