@@ -1,0 +1,79 @@
+"""Where the file of an action is, and whether it may be deleted with its table."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from deltaflow.errors import CorruptLogError, StoreError
+from deltaflow.log.commit import LOG_DIRECTORY
+from deltaflow.store import scheme_of, table_path
+
+
+@dataclass(frozen=True, slots=True)
+class DataPath:
+    """The place of an action's file, as the table's store knows it.
+
+    `deletable`: the file lies in the table's directory, below no link that leads out of it, and not in
+    its log. Only such a file may ever be deleted on behalf of the table.
+    """
+
+    path: str
+    deletable: bool
+
+
+def resolve_data_path(table: str, path: str) -> DataPath:
+    """The place of the file whose action has `path`, in the table that its store knows as `table`.
+
+    `path` is a URI (RFC 2396), relative to the table or absolute (PROTOCOL.md, "Add File and Remove
+    File"). CorruptLogError if it is none. A local table's links are looked up on the disk.
+    """
+    try:
+        decoded = unquote(path, errors="strict")
+    except UnicodeDecodeError as error:
+        raise CorruptLogError(
+            f"The log names a file by {path!r}, which is no URI: it does not decode to UTF-8.", table=table
+        ) from error
+    if not decoded or "\0" in decoded:
+        raise CorruptLogError(f"The log names a file by {path!r}, which is no path.", table=table)
+    # The scheme is looked for before decoding: an encoded colon belongs to a name.
+    scheme = scheme_of(path)
+    if scheme_of(table) is None:
+        return _local(table, decoded, scheme)
+    return _remote(table, decoded, scheme)
+
+
+def _local(table: str, decoded: str, scheme: str | None) -> DataPath:
+    if scheme is None:
+        place = decoded if decoded.startswith("/") else f"{table.rstrip('/')}/{decoded}"
+    elif scheme == "file":
+        try:
+            place = table_path(decoded)
+        except StoreError:
+            return DataPath(decoded, deletable=False)
+    else:
+        return DataPath(decoded, deletable=False)
+    directory, name = posixpath.split(place)
+    # What is deleted is the name in its directory: a link there goes, not what it leads to.
+    real = os.path.join(os.path.realpath(directory), name)
+    return DataPath(place, _is_below(os.path.realpath(table), real))
+
+
+def _remote(table: str, decoded: str, scheme: str | None) -> DataPath:
+    if scheme is not None:
+        place = f"{scheme}:{decoded[decoded.index(':') + 1 :]}"
+    elif decoded.startswith("/"):
+        authority = table.split("/", 3)[:3]
+        place = "/".join(authority) + decoded
+    else:
+        place = f"{table.rstrip('/')}/{decoded}"
+    return DataPath(place, _is_below(table.rstrip("/"), place))
+
+
+def _is_below(directory: str, place: str) -> bool:
+    inner = place.removeprefix(directory.rstrip("/") + "/")
+    parts = inner.split("/")
+    # On the way to an object store `.`, `..` and empty steps may be taken for what they are on a disk.
+    return inner != place and not {"", ".", ".."}.intersection(parts) and parts[0] != LOG_DIRECTORY
