@@ -35,6 +35,7 @@ from deltaflow.log.schema import (
     check_append_schema,
     check_partitioning,
     check_writable_schema,
+    merge_schemas,
     schema_from_string,
     schema_to_string,
 )
@@ -86,6 +87,7 @@ __all__ = [
     "commit_name",
     "decode_actions",
     "encode_actions",
+    "merge_schemas",
     "observe",
     "remove_files",
     "schema_from_string",

@@ -25,6 +25,8 @@ _WRITABLE_ATOMS = (
     T.TimestampType,
     T.BinaryType,
 )
+_GROWING: tuple[type[T.DataType], ...] = (T.ByteType, T.ShortType, T.IntegerType)
+"""Types of which a column may grow into a later one."""
 
 
 def schema_to_string(schema: T.StructType) -> str:
@@ -67,22 +69,59 @@ def as_nullable(schema: T.StructType) -> T.StructType:
 
 
 def check_append_schema(
-    table_schema: T.StructType, data_schema: T.StructType, *, table: str | None = None
+    table_schema: T.StructType,
+    data_schema: T.StructType,
+    *,
+    table: str | None = None,
+    merge_option: str | None = None,
 ) -> None:
     """SchemaMismatchError, showing both sides, unless data of `data_schema` may be appended as it is.
 
     Names are equal regardless of case, in any order; types are equal; nullability and column
-    metadata do not matter.
+    metadata do not matter. `merge_option`, where the writer has one, is how its user asks for
+    `merge_schemas`: the error names it if that would do.
     """
     differences = list(_differences(table_schema, data_schema, ""))
     if differences:
-        raise SchemaMismatchError(
-            "A schema mismatch detected when writing to the Delta table.\n"
-            f"Table schema:\n{_tree(table_schema)}\nData schema:\n{_tree(data_schema)}\nDifferences:\n"
-            + "\n".join(f"- {difference}" for difference in differences)
-            + "\nSelect and cast the data's columns so that they are the table's.",
+        remedy = "Select and cast the data's columns so that they are the table's."
+        if merge_option is not None and _is_mergeable(table_schema, data_schema):
+            remedy = f"To let the table take them over, write with {merge_option}; or: {remedy}"
+        raise _mismatch(
+            "A schema mismatch detected when writing to the Delta table.",
+            table_schema,
+            data_schema,
+            differences,
+            remedy,
             table=table,
         )
+
+
+def merge_schemas(
+    table_schema: T.StructType, data_schema: T.StructType, *, table: str | None = None
+) -> T.StructType:
+    """The table's schema once data of `data_schema` is in it (delta-spark's SchemaMergingUtils).
+
+    Columns of the table keep their names, order, nullability and metadata, whether or not the data has
+    them; other columns come after them, nullable, in nested structs too. Names are equal regardless of
+    case. A type stays, or grows among byte, short and integer, or takes the place of void.
+    SchemaMismatchError, showing both sides, for all other types; SchemaError for columns of the data
+    whose names differ only in case.
+    """
+    _check_no_duplicates(data_schema, table)
+    conflicts: list[str] = []
+    merged = _merged(table_schema, data_schema, "", conflicts)
+    if conflicts:
+        raise _mismatch(
+            "Failed to merge the data's schema into the Delta table's.",
+            table_schema,
+            data_schema,
+            conflicts,
+            "Cast the data's columns to the table's types, or write them under other names.",
+            error_class="DELTA_FAILED_TO_MERGE_FIELDS",
+            table=table,
+        )
+    assert isinstance(merged, T.StructType)
+    return merged
 
 
 def check_writable_schema(
@@ -163,23 +202,30 @@ def _check_partition_columns(schema: T.StructType, given: Sequence[str], table: 
 
 
 def _check_names(schema: T.StructType, table: str | None) -> None:
-    invalid: list[str] = []
-    for path, struct in _structs(schema, ""):
-        seen: set[str] = set()
-        for field in struct.fields:
-            if field.name.lower() in seen:
-                raise SchemaError(
-                    error_class="DELTA_DUPLICATE_COLUMNS_FOUND", columns=path + field.name, table=table
-                )
-            seen.add(field.name.lower())
-            if not field.name or _INVALID_CHARACTERS.intersection(field.name):
-                invalid.append(path + field.name)
+    _check_no_duplicates(schema, table)
+    invalid = [
+        path + field.name
+        for path, struct in _structs(schema, "")
+        for field in struct.fields
+        if not field.name or _INVALID_CHARACTERS.intersection(field.name)
+    ]
     if invalid:
         raise SchemaError(
             error_class="DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
             columns=", ".join(repr(name) for name in invalid),
             table=table,
         )
+
+
+def _check_no_duplicates(schema: T.StructType, table: str | None) -> None:
+    for path, struct in _structs(schema, ""):
+        seen: dict[str, str] = {}
+        for field in struct.fields:
+            other = seen.get(field.name.lower())
+            if other is not None:
+                columns = f"{path}{other}, {path}{field.name}"
+                raise SchemaError(error_class="DELTA_DUPLICATE_COLUMNS_FOUND", columns=columns, table=table)
+            seen[field.name.lower()] = field.name
 
 
 def _structs(kind: T.DataType, path: str) -> Iterator[tuple[str, T.StructType]]:
@@ -242,7 +288,67 @@ def _differences(table: T.DataType, data: T.DataType, path: str) -> Iterator[str
         yield from _differences(table.keyType, data.keyType, f"{prefix}key")
         yield from _differences(table.valueType, data.valueType, f"{prefix}value")
     elif _nullable(table) != _nullable(data):
-        yield f"column {path} is {table.simpleString()} in the table and {data.simpleString()} in the data"
+        yield _type_difference(table, data, path)
+
+
+def _merged(table: T.DataType, data: T.DataType, path: str, conflicts: list[str]) -> T.DataType:
+    """The merged type; what cannot be merged is added to `conflicts`."""
+    prefix = f"{path}." if path else ""
+    if isinstance(table, T.StructType) and isinstance(data, T.StructType):
+        theirs = {field.name.lower(): field for field in data.fields}
+        fields = []
+        for field in table.fields:
+            other = theirs.pop(field.name.lower(), None)
+            kind = field.dataType
+            if other is not None:
+                kind = _merged(kind, other.dataType, prefix + field.name, conflicts)
+            fields.append(T.StructField(field.name, kind, field.nullable, field.metadata))
+        new = _nullable(T.StructType(list(theirs.values())))
+        assert isinstance(new, T.StructType)
+        return T.StructType(fields + new.fields)
+    if isinstance(table, T.ArrayType) and isinstance(data, T.ArrayType):
+        element = _merged(table.elementType, data.elementType, f"{prefix}element", conflicts)
+        return T.ArrayType(element, table.containsNull)
+    if isinstance(table, T.MapType) and isinstance(data, T.MapType):
+        key = _merged(table.keyType, data.keyType, f"{prefix}key", conflicts)
+        value = _merged(table.valueType, data.valueType, f"{prefix}value", conflicts)
+        return T.MapType(key, value, table.valueContainsNull)
+    if table == data or isinstance(data, T.NullType):
+        return table
+    if isinstance(table, T.NullType):
+        return _nullable(data)
+    # Parquet keeps all three as 32-bit integers.
+    if type(table) in _GROWING and type(data) in _GROWING:
+        return max(table, data, key=lambda kind: _GROWING.index(type(kind)))
+    conflicts.append(_type_difference(table, data, path))
+    return table
+
+
+def _is_mergeable(table: T.StructType, data: T.StructType) -> bool:
+    try:
+        merge_schemas(table, data)
+    except SchemaError:
+        return False
+    return True
+
+
+def _type_difference(table: T.DataType, data: T.DataType, path: str) -> str:
+    return f"column {path} is {table.simpleString()} in the table and {data.simpleString()} in the data"
+
+
+def _mismatch(
+    message: str,
+    table_schema: T.StructType,
+    data_schema: T.StructType,
+    differences: Sequence[str],
+    remedy: str,
+    **context: Any,
+) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"{message}\nTable schema:\n{_tree(table_schema)}\nData schema:\n{_tree(data_schema)}\n"
+        "Differences:\n" + "\n".join(f"- {difference}" for difference in differences) + f"\n{remedy}",
+        **context,
+    )
 
 
 def _tree(schema: T.StructType) -> str:
