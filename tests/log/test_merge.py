@@ -9,7 +9,6 @@ from pyspark.sql import types as T
 
 from deltaflow.errors import SchemaError, SchemaMismatchError
 from deltaflow.log import (
-    as_nullable,
     check_append_schema,
     merge_schemas,
     schema_from_string,
