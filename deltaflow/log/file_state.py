@@ -130,7 +130,10 @@ def _without(batches: Sequence[pa.RecordBatch], keys: pa.Array) -> list[pa.Recor
         return []
     found = pc.is_in(pa.chunked_array([_keys(batch) for batch in batches]), value_set=keys)
     kept: list[pa.RecordBatch] = []
-    for batch, mask in zip(batches, found.chunks, strict=True):
+    start = 0
+    for batch in batches:
+        mask = found.slice(start, batch.num_rows).combine_chunks()
+        start += batch.num_rows
         if pc.any(mask).as_py():
             batch = batch.filter(pc.invert(mask))
         if batch.num_rows:
