@@ -45,7 +45,8 @@ def main(folder: Path, streams: list[tuple[str, str, str]]) -> None:
         },
     )
     shown, _ = stream(spark, folder / streams[0][0], streams[0][1])
-    console = shown.writeStream.format("console").option("checkpointLocation", str(folder / "console"))
+    console = shown.writeStream.format("console").option("numRows", 100)
+    console = console.option("checkpointLocation", str(folder / "console"))
     console.trigger(availableNow=True).start().awaitTermination()
 
     points = {str(folder / name / "sink"): (name, point) for name, _, point in streams}

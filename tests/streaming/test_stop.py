@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from deltaflow.log.observer import set_observer
-from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.spark.dispatcher import Dispatcher, dispatcher
 from deltaflow.streaming.source import DeltaSource
 
 pytestmark = pytest.mark.spark
@@ -45,6 +45,41 @@ def gate() -> Iterator[Gate]:
     gate.opened.set()
 
 
+class Calls:
+    """The calls of the JVM that Python is working on."""
+
+    def __init__(self) -> None:
+        self._under_way = 0
+        self._changed = threading.Condition()
+
+    def answering(self, apply: Callable[..., Any]) -> Callable[..., Any]:
+        """The dispatcher's `apply`, counted."""
+
+        def counted(*arguments: Any) -> Any:
+            with self._changed:
+                self._under_way += 1
+            try:
+                return apply(*arguments)
+            finally:
+                with self._changed:
+                    self._under_way -= 1
+                    self._changed.notify_all()
+
+        return counted
+
+    def wait_for_the_end(self) -> None:
+        """Waits until Python has answered every call."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._under_way == 0, WAIT_S)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    counted = Calls()
+    monkeypatch.setattr(Dispatcher, "apply", counted.answering(Dispatcher.apply))
+    return counted
+
+
 def holding(gate: Gate, point: str, table: str) -> Callable[[str, dict[str, Any]], None]:
     """An observer that holds the first operation on a table at a point."""
 
@@ -75,7 +110,7 @@ def stop(query: Any) -> None:
     ],
 )
 def test_while_python_works(
-    streams: Any, table: str, sink: str, checkpoint: str, gate: Gate, point: str, committed: int
+    streams: Any, table: str, sink: str, checkpoint: str, gate: Gate, calls: Calls, point: str, committed: int
 ) -> None:
     streams.append(table, 0, 5)
     handles = dispatcher.open_handles
@@ -90,10 +125,8 @@ def test_while_python_works(
     # What Python still does comes to nothing.
     gate.opened.set()
     assert gate.left.wait(WAIT_S)
-    deadline = time.monotonic() + WAIT_S
-    while dispatcher.open_handles != handles:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    calls.wait_for_the_end()
+    assert dispatcher.open_handles == handles
     set_observer(None)
     assert len(list(log.glob("*.json"))) == committed
     streams.append(table, 5, 8)
@@ -157,7 +190,7 @@ def test_while_spark_works(streams: Any, table: str, sink: str, checkpoint: str,
 
 
 def test_a_complete_batch_is_stopped_whole(
-    streams: Any, table: str, sink: str, checkpoint: str, gate: Gate
+    streams: Any, table: str, sink: str, checkpoint: str, gate: Gate, calls: Calls
 ) -> None:
     streams.append(table, 0, 4)
     counts = streams.read(table).groupBy().count()
@@ -169,6 +202,7 @@ def test_a_complete_batch_is_stopped_whole(
     stop(query)
     gate.opened.set()
     assert gate.left.wait(WAIT_S)
+    calls.wait_for_the_end()
     assert streams.versions(sink) == [0]
     set_observer(None)
     streams.copy(counts, sink, checkpoint, mode="complete")
