@@ -1,0 +1,333 @@
+"""The command `deltaflow`: looks into a table's log. It reads only, and starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from deltaflow.errors import DeltaError, DeltaIllegalArgumentException, VersionNotFoundError
+from deltaflow.log import LOG_DIRECTORY, Commit, DeltaLog, Snapshot, encode_actions
+from deltaflow.log.commit import commit_version
+from deltaflow.store import FileStatus, store_for
+
+_FILES_PER_BATCH = 10_000
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="JSON for programs, one object a line.")
+
+Row = dict[str, Any]
+
+
+class _Group(click.Group):
+    """A group of commands whose DeltaErrors are messages, not tracebacks."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DeltaError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Group)
+def main() -> None:
+    """Looks into Delta tables without Spark and Java."""
+
+
+@main.group("log")
+@click.argument("path")
+@click.pass_context
+def log_of_table(ctx: click.Context, path: str) -> None:
+    """The transaction log of the table at PATH: a directory, or a URL such as s3://bucket/table."""
+    ctx.obj = path
+
+
+@log_of_table.command()
+@_AS_JSON
+@click.pass_obj
+def history(path: str, as_json: bool) -> None:
+    """The commits that the log still has, newest first."""
+    log = _table(path)
+    rows = [_history_row(commit) for run in _runs(_commit_versions(path)) for commit in log.commits(*run)]
+    columns = ["version", "timestamp_ms", "operation", "parameters", "added", "removed", "engine"]
+    _show(reversed(rows), as_json, columns)
+
+
+@log_of_table.command()
+@click.option("--version", type=int, help="This version, instead of the newest.")
+@_AS_JSON
+@click.pass_obj
+def state(path: str, version: int | None, as_json: bool) -> None:
+    """What the table is at a version: schema, properties, protocol, numbers."""
+    log = _table(path)
+    snapshot = log.snapshot() if version is None else log.snapshot_at(version)
+    row = _state_row(snapshot)
+    if as_json:
+        _write_json([row])
+        return
+    row["schema"] = snapshot.schema.treeString().rstrip("\n")
+    table = Table(box=box.SIMPLE_HEAD, show_header=False)
+    for name, value in row.items():
+        if value not in (None, {}, []):
+            table.add_row(_title(name), Text(_text(name, value)))
+    Console().print(table)
+
+
+@log_of_table.command()
+@click.argument("version", type=int)
+@_AS_JSON
+@click.pass_obj
+def commit(path: str, version: int, as_json: bool) -> None:
+    """The actions of the commit of VERSION, in their order."""
+    log = _table(path)
+    versions = _commit_versions(path)
+    if version not in versions:
+        runs = ", ".join(f"[{first}, {last}]" for first, last in _runs(versions)) or "none"
+        raise VersionNotFoundError(
+            f"The log has no commit file of version {version}. Available commits: {runs}.", table=log.path
+        )
+    (found,) = log.commits(version, version)
+    actions = [msgspec.json.decode(line) for line in encode_actions(found.actions).splitlines()]
+    if as_json:
+        _write_json(actions)
+        return
+    rows = ({"action": name, "fields": fields} for action in actions for name, fields in action.items())
+    _show(rows, False, ["action", "fields"])
+
+
+@log_of_table.command()
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Only files of this partition; an empty value is null. May be given for several columns.",
+)
+@_AS_JSON
+@click.pass_obj
+def files(path: str, partitions: Sequence[str], as_json: bool) -> None:
+    """The table's files with their statistics."""
+    snapshot = _table(path).snapshot()
+    found = _of_partitions(snapshot, partitions)
+    rows = (_file_row(row) for batch in found.to_batches(_FILES_PER_BATCH) for row in batch.to_pylist())
+    if not as_json:
+        rows = ({**row, **_stats_for_people(row["stats"])} for row in rows)
+    columns = ["path", "partition_values", "size_bytes", "modification_time_ms", "rows", "values"]
+    _show(rows, as_json, columns)
+
+
+@log_of_table.command()
+@_AS_JSON
+@click.pass_obj
+def size(path: str, as_json: bool) -> None:
+    """How many files and bytes the table and its log have."""
+    snapshot = _table(path).snapshot()
+    tombstones = snapshot.tombstones
+    rows = [
+        ("data files", snapshot.num_files, snapshot.size_in_bytes),
+        ("removed files that the log knows", tombstones.num_rows, pc.sum(tombstones["size"]).as_py() or 0),
+    ]
+    kinds: dict[str, list[int]] = {}
+    for status in _log_files(path):
+        kinds.setdefault(_kind_of_log_file(status.name), []).append(status.size)
+    kinds["sidecars"] = [status.size for status in _log_files(path, "/_sidecars")]
+    rows += [(f"log: {kind}", len(sizes), sum(sizes)) for kind, sizes in kinds.items() if sizes]
+    columns = ["what", "files", "size_bytes"]
+    _show((dict(zip(columns, row, strict=True)) for row in rows), as_json, columns)
+
+
+def _table(path: str) -> DeltaLog:
+    """The log at a path; DeltaTableNotFoundError where nothing speaks of a table."""
+    log = DeltaLog.for_table(path)
+    if log.latest_version() < 0:
+        log.snapshot()
+    return log
+
+
+def _log_files(path: str, below: str = "") -> list[FileStatus]:
+    store, table = store_for(path)
+    try:
+        return store.list_from(f"{table.rstrip('/')}/{LOG_DIRECTORY}{below}", "")
+    except FileNotFoundError:
+        return []
+
+
+def _commit_versions(path: str) -> list[int]:
+    """The versions, ascending, whose commit files are there."""
+    versions = (commit_version(status.name) for status in _log_files(path))
+    return [version for version in versions if version is not None]
+
+
+def _runs(versions: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of each run of ascending versions without a gap."""
+    runs: list[tuple[int, int]] = []
+    for version in versions:
+        first = runs.pop()[0] if runs and runs[-1][1] == version - 1 else version
+        runs.append((first, version))
+    return runs
+
+
+def _kind_of_log_file(name: str) -> str:
+    if commit_version(name) is not None:
+        return "commits"
+    kinds = {".checkpoint.": "checkpoints", ".compacted.json": "compactions", ".crc": "checksums"}
+    return next((kind for part, kind in kinds.items() if part in name), "other files")
+
+
+def _history_row(commit: Commit) -> Row:
+    info = commit.commit_info
+    return {
+        "version": commit.version,
+        "timestamp_ms": commit.timestamp_ms,
+        "operation": None if info is None else info.operation,
+        "parameters": {} if info is None else info.operation_parameters or {},
+        "metrics": {} if info is None else info.operation_metrics or {},
+        "added": len(commit.adds),
+        "removed": len(commit.removes),
+        "engine": None if info is None else info.engine_info,
+        "user_metadata": None if info is None else info.user_metadata,
+    }
+
+
+def _state_row(snapshot: Snapshot) -> Row:
+    metadata, protocol = snapshot.metadata, snapshot.protocol
+    return {
+        "version": snapshot.version,
+        "timestamp_ms": snapshot.timestamp_ms,
+        "id": metadata.id,
+        "name": metadata.name,
+        "description": metadata.description,
+        "schema": msgspec.json.decode(metadata.schema_string),
+        "partition_columns": metadata.partition_columns,
+        "properties": metadata.configuration,
+        "min_reader_version": protocol.min_reader_version,
+        "min_writer_version": protocol.min_writer_version,
+        "reader_features": protocol.reader_features,
+        "writer_features": protocol.writer_features,
+        "files": snapshot.num_files,
+        "size_bytes": snapshot.size_in_bytes,
+        "transactions": {app_id: txn.version for app_id, txn in snapshot.transactions.items()},
+        "domains": {name: domain.configuration for name, domain in snapshot.domains.items()},
+    }
+
+
+def _of_partitions(snapshot: Snapshot, partitions: Iterable[str]) -> pa.Table:
+    found = snapshot.files
+    names = {name.lower(): name for name in snapshot.partition_columns}
+    for partition in partitions:
+        column, separator, value = partition.partition("=")
+        if not separator or column.lower() not in names:
+            raise DeltaIllegalArgumentException(
+                f"--partition {partition} does not say COLUMN=VALUE of a partition column. "
+                f"Partition columns: {', '.join(snapshot.partition_columns) or 'none'}.",
+                table=snapshot.path,
+            )
+        # An empty string is null (PROTOCOL.md, "Partition Value Serialization").
+        values = pc.coalesce(pc.map_lookup(found["partition_values"], names[column.lower()], "first"), "")
+        found = found.filter(pc.equal(values, value))
+    return found
+
+
+def _file_row(row: Row) -> Row:
+    try:
+        stats = None if row["stats"] is None else msgspec.json.decode(row["stats"])
+    except msgspec.DecodeError:
+        # Only what a writer remarked about the file: shown as it is.
+        stats = row["stats"]
+    return {
+        "path": row["path"],
+        "partition_values": dict(row["partition_values"]),
+        "size_bytes": row["size"],
+        "modification_time_ms": row["modification_time"],
+        "stats": stats,
+    }
+
+
+def _show(rows: Iterable[Row], as_json: bool, columns: Sequence[str]) -> None:
+    if as_json:
+        _write_json(rows)
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in columns:
+        numeric = column in ("version", "size_bytes", "added", "removed", "files", "rows")
+        table.add_column(_title(column), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_text(column, row[column])) for column in columns))
+    Console().print(table)
+
+
+def _title(name: str) -> Text:
+    return Text(name.removesuffix("_ms").removesuffix("_bytes").replace("_", " "))
+
+
+def _stats_for_people(stats: Any) -> Row:
+    """The number of rows, and a line for each column: smallest … largest, nulls."""
+    if not isinstance(stats, dict):
+        return {"rows": None, "values": stats}
+    least, most, nulls = (
+        dict(_flat(part)) if isinstance(part := stats.get(name), dict) else {}
+        for name in ("minValues", "maxValues", "nullCount")
+    )
+    lines = []
+    for column in {**least, **most, **nulls}:
+        bounds = f"{_text('', least.get(column))} … {_text('', most.get(column))}"
+        found = f"{column}: {bounds}" if column in least or column in most else f"{column}:"
+        lines.append(found + (f" ({nulls[column]} null)" if nulls.get(column) else ""))
+    return {"rows": stats.get("numRecords"), "values": "\n".join(lines)}
+
+
+def _write_json(rows: Iterable[Row]) -> None:
+    for row in rows:
+        click.echo(msgspec.json.encode(row))
+
+
+def _text(name: str, value: Any) -> str:
+    """A value for people."""
+    if value is None:
+        return ""
+    if name.endswith("_ms"):
+        return _time(value)
+    if name.endswith("_bytes"):
+        return _bytes(value)
+    if isinstance(value, dict):
+        return "\n".join(f"{key}: {_text('', inner)}" for key, inner in _flat(value))
+    if isinstance(value, list):
+        return ", ".join(_text("", item) for item in value)
+    # What a log says is a stranger's: it moves no cursor.
+    text = str(value)
+    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, inner in value.items():
+        if isinstance(inner, dict) and inner:
+            yield from _flat(inner, f"{prefix}{key}.")
+        else:
+            yield prefix + key, inner
+
+
+def _time(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
+
+
+def _bytes(size: int) -> str:
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(amount) < 1024 or unit == "TiB":
+            break
+        amount /= 1024
+    return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+if __name__ == "__main__":
+    main()
