@@ -1,0 +1,260 @@
+"""The protocol that a table gets from its properties, and what commits hold by their features."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deltaflow.errors import (
+    DeltaIllegalArgumentException,
+    DeltaIllegalStateException,
+    DeltaUnsupportedOperationException,
+    UnsupportedFeatureError,
+)
+from deltaflow.log import DeltaLog, DomainMetadata, Metadata, Protocol, SetTransaction, remove_files
+from deltaflow.log.protocols import protocol_for
+from deltaflow.store import LocalLogStore
+from tests.log.tables import WRITE, HandWrittenTable, add_file, append, create, meta_data, new_metadata, paths
+from tests.log.tables import protocol as protocol_action
+
+ICT = "delta.enableInCommitTimestamps"
+SINCE_VERSION = "delta.inCommitTimestampEnablementVersion"
+SINCE_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
+
+
+def protocol(reader: int, writer: int, **features: list[str]) -> Protocol:
+    return Protocol(min_reader_version=reader, min_writer_version=writer, **features)  # type: ignore[arg-type]
+
+
+def features(*names: str, readers: tuple[str, ...] | None = None) -> Protocol:
+    """A protocol of lists; reader version 3 only where readers need one."""
+    writer_features = sorted(["appendOnly", "invariants", *names, *(readers or ())])
+    if readers is None:
+        return protocol(1, 7, writer_features=writer_features)
+    return protocol(3, 7, reader_features=list(readers), writer_features=writer_features)
+
+
+class TestNewTables:
+    @pytest.mark.parametrize(
+        ("configuration", "expected"),
+        [
+            ({}, protocol(1, 2)),
+            ({"delta.appendOnly": "true"}, protocol(1, 2)),
+            ({"delta.minWriterVersion": "4"}, protocol(1, 4)),
+            ({"delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}, protocol(2, 5)),
+            ({"delta.minWriterVersion": "7"}, features()),
+            ({"delta.minReaderVersion": "3", "delta.minWriterVersion": "7"}, features(readers=())),
+            ({"delta.feature.domainMetadata": "supported"}, features("domainMetadata")),
+            ({"delta.feature.DOMAINMETADATA": "enabled"}, features("domainMetadata")),
+            ({"delta.feature.vacuumProtocolCheck": "supported"}, features(readers=("vacuumProtocolCheck",))),
+            ({ICT: "true"}, features("inCommitTimestamp")),
+            ({ICT: "false"}, protocol(1, 2)),
+            ({"delta.checkpointPolicy": "v2"}, features(readers=("v2Checkpoint",))),
+            ({"delta.feature.checkConstraints": "supported"}, features("checkConstraints")),
+        ],
+        ids=str,
+    )
+    def test_protocol(self, log: DeltaLog, configuration: dict[str, str], expected: Protocol) -> None:
+        create(log, "a", configuration={**configuration, "mine": "1"})
+        snapshot = log.snapshot()
+        assert snapshot.protocol == expected
+        append(log, "b")
+        assert paths(log) == ["a", "b"]
+        kept = {"mine", *(name for name in configuration if not re.match(r"delta\.(feature|min)", name))}
+        assert set(snapshot.metadata.configuration) == kept
+
+    @pytest.mark.parametrize(
+        ("configuration", "error", "match"),
+        [
+            ({"delta.feature.brandNew": "supported"}, UnsupportedFeatureError, "brandNew"),
+            ({"delta.feature.rowTracking": "supported"}, UnsupportedFeatureError, "rowTracking"),
+            ({"delta.enableDeletionVectors": "true"}, UnsupportedFeatureError, "deletionVectors"),
+            ({"delta.columnMapping.mode": "name"}, UnsupportedFeatureError, "columnMapping"),
+            ({"delta.enableChangeDataFeed": "true"}, UnsupportedFeatureError, "changeDataFeed"),
+            ({"delta.constraints.c": "id > 0"}, UnsupportedFeatureError, "checkConstraints"),
+            ({"delta.minWriterVersion": "8"}, UnsupportedFeatureError, "version 8; deltaflow knows 1 to 7"),
+            ({"delta.minReaderVersion": "three"}, DeltaIllegalArgumentException, "integer.*'three'"),
+            (
+                {"delta.minReaderVersion": "3"},
+                DeltaIllegalArgumentException,
+                "needs delta.minWriterVersion 7",
+            ),
+            ({"delta.feature.domainMetadata": "yes"}, DeltaIllegalArgumentException, "'supported'"),
+        ],
+        ids=str,
+    )
+    def test_refusal(
+        self, log: DeltaLog, configuration: dict[str, str], error: type[Exception], match: str
+    ) -> None:
+        with pytest.raises(error, match=match):
+            create(log, "a", configuration=configuration)
+        assert not log.exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "configuration", "after"),
+    [
+        (protocol(1, 2), {}, protocol(1, 2)),
+        (protocol(1, 1), {"delta.appendOnly": "true"}, protocol(1, 2)),
+        (protocol(1, 2), {"delta.enableChangeDataFeed": "true"}, protocol(1, 4)),
+        (protocol(1, 2), {"delta.columnMapping.mode": "name"}, protocol(2, 5)),
+        (protocol(1, 4), {"delta.minWriterVersion": "2"}, protocol(1, 4)),
+        (
+            protocol(1, 3),
+            {ICT: "true"},
+            protocol(
+                1, 7, writer_features=["appendOnly", "checkConstraints", "inCommitTimestamp", "invariants"]
+            ),
+        ),
+        (
+            protocol(1, 7, writer_features=["clustering"]),
+            {"delta.appendOnly": "true"},
+            protocol(1, 7, writer_features=["appendOnly", "clustering"]),
+        ),
+        (
+            protocol(1, 7, writer_features=["domainMetadata"]),
+            {"delta.feature.v2Checkpoint": "supported"},
+            protocol(
+                3, 7, reader_features=["v2Checkpoint"], writer_features=["domainMetadata", "v2Checkpoint"]
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_upgrades_of_tables_go_no_further_than_needed(
+    before: Protocol, configuration: dict[str, str], after: Protocol
+) -> None:
+    metadata: Metadata = new_metadata(configuration=configuration)
+    assert protocol_for(metadata, before, "/t") == after
+
+
+def test_a_table_of_reader_version_2_stays_readable(table: HandWrittenTable) -> None:
+    table.commit(0, protocol_action(2, 5), meta_data())
+    log = table.log()
+    transaction = log.start_transaction()
+    transaction.update_metadata(new_metadata(configuration={ICT: "true"}))
+    transaction.commit([], WRITE)
+    assert log.snapshot().protocol.min_reader_version == 2
+    assert "columnMapping" in (log.snapshot().protocol.writer_features or ())
+
+
+def test_an_upgrade_is_one_action_and_is_not_repeated(log: DeltaLog) -> None:
+    create(log)
+    for _ in range(2):
+        transaction = log.start_transaction()
+        transaction.update_metadata(new_metadata(configuration={"delta.feature.v2Checkpoint": "supported"}))
+        transaction.commit([], WRITE)
+    commits = list(log.commits(1))
+    assert [commit.protocol is None for commit in commits] == [False, True]
+    assert [commit.metadata is None for commit in commits] == [True, True]
+
+
+class TestInCommitTimestamps:
+    def log(self, tmp_path: Path, times: list[int]) -> DeltaLog:
+        return DeltaLog(LocalLogStore(), str(tmp_path / "t"), clock=lambda: times.pop(0))
+
+    def timestamps(self, log: DeltaLog) -> list[int | None]:
+        return [commit.commit_info and commit.commit_info.in_commit_timestamp for commit in log.commits(0)]
+
+    def test_they_grow_whatever_the_clock_says(self, tmp_path: Path) -> None:
+        log = self.log(tmp_path, [1000, 1000, 500, 2000])
+        create(log, configuration={ICT: "true"})
+        for name in "abc":
+            append(log, name)
+        assert self.timestamps(log) == [1000, 1001, 1002, 2000]
+        assert log.snapshot().timestamp_ms == 2000
+        assert SINCE_VERSION not in log.snapshot().metadata.configuration
+
+    def test_a_lost_race_moves_the_timestamp_on(self, tmp_path: Path) -> None:
+        log = self.log(tmp_path, [1000, 3000, 1500, 1500])
+        create(log, configuration={ICT: "true"})
+        loser = log.start_transaction()
+        append(log, "a")
+        loser.commit([add_file("b")], WRITE)
+        assert self.timestamps(log) == [1000, 3000, 3001]
+
+    def test_enabling_them_on_a_table_says_since_when(self, tmp_path: Path) -> None:
+        # The clock is behind the modification time of the files.
+        log = self.log(tmp_path, list(range(100)))
+        create(log)
+        before = log.snapshot().timestamp_ms
+        enabling = log.start_transaction()
+        enabling.update_metadata(new_metadata(configuration={ICT: "true"}))
+        append(log, "a")
+        enabling.commit([], WRITE)
+        append(log, "b")
+        first, second, third, fourth = self.timestamps(log)
+        assert first is second is None
+        assert third is not None
+        assert fourth == third + 1
+        assert third > before
+        configuration = log.snapshot().metadata.configuration
+        assert configuration == {ICT: "true", SINCE_VERSION: "2", SINCE_TIMESTAMP: str(third)}
+        changing = log.start_transaction()
+        changing.update_metadata(new_metadata(configuration={ICT: "true", "mine": "1"}))
+        changing.commit([], WRITE)
+        assert log.snapshot().metadata.configuration == {**configuration, "mine": "1"}
+
+    def test_a_table_without_the_feature_has_none(self, table: HandWrittenTable) -> None:
+        table.first_commit(configuration={ICT: "true"})
+        append(table.log(), "a")
+        (commit,) = table.log().commits(1)
+        assert commit.commit_info is not None
+        assert commit.commit_info.in_commit_timestamp is None
+
+    def test_the_loser_of_a_creation_obeys_the_table(self, log: DeltaLog) -> None:
+        loser = log.start_transaction()
+        loser.update_metadata(new_metadata(id="table-2"))
+        create(log, configuration={ICT: "true"})
+        loser.commit([add_file("a")], WRITE)
+        first, second = self.timestamps(log)
+        assert first is not None
+        assert second is not None
+        assert second > first
+
+
+class TestDomains:
+    def domain(self, name: str = "mine", *, removed: bool = False) -> DomainMetadata:
+        return DomainMetadata(domain=name, configuration="{}", removed=removed)
+
+    def commit(self, log: DeltaLog, *actions: Any) -> None:
+        log.start_transaction().commit(list(actions), WRITE)
+
+    def test_users_set_their_own(self, log: DeltaLog) -> None:
+        create(log, configuration={"delta.feature.domainMetadata": "supported"})
+        self.commit(log, self.domain(), self.domain("other"))
+        self.commit(log, self.domain(removed=True))
+        assert [commit.domains for commit in log.commits(1)] == [
+            (self.domain(), self.domain("other")),
+            (self.domain(removed=True),),
+        ]
+
+    def test_a_table_without_the_feature(self, log: DeltaLog) -> None:
+        create(log)
+        with pytest.raises(DeltaUnsupportedOperationException, match=r"delta\.feature\.domainMetadata"):
+            self.commit(log, self.domain())
+
+    def test_those_of_the_system_are_not_for_users(self, log: DeltaLog) -> None:
+        create(log, configuration={"delta.feature.domainMetadata": "supported"})
+        with pytest.raises(DeltaUnsupportedOperationException, match="belongs to the system"):
+            self.commit(log, self.domain("delta.clustering"))
+
+
+class TestOneCommit:
+    def test_one_thing_is_named_once(self, log: DeltaLog) -> None:
+        create(log, "a%20b", configuration={"delta.feature.domainMetadata": "supported"})
+        removed = remove_files(log.snapshot().files, 5)
+        domain = DomainMetadata(domain="x", configuration="", removed=False)
+        txn = SetTransaction(app_id="q", version=1)
+        for actions, name in [
+            ([domain, domain], "metadata domain x"),
+            ([txn, SetTransaction(app_id="q", version=2)], "application q"),
+            ([*removed, add_file("a%20b")], "file a b"),
+            ([add_file("c"), add_file(f"{log.path}/c")], "file c"),
+        ]:
+            with pytest.raises(DeltaIllegalStateException, match=f"The {name} is named twice"):
+                log.start_transaction().commit(actions, WRITE)
+        assert log.latest_version() == 0
