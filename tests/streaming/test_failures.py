@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -146,11 +147,13 @@ def test_complete_mode_never_goes_over_what_another_wrote_meanwhile(
 
     def observer(point: str, facts: dict[str, Any]) -> None:
         if point == "commit prepared" and facts["table"] == sink and not appended:
-            appended.append(streams.add_version(sink, {"txn": {"appId": "x", "version": 0}}))
+            add = next(a["add"] for a in streams.actions(sink, 0) if "add" in a)
+            shutil.copy(f"{sink}/{add['path']}", f"{sink}/rival.parquet")
+            appended.append(streams.add_version(sink, {"add": {**add, "path": "rival.parquet"}}))
 
     set_observer(observer)
     message = streams.failed(streams.write(counts, sink, checkpoint, mode="complete"))
-    assert message.startswith("[DELTA_CONCURRENT_WRITE]")
+    assert message.startswith("[DELTA_CONCURRENT_")
     set_observer(None)
     streams.copy(counts, sink, checkpoint, mode="complete")
     [total] = streams.spark.read.format("delta").load(sink).collect()
