@@ -1,8 +1,9 @@
 """The streaming source: a table's rows as of its start, then what every later commit adds.
 
 `latest_offset` admits files up to the limit, a batch is the files between two offsets; both come
-from the log alone, so a batch can be listed again after a restart. Per micro-batch: one listing of
-the log, and the new commits are read once. Source: delta-spark's DeltaSource.
+from the log alone, so a batch can be listed again after a restart. A trigger without news costs two
+listings of the log from the newest known version on; a micro-batch costs five, and reads each of its
+commits three times (for the snapshot, the end offset, the batch's plan). Source: delta-spark's DeltaSource.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from deltaflow.log import (
     AddFile,
     Commit,
     DeltaLog,
-    Snapshot,
     schema_from_string,
 )
 from deltaflow.spark.dispatcher import dispatcher
@@ -90,7 +90,7 @@ def _advance(
     """The offset after `max_files` more files, or after `last_version` where those are fewer."""
     room = max_files
     if offset.is_starting_version:
-        waiting = _initial_files(log, offset.reservoir_version).num_rows - (max(offset.index, -1) + 1)
+        waiting = _initial_files(log, offset).num_rows - (max(offset.index, -1) + 1)
         if room is not None and room < waiting:
             return _at(offset, offset.reservoir_version, max(offset.index, -1) + room, True)
         room = None if room is None else room - waiting
@@ -197,17 +197,17 @@ _initial: OrderedDict[tuple[str, str, int], pa.Table] = OrderedDict()
 _initial_lock = threading.Lock()
 
 
-def _initial_files(log: DeltaLog, version: int) -> pa.Table:
-    """The files of a version in the order in which a stream reads its initial snapshot.
+def _initial_files(log: DeltaLog, start: DeltaSourceOffset) -> pa.Table:
+    """The files of the initial snapshot that an offset points into, in the order in which they are read.
 
-    Sorting costs the whole table, and a stream asks at every batch until it is through.
+    Replaying and sorting cost the whole table, and a stream asks at every batch until it is through.
     """
-    snapshot: Snapshot = log.snapshot_at(version)
-    key = (log.path, snapshot.table_id, version)
+    key = (log.path, start.reservoir_id, start.reservoir_version)
     with _initial_lock:
         if key in _initial:
             _initial.move_to_end(key)
             return _initial[key]
+    snapshot = log.snapshot_at(start.reservoir_version)
     files = snapshot.files.sort_by([("modification_time", "ascending"), ("path", "ascending")])
     with _initial_lock:
         _initial[key] = files
@@ -250,7 +250,7 @@ def _between(
     first = max(start.index, -1) + 1
     version = start.reservoir_version
     if start.is_starting_version:
-        files = _initial_files(log, version).select(_COLUMNS.names)
+        files = _initial_files(log, start).select(_COLUMNS.names)
         if end.is_starting_version:
             yield files.slice(first, end.index + 1 - first)
             return

@@ -20,7 +20,7 @@ import scala.Option;
  * The source of a streaming query. Offsets are the JSON that Python reads and writes; a batch is
  * a lazy TableScan between two of them.
  *
- * Crossings into Python for a micro-batch: latestOffset, getBatch, commit, and those of its scan.
+ * Crossings into Python for a micro-batch: latestOffset, getBatch, and those of its scan.
  */
 final class DeltaSource implements Source, SupportsTriggerAvailableNow {
   private final SparkSession session;
@@ -80,9 +80,6 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow {
     }
     return offset(Python.call("source.latestOffset", request));
   }
-
-  /** The newest offset without limits, for the query's progress. */
-  public org.apache.spark.sql.connector.read.streaming.Offset reportLatestOffset() { return null; }
 
   public Dataset getBatch(Option start, Offset end) {
     open();
