@@ -102,7 +102,7 @@ def test_the_core_starts_no_jvm_and_loads_no_session() -> None:
 def test_continuous_integration_runs_the_commands_of_the_readme() -> None:
     demo, test = readme_commands()
     steps = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert f"sh -c '{test}'" in steps
+    assert f"tests/without-java sh -c '{test}'" in steps
     assert f"tests/without-java sh -c '{demo}'" in steps
 
 
