@@ -1,7 +1,11 @@
-"""A process that creates one table in a race and then appends to it; run by test_races.
+"""A process that writes into a table beside others; run by the module `races`.
 
-Arguments: path of the table, name of the writer, number of appends. Says "ready", begins at a line on
-its standard input, and prints as JSON the files that it committed by version, and the errors it met.
+Arguments: path of the table, name of the writer, "append" or "rewrite", number of operations. Says
+"ready", begins at a line on its standard input, and prints as JSON what it committed and which
+conflicts it met, an object for each operation.
+
+Every appender begins as if there were no table. A rewriter adds 1 to `touched` of all rows of a
+partition, or deletes them, or compacts their files.
 """
 
 from __future__ import annotations
@@ -9,61 +13,109 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from deltaflow.errors import DeltaConcurrentModificationException
-from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, remove_files, schema_to_string
+from deltaflow.log import (
+    AddFile,
+    DeltaLog,
+    Metadata,
+    Operation,
+    OptimisticTransaction,
+    remove_files,
+    schema_to_string,
+)
 
-SCHEMA = StructType([StructField("id", LongType()), StructField("writer", StringType())])
+PARTITIONS = 8
+SCHEMA = StructType(
+    [
+        StructField("id", StringType()),
+        StructField("touched", LongType()),
+        StructField("part", IntegerType()),
+    ]
+)
+KINDS = ("touch", "compact", "touch", "delete")
 
 
-def write_file(table: str, writer: str, number: int) -> AddFile:
-    name = f"{writer}-{number}.parquet"
-    rows = pa.table({"id": pa.array([number], pa.int64()), "writer": [writer]})
-    pq.write_table(rows, os.path.join(table, name))
+def write_file(table: str, name: str, part: int, rows: pa.Table, *, data_change: bool = True) -> AddFile:
+    file = os.path.join(table, name)
+    pq.write_table(rows, file)
     return AddFile(
         path=name,
-        partition_values={},
-        size=os.path.getsize(os.path.join(table, name)),
-        modification_time=1,
-        data_change=True,
-        stats='{"numRecords":1}',
+        partition_values={"part": str(part)},
+        size=os.path.getsize(file),
+        modification_time=time.time_ns() // 1_000_000,
+        data_change=data_change,
+        stats=json.dumps({"numRecords": rows.num_rows}),
     )
 
 
-def main(path: str, writer: str, appends: int) -> None:
+def rows_of(ids: list[str], touched: list[int]) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.string()), "touched": pa.array(touched, pa.int64())})
+
+
+def append(log: DeltaLog, writer: str, number: int, creation: OptimisticTransaction | None) -> dict[str, Any]:
+    name, part = f"{writer}-{number}", number % PARTITIONS
+    file = write_file(log.path, f"{name}.parquet", part, rows_of([name], [0]))
+    transaction = log.start_transaction() if creation is None else creation
+    version = transaction.commit([file], Operation("WRITE", {"mode": "Append"})).version
+    return {"kind": "append", "id": name, "part": part, "version": version}
+
+
+def rewrite(log: DeltaLog, writer: str, number: int) -> dict[str, Any]:
+    kind, part = KINDS[number % len(KINDS)], (number * 5 + len(writer)) % PARTITIONS
+    transaction = log.start_transaction()
+    assert transaction.snapshot is not None
+    done = {"kind": kind, "part": part, "base": transaction.read_version}
+    data_change = kind != "compact"
+    if data_change:
+        files = transaction.files_matching(pc.field("part") == part)
+    else:
+        values = pc.map_lookup(transaction.snapshot.files["partition_values"], "part", "first")
+        files = transaction.snapshot.files.filter(pc.equal(values, str(part)))
+        transaction.read_files(files)
+    actions: list[Any] = remove_files(files, time.time_ns() // 1_000_000, data_change=data_change)
+    if kind != "delete" and actions:
+        paths = [os.path.join(log.path, path) for path in files["path"].to_pylist()]
+        rows = pa.concat_tables([pq.ParquetFile(path).read() for path in paths])
+        if kind == "touch":
+            rows = rows.set_column(1, "touched", pc.add(rows["touched"], 1))
+        name = f"{writer}-{number}-{transaction.read_version}.parquet"
+        actions.append(write_file(log.path, name, part, rows, data_change=data_change))
+    try:
+        return {**done, "version": transaction.commit(actions, Operation(kind.upper())).version}
+    except DeltaConcurrentModificationException as error:
+        return {**done, "error": type(error).__name__, "winner": error.version}
+
+
+def main(path: str, writer: str, role: str, operations: int) -> None:
     log = DeltaLog.for_table(path)
     os.makedirs(path, exist_ok=True)
-    files = [write_file(log.path, writer, number) for number in range(appends + 1)]
     creation = log.start_transaction()
     creation.update_metadata(
         Metadata(
-            id=f"id-{writer}", schema_string=schema_to_string(SCHEMA), partition_columns=[], created_time=1
+            id=f"id-{writer}",
+            schema_string=schema_to_string(SCHEMA),
+            partition_columns=["part"],
+            created_time=1,
         )
     )
-    committed: dict[int, str] = {}
-    errors: list[str] = []
     print("ready", flush=True)
     sys.stdin.readline()
-    write = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"})
-    committed[creation.commit([files[0]], write).version] = files[0].path
-    for number, file in enumerate(files[1:], start=1):
-        transaction = log.start_transaction()
-        actions: list[AddFile] = [file]
-        # Every fourth commit of one writer replaces its own files of before: it depends on what it read.
-        removed = []
-        if writer == "overwriter" and number % 4 == 0 and transaction.snapshot is not None:
-            mine = [path.startswith(writer) for path in transaction.snapshot.files["path"].to_pylist()]
-            removed = remove_files(transaction.snapshot.files.filter(pa.array(mine)), 5)
-        try:
-            committed[transaction.commit([*removed, *actions], write).version] = file.path
-        except DeltaConcurrentModificationException as error:
-            errors.append(error.error_class)
-    print(json.dumps({"committed": committed, "errors": errors}), flush=True)
+    if role == "append":
+        results = [append(log, writer, n, creation if n == 0 else None) for n in range(operations)]
+    else:
+        while not log.exists():
+            time.sleep(0.01)
+        results = [rewrite(log, writer, number) for number in range(operations)]
+    print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -1,92 +1,41 @@
-"""Eight processes on one table at once: they all create it, then append to it, and one also overwrites."""
+"""Processes on one table at once: all create it, then append to it, and some rewrite and delete."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
-
 import pytest
-from deltalake import DeltaTable
 
-import deltaflow.errors
 from deltaflow.log import DeltaLog
+from tests.log.races import Operation, check_conflicts, check_rows, check_versions, race
 
-WRITERS = [*(f"writer{number}" for number in range(7)), "overwriter"]
-APPENDS = 12
+APPENDERS, APPENDS = 8, 6
 
 
 @pytest.fixture(scope="module")
-def race(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
-    """The table's path, and by writer what it committed (file by version) and which errors it met."""
+def raced(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Operation]]:
+    """The table's path, and what its writers did."""
     path = str(tmp_path_factory.mktemp("race") / "table")
-    program = str(Path(__file__).with_name("racing_writer.py"))
-    package_root = str(Path(deltaflow.errors.__file__).parents[1])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, program, path, writer, str(APPENDS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": package_root},
-        )
-        for writer in WRITERS
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * len(processes)
-    return path, {writer: json.loads(output) for writer, output in zip(WRITERS, outputs, strict=True)}
+    return path, race(path, appenders=APPENDERS, appends=APPENDS, rewriters=2, rewrites=12)
 
 
-def test_there_is_one_table_id_and_one_metadata_action(race: tuple[str, dict[str, Any]]) -> None:
-    path, results = race
-    commits = list(DeltaLog.for_table(path).commits(0))
-    with_metadata = [commit.version for commit in commits if commit.metadata or commit.protocol]
-    assert with_metadata == [0]
-    (creator,) = [writer for writer, result in results.items() if "0" in result["committed"]]
-    assert DeltaLog.for_table(path).snapshot().table_id == f"id-{creator}"
-
-
-def test_versions_are_contiguous_and_each_is_of_the_writer_that_was_told_so(
-    race: tuple[str, dict[str, Any]],
+def test_there_is_one_table_and_each_version_is_of_the_writer_that_was_told_so(
+    raced: tuple[str, list[Operation]],
 ) -> None:
-    path, results = race
-    told = {
-        int(version): file for result in results.values() for version, file in result["committed"].items()
-    }
-    commits = list(DeltaLog.for_table(path).commits(0))
-    assert [commit.version for commit in commits] == list(range(len(commits)))
-    assert {commit.version: commit.adds[0].path for commit in commits} == told
-    assert len({commit.commit_info.txn_id for commit in commits if commit.commit_info}) == len(commits)
+    path, done = raced
+    check_versions(path, done)
+    (creator,) = [operation["id"] for operation in done if operation.get("version") == 0]
+    assert DeltaLog.for_table(path).snapshot().table_id == f"id-{creator.removesuffix('-0')}"
 
 
-def test_appends_never_fail_and_dependent_writes_fail_as_conflicts(race: tuple[str, dict[str, Any]]) -> None:
-    _, results = race
-    for writer, result in results.items():
-        assert len(result["committed"]) + len(result["errors"]) == APPENDS + 1
-        assert set(result["errors"]) <= ({"DELTA_CONCURRENT_WRITE"} if writer == "overwriter" else set())
+def test_appends_never_fail(raced: tuple[str, list[Operation]]) -> None:
+    _, done = raced
+    appends = [operation for operation in done if operation["kind"] == "append"]
+    assert len(appends) == APPENDERS * APPENDS
+    assert all("version" in operation for operation in appends)
 
 
-def test_every_appended_file_is_there_once_and_deltalake_reads_the_same_rows(
-    race: tuple[str, dict[str, Any]],
-) -> None:
-    path, results = race
-    ours = DeltaLog.for_table(path).snapshot().files["path"].to_pylist()
-    assert len(ours) == len(set(ours))
-    for writer, result in results.items():
-        if writer != "overwriter":
-            active = [file for file in ours if file.startswith(f"{writer}-")]
-            assert sorted(result["committed"].values()) == sorted(active)
-    table = DeltaTable(path)
-    assert sorted(table.file_uris()) == sorted(f"{path}/{file}" for file in ours)
-    rows = table.to_pyarrow_table().to_pylist()
-    assert sorted(f"{row['writer']}-{row['id']}.parquet" for row in rows) == sorted(ours)
+def test_the_rows_are_those_of_the_commits_in_their_order(raced: tuple[str, list[Operation]]) -> None:
+    check_rows(*raced)
+
+
+def test_each_loser_gets_the_error_that_fits(raced: tuple[str, list[Operation]]) -> None:
+    check_conflicts(*raced)
