@@ -29,6 +29,7 @@ from deltaflow.log.files import (
 )
 from deltaflow.log.isolation import IsolationLevel
 from deltaflow.log.observer import Observer, observe, set_observer
+from deltaflow.log.outcomes import Committed, Conflict, Operation, Outcome, Unknown
 from deltaflow.log.reads import PartitionPredicate
 from deltaflow.log.schema import (
     as_nullable,
@@ -40,14 +41,7 @@ from deltaflow.log.schema import (
     schema_to_string,
 )
 from deltaflow.log.snapshot import Snapshot
-from deltaflow.log.transaction import (
-    Committed,
-    Conflict,
-    Operation,
-    OptimisticTransaction,
-    Outcome,
-    Unknown,
-)
+from deltaflow.log.transaction import OptimisticTransaction
 
 __all__ = [
     "FILES_SCHEMA",

@@ -46,7 +46,9 @@ def _type(name: str) -> Activity:
 
 
 def _has_not_null_columns(metadata: Metadata) -> bool:
-    return any(field.get("nullable") is False for field in _fields(_schema_json(metadata)))
+    return "false" in metadata.schema_string and any(
+        field.get("nullable") is False for field in _fields(_schema_json(metadata))
+    )
 
 
 def _column_mapping(metadata: Metadata) -> bool:
@@ -75,6 +77,9 @@ _COLUMN_MAPPING = Feature(
     "columnMapping", _column_mapping, "inactive", for_readers=True, reads=False, legacy_writer=5
 )
 _DOMAIN_METADATA = Feature("domainMetadata", _no_metadata, "always")
+_V2_CHECKPOINT = Feature(
+    "v2Checkpoint", _property("delta.checkpointPolicy", "v2"), "always", for_readers=True
+)
 _IN_COMMIT_TIMESTAMP = Feature("inCommitTimestamp", _property("delta.enableInCommitTimestamps"), "always")
 
 
@@ -97,7 +102,7 @@ _LISTED = (
     Feature("allowColumnDefaults", _column_metadata("CURRENT_DEFAULT"), "inactive"),
     _IN_COMMIT_TIMESTAMP,
     Feature("timestampNtz", _type("timestamp_ntz"), "always", for_readers=True),
-    Feature("v2Checkpoint", _property("delta.checkpointPolicy", "v2"), "always", for_readers=True),
+    _V2_CHECKPOINT,
     Feature("vacuumProtocolCheck", _no_metadata, "always", for_readers=True),
     _DOMAIN_METADATA,
     _unwritable_feature("rowTracking", _property("delta.enableRowTracking")),
@@ -165,6 +170,11 @@ def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
     return _IN_COMMIT_TIMESTAMP.name in supported_features(protocol) and _IN_COMMIT_TIMESTAMP.is_active(
         metadata
     )
+
+
+def has_v2_checkpoints(protocol: Protocol) -> bool:
+    """Whether the table may have V2 checkpoints, and not multi-part ones (PROTOCOL.md, "V2 Checkpoint")."""
+    return _V2_CHECKPOINT.name in supported_features(protocol)
 
 
 def supported_features(protocol: Protocol) -> set[str]:

@@ -8,12 +8,13 @@ from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField
 
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.actions import AddFile, RemoveFile
 from deltaflow.log.files import FILES_SCHEMA, file_key
 from deltaflow.log.partition_values import typed_values
+from deltaflow.log.snapshot import Snapshot
 
 PartitionPredicate: TypeAlias = pc.Expression
 """A condition on partition columns, by their names and types: `pc.field("day") >= date(2024, 1, 1)`.
@@ -28,10 +29,13 @@ _ROW = "\0row"
 
 @dataclass(slots=True)
 class Reads:
-    """Everything that was read of one version of the table at `table`; grows until the commit."""
+    """Everything that was read of one version of the table at `table`; grows until the commit.
+
+    `snapshot` is that version, None without a table.
+    """
 
     table: str
-    partition_schema: StructType
+    snapshot: Snapshot | None
     whole_table: bool = False
     predicates: list[PartitionPredicate] = field(default_factory=list)
     app_ids: set[str] = field(default_factory=set)
@@ -42,11 +46,18 @@ class Reads:
         """Whether rows or files were read: a commit that depends on them is no blind append."""
         return self.whole_table or bool(self.predicates) or bool(self._file_keys)
 
-    def add_predicate(self, predicate: PartitionPredicate, files: pa.Table) -> pa.Table:
-        """Record that all rows that `predicate` is true for are read; returns their files among `files`."""
-        matching = self._matching(files["partition_values"], predicate)
+    def add_predicate(self, predicate: PartitionPredicate) -> pa.Table:
+        """Record that all rows that `predicate` is true for are read; returns their files in the snapshot.
+
+        DeltaIllegalArgumentException unless it is a condition on the partition columns.
+        """
+        if self.snapshot is None:
+            self.whole_table = True
+            return FILES_SCHEMA.empty_table()
+        self._check_predicate(predicate)
+        files = self.snapshot.files
+        found = files.take(self._matching(files["partition_values"], predicate))
         self.predicates.append(predicate)
-        found = files.take(matching)
         self.add_files(found)
         return found
 
@@ -83,18 +94,24 @@ class Reads:
                 return removes[position]
         return None
 
-    def check_predicate(self, predicate: PartitionPredicate) -> None:
-        """DeltaIllegalArgumentException unless the predicate is a condition on the partition columns."""
+    def _check_predicate(self, predicate: PartitionPredicate) -> None:
         try:
             self._matching(pa.array([], _MAP), predicate)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in self._columns)
             raise DeltaIllegalArgumentException(
-                f"{predicate} is no condition on the partition columns {self.partition_schema.simpleString()}"
-                f" of the table: {str(error).splitlines()[0]}. Name these columns only, by values of their "
-                "types.",
+                f"{predicate} is no condition on the partition columns [{columns}] of the table: "
+                f"{str(error).splitlines()[0]}. Name these columns only, by values of their types.",
                 error_class="DELTA_INVALID_PARTITION_PREDICATE",
                 table=self.table,
             ) from error
+
+    @property
+    def _columns(self) -> list[StructField]:
+        """The partition columns of the version that was read."""
+        if self.snapshot is None:
+            return []
+        return [self.snapshot.schema[name] for name in self.snapshot.partition_columns]
 
     def _matching(self, partition_values: pa.Array, predicate: PartitionPredicate) -> pa.Array:
         """Positions of the partition values, a map column, for which the predicate is true; ascending."""
@@ -102,7 +119,7 @@ class Reads:
             partition_values = partition_values.combine_chunks()
         columns = {
             column.name: typed_values(pc.map_lookup(partition_values, column.name, "first"), column.dataType)
-            for column in self.partition_schema.fields
+            for column in self._columns
         }
         rows = pa.table({_ROW: pa.array(range(len(partition_values)), pa.int64()), **columns})
         return rows.filter(predicate)[_ROW].combine_chunks()

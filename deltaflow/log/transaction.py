@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from importlib import metadata as distribution
+from types import MappingProxyType
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from deltaflow.errors import (
     CommitOutcomeUnknownError,
@@ -30,14 +29,23 @@ from deltaflow.log.actions import (
     decode_actions,
     encode_actions,
 )
-from deltaflow.log.commit import Commit
 from deltaflow.log.conflicts import Loser, check_created_meanwhile, check_winner, check_winner_of_creation
-from deltaflow.log.features import check_writable, has_in_commit_timestamps
-from deltaflow.log.files import FILES_SCHEMA
+from deltaflow.log.features import check_writable, has_in_commit_timestamps, is_append_only
+from deltaflow.log.head import Head, head_after, head_of
 from deltaflow.log.in_commit_timestamps import next_timestamp, with_enablement
 from deltaflow.log.isolation import IsolationLevel, isolation_of_commit, isolation_of_table
 from deltaflow.log.log_files import LogFiles
 from deltaflow.log.observer import observe
+from deltaflow.log.outcomes import (
+    Absent,
+    Committed,
+    Conflict,
+    Lost,
+    Operation,
+    Outcome,
+    Unknown,
+)
+from deltaflow.log.properties import with_checked_properties, with_session_defaults
 from deltaflow.log.protocols import protocol_for, without_protocol_properties
 from deltaflow.log.reads import PartitionPredicate, Reads
 from deltaflow.log.retries import RetryPolicy
@@ -55,78 +63,26 @@ def _engine_info() -> str:
         return "deltaflow"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """What a commit tells about itself in commitInfo.
-
-    Values of `parameters` are strings as delta-spark writes them: plain ("Append"), or the JSON text
-    of what is no string ('["month"]'). Values of `metrics` are numbers as strings.
-    """
-
-    name: str
-    parameters: dict[str, str] = field(default_factory=dict)
-    metrics: dict[str, str] = field(default_factory=dict)
-    user_metadata: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The commit is in the log, as this version."""
-
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """The commit is not in the log: another writer won, and `error` says which rule forbids to go on."""
-
-    error: DeltaConcurrentModificationException
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """The put failed in a way that may still have landed."""
-
-    error: CommitOutcomeUnknownError
-
-
-Outcome = Committed | Conflict | Unknown
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What a commit must know of the version that it follows."""
-
-    version: int
-    timestamp_ms: int
-    protocol: Protocol
-    metadata: Metadata
-
-
-@dataclass(frozen=True, slots=True)
-class _Lost:
-    """Another commit has the version."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Absent:
-    """The put failed with this error, and the version is not there and will not be."""
-
-    error: Exception
-
-
 class OptimisticTransaction:
     """Reads one version of a table, and commits once, by itself, to the end of the log.
 
     `cancel` may be called by another thread; everything else belongs to one.
     """
 
-    def __init__(self, log: LogFiles, snapshot: Snapshot | None, retries: RetryPolicy = _RETRIES) -> None:
+    def __init__(
+        self,
+        log: LogFiles,
+        snapshot: Snapshot | None,
+        retries: RetryPolicy = _RETRIES,
+        session: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`session` has Spark's settings spark.databricks.delta.*, of which those of the log are heeded."""
         self.log = log
         self.snapshot = snapshot
         """The version that is read; None without a table."""
         self._retries = retries
-        self._reads = Reads(log.path, _partition_schema(snapshot))
+        self._session = session
+        self._reads = Reads(log.path, snapshot)
         self._new_metadata: Metadata | None = None
         self._new_protocol: Protocol | None = None
         self._used = False
@@ -166,11 +122,7 @@ class OptimisticTransaction:
         Records that the commit depends on all rows of these partitions, future ones included.
         DeltaIllegalArgumentException if it is no condition on the partition columns.
         """
-        if self.snapshot is None:
-            self.read_whole_table()
-            return FILES_SCHEMA.empty_table()
-        self._reads.check_predicate(predicate)
-        return self._reads.add_predicate(predicate, self.snapshot.files)
+        return self._reads.add_predicate(predicate)
 
     def read_files(self, files: pa.Table) -> None:
         """Record that the commit depends on these files, rows of the snapshot's `files`."""
@@ -189,6 +141,9 @@ class OptimisticTransaction:
                 error_class="DELTA_MULTIPLE_METADATA_UPDATES",
                 table=self.path,
             )
+        if self.snapshot is None:
+            metadata = with_session_defaults(metadata, self._session)
+        metadata = with_checked_properties(metadata, self.path)
         current = None if self.snapshot is None else self.snapshot.protocol
         self._new_protocol = protocol_for(metadata, current, self.path)
         self._new_metadata = without_protocol_properties(metadata)
@@ -223,19 +178,22 @@ class OptimisticTransaction:
         self._used = True
         isolation = self._check(actions)
         txn_id = self.log.ids()
-        head = self._head_read()
+        head = head_of(self.snapshot)
         for pause_ms in self._retries.pauses_ms():
             self._cancelled.wait(pause_ms / 1_000)
             version = 0 if head is None else head.version + 1
             data = self._content(head, actions, operation, isolation, txn_id)
             match self._put(version, data, txn_id):
-                case _Lost():
+                case Lost():
                     try:
                         head = self._rebase(head, actions, isolation)
                     except DeltaConcurrentModificationException as error:
                         return Conflict(error)
-                case Committed() | Unknown() as outcome:
-                    return outcome
+                case Committed() as committed:
+                    self._after_commit(committed.version, head)
+                    return committed
+                case Unknown() as unknown:
+                    return unknown
         return Conflict(
             ConcurrentWriteException(
                 f"The commit lost {self._retries.max_attempts} races for the next version in a row. Try "
@@ -244,12 +202,6 @@ class OptimisticTransaction:
                 table=self.path,
             )
         )
-
-    def _head_read(self) -> _Head | None:
-        snapshot = self.snapshot
-        if snapshot is None:
-            return None
-        return _Head(snapshot.version, snapshot.timestamp_ms, snapshot.protocol, snapshot.metadata)
 
     def _check(self, actions: Sequence[WritableAction]) -> IsolationLevel:
         """Refuse what may not be committed to the version that was read; the isolation level otherwise."""
@@ -268,9 +220,11 @@ class OptimisticTransaction:
                 metadata.partition_columns,
                 table=self.path,
             )
-        check_actions(actions, protocol, metadata, self.path)
+        # What is append-only stays so in the commit that ends it.
+        before = metadata if self.snapshot is None else self.snapshot.metadata
+        check_actions(actions, protocol, metadata, self.path, append_only=is_append_only(before))
         of_table = isolation_of_table(metadata, self.path)
-        return isolation_of_commit(actions, of_table, changes_metadata=self._new_metadata is not None)
+        return isolation_of_commit(actions, of_table, changes_metadata=self._changes_metadata)
 
     @property
     def _protocol(self) -> Protocol | None:
@@ -280,19 +234,18 @@ class OptimisticTransaction:
 
     @property
     def _changes_metadata(self) -> bool:
-        if self._new_metadata is None:
+        """Whether the commit changes a table that there is. One that is made meanwhile is not changed."""
+        if self.snapshot is None or self._new_metadata is None:
             return False
-        return self.snapshot is None or (self._new_metadata, self._new_protocol) != (
-            self.snapshot.metadata,
-            self.snapshot.protocol,
-        )
+        before = self.snapshot
+        return (self._new_metadata, self._new_protocol) != (before.metadata, before.protocol)
 
     def _is_blind_append(self, actions: Sequence[WritableAction]) -> bool:
         return not self._reads.any_data and not any(isinstance(action, RemoveFile) for action in actions)
 
     def _content(
         self,
-        head: _Head | None,
+        head: Head | None,
         actions: Sequence[WritableAction],
         operation: Operation,
         isolation: IsolationLevel,
@@ -301,8 +254,7 @@ class OptimisticTransaction:
         """The commit file for the version after `head`."""
         now_ms = self.log.clock()
         protocol, metadata = self._protocol, self.metadata
-        if head is not None and (self.snapshot is None or not self._changes_metadata):
-            # Also where another writer made the table meanwhile: the files go into that one.
+        if head is not None and not self._changes_metadata:
             protocol, metadata = head.protocol, head.metadata
         assert protocol is not None
         assert metadata is not None
@@ -335,7 +287,7 @@ class OptimisticTransaction:
         )
         return encode_actions([info, *table, *actions])
 
-    def _put(self, version: int, data: bytes, txn_id: str) -> Committed | Unknown | _Lost:
+    def _put(self, version: int, data: bytes, txn_id: str) -> Committed | Unknown | Lost:
         """Put one version; raises the store's error if the commit is certainly not there."""
         path = self.log.commit_path(version)
         observe("commit prepared", table=self.path, version=version)
@@ -353,13 +305,13 @@ class OptimisticTransaction:
                 outcome = self._read_back(version, path, txn_id, error)
             else:
                 outcome = Committed(version)
-            self._landed = not isinstance(outcome, _Lost | _Absent)
+            self._landed = not isinstance(outcome, Lost | Absent)
         match outcome:
             case Committed():
                 observe("commit put", table=self.path, version=version)
-            case _Absent(DeltaError() as cause):
+            case Absent(DeltaError() as cause):
                 raise cause
-            case _Absent(cause):
+            case Absent(cause):
                 raise StoreError(
                     f"Writing {path} failed: {cause}. Nothing was committed.", file=path
                 ) from cause
@@ -367,24 +319,24 @@ class OptimisticTransaction:
 
     def _read_back(
         self, version: int, path: str, txn_id: str, error: Exception
-    ) -> Committed | Unknown | _Lost | _Absent:
+    ) -> Committed | Unknown | Lost | Absent:
         """What became of a put that raised: the file at its path tells whose commit it is."""
         try:
             actions = decode_actions(self.log.store.read(path), path)
         except (FileNotFoundError, NotADirectoryError):
             if isinstance(error, FileExistsError):
-                return _Lost()
+                return Lost()
             if self.log.store.failed_put_never_lands:
-                return _Absent(error)
+                return Absent(error)
             return Unknown(self._unknown(version, path, error))
         except CorruptLogError:
-            return _Lost()
+            return Lost()
         except Exception as unreadable:
             unknown = self._unknown(version, path, error)
             unknown.add_note(f"Reading {path} back failed, too: {unreadable}")
             return Unknown(unknown)
         infos = [action for action in actions if isinstance(action, CommitInfo)]
-        return Committed(version) if infos and infos[0].txn_id == txn_id else _Lost()
+        return Committed(version) if infos and infos[0].txn_id == txn_id else Lost()
 
     def _unknown(self, version: int, path: str, error: Exception) -> CommitOutcomeUnknownError:
         unknown = CommitOutcomeUnknownError(
@@ -398,8 +350,8 @@ class OptimisticTransaction:
         return unknown
 
     def _rebase(
-        self, head: _Head | None, actions: Sequence[WritableAction], isolation: IsolationLevel
-    ) -> _Head:
+        self, head: Head | None, actions: Sequence[WritableAction], isolation: IsolationLevel
+    ) -> Head:
         """The newest version, after checking each commit since `head` against what this one read and does."""
         first = 0 if head is None else head.version + 1
         listing = self.log.list(first)
@@ -419,37 +371,11 @@ class OptimisticTransaction:
         )
         for winner in winners:
             (check_winner_of_creation if head is None else check_winner)(winner, loser)
-        newest = _head_after(head, winners, self.path)
+        newest = head_after(head, winners, self.path)
         if head is None:
             assert self._new_metadata is not None
             check_created_meanwhile(winners, newest.metadata, self._new_metadata, loser)
             check_writable(newest.protocol, newest.metadata, self.path, newest.version)
-            check_actions(actions, newest.protocol, newest.metadata, self.path)
+            append_only = is_append_only(newest.metadata)
+            check_actions(actions, newest.protocol, newest.metadata, self.path, append_only=append_only)
         return newest
-
-
-def _partition_schema(snapshot: Snapshot | None) -> StructType:
-    if snapshot is None:
-        return StructType([])
-    return StructType([snapshot.schema[name] for name in snapshot.partition_columns])
-
-
-def _head_after(head: _Head | None, commits: Sequence[Commit], table: str) -> _Head:
-    """The newest of the commits that follow `head`; CorruptLogError if they begin a table and do not say
-    of what kind.
-    """
-    protocol = None if head is None else head.protocol
-    metadata = None if head is None else head.metadata
-    for commit in commits:
-        protocol = commit.protocol or protocol
-        metadata = commit.metadata or metadata
-    newest = commits[-1]
-    if protocol is None or metadata is None:
-        raise CorruptLogError(
-            f"The log of {table} has no {'protocol' if protocol is None else 'metaData'} action up to "
-            f"version {newest.version}. Restore the first commits from a copy.",
-            error_class="DELTA_STATE_RECOVER_ERROR",
-            table=table,
-            version=newest.version,
-        )
-    return _Head(newest.version, newest.timestamp_ms, protocol, metadata)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from deltaflow.errors import DeltaIllegalStateException, DeltaUnsupportedOperationException
 from deltaflow.log.actions import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, SetTransaction
-from deltaflow.log.features import has_domain_metadata, is_append_only
+from deltaflow.log.features import has_domain_metadata
 from deltaflow.log.files import file_key
 
 WritableAction = AddFile | RemoveFile | SetTransaction | DomainMetadata
@@ -14,14 +14,18 @@ _SYSTEM_DOMAIN_PREFIX = "delta."
 
 
 def check_actions(
-    actions: Sequence[WritableAction], protocol: Protocol, metadata: Metadata, table: str
+    actions: Sequence[WritableAction],
+    protocol: Protocol,
+    metadata: Metadata,
+    table: str,
+    *,
+    append_only: bool,
 ) -> None:
-    """Refuse removes from an append-only table, a file, application or domain named twice, adds with other
-    partition columns, and domains that the protocol lacks or that belong to the system.
+    """Refuse removes of data if the table is `append_only`, a file, application or domain named twice,
+    adds with other partition columns, and domains that the protocol lacks or that belong to the system.
     """
     named: set[tuple[str, str]] = set()
     partition_columns = set(metadata.partition_columns)
-    append_only = is_append_only(metadata)
     for action in actions:
         match action:
             case AddFile():

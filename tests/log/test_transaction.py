@@ -301,6 +301,10 @@ class TestRefusals:
         files = log.snapshot().files
         with pytest.raises(DeltaUnsupportedOperationException, match="DELTA_CANNOT_MODIFY_APPEND_ONLY"):
             log.start_transaction().commit(remove_files(files, 5), WRITE)
+        ending = log.start_transaction()
+        ending.update_metadata(new_metadata(configuration={"delta.appendOnly": "false"}))
+        with pytest.raises(DeltaUnsupportedOperationException, match="DELTA_CANNOT_MODIFY_APPEND_ONLY"):
+            ending.commit(remove_files(files, 5), WRITE)
         rearranged = [*remove_files(files, 5, data_change=False), add_file("c", data_change=False)]
         log.start_transaction().commit(rearranged, WRITE)
         assert paths(log) == ["c"]

@@ -1,0 +1,57 @@
+"""What a commit says of itself, and what may become of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deltaflow.errors import CommitOutcomeUnknownError, DeltaConcurrentModificationException
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a commit tells about itself in commitInfo.
+
+    Values of `parameters` are strings as delta-spark writes them: plain ("Append"), or the JSON text
+    of what is no string ('["month"]'). Values of `metrics` are numbers as strings.
+    """
+
+    name: str
+    parameters: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, str] = field(default_factory=dict)
+    user_metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The commit is in the log, as this version."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The commit is not in the log: another writer won, and `error` says which rule forbids to go on."""
+
+    error: DeltaConcurrentModificationException
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The put failed in a way that may still have landed."""
+
+    error: CommitOutcomeUnknownError
+
+
+Outcome = Committed | Conflict | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Another commit has the version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The put failed with this error, and the version is not there and will not be."""
+
+    error: Exception
