@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from deltaflow.errors import (
@@ -13,6 +14,7 @@ from deltaflow.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from deltaflow.log.checkpoint_hook import checkpoint
 from deltaflow.log.commit import LOG_DIRECTORY, Commit
 from deltaflow.log.log_files import Clock, Ids, LogFiles, random_id, system_clock
 from deltaflow.log.segment import list_newest, load_state
@@ -22,6 +24,7 @@ from deltaflow.log.transaction import OptimisticTransaction
 from deltaflow.store import LogStore, store_for
 
 _CACHED_LOGS = 100
+_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 class DeltaLog:
@@ -141,9 +144,17 @@ class DeltaLog:
         listing = self._files.list(start)
         return self._files.read(listing, start, listing.latest_version if end is None else end)
 
-    def start_transaction(self) -> OptimisticTransaction:
-        """A transaction that reads the newest version, or no table, and commits the next one."""
-        return OptimisticTransaction(self._files, self.snapshot_if_exists())
+    def start_transaction(self, session: Mapping[str, str] = _NO_SETTINGS) -> OptimisticTransaction:
+        """A transaction that reads the newest version, or no table, and commits the next one.
+
+        `session` has Spark's settings: defaults of table properties
+        (spark.databricks.delta.properties.defaults.*) and those of checkpoints.
+        """
+        return OptimisticTransaction(self._files, self.snapshot_if_exists(), session=session)
+
+    def checkpoint(self, session: Mapping[str, str] = _NO_SETTINGS) -> None:
+        """Write a checkpoint of the newest version, and delete what of the log has expired."""
+        checkpoint(self._files, self.snapshot(), session)
 
     def _update(self, known: tuple[Snapshot, str] | None) -> tuple[Snapshot, str] | None:
         if known is not None:

@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     ShortType,
     StringType,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -42,6 +43,7 @@ _ARROW_TYPES: Final[dict[type[DataType], pa.DataType]] = {
     FloatType: pa.float32(),
     DoubleType: pa.float64(),
     DateType: pa.date32(),
+    TimestampNTZType: pa.timestamp("us"),
     TimestampType: pa.timestamp("us", "UTC"),
 }
 

@@ -29,6 +29,7 @@ from deltaflow.log.actions import (
     decode_actions,
     encode_actions,
 )
+from deltaflow.log.checkpoint_hook import after_commit
 from deltaflow.log.conflicts import Loser, check_created_meanwhile, check_winner, check_winner_of_creation
 from deltaflow.log.features import check_writable, has_in_commit_timestamps, is_append_only
 from deltaflow.log.head import Head, head_after, head_of
@@ -202,6 +203,12 @@ class OptimisticTransaction:
                 table=self.path,
             )
         )
+
+    def _after_commit(self, version: int, head: Head | None) -> None:
+        is_own = head is None or (self.snapshot is not None and self._changes_metadata)
+        metadata = self.metadata if is_own or head is None else head.metadata
+        assert metadata is not None
+        after_commit(self.log, version, metadata, self.snapshot, self._session)
 
     def _check(self, actions: Sequence[WritableAction]) -> IsolationLevel:
         """Refuse what may not be committed to the version that was read; the isolation level otherwise."""

@@ -1,0 +1,46 @@
+"""What follows a commit: every so many versions a checkpoint, and the cleanup of the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from deltaflow.log.actions import Metadata
+from deltaflow.log.checkpoint_writer import write_checkpoint
+from deltaflow.log.log_cleanup import clean_up
+from deltaflow.log.log_files import LogFiles
+from deltaflow.log.properties import CHECKPOINT_INTERVAL
+from deltaflow.log.segment import list_newest, load_state
+from deltaflow.log.snapshot import Snapshot
+
+_LOG = logging.getLogger(__name__)
+
+
+def after_commit(
+    log: LogFiles, version: int, metadata: Metadata, read: Snapshot | None, session: Mapping[str, str]
+) -> None:
+    """Write a checkpoint, and clean the log up, if it is time for that after the commit of `version`.
+
+    `metadata` is the table's since then; `read` is an earlier version, if it is known. The commit has
+    happened: a failure is a warning in this module's log.
+    """
+    try:
+        if version == 0 or version % CHECKPOINT_INTERVAL.of(metadata.configuration, log.path) != 0:
+            return
+        checkpoint(log, _snapshot_at(log, version, read), session)
+    # Whatever it was, it must not look like a failure of the commit.
+    except Exception:
+        _LOG.warning("Version %d of %s is committed, but has no checkpoint", version, log.path, exc_info=True)
+
+
+def checkpoint(log: LogFiles, snapshot: Snapshot, session: Mapping[str, str]) -> None:
+    """Write a checkpoint of the snapshot, and delete the part of the log that has expired."""
+    write_checkpoint(log, snapshot, session)
+    clean_up(log, snapshot)
+
+
+def _snapshot_at(log: LogFiles, version: int, read: Snapshot | None) -> Snapshot:
+    if read is None:
+        return Snapshot(log.path, load_state(log, list_newest(log), version))
+    listing = log.list(read.version + 1)
+    return read.after(log.replayed(listing, read.version + 1, version))

@@ -1,0 +1,388 @@
+"""A table's state as the rows of a checkpoint (PROTOCOL.md, "Checkpoint Schema"), columns to columns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from deltaflow.log.actions import (
+    CheckpointMetadata,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    SetTransaction,
+    Sidecar,
+    encode_actions,
+)
+from deltaflow.log.files import STRING_MAP
+from deltaflow.log.json_text import kind_of, structs_of
+from deltaflow.log.partition_values import typed_values
+from deltaflow.log.properties import (
+    CHECKPOINT_WRITE_STATS_AS_JSON,
+    CHECKPOINT_WRITE_STATS_AS_STRUCT,
+    DATA_SKIPPING_NUM_INDEXED_COLS,
+)
+from deltaflow.log.snapshot import Snapshot
+
+_LOG = logging.getLogger(__name__)
+_STRINGS = pa.list_(pa.field("element", pa.string()))
+_VECTOR = pa.struct(
+    [
+        pa.field("storageType", pa.string()),
+        pa.field("pathOrInlineDv", pa.string()),
+        pa.field("offset", pa.int32()),
+        pa.field("sizeInBytes", pa.int32()),
+        pa.field("cardinality", pa.int64()),
+    ]
+)
+# Of file actions, those fields that the columns of a state hold in `extra`.
+_EXTRA_OF_REMOVE = pa.struct(
+    [
+        pa.field("deletionVector", _VECTOR),
+        pa.field("baseRowId", pa.int64()),
+        pa.field("defaultRowCommitVersion", pa.int64()),
+    ]
+)
+_EXTRA_OF_ADD = pa.struct([*_EXTRA_OF_REMOVE, pa.field("clusteringProvider", pa.string())])
+_ADD_COLUMNS = {
+    "path": "path",
+    "partitionValues": "partition_values",
+    "size": "size",
+    "modificationTime": "modification_time",
+    "dataChange": None,
+    "tags": "tags",
+}
+_REMOVE_COLUMNS = {
+    "path": "path",
+    "deletionTimestamp": "deletion_timestamp",
+    "dataChange": None,
+    "extendedFileMetadata": "extended_file_metadata",
+    "partitionValues": "partition_values",
+    "size": "size",
+}
+_OTHER_KINDS: Mapping[str, pa.StructType] = {
+    "txn": pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
+    "metaData": pa.struct(
+        [
+            ("id", pa.string()),
+            ("name", pa.string()),
+            ("description", pa.string()),
+            ("format", pa.struct([("provider", pa.string()), ("options", STRING_MAP)])),
+            ("schemaString", pa.string()),
+            ("partitionColumns", _STRINGS),
+            ("configuration", STRING_MAP),
+            ("createdTime", pa.int64()),
+        ]
+    ),
+    "protocol": pa.struct(
+        [
+            ("minReaderVersion", pa.int32()),
+            ("minWriterVersion", pa.int32()),
+            ("readerFeatures", _STRINGS),
+            ("writerFeatures", _STRINGS),
+        ]
+    ),
+    "domainMetadata": pa.struct(
+        [("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]
+    ),
+    "checkpointMetadata": pa.struct([("version", pa.int64()), ("tags", STRING_MAP)]),
+    "sidecar": pa.struct(
+        [
+            ("path", pa.string()),
+            ("sizeInBytes", pa.int64()),
+            ("modificationTime", pa.int64()),
+            ("tags", STRING_MAP),
+        ]
+    ),
+}
+_SKIPPING_TYPES: Mapping[type[DataType], pa.DataType] = {
+    ByteType: pa.int8(),
+    ShortType: pa.int16(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    FloatType: pa.float32(),
+    DoubleType: pa.float64(),
+    StringType: pa.string(),
+    DateType: pa.date32(),
+    TimestampType: pa.timestamp("us", "UTC"),
+    TimestampNTZType: pa.timestamp("us"),
+}
+
+OtherAction = Protocol | Metadata | SetTransaction | DomainMetadata | CheckpointMetadata | Sidecar
+
+
+class FileRows:
+    """The rows of a snapshot's files and tombstones: what `add` and `remove` hold, by the table's properties.
+
+    Fields that the protocol does not know survive where they have one type in all files; otherwise they
+    are left out, with a warning.
+    """
+
+    def __init__(self, snapshot: Snapshot, files: pa.Table, tombstones: pa.Table) -> None:
+        """`files` and `tombstones` are rows of the snapshot's."""
+        configuration, path = snapshot.metadata.configuration, snapshot.path
+        self._stats_as_json = CHECKPOINT_WRITE_STATS_AS_JSON.of(configuration, path)
+        self._stats_kind: pa.StructType | None = None
+        self._partition_schema = StructType([])
+        if CHECKPOINT_WRITE_STATS_AS_STRUCT.of(configuration, path):
+            indexed = DATA_SKIPPING_NUM_INDEXED_COLS.of(configuration, path)
+            self._stats_kind = stats_kind(snapshot.schema, snapshot.partition_columns, indexed)
+            self._partition_schema = StructType(
+                [snapshot.schema[name] for name in snapshot.partition_columns]
+            )
+        self._extra_of_add = _extra_kind(files["extra"], _EXTRA_OF_ADD, path)
+        self._extra_of_remove = _extra_kind(tombstones["extra"], _EXTRA_OF_REMOVE, path)
+        # The columns of no rows are of the same types as those of any.
+        self.kinds: dict[str, pa.StructType] = {
+            "add": self.adds(_batch(files.slice(0, 0))).type,
+            "remove": self.removes(_batch(tombstones.slice(0, 0))).type,
+        }
+        """The types of the columns `add` and `remove`."""
+
+    def adds(self, files: pa.RecordBatch) -> pa.StructArray:
+        """Values of the column `add` for rows of the files."""
+        columns = _columns(files, _ADD_COLUMNS)
+        columns |= _extra_columns(files.column("extra"), self._extra_of_add)
+        stats = files.column("stats")
+        if self._stats_as_json:
+            columns["stats"] = stats
+        if self._stats_kind is not None:
+            columns["stats_parsed"] = structs_of(stats, self._stats_kind)
+        if self._partition_schema.fields:
+            columns["partitionValues_parsed"] = _parsed_values(
+                files.column("partition_values"), self._partition_schema
+            )
+        return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+    def removes(self, tombstones: pa.RecordBatch) -> pa.StructArray:
+        """Values of the column `remove` for rows of the tombstones."""
+        columns = _columns(tombstones, _REMOVE_COLUMNS)
+        columns |= _extra_columns(tombstones.column("extra"), self._extra_of_remove)
+        return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+class OtherRows:
+    """The rows of all actions of a checkpoint that are not of files."""
+
+    def __init__(self, actions: Sequence[OtherAction], table: str) -> None:
+        self._values: dict[str, list[dict[str, Any]]] = {}
+        for line in encode_actions(actions).splitlines():
+            for name, fields in msgspec.json.decode(line).items():
+                self._values.setdefault(name, []).append(fields)
+        required = ("txn", "metaData", "protocol", "domainMetadata")
+        self.kinds: dict[str, pa.StructType] = {
+            name: _with_unknown_fields(kind, self._values.get(name, []), name, table)
+            for name, kind in _OTHER_KINDS.items()
+            if name in self._values or name in required
+        }
+        """The types of their columns."""
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """One row an action, by a checkpoint's schema."""
+        number = sum(map(len, self._values.values()))
+        columns = {}
+        before = 0
+        for name, values in self._values.items():
+            padded = [None] * before + [_fit(self.kinds[name], value) for value in values]
+            columns[name] = pa.array(padded + [None] * (number - len(padded)), self.kinds[name])
+            before += len(values)
+        return _row_batch(columns, schema, number)
+
+
+def file_batch(name: str, actions: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of a checkpoint that hold values of the column `add` or `remove`."""
+    return _row_batch({name: actions}, schema, len(actions))
+
+
+def stats_kind(
+    schema: StructType, partition_columns: Sequence[str], num_indexed_columns: int
+) -> pa.StructType:
+    """The type of `stats_parsed` (delta-spark's StatisticsCollection): of the data columns, the first
+    `num_indexed_columns` leaves (-1: all); bounds are only of types that have an order in Delta.
+    """
+    data = StructType([field for field in schema if field.name not in partition_columns])
+    left = iter(range(num_indexed_columns)) if num_indexed_columns >= 0 else None
+    leaves = _indexed(data, left)
+    bounds = _mapped(leaves, _skipping_type)
+    counts = _mapped(leaves, lambda kind: pa.int64())
+    fields = [
+        pa.field("numRecords", pa.int64()),
+        pa.field("minValues", bounds),
+        pa.field("maxValues", bounds),
+        pa.field("nullCount", counts),
+        pa.field("tightBounds", pa.bool_()),
+    ]
+    return pa.struct([field for field in fields if field.type is not None])
+
+
+_Leaves = dict[str, Any]
+
+
+def _indexed(schema: StructType, left: Iterator[int] | None) -> _Leaves:
+    """The leaves as a tree of their types, in order, as long as numbers are `left`."""
+    found: _Leaves = {}
+    for field in schema.fields:
+        if isinstance(field.dataType, StructType):
+            inner = _indexed(field.dataType, left)
+            if inner:
+                found[field.name] = inner
+        elif left is None or next(left, None) is not None:
+            found[field.name] = field.dataType
+    return found
+
+
+def _mapped(leaves: _Leaves, to_arrow: Any) -> pa.StructType | None:
+    """The struct of the leaves that have an Arrow type; None without any (Parquet has no empty group)."""
+    fields = {
+        name: _mapped(kind, to_arrow) if isinstance(kind, dict) else to_arrow(kind)
+        for name, kind in leaves.items()
+    }
+    fields = {name: kind for name, kind in fields.items() if kind is not None}
+    return pa.struct(list(fields.items())) if fields else None
+
+
+def _skipping_type(kind: DataType) -> pa.DataType | None:
+    if isinstance(kind, DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    return _SKIPPING_TYPES.get(type(kind))
+
+
+def _batch(rows: pa.Table) -> pa.RecordBatch:
+    if rows.num_rows == 0:
+        return pa.RecordBatch.from_pylist([], schema=rows.schema)
+    return rows.combine_chunks().to_batches()[0]
+
+
+def _columns(rows: pa.RecordBatch, names: Mapping[str, str | None]) -> dict[str, pa.Array]:
+    return {
+        name: pa.repeat(False, rows.num_rows) if column is None else rows.column(column)
+        for name, column in names.items()
+    }
+
+
+def _extra_kind(extra: pa.ChunkedArray, known: pa.StructType, table: str) -> pa.StructType:
+    if extra.null_count == len(extra):
+        return known
+    try:
+        kind = kind_of(extra.chunks, known)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        _LOG.warning("Fields of files of %s that the protocol lacks are in no checkpoint: %s", table, error)
+        return known
+    return pa.struct(list(_storable(kind.fields, "file actions", table)))
+
+
+def _storable(fields: Iterable[pa.Field], where: str, table: str) -> Iterator[pa.Field]:
+    for field in fields:
+        if _is_storable(field.type):
+            yield field
+        else:
+            _LOG.warning("Field %s in %s of %s has no value for a checkpoint", field.name, where, table)
+
+
+def _is_storable(kind: pa.DataType) -> bool:
+    """Whether Parquet has the type: of no value, or of an object without fields, it has none."""
+    if pa.types.is_null(kind) or (pa.types.is_struct(kind) and kind.num_fields == 0):
+        return False
+    return all(_is_storable(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _extra_columns(extra: pa.StringArray, kind: pa.StructType) -> dict[str, pa.Array]:
+    if extra.null_count == len(extra):
+        return {field.name: pa.nulls(len(extra), field.type) for field in kind}
+    structs = structs_of(extra, kind)
+    return dict(zip((field.name for field in kind), structs.flatten(), strict=True))
+
+
+def _parsed_values(values: pa.MapArray, schema: StructType) -> pa.StructArray:
+    columns = [
+        typed_values(pc.map_lookup(values, pa.scalar(field.name), "first"), field.dataType)
+        for field in schema.fields
+    ]
+    return pa.StructArray.from_arrays(columns, names=schema.names)
+
+
+def _with_unknown_fields(
+    kind: pa.StructType, values: Sequence[dict[str, Any]], name: str, table: str
+) -> pa.StructType:
+    known = {field.name for field in kind}
+    beyond = {field_name for fields in values for field_name in fields} - known
+    found = []
+    for field_name in sorted(beyond):
+        try:
+            inferred = pa.array([fields.get(field_name) for fields in values]).type
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            _LOG.warning("Field %s in %s of %s is in no checkpoint: %s", field_name, name, table, error)
+        else:
+            found.append(pa.field(field_name, inferred))
+    return pa.struct([*kind, *_storable(found, name, table)])
+
+
+def _fit(kind: pa.DataType, value: Any) -> Any:
+    """A JSON value as pyarrow builds it: a map from its pairs."""
+    if pa.types.is_map(kind) and value is not None:
+        return list(value.items())
+    if pa.types.is_struct(kind) and value is not None:
+        return {field.name: _fit(field.type, value.get(field.name)) for field in kind}
+    return value
+
+
+def _row_batch(columns: Mapping[str, pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    arrays = [
+        columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def other_actions(snapshot: Snapshot, transactions_after_ms: int | None) -> list[OtherAction]:
+    """All of a snapshot but its files; without txn actions last updated by then, or at no known time."""
+    transactions = [
+        transaction
+        for transaction in snapshot.transactions.values()
+        if transactions_after_ms is None
+        or (transaction.last_updated is not None and transaction.last_updated > transactions_after_ms)
+    ]
+    return [snapshot.protocol, snapshot.metadata, *snapshot.domains.values(), *transactions]
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """A checkpoint's schema in Spark's types."""
+    return StructType([StructField(field.name, _spark_type(field.type)) for field in schema])
+
+
+def _spark_type(kind: pa.DataType) -> DataType:
+    if pa.types.is_struct(kind):
+        return spark_schema(pa.schema(list(kind)))
+    if pa.types.is_list(kind):
+        return ArrayType(_spark_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return MapType(_spark_type(kind.key_type), _spark_type(kind.item_type))
+    if pa.types.is_decimal(kind):
+        return DecimalType(kind.precision, kind.scale)
+    if pa.types.is_boolean(kind):
+        return BooleanType()
+    return next(spark() for spark, arrow in _SKIPPING_TYPES.items() if arrow == kind)

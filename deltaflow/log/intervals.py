@@ -1,0 +1,43 @@
+"""Intervals as table properties give them (Spark's calendar intervals: "interval 1 week", "36 hours")."""
+
+from __future__ import annotations
+
+import re
+
+_MICROSECONDS_PER_UNIT = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 7 * 86_400_000_000,
+}
+_TERM = re.compile(
+    r"(?P<sign>[+-]?)\s*(?P<number>\d+)(?:\.(?P<fraction>\d{0,9}))?\s+"
+    r"(?P<unit>" + "|".join(_MICROSECONDS_PER_UNIT) + r")s?(?=\s|$)\s*",
+    re.ASCII,
+)
+
+
+def interval_ms(text: str) -> int:
+    """Milliseconds of an interval, rounded down; ValueError if it is none, or is negative.
+
+    Months and years have no fixed length: they are none. Only seconds have fractions.
+    """
+    rest = text.strip().lower()
+    rest = rest.removeprefix("interval").lstrip() if rest.startswith("interval ") else rest
+    if not rest:
+        raise ValueError("the interval is empty")
+    total = 0
+    while rest:
+        term = _TERM.match(rest)
+        if term is None or (term["fraction"] is not None and term["unit"] != "second"):
+            raise ValueError(f"{rest!r} is no number and unit")
+        microseconds = int(term["number"]) * _MICROSECONDS_PER_UNIT[term["unit"]]
+        microseconds += int((term["fraction"] or "").ljust(6, "0")[:6])
+        total += -microseconds if term["sign"] == "-" else microseconds
+        rest = rest[term.end() :]
+    if total < 0:
+        raise ValueError("the interval is negative")
+    return total // 1_000
