@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -21,7 +22,8 @@ from deltaflow.log.log_files import LogFiles
 from deltaflow.log.state import TableState
 
 SIDECARS_DIRECTORY = "_sidecars"
-_ROWS_PER_BATCH = 65_536
+_ROWS_PER_BATCH = 8_192
+_BUFFER_BYTES = 1 << 20
 _PARSED = ("stats_parsed", "partitionValues_parsed")
 # A field that every action of the kind has: a row holds the action whose field is not null.
 _REQUIRED_FIELDS = {
@@ -107,7 +109,14 @@ def _read_file(log: LogFiles, path: str, contents: _Contents) -> None:
 
 
 def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
-    parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", buffer_size=1 << 20)
+    # Read as it is decoded: a pre-buffering reader keeps the bytes of all row groups.
+    parquet = pq.ParquetFile(
+        stream,
+        buffer_size=_BUFFER_BYTES,
+        pre_buffer=False,
+        coerce_int96_timestamp_unit="us",
+        page_checksum_verification=True,
+    )
     kinds = {column.name: column.type for column in parquet.schema_arrow if pa.types.is_struct(column.type)}
     parsed_stats = "add" in kinds and _has_only_parsed_stats(parquet, kinds["add"])
     unneeded = {"add.partitionValues_parsed", "add.dataChange", "remove.dataChange"}
@@ -119,7 +128,8 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
     naive_is_utc = any(
         parquet.schema.column(index).physical_type == "INT96" for index in range(len(parquet.schema))
     )
-    for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns):
+    # Threads would decode more columns at once than one: more memory, and hardly any faster.
+    for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
         for name in batch.schema.names:
             if name == "add":
                 _read_adds(batch.column(name), contents, naive_is_utc)
@@ -127,6 +137,9 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
                 _read_removes(batch.column(name), contents)
             else:
                 contents.actions.extend(_decoded(name, batch.column(name), path))
+        # What decoding used would stay with the pool.
+        del batch
+        pa.default_memory_pool().release_unused()
 
 
 def _has_only_parsed_stats(parquet: pq.ParquetFile, add: pa.StructType) -> bool:
@@ -228,7 +241,27 @@ def _append(
     batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
     # Damaged pages decode to text that is none, which would crash its first user.
     batch.validate(full=True)
-    batches.append(batch)
+    batches.append(_compacted(batch))
+
+
+def _compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch in memory of its exact size, apart from that of the decoders.
+
+    They leave up to as much unused beside what they fill, and the default pool keeps what they free.
+    """
+    full = [name for name in batch.schema.names if batch.column(name).null_count < batch.num_rows]
+    content = batch.select(full).serialize(memory_pool=pa.system_memory_pool())
+    copied = pa.ipc.read_record_batch(content, pa.schema(map(batch.schema.field, full)))
+    columns = [
+        copied.column(field.name) if field.name in full else _nulls(batch.num_rows, field.type)
+        for field in batch.schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+@lru_cache(maxsize=8)
+def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(rows, kind)
 
 
 def _keys(paths: pa.Array, vectors: pa.Array | None, table_path: str) -> pa.Array:

@@ -113,15 +113,14 @@ class FileState:
 
 
 def _newest_of_each_key(tail: pa.Table) -> pa.Table:
-    order = pa.array(range(tail.num_rows), pa.int64())
-    last = (
-        pa.table({"key": tail["key"], "order": order})
-        .group_by("key")
-        .aggregate([("order", "max")])["order_max"]
-    )
-    if len(last) == tail.num_rows:
-        return tail
-    return tail.filter(pc.is_in(order, value_set=last.combine_chunks()))
+    # Not by group_by, which loads Arrow's data sets (40 MB). Codes count keys by their first occurrence, so
+    # a key seen from the end is new where its code is above all before it.
+    from_end = pa.array(range(tail.num_rows - 1, -1, -1), pa.int64())
+    codes = tail["key"].combine_chunks().take(from_end).dictionary_encode().indices
+    highest = pc.cumulative_max(codes)
+    is_new = pc.not_equal(highest[1:], highest[:-1])
+    newest = pa.concat_arrays([pa.array([True]), is_new]).take(from_end)
+    return tail if pc.all(newest).as_py() else tail.filter(newest)
 
 
 def _without(batches: Sequence[pa.RecordBatch], keys: pa.Array) -> list[pa.RecordBatch]:
