@@ -34,30 +34,40 @@ def schema_to_string(schema: T.StructType) -> str:
     return schema.json()
 
 
-def schema_from_string(schema_string: str, *, table: str | None = None) -> T.StructType:
-    """The schema of a schemaString; CorruptLogError if it is none, UnsupportedFeatureError for odd types."""
+def schema_from_string(
+    schema_string: str, *, table: str | None = None, version: int | None = None
+) -> T.StructType:
+    """The schema of a schemaString; CorruptLogError if it is none, UnsupportedFeatureError for odd types.
+
+    `table` and `version` are for the errors.
+    """
     try:
         json = msgspec.json.decode(schema_string)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise CorruptLogError(
-            f"The schema in the table's metaData is not JSON: {error}.", table=table
+            f"The schema in the table's metaData is not JSON: {error}.", table=table, version=version
         ) from error
     if not isinstance(json, dict) or json.get("type") != "struct":
-        raise CorruptLogError("The schema in the table's metaData is not a struct.", table=table)
+        raise CorruptLogError(
+            "The schema in the table's metaData is not a struct.", table=table, version=version
+        )
     # fromJson would import the Python class that a user-defined type names.
     if _has_user_defined_type(json):
         raise UnsupportedFeatureError(
             "The table's schema has a user-defined type, which deltaflow does not read.",
             features=["user-defined types"],
             table=table,
+            version=version,
         )
     try:
         return T.StructType.fromJson(json)
+    # PySpark raises whatever the JSON leads it to.
     except Exception as error:
         raise UnsupportedFeatureError(
             f"The table's schema has a type that this PySpark does not know: {error}.",
             features=["data type"],
             table=table,
+            version=version,
         ) from error
 
 

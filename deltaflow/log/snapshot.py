@@ -59,7 +59,7 @@ class Snapshot:
     @cached_property
     def schema(self) -> StructType:
         """The table's schema, partition columns included."""
-        return schema_from_string(self.metadata.schema_string, table=self.path)
+        return schema_from_string(self.metadata.schema_string, table=self.path, version=self.version)
 
     @property
     def transactions(self) -> Mapping[str, SetTransaction]:
