@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -43,6 +44,9 @@ def plain(value: Any) -> Any:
 
 def sorted_rows(rows: Rows) -> Rows:
     return sorted((plain(row) for row in rows), key=repr)
+
+
+LOG_FILE = re.compile(r"\d{20}\.json|\d{20}\.checkpoint\.parquet|_last_checkpoint")
 
 
 @pytest.fixture
@@ -96,7 +100,8 @@ def sound(spark: SparkSession, rows: Any, rows_by_deltalake: Any) -> Callable[[s
         assert strange == {unquote(add["path"]) for add in adds}
         crcs = {name for name in found if name.endswith(".crc")}
         assert crcs <= {str(Path(name).with_name(f".{Path(name).name}.crc")) for name in strange}
-        assert {Path(name).suffix for name in found if name.startswith("_delta_log/")} == {".json"}
+        log_files = {name.removeprefix("_delta_log/") for name in found if name.startswith("_delta_log/")}
+        assert all(LOG_FILE.fullmatch(name) for name in log_files)
         assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
 
     return check
