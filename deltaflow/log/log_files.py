@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError
 from deltaflow.log.commit import LOG_DIRECTORY, Commit, commit_name, read_commit
+from deltaflow.log.files import file_key
 from deltaflow.log.listing import Compaction, Listing, listing_of
 from deltaflow.store import LogStore
 
@@ -113,7 +114,13 @@ class LogFiles:
     def _compacted(self, compaction: Compaction) -> Commit | None:
         """What commits come to; None, with a warning, if the file is broken: the commits are there, too."""
         try:
-            return read_commit(self.store, self.directory, compaction.file, compaction.last)
+            commit = read_commit(self.store, self.directory, compaction.file, compaction.last)
         except CorruptLogError as error:
             _LOG.warning("The commits themselves are read instead of a log compaction: %s", error)
             return None
+        keys = [file_key(action, self.path) for action in (*commit.adds, *commit.removes)]
+        if len(set(keys)) < len(keys):
+            # Which of a file's actions is the newest, its order does not tell: writers differ.
+            _LOG.warning("%s is not reconciled: its commits are read instead", compaction.file.name)
+            return None
+        return commit

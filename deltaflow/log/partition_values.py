@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
+    BinaryType,
     BooleanType,
     ByteType,
     DataType,
@@ -35,6 +36,7 @@ _HIVE_ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
 _FOLDER_TIMESTAMP: Final = re.compile(r"([+-]?\d{4,}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?", re.ASCII)
 _ARROW_TYPES: Final[dict[type[DataType], pa.DataType]] = {
     StringType: pa.string(),
+    BinaryType: pa.binary(),
     BooleanType: pa.bool_(),
     ByteType: pa.int8(),
     ShortType: pa.int16(),

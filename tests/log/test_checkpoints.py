@@ -254,13 +254,17 @@ def test_a_log_compaction_stands_for_its_commits(table: HandWrittenTable) -> Non
         table.log().snapshot()
 
 
-def test_a_broken_log_compaction_is_passed_over_with_a_warning(
-    table: HandWrittenTable, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("content", [b"{", b'{"add":null}\n[]', None])
+def test_a_log_compaction_that_is_none_is_passed_over_with_a_warning(
+    table: HandWrittenTable, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     table.first_commit(add("0"))
     for version in range(1, 4):
         table.commit(version, add(str(version)))
-    write_compaction(table, 1, 2, []).write_bytes(b"{")
+    not_reconciled = [remove("0"), add("0"), add("5")]
+    file = write_compaction(table, 1, 2, not_reconciled)
+    if content is not None:
+        file.write_bytes(content)
     assert paths(table.log()) == ["0", "1", "2", "3"]
     assert "compacted.json" in caplog.text
 

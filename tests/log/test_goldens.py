@@ -1,0 +1,152 @@
+"""Real tables of other writers, through the log and pyarrow.
+
+They are not part of the repository: the folder is $DELTAFLOW_GOLDENS, by default shared/goldens beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError, UnsupportedFeatureError
+from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.log.log_files import LogFiles, random_id, system_clock
+from deltaflow.log.partition_values import typed_values
+from deltaflow.log.segment import list_newest, load_state
+from deltaflow.store import LocalLogStore
+
+GOLDENS = Path(
+    os.environ.get("DELTAFLOW_GOLDENS", Path(__file__).parents[2].parent / "shared" / "goldens")
+).resolve()
+MANIFEST = GOLDENS / "manifest.json"
+ENTRIES: list[dict[str, Any]] = json.loads(MANIFEST.read_text()) if MANIFEST.is_file() else []
+pytestmark = pytest.mark.skipif(not ENTRIES, reason=f"{MANIFEST} is not there: set DELTAFLOW_GOLDENS")
+
+ERRORS: dict[str, tuple[type[Exception], str]] = {
+    "no metadata": (CorruptLogError, "DELTA_STATE_RECOVER_ERROR.*no metaData action"),
+    "no protocol": (CorruptLogError, "DELTA_STATE_RECOVER_ERROR.*no protocol action"),
+    "versions not contiguous": (CorruptLogError, "DELTA_VERSIONS_NOT_CONTIGUOUS.*Missing versions"),
+    "log is truncated at its start": (
+        CorruptLogError,
+        "DELTA_VERSIONS_NOT_CONTIGUOUS.*Missing versions .*: 0;",
+    ),
+    "no _delta_log": (DeltaTableNotFoundError, "is not a Delta table"),
+    "empty _delta_log": (DeltaTableNotFoundError, "is not a Delta table"),
+}
+
+
+def entries(*kinds: str) -> list[Any]:
+    chosen = [entry for entry in ENTRIES if entry["expect"].partition(":")[0] in kinds]
+    return [pytest.param(entry, id=entry["name"]) for entry in chosen]
+
+
+def log_of(entry: dict[str, Any]) -> DeltaLog:
+    return DeltaLog(LocalLogStore(), str(GOLDENS / entry["path"]))
+
+
+def rows(snapshot: Snapshot, schema: pa.Schema) -> list[str]:
+    """The rows of a table's files in the columns of `schema`, as sorted text."""
+    found: list[str] = []
+    for file in snapshot.files.select(["path", "partition_values"]).to_pylist():
+        partition = {name.lower(): value for name, value in file["partition_values"]}
+        path = unquote(file["path"]).removeprefix("file:")
+        data = pq.ParquetFile(os.path.join(snapshot.path, path), coerce_int96_timestamp_unit="us").read()
+        columns = {name.lower(): data[name] for name in data.column_names}
+        values = []
+        for field in snapshot.schema.fields:
+            kind, name = schema.field(field.name).type, field.name.lower()
+            if name in partition:
+                typed = typed_values(pa.array([partition[name]], pa.string()), field.dataType)
+                values.append(pa.repeat(typed[0], data.num_rows).cast(kind).to_pylist())
+            elif name in columns:
+                values.append(as_type(columns[name], kind).to_pylist())
+            else:
+                values.append([None] * data.num_rows)
+        found.extend(map(text, zip(*values, strict=True)))
+    return sorted(found)
+
+
+def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return column if pa.types.is_nested(kind) or column.type == kind else pc.cast(column, kind)
+
+
+def text(value: Any) -> str:
+    """The same for equal values; maps (lists of pairs) in any order."""
+    if isinstance(value, dict):
+        return str({name: text(item) for name, item in sorted(value.items())})
+    if isinstance(value, list) and value and all(isinstance(item, tuple) for item in value):
+        return str(sorted(map(text, value)))
+    if isinstance(value, list | tuple):
+        return str([text(item) for item in value])
+    return repr(value)
+
+
+@pytest.mark.parametrize("entry", entries("rows"))
+def test_the_rows_of_every_listed_version(entry: dict[str, Any]) -> None:
+    log = log_of(entry)
+    newest = log.snapshot()
+    assert newest.version == entry["version"]
+    assert newest.protocol.min_reader_version == entry["min_reader_version"]
+    assert newest.protocol.min_writer_version == entry["min_writer_version"]
+    assert newest.partition_columns == entry["partition_columns"]
+    expected = {entry["version"]: entry["expected"]} | {
+        int(version): file for version, file in entry["versions"].items()
+    }
+    for version, file in expected.items():
+        wanted = pq.read_table(GOLDENS / file)
+        found = rows(log.snapshot_at(version), wanted.schema)
+        wanted = wanted.select(log.snapshot_at(version).schema.names)
+        columns = [wanted[name].to_pylist() for name in wanted.column_names]
+        assert found == sorted(map(text, zip(*columns, strict=True))), f"version {version}"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        parameter
+        for parameter in entries("rows", "error", "unsupported")
+        if parameter.values[0]["log_readable"]
+    ],
+)
+def test_the_state_of_the_log(entry: dict[str, Any]) -> None:
+    """Of tables that are refused as well: their logs can be replayed."""
+    files = LogFiles(LocalLogStore(), str(GOLDENS / entry["path"]), system_clock, random_id)
+    listing = list_newest(files)
+    state = load_state(files, listing, listing.latest_version)
+    assert state.version == entry["version"]
+    assert state.file_state.files.num_rows == entry["active_files"]
+    assert {txn.app_id: txn.version for txn in state.transactions.values()} == entry["txns"]
+    assert sorted(state.domains) == entry["domains"]
+    statistics = state.file_state.files["stats"].drop_null().to_pylist()
+    assert all(isinstance(json.loads(text), dict) for text in statistics)
+
+
+@pytest.mark.parametrize("entry", entries("unsupported"))
+def test_what_is_not_supported_is_refused_by_name(entry: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedFeatureError) as raised:
+        log_of(entry).snapshot()
+    missing = entry["expect"].partition(":")[2].replace("minReaderVersion=", "reader version ").split(",")
+    assert sorted(raised.value.features) == sorted(missing)
+    assert all(name in str(raised.value) for name in missing)
+
+
+@pytest.mark.parametrize("entry", entries("error"))
+def test_what_is_broken_is_an_error_of_ours(entry: dict[str, Any]) -> None:
+    reason = entry["expect"].partition(":")[2]
+    if reason == "a data file is missing":
+        snapshot = log_of(entry).snapshot()
+        with pytest.raises(FileNotFoundError):
+            rows(snapshot, pa.schema([(name, pa.null()) for name in snapshot.schema.names]))
+    else:
+        file = reason.removeprefix("invalid JSON in ")
+        kind, message = ERRORS.get(reason, (CorruptLogError, f"Line .*{file}"))
+        with pytest.raises(kind, match=message):
+            log_of(entry).snapshot()
