@@ -15,7 +15,14 @@ from deltaflow.errors import CorruptLogError
 from deltaflow.log.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
 from deltaflow.log.commit import to_commit
 from deltaflow.log.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA, FileState
-from deltaflow.log.files import COLUMNS_OF_ADD, COLUMNS_OF_REMOVE, STRING_MAP, decoded_path, logical_key
+from deltaflow.log.files import (
+    COLUMNS_OF_ADD,
+    COLUMNS_OF_REMOVE,
+    ODD_PATHS,
+    STRING_MAP,
+    decoded_path,
+    logical_key,
+)
 from deltaflow.log.json_column import json_column
 from deltaflow.log.listing import Checkpoint
 from deltaflow.log.log_files import LogFiles
@@ -266,7 +273,7 @@ def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
 
 def _keys(paths: pa.Array, vectors: pa.Array | None, table_path: str) -> pa.Array:
     """`key` of KEYED_FILES_SCHEMA: null for the usual path, which identifies the file as it is."""
-    odd = pc.match_substring_regex(paths, r"^/|^file:|%")
+    odd = pc.match_substring_regex(paths, ODD_PATHS)
     if vectors is not None and vectors.null_count < len(vectors):
         odd = pc.or_(odd, pc.is_valid(vectors))
     if not pc.any(odd).as_py():

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from deltaflow.log.actions import AddFile, RemoveFile, add_from_fields, remove_from_fields
+from deltaflow.store import scheme_of
 
 STRING_MAP = pa.map_(pa.string(), pa.string())
 FILES_SCHEMA = pa.schema(
@@ -54,6 +55,8 @@ COLUMNS_OF_REMOVE = (
 )
 """The fields of a remove action that are not in `extra`."""
 ROWS_PER_BATCH = 16_384
+ODD_PATHS = r"%|^/|^[A-Za-z][A-Za-z0-9+.-]*:"
+"""A regular expression for the paths whose key (`logical_key`) may not be the path itself."""
 
 
 def add_files(files: pa.Table, *, data_change: bool = True) -> Iterator[AddFile]:
@@ -110,6 +113,9 @@ def logical_key(path: str, vector_id: str | None, table_path: str) -> str:
     if path.startswith(("/", "file:")):
         path = path.removeprefix("file:")
         path = "/" + path.lstrip("/")
+        path = path.removeprefix(table_path.rstrip("/") + "/")
+    elif (scheme := scheme_of(path)) is not None:
+        path = scheme + path[path.index(":") :]
         path = path.removeprefix(table_path.rstrip("/") + "/")
     return path if vector_id is None else f"{path}\0{vector_id}"
 

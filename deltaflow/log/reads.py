@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField
 
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.actions import AddFile, RemoveFile
-from deltaflow.log.files import FILES_SCHEMA, file_key
+from deltaflow.log.files import FILES_SCHEMA, ODD_PATHS, file_key
 from deltaflow.log.partition_values import typed_values
 from deltaflow.log.snapshot import Snapshot
 
@@ -128,7 +128,7 @@ class Reads:
 def _keys(paths: pa.ChunkedArray, table: str) -> pa.Array:
     """`file_key` of files without deletion vectors, by their paths."""
     paths = paths.combine_chunks()
-    odd = pc.match_substring_regex(paths, "%|^/|^file:")
+    odd = pc.match_substring_regex(paths, ODD_PATHS)
     if not pc.any(odd).as_py():
         return paths
     keys = [

@@ -13,7 +13,7 @@ import pytest
 
 import deltaflow.errors
 from deltaflow.errors import StoreError
-from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, schema_to_string
+from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, RemoveFile, schema_to_string
 from deltaflow.store import S3LogStore, store_for
 from tests.store.committing_process import SCHEMA
 
@@ -233,3 +233,14 @@ def test_a_table_in_memory() -> None:
     assert DeltaLog.for_table("memory:/tables/t") is log
     log.start_transaction().commit([file("b")], WRITE)
     assert sorted(log.snapshot().files["path"].to_pylist()) == ["a", "b"]
+
+
+def test_an_absolute_path_is_the_same_file_as_a_relative_one() -> None:
+    log = DeltaLog.for_table("memory://tables/absolute")
+    transaction = log.start_transaction()
+    transaction.update_metadata(new_table())
+    transaction.commit([file("a%20b"), file("s3a://bucket/x"), file(f"{log.path}/c")], WRITE)
+    removed = [f"{log.path}/a%20b", "s3://bucket/x", "c"]
+    removes = [RemoveFile(path=path, deletion_timestamp=1, data_change=True) for path in removed]
+    log.start_transaction().commit(removes, WRITE)
+    assert log.snapshot().num_files == 0
