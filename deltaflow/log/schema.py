@@ -135,16 +135,24 @@ def merge_schemas(
 
 
 def check_writable_schema(
-    schema: T.StructType, partition_columns: Sequence[str] = (), *, table: str | None = None
+    schema: T.StructType,
+    partition_columns: Sequence[str] = (),
+    *,
+    table: str | None = None,
+    for_log_alone: bool = False,
 ) -> list[str]:
     """The partition columns by their names in the schema; SchemaError (or UnsupportedFeatureError) if the
     schema has names or types, or the partitioning has columns, that deltaflow does not write.
+
+    `for_log_alone`: the types may also be those that the log settles and no writer of rows does yet.
     """
     if not schema.fields:
         raise SchemaError("The data has no columns.", error_class="DELTA_EMPTY_DATA", table=table)
     _check_names(schema, table)
     for path, kind, metadata in _leaves(schema, ""):
         unsupported = _unsupported(kind, metadata)
+        if for_log_alone and isinstance(kind, T.TimestampNTZType):
+            continue
         if unsupported is not None:
             raise UnsupportedFeatureError(
                 f"deltaflow does not write the type {unsupported} of column {path} yet. "

@@ -226,6 +226,7 @@ class OptimisticTransaction:
                 schema_from_string(metadata.schema_string, table=self.path),
                 metadata.partition_columns,
                 table=self.path,
+                for_log_alone=True,
             )
         # What is append-only stays so in the commit that ends it.
         before = metadata if self.snapshot is None else self.snapshot.metadata

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType, TimestampNTZType
 
 from deltaflow.errors import (
     DeltaIllegalArgumentException,
@@ -14,7 +18,15 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
     UnsupportedFeatureError,
 )
-from deltaflow.log import DeltaLog, DomainMetadata, Metadata, Protocol, SetTransaction, remove_files
+from deltaflow.log import (
+    DeltaLog,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    SetTransaction,
+    remove_files,
+    schema_to_string,
+)
 from deltaflow.log.protocols import protocol_for
 from deltaflow.store import LocalLogStore
 from tests.log.tables import WRITE, HandWrittenTable, add_file, append, create, meta_data, new_metadata, paths
@@ -198,6 +210,17 @@ class TestInCommitTimestamps:
         changing.commit([], WRITE)
         assert log.snapshot().metadata.configuration == {**configuration, "mine": "1"}
 
+    def test_they_grow_after_a_checkpoint_too(self, tmp_path: Path) -> None:
+        """The clock of the second writer, who begins with the checkpoint, is far behind the first one's."""
+        ahead = time.time_ns() // 1_000_000 + 3_600_000
+        log = self.log(tmp_path, [ahead] * 20)
+        create(log, configuration={ICT: "true", "delta.checkpointInterval": "2"})
+        append(log, "a")
+        append(log, "b")
+        assert list((tmp_path / "t" / "_delta_log").glob("*2.checkpoint.parquet"))
+        append(DeltaLog(LocalLogStore(), log.path), "c")
+        assert self.timestamps(log) == [ahead, ahead + 1, ahead + 2, ahead + 3]
+
     def test_a_table_without_the_feature_has_none(self, table: HandWrittenTable) -> None:
         table.first_commit(configuration={ICT: "true"})
         append(table.log(), "a")
@@ -214,6 +237,27 @@ class TestInCommitTimestamps:
         assert first is not None
         assert second is not None
         assert second > first
+
+
+class TestTimestampNtz:
+    SCHEMA = StructType([StructField("id", LongType()), StructField("at", TimestampNTZType())])
+
+    def test_a_new_table_and_one_that_gets_such_a_column(self, log: DeltaLog) -> None:
+        create(log, "a")
+        transaction = log.start_transaction()
+        transaction.update_metadata(new_metadata(schema_string=schema_to_string(self.SCHEMA)))
+        transaction.commit([], WRITE)
+        assert log.snapshot().protocol == features(readers=("timestampNtz",))
+        assert log.snapshot().schema == self.SCHEMA
+
+    def test_conditions_on_such_a_partition_column(self, log: DeltaLog) -> None:
+        create(log, schema_string=schema_to_string(self.SCHEMA), partition_columns=["at"])
+        files = [
+            add_file(str(year), partition_values={"at": f"{year}-01-01 00:00:00.5"}) for year in (2023, 2024)
+        ]
+        log.start_transaction().commit(files, WRITE)
+        found = log.start_transaction().files_matching(pc.field("at") >= datetime(2024, 1, 1))
+        assert found["path"].to_pylist() == ["2024"]
 
 
 class TestDomains:
