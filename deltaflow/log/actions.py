@@ -316,6 +316,9 @@ def _from_fields(kind: type[_Kind], fields: dict[str, Any], beyond: str | None) 
 
 
 def _decode_line(line: bytes) -> list[AnyAction]:
+    # What is kept raw is not looked into by msgspec.
+    if not line.isascii():
+        line.decode()
     try:
         values = msgspec.structs.astuple(_LINES.decode(line))
     except msgspec.ValidationError:

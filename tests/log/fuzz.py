@@ -24,6 +24,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -388,6 +389,7 @@ def finding(log: Log, directory: Path, version: int | None) -> tuple[str, str | 
     (directory / "_delta_log").mkdir(parents=True, exist_ok=True)
     table = DeltaLog(LocalLogStore(), str(directory))
     try:
+        _use_in_other_ways(table)
         found = state_of(table.snapshot() if version is None else table.snapshot_at(version))
     except DeltaError as error:
         return type(error).__name__, _blames_nobody(error, str(directory))
@@ -396,6 +398,18 @@ def finding(log: Log, directory: Path, version: int | None) -> tuple[str, str | 
     if any(_agree(found, right) for right in plain_states(log, version)):
         return "state", None
     return "state", f"a state that is not in the files: {found}"
+
+
+def _use_in_other_ways(table: DeltaLog) -> None:
+    """What else a log is asked for must end in an answer or in an error of ours, too."""
+    for use in (
+        lambda: [encode_actions(commit.actions) for commit in table.commits(0)],
+        table.available_versions,
+        lambda: table.snapshot_at_timestamp(1_700_000_000_000),
+        table.start_transaction,
+    ):
+        with suppress(DeltaError):
+            use()
 
 
 def _agree(found: State, right: State) -> bool:

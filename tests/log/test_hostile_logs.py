@@ -6,10 +6,11 @@ import json
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltaflow.errors import DeltaError
+from deltaflow.errors import CorruptLogError, DeltaError
 from tests.log.tables import HandWrittenTable, add, meta_data, protocol, remove
 
 ACTIONS = [
@@ -53,3 +54,13 @@ def test_damage_anywhere_in_a_commit(position: int, length: int, piece: bytes) -
         except DeltaError as error:
             message = str(error)
         assert table.path in message
+
+
+@pytest.mark.parametrize("kind", ["add", "commitInfo", "future"])
+def test_bytes_that_are_no_text_are_found_in_unknown_fields_too(table: HandWrittenTable, kind: str) -> None:
+    line = {"add": add("a"), "commitInfo": {"commitInfo": {}}, "future": {"future": {}}}[kind]
+    line[kind]["unknown"] = "?"
+    file = table.first_commit(line)
+    file.write_bytes(file.read_bytes().replace(b'"?"', b'"\xc4"'))
+    with pytest.raises(CorruptLogError, match=f"Line 3 of {file}"):
+        table.log().snapshot()
