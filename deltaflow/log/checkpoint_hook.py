@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from deltaflow.log.actions import Metadata
 from deltaflow.log.checkpoint_writer import write_checkpoint
+from deltaflow.log.features import check_writable
 from deltaflow.log.log_cleanup import clean_up
 from deltaflow.log.log_files import LogFiles
 from deltaflow.log.properties import CHECKPOINT_INTERVAL
@@ -30,11 +31,20 @@ def after_commit(
         checkpoint(log, _snapshot_at(log, version, read), session)
     # Whatever it was, it must not look like a failure of the commit.
     except Exception:
-        _LOG.warning("Version %d of %s is committed, but has no checkpoint", version, log.path, exc_info=True)
+        _LOG.warning(
+            "Version %d of %s is committed, but its checkpoint or the log's cleanup failed",
+            version,
+            log.path,
+            exc_info=True,
+        )
 
 
 def checkpoint(log: LogFiles, snapshot: Snapshot, session: Mapping[str, str]) -> None:
-    """Write a checkpoint of the snapshot, and delete the part of the log that has expired."""
+    """Write a checkpoint of the snapshot, and delete the part of the log that has expired.
+
+    UnsupportedFeatureError if the table needs of its writers what deltaflow lacks.
+    """
+    check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
     write_checkpoint(log, snapshot, session)
     clean_up(log, snapshot)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deltaflow.log.actions import CheckpointMetadata, Sidecar, encode_actions
+from deltaflow.log.actions import CheckpointMetadata, Sidecar, decode_actions, encode_actions
 from deltaflow.log.checkpoint_parts import part_of_other_actions, parts_of_paths
 from deltaflow.log.checkpoint_reader import SIDECARS_DIRECTORY
 from deltaflow.log.checkpoint_rows import (
@@ -25,6 +25,7 @@ from deltaflow.log.checkpoint_rows import (
 )
 from deltaflow.log.features import has_v2_checkpoints
 from deltaflow.log.last_checkpoint import LastCheckpoint, V2Checkpoint, write_hint
+from deltaflow.log.listing import Checkpoint
 from deltaflow.log.log_files import LogFiles, random_id
 from deltaflow.log.properties import (
     CHECKPOINT_PART_SIZE,
@@ -99,6 +100,23 @@ def write_checkpoint(log: LogFiles, snapshot: Snapshot, session: Mapping[str, st
         parts = 1 if is_v2 else max(1, -(-state.number_of_files // (part_size or _FILES_PER_PART)))
         hint = _write_classic(log, state, parts)
     write_hint(log, hint)
+
+
+def write_classic_copy(log: LogFiles, checkpoint: Checkpoint) -> None:
+    """Give a V2 checkpoint the classic name, too, in which old readers find the protocol that stops them
+    (PROTOCOL.md, "Handling Backward compatibility while moving to UUID-named v2 Checkpoints").
+    """
+    content = log.store.read(f"{log.directory}/{checkpoint}")
+    path = f"{log.directory}/{checkpoint.version:020}.checkpoint.parquet"
+    if str(checkpoint).endswith(".parquet"):
+        with log.store.open_output(path) as file:
+            file.write(content)
+        return
+    actions = decode_actions(content, str(checkpoint))
+    others = [action for action in actions if isinstance(action, OtherAction)]
+    # A checkpoint of another writer may hold its files itself: in JSON they are not worth a second writer.
+    if len(others) == len(actions):
+        _write_actions(log, path, others)
 
 
 def _state(log: LogFiles, snapshot: Snapshot) -> _State:

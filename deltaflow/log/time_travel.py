@@ -34,7 +34,7 @@ def version_at(log: LogFiles, listing: Listing, newest: Snapshot, timestamp_ms: 
     if has_in_commit_timestamps(newest.protocol, newest.metadata):
         first_in_commit = bisect_left(versions, _number(newest.metadata, _ENABLEMENT_VERSION))
         enabled_at_ms = _number(newest.metadata, _ENABLEMENT_TIMESTAMP)
-    file_times = _monotonic_file_times(listing, versions[:first_in_commit])
+    file_times = monotonic_file_times(listing, versions[:first_in_commit])
 
     def time_of(index: int) -> int:
         if index < first_in_commit:
@@ -59,7 +59,8 @@ def _number(metadata: Metadata, name: str) -> int:
         return 0
 
 
-def _monotonic_file_times(listing: Listing, versions: Sequence[int]) -> list[int]:
+def monotonic_file_times(listing: Listing, versions: Sequence[int]) -> list[int]:
+    """When ascending versions were committed, in ms, by their files: each later than the one before."""
     times: list[int] = []
     for version in versions:
         status = listing.status(version)

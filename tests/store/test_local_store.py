@@ -119,3 +119,15 @@ def test_a_directory_in_the_way_of_a_file_is_a_store_error(tmp_path: Path) -> No
     (tmp_path / "1.json").mkdir()
     with pytest.raises(StoreError, match=r"Cannot read .*1\.json"):
         STORE.read(f"{tmp_path}/1.json")
+
+
+def test_hadoops_checksum_of_a_file_goes_with_it(tmp_path: Path) -> None:
+    """Hadoop's local file system refuses to read a file that does not fit its checksum."""
+    store = LocalLogStore()
+    for name in ("replaced", "deleted"):
+        (tmp_path / name).write_bytes(b"by Hadoop")
+        (tmp_path / f".{name}.crc").write_bytes(b"its checksum")
+    with store.open_output(str(tmp_path / "replaced")) as file:
+        file.write(b"by us")
+    store.delete(str(tmp_path / "deleted"))
+    assert [file.name for file in tmp_path.iterdir()] == ["replaced"]

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+
+from deltaflow.log import DeltaLog
+from deltaflow.store import LocalLogStore
+from tests.log.tables import HandWrittenTable, add, append, create, meta_data, protocol
+
+DAY_MS = 86_400_000
+MIDNIGHT_MS = 20_000 * DAY_MS
+NOON_MS = MIDNIGHT_MS + DAY_MS // 2
+V2 = protocol(3, 7, readerFeatures=["v2Checkpoint"], writerFeatures=["v2Checkpoint"])
+
+
+def log_at(table: HandWrittenTable, now_ms: int = NOON_MS) -> DeltaLog:
+    return DeltaLog(LocalLogStore(), table.path, clock=lambda: now_ms)
+
+
+def names(table: HandWrittenTable) -> list[str]:
+    return sorted(os.listdir(table.log_directory))
+
+
+def commits(table: HandWrittenTable) -> list[int]:
+    return [int(name[:20]) for name in names(table) if name[20:] == ".json"]
+
+
+def checkpoints(table: HandWrittenTable) -> list[int]:
+    return [int(name[:20]) for name in names(table) if ".checkpoint." in name]
+
+
+def set_time(file: Path, time_ms: int) -> None:
+    os.utime(file, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+
+
+def history(table: HandWrittenTable, days_ago: list[float], checkpointed: set[int], **metadata: str) -> None:
+    """One commit for each age before the midnight that was 30 days ago, checkpoints at some versions."""
+    for version, age in enumerate(days_ago):
+        first = [protocol(), meta_data(configuration=metadata)] if version == 0 else []
+        file = table.commit(version, *first, add(f"f{version}"))
+        set_time(file, round(MIDNIGHT_MS - 30 * DAY_MS - age * DAY_MS))
+        if version in checkpointed:
+            # At a time when nothing has expired.
+            log_at(table, 0).checkpoint()
+
+
+def test_what_is_below_the_checkpoint_of_the_version_at_the_limit_goes(table: HandWrittenTable) -> None:
+    """The version that was the newest at the limit is 5: that of checkpoint 4 keeps it readable."""
+    history(table, [9, 8, 7, 6, 5, 0, -1, -2, -3], {2, 4, 7})
+    log_at(table).checkpoint()
+    assert commits(table) == [4, 5, 6, 7, 8]
+    assert checkpoints(table) == [4, 7, 8]
+    log = log_at(table)
+    assert log.available_versions() == [4, 5, 6, 7, 8]
+    for version in log.available_versions():
+        assert log.snapshot_at(version).num_files == version + 1
+
+
+def test_a_version_younger_than_the_limit_by_a_millisecond_is_not_the_last_before_it(
+    table: HandWrittenTable,
+) -> None:
+    history(table, [9, 8, 7, 6, 5, -0.00001, -1], {2, 5})
+    log_at(table).checkpoint()
+    assert commits(table) == [2, 3, 4, 5, 6]
+
+
+def test_within_a_day_nothing_more_expires(table: HandWrittenTable) -> None:
+    """Of two days, the limit is at the same midnight from its beginning to its end."""
+    history(table, [9, 8, -0.4, -1.5], {1, 2})
+    log_at(table, MIDNIGHT_MS + DAY_MS - 1).checkpoint()
+    assert commits(table) == [1, 2, 3]
+    log_at(table, MIDNIGHT_MS + DAY_MS).checkpoint()
+    assert commits(table) == [2, 3]
+
+
+def test_without_an_old_checkpoint_all_stays(table: HandWrittenTable) -> None:
+    history(table, [9, 8, 7, -1], set())
+    log_at(table).checkpoint()
+    assert commits(table) == [0, 1, 2, 3]
+
+
+def test_times_that_go_back_count_as_those_after_the_version_before(table: HandWrittenTable) -> None:
+    """Version 1 was committed within the retention, so version 2, whose file looks old, was, too."""
+    history(table, [9, -5, 9, -6], {0, 2})
+    log_at(table).checkpoint()
+    assert commits(table) == [0, 1, 2, 3]
+
+
+def test_the_retention_is_the_tables(table: HandWrittenTable) -> None:
+    history(table, [9, 8, -20, -29.9], {1, 2}, **{"delta.logRetentionDuration": "interval 2 days"})
+    log_at(table).checkpoint()
+    assert commits(table) == [2, 3]
+
+
+def test_no_cleanup_where_the_table_wants_none(table: HandWrittenTable) -> None:
+    history(table, [9, 8, 7], {1, 2}, **{"delta.enableExpiredLogCleanup": "false"})
+    log_at(table).checkpoint()
+    assert commits(table) == [0, 1, 2]
+
+
+def test_checksums_and_compactions_go_with_the_commits_and_other_files_stay(table: HandWrittenTable) -> None:
+    history(table, [9, 8, 7, 6], {2, 3})
+    gone = [f"{0:020}.crc", f".{0:020}.json.crc", f"{0:020}.{1:020}.compacted.json"]
+    kept = ["notes.txt", f"{3:020}.crc", f"{0:020}.json.bak", "_commits"]
+    gone.append(f"{1:020}.checkpoint.{1:010}.{2:010}.parquet")
+    for name in [*gone, *kept]:
+        (table.log_directory / name).write_bytes(b"")
+    log_at(table).checkpoint()
+    assert set(kept) <= set(names(table))
+    assert not set(gone) & set(names(table))
+    assert commits(table) == [3]
+
+
+def test_a_broken_checkpoint_keeps_nothing_readable(
+    table: HandWrittenTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    history(table, [9, 8, 7, -1], {1, 2})
+    (table.log_directory / f"{2:020}.checkpoint.parquet").write_bytes(b"PAR1 broken PAR1")
+    log_at(table).checkpoint()
+    assert commits(table) == [1, 2, 3]
+    assert "is broken" in caplog.text
+    assert log_at(table).snapshot_at(2).num_files == 3
+
+
+class TestSidecars:
+    def test_those_that_no_checkpoint_needs_go(self, table: HandWrittenTable) -> None:
+        for version in range(3):
+            configuration = {"delta.checkpointPolicy": "v2"}
+            first = [V2, meta_data(configuration=configuration)] if version == 0 else []
+            file = table.commit(version, *first, add(f"f{version}"))
+            set_time(file, MIDNIGHT_MS - (40 - version) * DAY_MS)
+            log_at(table, 0).checkpoint()
+        directory = table.log_directory / "_sidecars"
+        young = directory / f"{uuid.uuid4()}.parquet"
+        young.write_bytes(b"of a checkpoint that is being written")
+        for file in directory.iterdir():
+            set_time(file, MIDNIGHT_MS - 40 * DAY_MS)
+        set_time(young, MIDNIGHT_MS - DAY_MS)
+        table.commit(3, add("f3"))
+        log_at(table).checkpoint()
+        assert commits(table) == [2, 3]
+        # Of versions 2 and 3.
+        assert len(list(directory.iterdir())) == 2 + 1
+        assert young.exists()
+        for version in (2, 3):
+            assert log_at(table).snapshot_at(version).num_files == version + 1
+
+    def test_a_checkpoint_without_its_sidecar_keeps_nothing_readable(self, table: HandWrittenTable) -> None:
+        configuration = {"delta.checkpointPolicy": "v2"}
+        file = table.commit(0, V2, meta_data(configuration=configuration), add("f0"))
+        set_time(file, 0)
+        set_time(table.commit(1, add("f1")), DAY_MS)
+        log_at(table, 0).checkpoint()
+        for sidecar in (table.log_directory / "_sidecars").iterdir():
+            sidecar.unlink()
+        table.commit(2, add("f2"))
+        log_at(table).checkpoint()
+        assert commits(table) == [0, 1, 2]
+
+    def test_old_readers_find_the_protocol(self, table: HandWrittenTable) -> None:
+        """Once the first commits are gone: in a checkpoint of the classic name."""
+        configuration = {"delta.checkpointPolicy": "v2"}
+        for version in range(2):
+            first = [V2, meta_data(configuration=configuration)] if version == 0 else []
+            set_time(table.commit(version, *first, add(f"f{version}")), version * DAY_MS)
+        log_at(table, 0).checkpoint()
+        table.commit(2, add("f2"))
+        log_at(table).checkpoint()
+        assert commits(table) == [1, 2]
+        (classic,) = [name for name in names(table) if name.endswith(".checkpoint.parquet")]
+        assert classic == f"{2:020}.checkpoint.parquet"
+        for name in names(table):
+            if name.endswith(".json") and name != "_last_checkpoint":
+                (table.log_directory / name).unlink()
+        assert log_at(table).snapshot().num_files == 3
+
+
+def test_a_failed_cleanup_is_a_warning_of_the_commit(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(log, configuration={"delta.checkpointInterval": "1", "delta.logRetentionDuration": "0 days"})
+    append(log, "a")
+    for name in os.listdir(f"{log.path}/_delta_log"):
+        set_time(Path(log.path, "_delta_log", name), 1)
+
+    def fail(*_: object) -> None:
+        raise OSError("read-only")
+
+    monkeypatch.setattr(LocalLogStore, "delete", fail)
+    with caplog.at_level(logging.WARNING):
+        assert append(log, "b") == 2
+    assert "read-only" in caplog.text
+    assert log.snapshot().num_files == 2
