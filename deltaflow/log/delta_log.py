@@ -148,8 +148,10 @@ class DeltaLog:
         """A transaction that reads the newest version, or no table, and commits the next one.
 
         `session` has Spark's settings: defaults of table properties
-        (spark.databricks.delta.properties.defaults.*) and those of checkpoints.
+        (spark.databricks.delta.properties.defaults.*) and those of checkpoints. StoreError where the
+        table's store cannot exclude other writers.
         """
+        self._files.store.check_writable(self._files.directory)
         return OptimisticTransaction(self._files, self.snapshot_if_exists(), session=session)
 
     def checkpoint(self, session: Mapping[str, str] = _NO_SETTINGS) -> None:

@@ -32,6 +32,13 @@ class LogStore(ABC):
     failed_put_never_lands: bool = False
     """Whether a put that raised, and whose path is then absent, can never appear later."""
 
+    def check_writable(self, directory: str) -> None:
+        """StoreError, which says why, where the store cannot exclude other writers of the directory.
+
+        The writing methods ask by themselves; who has much to do before it writes asks first.
+        """
+        return
+
     @abstractmethod
     def list_from(self, directory: str, name: str) -> list[FileStatus]:
         """Files of `directory` named `name` or later, sorted by name; hidden ones (`.…`) are left out.

@@ -37,6 +37,16 @@ class FsspecLogStore(LogStore):
     def __hash__(self) -> int:
         return hash((type(self), self._fs, self._single_writer))
 
+    def check_writable(self, directory: str) -> None:
+        if not self._single_writer:
+            raise StoreError(
+                f"Cannot write to {directory}: deltaflow knows of no way in which this storage lets only one "
+                "of several writers create a file, so two writers could both commit one version. If this is "
+                "the only writer of the table, say so: single_writer=True. Reading needs nothing.",
+                error_class="DELTA_STORE_WITHOUT_MUTUAL_EXCLUSION",
+                file=directory,
+            )
+
     def list_from(self, directory: str, name: str) -> list[FileStatus]:
         with as_store_errors("list", directory):
             self._fs.invalidate_cache(directory)
@@ -65,7 +75,7 @@ class FsspecLogStore(LogStore):
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         with as_store_errors("write", path):
-            self._check_may_write(path)
+            self.check_writable(posixpath.dirname(path))
             self._check_no_file_in_the_way(posixpath.dirname(path))
             if self._fs.exists(path):
                 raise FileExistsError(f"{path} exists")
@@ -75,7 +85,7 @@ class FsspecLogStore(LogStore):
     @contextmanager
     def open_output(self, path: str) -> Iterator[BinaryIO]:
         with as_store_errors("write", path):
-            self._check_may_write(path)
+            self.check_writable(posixpath.dirname(path))
             self._check_no_file_in_the_way(posixpath.dirname(path))
         with tempfile.TemporaryDirectory() as directory:
             local = f"{directory}/content"
@@ -86,20 +96,9 @@ class FsspecLogStore(LogStore):
 
     def delete(self, path: str) -> None:
         with as_store_errors("delete", path):
-            self._check_may_write(path)
+            self.check_writable(posixpath.dirname(path))
             if self._fs.exists(path):
                 self._fs.rm_file(path)
-
-    def _check_may_write(self, path: str) -> None:
-        """StoreError unless nobody else can spoil what is written."""
-        if not self._single_writer:
-            raise StoreError(
-                f"Cannot write {path}: deltaflow knows of no way in which this storage lets only one of "
-                "several writers create a file, so two writers could both commit one version. If this is the "
-                "only writer of the table, say so: single_writer=True. Reading needs nothing.",
-                error_class="DELTA_STORE_WITHOUT_MUTUAL_EXCLUSION",
-                file=path,
-            )
 
     def _upload(self, local: str, path: str) -> None:
         """Make the local file's content that of `path`, all at once."""
@@ -129,6 +128,9 @@ class MemoryLogStore(FsspecLogStore):
     failed_put_never_lands = True
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
+    def check_writable(self, directory: str) -> None:
+        return
+
     def put_if_absent(self, path: str, data: bytes) -> None:
         # No other process can reach this memory, and here all wait for one another.
         with self._lock:
@@ -137,9 +139,6 @@ class MemoryLogStore(FsspecLogStore):
     def list_from(self, directory: str, name: str) -> list[FileStatus]:
         with self._lock:
             return super().list_from(directory, name)
-
-    def _check_may_write(self, path: str) -> None:
-        return
 
     def _upload(self, local: str, path: str) -> None:
         with self._lock, open(local, "rb") as file:

@@ -51,16 +51,16 @@ class S3LogStore(FsspecLogStore):
             super().put_if_absent(path, data)
             return
         with as_store_errors("write", path):
-            self._check_may_write(path)
+            self.check_writable(posixpath.dirname(path))
             self._create(path, data)
 
-    def _check_may_write(self, path: str) -> None:
+    def check_writable(self, directory: str) -> None:
         if self._single_writer:
             return
-        bucket, _, _ = self._fs.split_path(path)
-        with self._probe_lock:
+        bucket, _, _ = self._fs.split_path(directory)
+        with as_store_errors("write to", directory), self._probe_lock:
             if bucket not in self._excluding:
-                self._probe(posixpath.dirname(path))
+                self._probe(directory)
                 self._excluding.add(bucket)
 
     def _probe(self, directory: str) -> None:

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 import deltaflow.errors
 from deltaflow.errors import StoreError
 from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, RemoveFile, schema_to_string
-from deltaflow.store import S3LogStore, store_for
+from deltaflow.store import FsspecLogStore, S3LogStore, store_for
 from tests.store.committing_process import SCHEMA
 
 WRITERS = ["a", "b", "c"]
@@ -104,6 +105,17 @@ def test_a_put_whose_answer_was_lost_and_that_was_sent_again_is_a_commit(
 def test_the_store_leaves_nothing_of_its_trial(store: S3LogStore, bucket: str) -> None:
     store.put_if_absent(f"s3://{bucket}/t/1.json", b"one")
     assert keys(store, bucket) == ["t/1.json"]
+
+
+def test_a_store_that_excludes_nobody_begins_no_transaction(tmp_path: Path) -> None:
+    log = DeltaLog(FsspecLogStore(fsspec.filesystem("file")), f"file://{tmp_path}/t")
+    with pytest.raises(StoreError, match="single_writer=True"):
+        log.start_transaction()
+    single = DeltaLog(FsspecLogStore(fsspec.filesystem("file"), single_writer=True), f"file://{tmp_path}/t")
+    transaction = single.start_transaction()
+    transaction.update_metadata(new_table())
+    assert transaction.commit([file("a")], WRITE).version == 0
+    assert log.snapshot().num_files == DeltaLog.for_table(str(tmp_path / "t")).snapshot().num_files == 1
 
 
 def test_the_trial_is_made_once(store: S3LogStore, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
