@@ -16,6 +16,7 @@ from deltaflow.errors import (
 )
 from deltaflow.log.checkpoint_hook import checkpoint
 from deltaflow.log.commit import LOG_DIRECTORY, Commit
+from deltaflow.log.listing import Listing
 from deltaflow.log.log_files import Clock, Ids, LogFiles, random_id, system_clock
 from deltaflow.log.segment import list_newest, load_state
 from deltaflow.log.snapshot import Snapshot
@@ -160,18 +161,12 @@ class DeltaLog:
 
     def _update(self, known: tuple[Snapshot, str] | None) -> tuple[Snapshot, str] | None:
         if known is not None:
-            snapshot, etag = known
-            listing = self._files.list(snapshot.version)
-            own = listing.status(snapshot.version)
-            # Another file under the known version's name: the table was deleted and made anew.
-            if own is not None and own.etag == etag:
-                latest = listing.latest_version
-                if latest == snapshot.version:
-                    return known
-                # Where commits are missing a checkpoint may bridge the gap.
-                if not listing.missing(snapshot.version + 1, latest):
-                    newer = self._files.replayed(listing, snapshot.version + 1, latest)
-                    return snapshot.after(newer), listing.commits[latest].etag
+            newer = self._follow(known, self._files.list_next(known[0].version))
+            if (newer is None or newer is known) and self._files.store.lists_whole_directories:
+                # Nothing new, or it does not follow: only a listing tells that for certain.
+                newer = self._follow(known, self._files.list(known[0].version))
+            if newer is not None:
+                return newer
         listing = list_newest(self._files)
         latest = listing.latest_version
         if latest < 0:
@@ -179,3 +174,19 @@ class DeltaLog:
         state = load_state(self._files, listing, latest)
         status = listing.status(latest)
         return Snapshot(self.path, state), "" if status is None else status.etag
+
+    def _follow(self, known: tuple[Snapshot, str], listing: Listing) -> tuple[Snapshot, str] | None:
+        """The newest version of a listing that begins with the known one; None if it does not follow it."""
+        snapshot, etag = known
+        own = listing.status(snapshot.version)
+        # Another file under the known version's name: the table was deleted and made anew.
+        if own is None or own.etag != etag:
+            return None
+        latest = listing.latest_version
+        if latest == snapshot.version:
+            return known
+        # Where commits are missing a checkpoint may bridge the gap.
+        if listing.missing(snapshot.version + 1, latest):
+            return None
+        newer = self._files.replayed(listing, snapshot.version + 1, latest)
+        return snapshot.after(newer), listing.commits[latest].etag

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError
+from deltaflow.log.actions import AddFile, RemoveFile
 from deltaflow.log.commit import LOG_DIRECTORY, Commit, commit_name, read_commit
 from deltaflow.log.files import file_key
 from deltaflow.log.listing import Compaction, Listing, listing_of
-from deltaflow.store import LogStore
+from deltaflow.store import FileStatus, LogStore
 
+_LOOK_AHEAD = 8
 _LOG = logging.getLogger(__name__)
 
 Clock = Callable[[], int]
@@ -65,6 +67,25 @@ class LogFiles:
                 table=self.path,
             ) from error
         return listing_of(start, statuses)
+
+    def list_next(self, version: int) -> Listing:
+        """The commit of `version` and those after it, by a look at single files where that is cheaper.
+
+        It ends where several versions in a row have no commit: with a version before, the log may go on.
+        """
+        if not self.store.lists_whole_directories:
+            return self.list(version)
+        commits: dict[int, FileStatus] = {}
+        last_looked_at = version + _LOOK_AHEAD
+        while version <= last_looked_at:
+            try:
+                commits[version] = self.store.status(self.commit_path(version))
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+            else:
+                last_looked_at = version + _LOOK_AHEAD
+            version += 1
+        return Listing(min(commits, default=version), commits)
 
     def read(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
         """The commits `first` to `last`, read lazily; CorruptLogError at once if the listing lacks some."""
@@ -118,7 +139,8 @@ class LogFiles:
         except CorruptLogError as error:
             _LOG.warning("The commits themselves are read instead of a log compaction: %s", error)
             return None
-        keys = [file_key(action, self.path) for action in (*commit.adds, *commit.removes)]
+        files: list[AddFile | RemoveFile] = [*commit.adds, *commit.removes]
+        keys = [file_key(file, self.path) for file in files]
         if len(set(keys)) < len(keys):
             # Which of a file's actions is the newest, its order does not tell: writers differ.
             _LOG.warning("%s is not reconciled: its commits are read instead", compaction.file.name)

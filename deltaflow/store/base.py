@@ -32,6 +32,9 @@ class LogStore(ABC):
     failed_put_never_lands: bool = False
     """Whether a put that raised, and whose path is then absent, can never appear later."""
 
+    lists_whole_directories: bool = False
+    """Whether a listing costs what is in its directory, wherever it begins: `status` is cheaper then."""
+
     def check_writable(self, directory: str) -> None:
         """StoreError, which says why, where the store cannot exclude other writers of the directory.
 
@@ -45,6 +48,14 @@ class LogStore(ABC):
 
         FileNotFoundError without the directory, NotADirectoryError where a file is in the way.
         """
+
+    def status(self, path: str) -> FileStatus:
+        """The entry that a listing has of a file; FileNotFoundError if absent."""
+        directory, _, name = path.rpartition("/")
+        found = next(iter(self.list_from(directory, name)), None)
+        if found is None or found.name != name:
+            raise FileNotFoundError(path)
+        return found
 
     @abstractmethod
     def read(self, path: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ class LocalLogStore(LogStore):
     """
 
     failed_put_never_lands = True
+    lists_whole_directories = True
 
     def __init__(self, *, single_writer: bool = False) -> None:
         self._single_writer = single_writer
@@ -42,18 +44,17 @@ class LocalLogStore(LogStore):
         statuses = []
         for entry in sorted(later, key=lambda entry: entry.name):
             try:
-                stat = entry.stat()
+                statuses.append(_file_status(entry.name, entry.stat()))
             except FileNotFoundError:
                 continue
-            statuses.append(
-                FileStatus(
-                    entry.name,
-                    stat.st_size,
-                    stat.st_mtime_ns // 1_000_000,
-                    f"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{stat.st_size:x}",
-                )
-            )
         return statuses
+
+    def status(self, path: str) -> FileStatus:
+        with _as_store_errors("look at", path):
+            found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "Not a file", path)
+        return _file_status(os.path.basename(path), found)
 
     def read(self, path: str) -> bytes:
         with _as_store_errors("read", path), open(path, "rb") as file:
@@ -100,6 +101,15 @@ class LocalLogStore(LogStore):
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
             os.rename(temporary, path)
+
+
+def _file_status(name: str, found: os.stat_result) -> FileStatus:
+    return FileStatus(
+        name,
+        found.st_size,
+        found.st_mtime_ns // 1_000_000,
+        f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}",
+    )
 
 
 @contextmanager

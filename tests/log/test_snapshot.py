@@ -14,7 +14,7 @@ from deltaflow.errors import (
     VersionNotFoundError,
 )
 from deltaflow.log import FILES_SCHEMA, DeltaLog, add_files, decode_actions
-from deltaflow.store import LocalLogStore
+from deltaflow.store import FileStatus, LocalLogStore
 from tests.log.tables import SCHEMA, HandWrittenTable, add, append, create, meta_data, paths, protocol, remove
 
 
@@ -225,6 +225,43 @@ def test_a_gap_after_a_known_version_is_noticed(table: HandWrittenTable) -> None
     table.commit(2, add("b"))
     with pytest.raises(CorruptLogError, match=r"Missing versions in .*: 1;"):
         log.snapshot()
+
+
+@pytest.mark.parametrize("first_after", [3, 30])
+def test_a_wide_gap_after_a_known_version_is_noticed(table: HandWrittenTable, first_after: int) -> None:
+    table.first_commit(add("a"))
+    log = table.log()
+    log.snapshot()
+    table.commit(first_after, add("b"))
+    with pytest.raises(CorruptLogError, match=rf"Missing versions in .*: 1 to {first_after - 1};"):
+        log.snapshot()
+
+
+def test_an_update_looks_at_no_older_file(table: HandWrittenTable) -> None:
+    class Recording(LocalLogStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls: list[tuple[str, str]] = []
+
+        def list_from(self, directory: str, name: str) -> list[FileStatus]:
+            self.calls.append(("list", name))
+            return super().list_from(directory, name)
+
+        def status(self, path: str) -> FileStatus:
+            self.calls.append(("status", Path(path).name))
+            return super().status(path)
+
+    for version in range(30):
+        table.first_commit() if version == 0 else table.commit(version, add(str(version)))
+    store = Recording()
+    log = DeltaLog(store, table.path)
+    assert log.snapshot().version == 29
+    store.calls.clear()
+    table.commit(30, add("30"))
+    assert log.snapshot().version == 30
+    assert {kind for kind, _ in store.calls} == {"status"}
+    assert min(name for _, name in store.calls) == f"{29:020}.json"
+    assert len(store.calls) <= 12
 
 
 def test_a_log_without_its_first_commits(table: HandWrittenTable) -> None:

@@ -94,6 +94,14 @@ class StoreContract:
         store.put_if_absent(f"{root}/1.json", b"again")
         assert store.read(f"{root}/1.json") == b"again"
 
+    def test_the_status_of_a_file_is_its_entry_in_a_listing(self, store: LogStore, root: str) -> None:
+        store.put_if_absent(f"{root}/d/1.json", b"one")
+        store.put_if_absent(f"{root}/d/2.json", b"two")
+        assert store.status(f"{root}/d/1.json") == store.list_from(f"{root}/d", "")[0]
+        for absent in (f"{root}/d/1", f"{root}/d/3.json", f"{root}/none/1.json", f"{root}/d"):
+            with pytest.raises(FileNotFoundError):
+                store.status(absent)
+
     def test_an_etag_tells_a_replaced_file(self, store: LogStore, root: str) -> None:
         store.put_if_absent(f"{root}/1.json", b"one")
         before = store.list_from(root, "")
