@@ -41,6 +41,8 @@ class DeltaLog:
         self._update_lock = threading.Lock()
         self._newest: tuple[Snapshot, str] | None = None
         """The newest snapshot known, and the etag of its commit file."""
+        self._directory_state: str | None = None
+        """That of the log's directory when the newest snapshot was looked for and found."""
 
     @property
     def path(self) -> str:
@@ -101,7 +103,11 @@ class DeltaLog:
     def snapshot_if_exists(self) -> Snapshot | None:
         """The table at its newest version; None without a table."""
         with self._update_lock:
-            self._newest = self._update(self._newest)
+            # From before the look: what comes while it lasts makes the next one a listing.
+            state = self._files.store.directory_state(self._files.directory)
+            is_unchanged = state is not None and state == self._directory_state
+            self._newest = self._update(self._newest, is_unchanged=is_unchanged)
+            self._directory_state = state
             return None if self._newest is None else self._newest[0]
 
     def snapshot_at(self, version: int) -> Snapshot:
@@ -159,10 +165,13 @@ class DeltaLog:
         """Write a checkpoint of the newest version, and delete what of the log has expired."""
         checkpoint(self._files, self.snapshot(), session)
 
-    def _update(self, known: tuple[Snapshot, str] | None) -> tuple[Snapshot, str] | None:
+    def _update(
+        self, known: tuple[Snapshot, str] | None, *, is_unchanged: bool
+    ) -> tuple[Snapshot, str] | None:
         if known is not None:
             newer = self._follow(known, self._files.list_next(known[0].version))
-            if (newer is None or newer is known) and self._files.store.lists_whole_directories:
+            is_doubtful = newer is None or (newer is known and not is_unchanged)
+            if is_doubtful and self._files.store.lists_whole_directories:
                 # Nothing new, or it does not follow: only a listing tells that for certain.
                 newer = self._follow(known, self._files.list(known[0].version))
             if newer is not None:

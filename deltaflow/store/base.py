@@ -35,6 +35,10 @@ class LogStore(ABC):
     lists_whole_directories: bool = False
     """Whether a listing costs what is in its directory, wherever it begins: `status` is cheaper then."""
 
+    def directory_state(self, directory: str) -> str | None:
+        """What is another after files came into the directory or went; None if the store does not know."""
+        return None
+
     def check_writable(self, directory: str) -> None:
         """StoreError, which says why, where the store cannot exclude other writers of the directory.
 

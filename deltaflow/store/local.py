@@ -56,6 +56,12 @@ class LocalLogStore(LogStore):
             raise FileNotFoundError(errno.ENOENT, "Not a file", path)
         return _file_status(os.path.basename(path), found)
 
+    def directory_state(self, directory: str) -> str | None:
+        try:
+            return f"{os.stat(directory).st_mtime_ns:x}"
+        except OSError:
+            return None
+
     def read(self, path: str) -> bytes:
         with _as_store_errors("read", path), open(path, "rb") as file:
             return file.read()
