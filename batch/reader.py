@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from deltaflow.batch.options import required_path, unsupported_options
-from deltaflow.errors import CorruptLogError
+from deltaflow.batch.options import option, required_path, unsupported_options
+from deltaflow.errors import CorruptLogError, DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog
 from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.scan import ScannedFiles, relation, scan_kind
 
-_NOT_YET = ("versionAsOf", "timestampAsOf", "readChangeFeed", "readChangeData")
+_NOT_YET = ("timestampAsOf", "readChangeFeed", "readChangeData")
 
 
 @dispatcher.handle("read")
 def read(request: dict[str, Any]) -> dict[str, Any]:
-    """The relation over the newest version. The scan stays at that version, whatever is committed later."""
+    """The relation over a version, the newest unless versionAsOf names another.
+
+    The scan stays at that version, whatever is committed later.
+    """
     path = required_path(request["path"])
     unsupported_options(request["options"], _NOT_YET, "reading")
     log = DeltaLog.for_table(path)
-    snapshot = log.snapshot()
+    version = option(request["options"], "versionAsOf")
+    snapshot = log.snapshot() if version is None else log.snapshot_at(_version(version))
     return relation(
         {"kind": "version", "path": log.path, "id": snapshot.table_id, "version": snapshot.version},
         log.path,
@@ -27,6 +31,17 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
         list(snapshot.partition_columns),
         snapshot.size_in_bytes,
     )
+
+
+def _version(value: str) -> int:
+    if not (value.isascii() and value.isdigit()):
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_ILLEGAL_OPTION",
+            input=value,
+            name="versionAsOf",
+            explain="must be a version number",
+        )
+    return int(value)
 
 
 @scan_kind("version")

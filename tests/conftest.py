@@ -1,4 +1,4 @@
-"""Fixtures that every test of Spark shares: one session, and an independent reader."""
+"""What every test of Spark shares: one session."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
@@ -44,14 +44,3 @@ def table(tmp_path: Path) -> str:
     return str(tmp_path / "table")
 
 
-def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    """The rows of a frame as sorted tuples; nulls sort first."""
-    return sorted((tuple(row) for row in frame.collect()), key=lambda row: [(v is not None, str(v)) for v in row])
-
-
-def rows_by_deltalake(path: str, columns: list[str] | None = None) -> list[tuple[Any, ...]]:
-    """The rows of a table as the independent implementation reads them, sorted as in `rows`."""
-    import deltalake
-
-    found = deltalake.DeltaTable(path).to_pyarrow_table(columns=columns).to_pylist()
-    return sorted((tuple(row.values()) for row in found), key=lambda row: [(v is not None, str(v)) for v in row])

@@ -15,6 +15,7 @@ from deltaflow.errors import (
     DeltaTableNotFoundError,
     DeltaUnsupportedOperationException,
     StoreError,
+    VersionNotFoundError,
 )
 
 pytestmark = pytest.mark.spark
@@ -159,7 +160,6 @@ def test_write_options_that_are_not_there_yet(spark, table, name, value):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("versionAsOf", "0"),
         ("timestampAsOf", "2024-01-01"),
         ("readChangeFeed", "true"),
         ("readChangeData", "true"),
@@ -214,3 +214,16 @@ def test_a_table_that_was_replaced_under_a_frame(spark, table, tmp_path):
     spark.range(7).write.format("delta").save(table)
     failing(DeltaError, frame.collect, "replaced")
     assert spark.read.format("delta").load(table).count() == 7
+
+
+def test_a_version_that_is_none_or_not_there(spark, table):
+    write(spark).save(table)
+    write(spark).mode("overwrite").save(table)
+    for version, kind, message in (
+        ("2", VersionNotFoundError, "[0, 1]"),
+        ("-1", DeltaIllegalArgumentException, "versionAsOf"),
+        ("new", DeltaIllegalArgumentException, "versionAsOf"),
+    ):
+        reader = spark.read.format("delta").option("versionAsOf", version)
+        failing(kind, lambda reader=reader: reader.load(table), message)
+    assert spark.read.format("delta").option("versionAsOf", 0).load(table).count() == 2

@@ -1,13 +1,9 @@
-"""Real tables of other writers, through the log and pyarrow.
-
-They are not part of the repository: the folder is $DELTAFLOW_GOLDENS, by default shared/goldens beside it.
-"""
+"""Real tables of other writers, through the log and pyarrow."""
 
 from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,14 +18,9 @@ from deltaflow.log.log_files import LogFiles, random_id, system_clock
 from deltaflow.log.partition_values import typed_values
 from deltaflow.log.segment import list_newest, load_state
 from deltaflow.store import LocalLogStore
+from tests.goldens import GOLDENS, entries, needed, text
 
-GOLDENS = Path(
-    os.environ.get("DELTAFLOW_GOLDENS", Path(__file__).parents[2].parent / "shared" / "goldens")
-).resolve()
-MANIFEST = GOLDENS / "manifest.json"
-ENTRIES: list[dict[str, Any]] = json.loads(MANIFEST.read_text()) if MANIFEST.is_file() else []
-pytestmark = pytest.mark.skipif(not ENTRIES, reason=f"{MANIFEST} is not there: set DELTAFLOW_GOLDENS")
-
+pytestmark = needed
 ERRORS: dict[str, tuple[type[Exception], str]] = {
     "no metadata": (CorruptLogError, "DELTA_STATE_RECOVER_ERROR.*no metaData action"),
     "no protocol": (CorruptLogError, "DELTA_STATE_RECOVER_ERROR.*no protocol action"),
@@ -41,11 +32,6 @@ ERRORS: dict[str, tuple[type[Exception], str]] = {
     "no _delta_log": (DeltaTableNotFoundError, "is not a Delta table"),
     "empty _delta_log": (DeltaTableNotFoundError, "is not a Delta table"),
 }
-
-
-def entries(*kinds: str) -> list[Any]:
-    chosen = [entry for entry in ENTRIES if entry["expect"].partition(":")[0] in kinds]
-    return [pytest.param(entry, id=entry["name"]) for entry in chosen]
 
 
 def log_of(entry: dict[str, Any]) -> DeltaLog:
@@ -76,17 +62,6 @@ def rows(snapshot: Snapshot, schema: pa.Schema) -> list[str]:
 
 def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column if pa.types.is_nested(kind) or column.type == kind else pc.cast(column, kind)
-
-
-def text(value: Any) -> str:
-    """The same for equal values; maps (lists of pairs) in any order."""
-    if isinstance(value, dict):
-        return str({name: text(item) for name, item in sorted(value.items())})
-    if isinstance(value, list) and value and all(isinstance(item, tuple) for item in value):
-        return str(sorted(map(text, value)))
-    if isinstance(value, list | tuple):
-        return str([text(item) for item in value])
-    return repr(value)
 
 
 @pytest.mark.parametrize("entry", entries("rows"))

@@ -1,0 +1,59 @@
+"""Real tables of other writers, through Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deltaflow.errors import DeltaError, UnsupportedFeatureError
+from tests.goldens import GOLDENS, entries, needed, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, needed]
+
+
+def sorted_rows(table: pa.Table) -> list[str]:
+    columns = [table[name].to_pylist() for name in table.column_names]
+    return sorted(map(text, zip(*columns, strict=True)))
+
+
+def load(spark: SparkSession, entry: dict[str, Any], version: int) -> DataFrame:
+    return spark.read.format("delta").option("versionAsOf", version).load(str(GOLDENS / entry["path"]))
+
+
+@pytest.mark.parametrize("entry", entries("rows"))
+def test_the_rows_of_every_listed_version(spark: SparkSession, entry: dict[str, Any]) -> None:
+    newest = spark.read.format("delta").load(str(GOLDENS / entry["path"]))
+    assert newest.count() == entry["rows"]
+    expected = {entry["version"]: entry["expected"]} | {
+        int(version): file for version, file in entry["versions"].items()
+    }
+    for version, file in expected.items():
+        found = load(spark, entry, version).toArrow()
+        wanted = pq.read_table(GOLDENS / file).select(found.column_names)
+        assert sorted_rows(found.cast(wanted.schema)) == sorted_rows(wanted), f"version {version}"
+
+
+@pytest.mark.parametrize("entry", entries("unsupported"))
+def test_what_is_not_supported_is_refused_by_name(spark: SparkSession, entry: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedFeatureError) as raised:
+        spark.read.format("delta").load(str(GOLDENS / entry["path"]))
+    missing = entry["expect"].partition(":")[2].replace("minReaderVersion=", "reader version ").split(",")
+    assert sorted(raised.value.features) == sorted(missing)
+
+
+@pytest.mark.parametrize("entry", entries("error"))
+def test_what_is_broken_is_an_error(spark: SparkSession, entry: dict[str, Any]) -> None:
+    path = str(GOLDENS / entry["path"])
+    if entry["log_readable"]:
+        frame = spark.read.format("delta").load(path)
+        with pytest.raises(Exception, match=r"does not exist|FILE_NOT_EXIST|FileNotFound"):
+            frame.collect()
+    else:
+        with pytest.raises(DeltaError):
+            spark.read.format("delta").load(path)
