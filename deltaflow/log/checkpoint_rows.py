@@ -29,6 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from deltaflow.errors import CorruptLogError
 from deltaflow.log.actions import (
     CheckpointMetadata,
     DomainMetadata,
@@ -314,6 +315,9 @@ def _extra_columns(extra: pa.StringArray, kind: pa.StructType) -> dict[str, pa.A
     if extra.null_count == len(extra):
         return {field.name: pa.nulls(len(extra), field.type) for field in kind}
     structs = structs_of(extra, kind)
+    if structs.null_count > extra.null_count:
+        # To leave a deletion vector out would bring rows back.
+        raise CorruptLogError("A field of a file action has a value that does not fit its type.")
     return dict(zip((field.name for field in kind), structs.flatten(), strict=True))
 
 

@@ -56,21 +56,19 @@ class _State:
     tombstones: pa.Table
     others: Sequence[OtherAction]
     rows: FileRows
+    part: int | None = None
+    """Of a multi-part checkpoint: only its rows are meant."""
 
     @property
     def number_of_files(self) -> int:
         return int(self.files.num_rows + self.tombstones.num_rows)
 
     def parts(self, number: int) -> Iterator[_State]:
-        """The parts of a multi-part checkpoint; one at a time, since each is a copy."""
-        of_files, of_tombstones = _part_numbers(self.files, number), _part_numbers(self.tombstones, number)
+        """The parts of a multi-part checkpoint: all files and tombstones, with the parts that they are in."""
+        files, tombstones = _with_parts(self.files, number), _with_parts(self.tombstones, number)
         for part in range(number):
-            yield replace(
-                self,
-                files=self.files.filter(pc.equal(of_files, part)),
-                tombstones=self.tombstones.filter(pc.equal(of_tombstones, part)),
-                others=self.others if part == part_of_other_actions(number) else (),
-            )
+            others = self.others if part == part_of_other_actions(number) else ()
+            yield replace(self, files=files, tombstones=tombstones, others=others, part=part)
 
     def slices(self, files: int) -> Iterator[_State]:
         """As many files and tombstones each, in their order; at least one slice."""
@@ -194,21 +192,26 @@ def _write_actions(log: LogFiles, path: str, actions: Sequence[OtherAction]) -> 
     return len(content)
 
 
-def _part_numbers(rows: pa.Table, parts: int) -> pa.ChunkedArray:
+def _with_parts(rows: pa.Table, parts: int) -> pa.Table:
     batches = rows.select(["path"]).to_batches(max_chunksize=_ROWS_PER_GROUP)
-    return pa.chunked_array([parts_of_paths(batch.column(0), parts) for batch in batches], pa.int64())
+    numbers = [parts_of_paths(batch.column(0), parts) for batch in batches]
+    return rows.append_column("part", pa.chunked_array(numbers, pa.int64()))
 
 
 def _file_batches(state: _State, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in _row_groups(state.files):
+    for batch in _row_groups(state.files, state.part):
         yield file_batch("add", state.rows.adds(batch), schema)
-    for batch in _row_groups(state.tombstones):
+    for batch in _row_groups(state.tombstones, state.part):
         yield file_batch("remove", state.rows.removes(batch), schema)
 
 
-def _row_groups(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+def _row_groups(rows: pa.Table, part: int | None) -> Iterator[pa.RecordBatch]:
+    # Chosen a group at a time, since what is chosen is copied.
     for start in range(0, rows.num_rows, _ROWS_PER_GROUP):
-        yield from rows.slice(start, _ROWS_PER_GROUP).combine_chunks().to_batches()
+        group = rows.slice(start, _ROWS_PER_GROUP)
+        if part is not None:
+            group = group.filter(pc.equal(group["part"], part))
+        yield from group.combine_chunks().to_batches()
 
 
 def _write_parquet(log: LogFiles, path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:

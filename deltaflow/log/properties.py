@@ -102,6 +102,9 @@ SET_TRANSACTION_RETENTION_MS: Property[int | None] = Property(
 CHECKPOINT_PART_SIZE: Property[int | None] = Property(
     "spark.databricks.delta.checkpoint.partSize", None, _positive, "a positive integer"
 )
+MAX_COMMIT_ATTEMPTS: Property[int | None] = Property(
+    "spark.databricks.delta.maxCommitAttempts", None, _positive, "a positive integer"
+)
 CHECKPOINT_V2_FILE_FORMAT = Property(
     "spark.databricks.delta.checkpointV2.topLevelFileFormat",
     "json",

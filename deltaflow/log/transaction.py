@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata as distribution
 from types import MappingProxyType
 
@@ -46,7 +47,7 @@ from deltaflow.log.outcomes import (
     Outcome,
     Unknown,
 )
-from deltaflow.log.properties import with_checked_properties, with_session_defaults
+from deltaflow.log.properties import MAX_COMMIT_ATTEMPTS, with_checked_properties, with_session_defaults
 from deltaflow.log.protocols import protocol_for, without_protocol_properties
 from deltaflow.log.reads import PartitionPredicate, Reads
 from deltaflow.log.retries import RetryPolicy
@@ -81,7 +82,8 @@ class OptimisticTransaction:
         self.log = log
         self.snapshot = snapshot
         """The version that is read; None without a table."""
-        self._retries = retries
+        attempts = MAX_COMMIT_ATTEMPTS.of(session, log.path)
+        self._retries = retries if attempts is None else replace(retries, max_attempts=attempts)
         self._session = session
         self._reads = Reads(log.path, snapshot)
         self._new_metadata: Metadata | None = None

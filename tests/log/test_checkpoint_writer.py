@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import tempfile
+import uuid
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -29,6 +30,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from deltaflow.errors import CorruptLogError
 from deltaflow.log import (
     DeltaLog,
     SetTransaction,
@@ -41,7 +43,7 @@ from deltaflow.log import (
 from deltaflow.log import checkpoint_hook as hook
 from deltaflow.log.checkpoint_parts import murmur3, parts_of_paths
 from deltaflow.log.last_checkpoint import json_checksum
-from deltaflow.store import LocalLogStore
+from deltaflow.store import LocalLogStore, store_for
 from tests.log.tables import (
     WRITE,
     HandWrittenTable,
@@ -423,6 +425,13 @@ class TestColumns:
         assert "are in no checkpoint" in caplog.text
         assert without_commits(table).num_files == 2
 
+    def test_a_deletion_vector_that_has_no_place_is_not_lost_silently(self, table: HandWrittenTable) -> None:
+        vector = {"storageType": "u", "pathOrInlineDv": "v", "sizeInBytes": 2**40, "cardinality": 1}
+        table.first_commit(add("a", deletionVector=vector))
+        with pytest.raises(CorruptLogError, match="does not fit its type"):
+            log_at(table).checkpoint()
+        assert not list(table.log_directory.glob("*checkpoint*"))
+
 
 class TestRetention:
     def test_tombstones_within_their_retention_are_kept(self, table: HandWrittenTable) -> None:
@@ -549,6 +558,16 @@ class TestAfterCommits:
         for version in range(4):
             Path(log.path, "_delta_log", f"{version:020}.json").unlink()
         assert paths(DeltaLog(LocalLogStore(), log.path)) == ["a", "b", "c"]
+
+    def test_on_another_store(self) -> None:
+        path = f"memory://checkpoints-{uuid.uuid4()}/t"
+        log = DeltaLog.for_table(path)
+        create(log, configuration={"delta.checkpointInterval": "1"})
+        append(log, "a")
+        for version in range(2):
+            log._files.store.delete(log._files.commit_path(version))
+        store, table = store_for(path)
+        assert paths(DeltaLog(store, table)) == ["a"]
 
     def test_a_failure_is_a_warning(
         self, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.errors import ConcurrentWriteException, DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog
 from deltaflow.log.intervals import interval_ms
 from deltaflow.log.properties import (
@@ -17,7 +17,7 @@ from deltaflow.log.properties import (
     SET_TRANSACTION_RETENTION_MS,
     Property,
 )
-from tests.log.tables import WRITE, create, new_metadata
+from tests.log.tables import WRITE, add_file, append, create, new_metadata
 
 DAY_MS = 86_400_000
 
@@ -121,3 +121,11 @@ def test_a_table_that_is_there_keeps_its_properties(log: DeltaLog) -> None:
     transaction.update_metadata(new_metadata(name="named"))
     transaction.commit([], WRITE)
     assert log.snapshot().metadata.configuration == {}
+
+
+def test_the_session_bounds_the_attempts_of_a_commit(log: DeltaLog) -> None:
+    create(log)
+    transaction = log.start_transaction({"spark.databricks.delta.maxCommitAttempts": "1"})
+    append(log, "a")
+    with pytest.raises(ConcurrentWriteException, match="lost 1 races"):
+        transaction.commit([add_file("b")], WRITE)
