@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -30,7 +31,7 @@ COMMITS_AFTER_CHECKPOINT = 10
 FILES_PER_COMMIT = 10
 FEW_FILES = 1_000
 FEW_VERSIONS = 10
-TIMED_COMMITS = 40
+TIMED_COMMITS = 100
 OPEN_BOUND = 1.0
 MEMORY_BOUND = 0.5
 FILES_BOUND = 2.0
@@ -242,35 +243,40 @@ def checkpoint_with_deltalake(table: str) -> dict[str, Any]:
     return measured(lambda: DeltaTable(table).create_checkpoint())
 
 
-def follow(table: str) -> dict[str, Any]:
-    """Milliseconds of updating a loaded snapshot by one commit, and of committing; medians of many."""
+def follow(tables: str) -> dict[str, Any]:
+    """Milliseconds of updating a loaded snapshot by one commit, and of committing: for each of two tables
+    the medians of many, in turn, since both wait for the same disk.
+    """
     from deltaflow.log import AddFile, DeltaLog, Operation
 
-    log = DeltaLog.for_table(table)
-    loaded = log.snapshot()
-    assert loaded.num_files > 0
-    updates, commits = [], []
+    logs = [DeltaLog.for_table(table) for table in tables.split(os.pathsep)]
+    updates: list[list[float]] = [[] for _ in logs]
+    commits: list[list[float]] = [[] for _ in logs]
     for number in range(TIMED_COMMITS):
-        (described,) = add_actions(100_000_000 + number, 1)
-        version = log.snapshot().version + 1
-        write_commit(Path(table), version, [described])
-        begin = time.perf_counter()
-        updated = log.snapshot()
-        updates.append(time.perf_counter() - begin)
-        assert updated.version == version
-        add = AddFile(
-            path=f"other-{number}.parquet",
-            partition_values=described["add"]["partitionValues"],
-            size=1,
-            modification_time=1,
-            data_change=True,
-            stats=described["add"]["stats"],
-        )
-        begin = time.perf_counter()
-        transaction = log.start_transaction()
-        transaction.commit([add], Operation("WRITE", {"mode": "Append"}))
-        commits.append(time.perf_counter() - begin)
-    return {"update_ms": statistics.median(updates) * 1_000, "commit_ms": statistics.median(commits) * 1_000}
+        for index, log in list(enumerate(logs))[:: 1 if number % 2 == 0 else -1]:
+            (described,) = add_actions(100_000_000 + number, 1)
+            version = log.snapshot().version + 1
+            write_commit(Path(log.path), version, [described])
+            begin = time.perf_counter()
+            updated = log.snapshot()
+            updates[index].append(time.perf_counter() - begin)
+            assert updated.version == version
+            add = AddFile(
+                path=f"other-{number}.parquet",
+                partition_values=described["add"]["partitionValues"],
+                size=1,
+                modification_time=1,
+                data_change=True,
+                stats=described["add"]["stats"],
+            )
+            begin = time.perf_counter()
+            transaction = log.start_transaction()
+            transaction.commit([add], Operation("WRITE", {"mode": "Append"}))
+            commits[index].append(time.perf_counter() - begin)
+    return {
+        "update": [statistics.median(times) * 1_000 for times in updates],
+        "commit": [statistics.median(times) * 1_000 for times in commits],
+    }
 
 
 def measured(read: Callable[[], Any]) -> dict[str, Any]:
@@ -313,8 +319,9 @@ PROBES = {
 # ------------------------------------------------------------------------------------------------ comparing
 
 
-def run(probe: Callable[[str], dict[str, Any]], table: Path) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--probe", probe.__name__, "--directory", str(table)]
+def run(probe: Callable[[str], dict[str, Any]], *tables: Path) -> dict[str, Any]:
+    directories = os.pathsep.join(map(str, tables))
+    command = [sys.executable, __file__, "--probe", probe.__name__, "--directory", directories]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return found
 
@@ -368,15 +375,10 @@ def compare_opening(report: Report, name: str, table: Path, repeats: int, memory
 def compare_following(
     report: Report, name: str, large: Path, small: Path, repeats: int, bound: float
 ) -> None:
-    run(follow, small)
-    found: dict[Path, list[dict[str, Any]]] = {large: [], small: []}
-    for repeat in range(repeats):
-        for table in (large, small) if repeat % 2 == 0 else (small, large):
-            found[table].append(run(follow, table))
+    found = [run(follow, large, small) for _ in range(repeats)]
     print(f"\n{name}")
     for what in ("update", "commit"):
-        key = f"{what}_ms"
-        ours, other = (statistics.median(result[key] for result in found[table]) for table in (large, small))
+        ours, other = (statistics.median(result[what][side] for result in found) for side in (0, 1))
         report.ratio(what, ours, other, "ms", bound)
 
 
@@ -414,6 +416,8 @@ def main() -> int:
         log_of_commits(commits, arguments.commits)
         checkpointed_log(late, FEW_FILES, arguments.versions, with_history=True)
         checkpointed_log(early, FEW_FILES, FEW_VERSIONS, with_history=True)
+        # What has not reached the disk yet would make the first commits wait.
+        os.sync()
         title = f"{arguments.files:,} files in a checkpoint, and {COMMITS_AFTER_CHECKPOINT} commits"
         compare_opening(report, title, many, arguments.repeats, MEMORY_BOUND)
         title = f"{arguments.commits:,} commits without a checkpoint"
