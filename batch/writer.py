@@ -248,7 +248,7 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
             error_class="DELTA_UNSUPPORTED_OPTION",
         )
     partition_by = msgspec.json.decode(option(options, "__partition_columns") or "[]")
-    transaction = DeltaLog.for_table(path).start_transaction()
+    transaction = DeltaLog.for_table(path).start_transaction(request["settings"])
     mode = request["mode"]
     if transaction.snapshot is not None:
         if mode == "Ignore":

@@ -39,7 +39,7 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
     """addBatch: None if the table has this batch already."""
     path, query_id, batch_id = required_path(request["path"]), request["queryId"], request["batchId"]
     observe("offset written", path=path, query_id=query_id, batch_id=batch_id)
-    transaction = DeltaLog.for_table(path).start_transaction()
+    transaction = DeltaLog.for_table(path).start_transaction(request["settings"])
     committed = transaction.txn_version(query_id)
     if committed is not None and committed >= batch_id:
         _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)

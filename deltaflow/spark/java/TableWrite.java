@@ -55,6 +55,7 @@ final class TableWrite {
     QueryExecution query = ((org.apache.spark.sql.classic.Dataset) data).queryExecution();
     request.put("handle", handle);
     request.put("schema", query.analyzed().schema().json());
+    request.put("settings", deltaSettings(session));
     boolean ended = false;
     try {
       JsonNode plan = Python.call("write.begin", request);
@@ -122,6 +123,16 @@ final class TableWrite {
   }
 
   private static final String CALENDAR = "spark.sql.parquet.datetimeRebaseModeInWrite";
+
+  /** What the session sets of Delta's own settings. */
+  private static Map deltaSettings(org.apache.spark.sql.classic.SparkSession session) {
+    Map settings = new LinkedHashMap();
+    Map all = CollectionConverters.asJava(session.sessionState().conf().getAllConfs());
+    for (Object name : all.keySet()) {
+      if (((String) name).startsWith("spark.databricks.delta.")) settings.put(name, all.get(name));
+    }
+    return settings;
+  }
 
   /** FileFormatWriter.write has 11 parameters in Spark 4.0 and 12 since; the first 11 are the same. */
   private static Method fileFormatWriterWrite() {
