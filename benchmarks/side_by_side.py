@@ -26,6 +26,7 @@ import deltaflow
 SCAN_BOUND = 1.1
 WRITE_BOUND = 1.2
 STREAM_BOUND = 1.5
+WARM_UP_REPEATS = 2
 ROWS_PER_BATCH = 1_000
 BATCHES = 30
 WARM_UP_BATCHES = 5
@@ -50,7 +51,8 @@ class Comparison:
         verdict = "ok" if self.ratio <= self.bound else "ABOVE THE BOUND"
         ours, parquet = statistics.median(self.ours), statistics.median(self.parquet)
         return (
-            f"{self.name:<28} deltaflow {ours:8.3f} s   Parquet {parquet:8.3f} s   "
+            f"{self.name:<26} deltaflow {ours:7.3f} s ({min(self.ours):.3f} to {max(self.ours):.3f})  "
+            f"Parquet {parquet:7.3f} s ({min(self.parquet):.3f} to {max(self.parquet):.3f})  "
             f"ratio {self.ratio:5.2f}  (bound {self.bound})  {verdict}"
         )
 
@@ -58,8 +60,9 @@ class Comparison:
 def compare(
     name: str, ours: Callable[[], float], parquet: Callable[[], float], repeats: int, bound: float
 ) -> Comparison:
-    """Runs both sides in turn, the first pair uncounted; each returns its seconds."""
-    ours(), parquet()
+    """Runs both sides in turn, the first pairs uncounted; each returns its seconds."""
+    for _ in range(WARM_UP_REPEATS):
+        ours(), parquet()
     ours_seconds, parquet_seconds = [], []
     for repeat in range(repeats):
         # Whoever runs second finds warmer caches, so the order changes at every repeat.
