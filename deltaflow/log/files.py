@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log.actions import AddFile, RemoveFile, add_from_fields, remove_from_fields
 from deltaflow.store import scheme_of
 
@@ -98,6 +101,30 @@ def tombstone_actions(tombstones: pa.Table) -> Iterator[RemoveFile]:
             "tags": None if row["tags"] is None else dict(row["tags"]),
         }
         yield remove_from_fields(fields, row["extra"])
+
+
+def refuse_deletion_vectors(files: pa.Table, path: str, version: int) -> None:
+    """UnsupportedFeatureError if a deletion vector hides rows of one of these files of the table at `path`.
+
+    `files` are rows of the `files` of its version. Whoever reads them as rows has to ask: a protocol that
+    does not list the feature does not keep a writer from using it.
+    """
+    if files["extra"].null_count == files.num_rows:
+        return
+    # The text may also be that of another field, nested: its own name decides.
+    suspects = files.filter(pc.match_substring(files["extra"], '"deletionVector"'))
+    for row in _rows(suspects.select(["path", "extra"])):
+        if msgspec.json.decode(row["extra"]).get("deletionVector") is not None:
+            raise UnsupportedFeatureError(
+                f"deltaflow cannot read version {version} of the table {path}: it needs deletionVectors, "
+                f"because the file {row['path']} has a deletion vector, which hides rows of it. Read it "
+                "with a Delta implementation that has this, or rewrite the file there (REORG TABLE ... APPLY "
+                "(PURGE)).",
+                features=["deletionVectors"],
+                table=path,
+                version=version,
+                file=row["path"],
+            )
 
 
 def file_key(action: AddFile | RemoveFile, table_path: str) -> str:
