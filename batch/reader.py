@@ -7,6 +7,7 @@ from typing import Any
 from deltaflow.batch.options import option, required_path, unsupported_options
 from deltaflow.errors import CorruptLogError, DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog
+from deltaflow.log.files import refuse_deletion_vectors
 from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.scan import ScannedFiles, relation, scan_kind
 
@@ -25,7 +26,13 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     version = option(request["options"], "versionAsOf")
     snapshot = log.snapshot() if version is None else log.snapshot_at(_version(version))
     return relation(
-        {"kind": "version", "path": log.path, "id": snapshot.table_id, "version": snapshot.version},
+        {
+            "kind": "version",
+            "path": log.path,
+            "id": snapshot.table_id,
+            "version": snapshot.version,
+            "timeTravel": version is not None,
+        },
         log.path,
         snapshot.schema,
         list(snapshot.partition_columns),
@@ -56,4 +63,5 @@ def files_of_version(description: dict[str, Any]) -> ScannedFiles:
             table=log.path,
             version=description["version"],
         )
+    refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
     return ScannedFiles(log.path, tuple(snapshot.partition_columns), snapshot.files)

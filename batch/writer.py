@@ -248,7 +248,7 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
             error_class="DELTA_UNSUPPORTED_OPTION",
         )
     partition_by = msgspec.json.decode(option(options, "__partition_columns") or "[]")
-    transaction = DeltaLog.for_table(path).start_transaction(request["settings"])
+    transaction = _transaction(request, path)
     mode = request["mode"]
     if transaction.snapshot is not None:
         if mode == "Ignore":
@@ -276,6 +276,27 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
         ),
         transaction=transaction,
     )
+
+
+def own_scans(request: dict[str, Any], log: DeltaLog) -> list[dict[str, Any]]:
+    """The descriptions of those scans in the frame's plan that read the table which is written."""
+    scans = [msgspec.json.decode(scan) for scan in request["scans"]]
+    return [scan for scan in scans if scan["path"] == log.path]
+
+
+def _transaction(request: dict[str, Any], path: str) -> OptimisticTransaction:
+    """A transaction that has read what the frame reads of the table itself.
+
+    A frame scans the version that it was loaded at: whatever was committed since is a rival, and not to
+    be overwritten unseen. A version that was asked for by number is the past, and depends on nothing.
+    """
+    log = DeltaLog.for_table(path)
+    versions = [scan["version"] for scan in own_scans(request, log) if not scan.get("timeTravel", True)]
+    if not versions:
+        return log.start_transaction(request["settings"])
+    transaction = log.start_transaction(request["settings"], read_version=min(versions))
+    transaction.read_whole_table()
+    return transaction
 
 
 def _refuse_dynamic_overwrite(options: Mapping[str, str], setting_of_session: str) -> None:

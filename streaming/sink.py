@@ -13,7 +13,7 @@ import msgspec
 from pyspark.sql.types import NullType, StructType
 
 from deltaflow.batch.options import required_path, unsupported_options
-from deltaflow.batch.writer import NOT_YET, OperationOfWrite, TableWriter, begin_write
+from deltaflow.batch.writer import NOT_YET, OperationOfWrite, TableWriter, begin_write, own_scans
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.observer import observe
@@ -39,7 +39,10 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
     """addBatch: None if the table has this batch already."""
     path, query_id, batch_id = required_path(request["path"]), request["queryId"], request["batchId"]
     observe("offset written", path=path, query_id=query_id, batch_id=batch_id)
-    transaction = DeltaLog.for_table(path).start_transaction(request["settings"])
+    log = DeltaLog.for_table(path)
+    transaction = log.start_transaction(request["settings"])
+    if own_scans(request, log):
+        transaction.read_whole_table()
     committed = transaction.txn_version(query_id)
     if committed is not None and committed >= batch_id:
         _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)

@@ -151,15 +151,19 @@ class DeltaLog:
         listing = self._files.list(start)
         return self._files.read(listing, start, listing.latest_version if end is None else end)
 
-    def start_transaction(self, session: Mapping[str, str] = _NO_SETTINGS) -> OptimisticTransaction:
-        """A transaction that reads the newest version, or no table, and commits the next one.
+    def start_transaction(
+        self, session: Mapping[str, str] = _NO_SETTINGS, *, read_version: int | None = None
+    ) -> OptimisticTransaction:
+        """A transaction that reads a version, the newest without `read_version`, or no table, and commits
+        the next one; versions since `read_version` are winners that it is checked against.
 
         `session` has Spark's settings: defaults of table properties
         (spark.databricks.delta.properties.defaults.*) and those of checkpoints. StoreError where the
         table's store cannot exclude other writers.
         """
         self._files.store.check_writable(self._files.directory)
-        return OptimisticTransaction(self._files, self.snapshot_if_exists(), session=session)
+        snapshot = self.snapshot_if_exists() if read_version is None else self.snapshot_at(read_version)
+        return OptimisticTransaction(self._files, snapshot, session=session)
 
     def checkpoint(self, session: Mapping[str, str] = _NO_SETTINGS) -> None:
         """Write a checkpoint of the newest version, and delete what of the log has expired."""

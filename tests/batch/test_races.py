@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -182,3 +183,48 @@ def test_reads_during_writes(spark, table):
         stop.set()
         reader.result(120)
     assert set(seen) == {10}
+
+
+def blind(table, version):
+    commit = (Path(table) / "_delta_log" / f"{version:020}.json").read_text().splitlines()[0]
+    return json.loads(commit)["commitInfo"]["isBlindAppend"]
+
+
+def test_an_overwrite_by_a_frame_of_an_older_version(spark, tmp_path):
+    table = str(tmp_path / "raced")  # the losers leave files
+    spark.range(3).write.format("delta").save(table)
+    loaded = spark.read.format("delta").load(table)
+    spark.range(100, 101).write.format("delta").mode("append").save(table)
+    loaded.createOrReplaceTempView("of_an_older_version")
+    for frame in (
+        loaded.where("id > 0"),
+        loaded.groupBy().count().selectExpr("count AS id"),
+        spark.sql("SELECT id FROM range(9) WHERE id IN (SELECT id FROM of_an_older_version)"),
+    ):
+        with pytest.raises(ConcurrentAppendException, match="Version 1"):
+            frame.write.format("delta").mode("overwrite").save(table)
+    assert numbers(spark, table) == [0, 1, 2, 100]
+    spark.read.format("delta").load(table).where("id > 0").write.format("delta").mode("overwrite").save(table)
+    assert numbers(spark, table) == [1, 2, 100]
+
+
+def test_an_append_that_reads_its_table_is_not_blind(spark, tmp_path):
+    table = str(tmp_path / "raced")  # the losers leave files
+    spark.range(3).write.format("delta").save(table)
+    loaded = spark.read.format("delta").load(table)
+    new = spark.range(5).join(loaded, "id", "left_anti")
+    new.write.format("delta").mode("append").save(table)
+    assert not blind(table, 1)
+    with pytest.raises(ConcurrentAppendException):
+        new.write.format("delta").mode("append").save(table)
+    spark.range(5, 6).write.format("delta").mode("append").save(table)
+    assert blind(table, 2)
+    assert numbers(spark, table) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_version_of_the_past_may_be_brought_back(spark, table):
+    spark.range(3).write.format("delta").save(table)
+    spark.range(9).write.format("delta").mode("overwrite").save(table)
+    past = spark.read.format("delta").option("versionAsOf", 0).load(table)
+    past.write.format("delta").mode("overwrite").save(table)
+    assert numbers(spark, table) == [0, 1, 2]

@@ -78,6 +78,8 @@ public final class TableScan implements FileIndex {
     return CollectionConverters.asScala(paths).toList();
   }
 
+  String description() { return description; }
+
   public StructType partitionSchema() { return partitionSchema; }
 
   public long sizeInBytes() { return sizeInBytes; }

@@ -22,8 +22,11 @@ import org.apache.hadoop.mapreduce.Job;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.datasources.FileFormatWriter;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.OutputWriterFactory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.streaming.*;
@@ -56,6 +59,7 @@ final class TableWrite {
     request.put("handle", handle);
     request.put("schema", query.analyzed().schema().json());
     request.put("settings", deltaSettings(session));
+    request.put("scans", scans(query.analyzed()));
     boolean ended = false;
     try {
       JsonNode plan = Python.call("write.begin", request);
@@ -123,6 +127,24 @@ final class TableWrite {
   }
 
   private static final String CALENDAR = "spark.sql.parquet.datetimeRebaseModeInWrite";
+
+  /** The descriptions of the scans of Delta tables in a plan, its subqueries included. */
+  private static List scans(LogicalPlan plan) {
+    List plans = new ArrayList();
+    plans.add(plan);
+    for (Object subquery : CollectionConverters.asJava(plan.subqueriesAll())) plans.add(subquery);
+    List descriptions = new ArrayList();
+    for (Object part : plans) {
+      for (Object leaf : CollectionConverters.asJava(((LogicalPlan) part).collectLeaves())) {
+        if (!(leaf instanceof LogicalRelation)) continue;
+        Object relation = ((LogicalRelation) leaf).relation();
+        if (!(relation instanceof HadoopFsRelation)) continue;
+        Object files = ((HadoopFsRelation) relation).location();
+        if (files instanceof TableScan) descriptions.add(((TableScan) files).description());
+      }
+    }
+    return descriptions;
+  }
 
   /** What the session sets of Delta's own settings. */
   private static Map deltaSettings(org.apache.spark.sql.classic.SparkSession session) {
