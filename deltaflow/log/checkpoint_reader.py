@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
-from deltaflow.log.commit import to_commit
+from deltaflow.log.commit import Commit, to_commit
 from deltaflow.log.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA, FileState
 from deltaflow.log.files import (
     COLUMNS_OF_ADD,
@@ -64,17 +64,11 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
 def read_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> TableState:
     """The state at the checkpoint's version; CorruptLogError naming a file that is broken or missing."""
     contents = _Contents(log.path)
-    first = f"{log.directory}/{checkpoint}"
-    for status in checkpoint.files:
-        _read_file(log, f"{log.directory}/{status.name}", contents)
-    for sidecar in [action for action in contents.actions if isinstance(action, Sidecar)]:
-        _read_file(log, _sidecar_path(log, sidecar), contents)
-    modification_time_ms = checkpoint.files[0].modification_time_ms
-    commit = to_commit(checkpoint.version, modification_time_ms, tuple(contents.actions), first)
+    commit = _read(log, checkpoint, contents)
     file_actions = [action for action in contents.actions if isinstance(action, AddFile | RemoveFile)]
     return TableState(
         version=checkpoint.version,
-        timestamp_ms=modification_time_ms,
+        timestamp_ms=checkpoint.files[0].modification_time_ms,
         protocol=commit.protocol,
         metadata=commit.metadata,
         transactions={txn.app_id: txn for txn in commit.txns},
@@ -83,14 +77,43 @@ def read_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> TableState:
     )
 
 
+def check_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> None:
+    """CorruptLogError unless `read_checkpoint` gives a state with protocol and metadata.
+
+    Reads all of it, sidecars included, and keeps no more than a batch of files at a time.
+    """
+    commit = _read(log, checkpoint, _Contents(log.path, keeps_files=False))
+    if commit.protocol is None or commit.metadata is None:
+        file = f"{log.directory}/{checkpoint}"
+        raise CorruptLogError(f"{file} lacks the protocol or the metadata of the table.", file=file)
+
+
 @dataclass(slots=True)
 class _Contents:
-    """What the files of a checkpoint hold: batches of files and tombstones, and all other actions."""
+    """What the files of a checkpoint hold: batches of files and tombstones, and all other actions.
+
+    Without `keeps_files` the batches are only decoded.
+    """
 
     table_path: str
+    keeps_files: bool = True
     files: list[pa.RecordBatch] = field(default_factory=list)
     tombstones: list[pa.RecordBatch] = field(default_factory=list)
     actions: list[AnyAction] = field(default_factory=list)
+
+
+def _read(log: LogFiles, checkpoint: Checkpoint, contents: _Contents) -> Commit:
+    """Read all files of the checkpoint into `contents`; what its actions are as a commit."""
+    for status in checkpoint.files:
+        _read_file(log, f"{log.directory}/{status.name}", contents)
+    for sidecar in [action for action in contents.actions if isinstance(action, Sidecar)]:
+        _read_file(log, _sidecar_path(log, sidecar), contents)
+    return to_commit(
+        checkpoint.version,
+        checkpoint.files[0].modification_time_ms,
+        tuple(contents.actions),
+        f"{log.directory}/{checkpoint}",
+    )
 
 
 def _sidecar_path(log: LogFiles, sidecar: Sidecar) -> str:
@@ -187,7 +210,9 @@ def _read_adds(adds: pa.StructArray, contents: _Contents, naive_is_utc: bool) ->
         if columns[name].null_count:
             raise pa.ArrowInvalid(f"an add action without {_ADD_FIELDS[name][0]}")
     columns["extra"] = _extra(fields, (*COLUMNS_OF_ADD, *_PARSED))
-    _append(contents.files, columns, fields, KEYED_FILES_SCHEMA, contents.table_path)
+    batch = _batch(columns, fields, KEYED_FILES_SCHEMA, contents.table_path)
+    if contents.keeps_files:
+        contents.files.append(_compacted(batch))
 
 
 def _read_removes(removes: pa.StructArray, contents: _Contents) -> None:
@@ -196,7 +221,9 @@ def _read_removes(removes: pa.StructArray, contents: _Contents) -> None:
         return
     columns = _columns(fields, _REMOVE_FIELDS)
     columns["extra"] = _extra(fields, COLUMNS_OF_REMOVE)
-    _append(contents.tombstones, columns, fields, KEYED_TOMBSTONES_SCHEMA, contents.table_path)
+    batch = _batch(columns, fields, KEYED_TOMBSTONES_SCHEMA, contents.table_path)
+    if contents.keeps_files:
+        contents.tombstones.append(_compacted(batch))
 
 
 def _fields_of_rows(actions: pa.StructArray) -> dict[str, pa.Array] | None:
@@ -237,18 +264,14 @@ def _extra(fields: dict[str, pa.Array], apart_from: Sequence[str]) -> pa.Array:
     return pc.if_else(pc.equal(texts, "{}"), pa.scalar(None, pa.string()), texts)
 
 
-def _append(
-    batches: list[pa.RecordBatch],
-    columns: dict[str, pa.Array],
-    fields: dict[str, pa.Array],
-    schema: pa.Schema,
-    table_path: str,
-) -> None:
+def _batch(
+    columns: dict[str, pa.Array], fields: dict[str, pa.Array], schema: pa.Schema, table_path: str
+) -> pa.RecordBatch:
     columns["key"] = _keys(columns["path"], fields.get("deletionVector"), table_path)
     batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
     # Damaged pages decode to text that is none, which would crash its first user.
     batch.validate(full=True)
-    batches.append(_compacted(batch))
+    return batch
 
 
 def _compacted(batch: pa.RecordBatch) -> pa.RecordBatch:

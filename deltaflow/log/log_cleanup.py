@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.actions import Sidecar, decode_actions
-from deltaflow.log.checkpoint_reader import SIDECARS_DIRECTORY
+from deltaflow.log.checkpoint_reader import SIDECARS_DIRECTORY, check_checkpoint
 from deltaflow.log.checkpoint_writer import write_classic_copy
 from deltaflow.log.features import has_v2_checkpoints
 from deltaflow.log.files import decoded_path
@@ -33,8 +33,10 @@ _UNREADABLE = (CorruptLogError, pa.ArrowException, OSError)
 def clean_up(log: LogFiles, snapshot: Snapshot) -> None:
     """Delete what is older than delta.logRetentionDuration, unless delta.enableExpiredLogCleanup is false.
 
-    The limit is the midnight (UTC) before. The newest version that is not younger stays readable, and so
-    does every later one: what goes is only below the newest sound checkpoint that is not after it.
+    The limit is the midnight (UTC) before. The newest version that is not younger stays as readable as it
+    was, and so does every later one: what goes is only below the newest checkpoint that is not after it and
+    that has just been read whole, sidecars included. Without anything to delete no checkpoint is read; a
+    broken one is a warning in this module's log, and what an older one needs stays.
     """
     configuration = snapshot.metadata.configuration
     if not ENABLE_EXPIRED_LOG_CLEANUP.of(configuration, log.path):
@@ -43,8 +45,7 @@ def clean_up(log: LogFiles, snapshot: Snapshot) -> None:
     limit_ms = _midnight_before(now_ms - LOG_RETENTION_MS.of(configuration, log.path))
     statuses = log.store.list_from(log.directory, "")
     listing = listing_of(0, statuses)
-    kept = _oldest_kept(log, listing, limit_ms)
-    expired = [] if kept is None else _files_below(statuses, kept.version)
+    expired = _expired(log, statuses, listing, limit_ms)
     if not expired:
         return
     if has_v2_checkpoints(snapshot.protocol):
@@ -61,30 +62,29 @@ def _midnight_before(timestamp_ms: int) -> int:
     return timestamp_ms - timestamp_ms % _DAY_MS
 
 
-def _oldest_kept(log: LogFiles, listing: Listing, limit_ms: int) -> Checkpoint | None:
-    """The newest sound checkpoint of a version that was the newest at the limit, or of one before."""
+def _expired(log: LogFiles, statuses: Sequence[FileStatus], listing: Listing, limit_ms: int) -> list[str]:
+    """The files below the newest sound checkpoint of a version that was the newest at the limit, or of one
+    before.
+    """
     versions = sorted(listing.commits)
     times = monotonic_file_times(listing, versions)
     current = [version for version, time in zip(versions, times, strict=True) if time <= limit_ms]
-    candidates = (checkpoint for checkpoint in reversed(listing.checkpoints) if current)
-    return next(
-        (
-            checkpoint
-            for checkpoint in candidates
-            if checkpoint.version <= current[-1] and _is_sound(log, checkpoint)
-        ),
-        None,
-    )
+    for checkpoint in reversed(listing.checkpoints):
+        if not current or checkpoint.version > current[-1]:
+            continue
+        below = _files_below(statuses, checkpoint.version)
+        # An older checkpoint has no more below it.
+        if not below or _is_sound(log, checkpoint):
+            return below
+    return []
 
 
 def _is_sound(log: LogFiles, checkpoint: Checkpoint) -> bool:
-    """Whether the footers of all its files can be read, and its sidecars are there."""
+    """Whether a reader that finds nothing else of its version or an earlier one can do with it."""
     try:
-        needed = {sidecar for status in checkpoint.files for sidecar in _sidecars_of(log, status)}
-        if not needed <= {status.name for status in _sidecars_there(log)}:
-            raise CorruptLogError(f"{checkpoint} lacks a sidecar.", file=str(checkpoint))
-    except _UNREADABLE as error:
-        _LOG.warning("An older checkpoint than %s is kept, because it is broken: %s", checkpoint, error)
+        check_checkpoint(log, checkpoint)
+    except CorruptLogError as error:
+        _LOG.warning("What is older than %s is kept, because it is broken: %s", checkpoint, error)
         return False
     return True
 

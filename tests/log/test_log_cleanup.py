@@ -5,10 +5,12 @@ import os
 import uuid
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from deltaflow.log import DeltaLog
 from deltaflow.store import LocalLogStore
+from tests.log.checkpoints import write_checkpoint
 from tests.log.tables import HandWrittenTable, add, append, create, meta_data, protocol
 
 DAY_MS = 86_400_000
@@ -126,6 +128,48 @@ def test_a_broken_checkpoint_keeps_nothing_readable(
     assert log_at(table).snapshot_at(2).num_files == 3
 
 
+def flip_a_page(file: Path) -> None:
+    """Damage the file in the middle of the first column that holds paths; its footer stays sound."""
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    columns = [group.column(index) for index in range(group.num_columns)]
+    (paths,) = [column for column in columns if column.path_in_schema == "add.path"]
+    data = bytearray(file.read_bytes())
+    data[paths.data_page_offset + paths.total_compressed_size - 3] ^= 0xFF
+    file.write_bytes(data)
+
+
+def test_a_checkpoint_of_which_only_the_footer_is_sound_keeps_nothing_readable(
+    table: HandWrittenTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    history(table, [9, 8, 7, -1], {2})
+    flip_a_page(table.log_directory / f"{2:020}.checkpoint.parquet")
+    log_at(table).checkpoint()
+    assert commits(table) == [0, 1, 2, 3]
+    assert "is broken" in caplog.text
+    assert [log_at(table).snapshot_at(version).num_files for version in range(4)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("missing", ["protocol", "metaData"])
+def test_a_checkpoint_without_the_table_keeps_nothing_readable(table: HandWrittenTable, missing: str) -> None:
+    history(table, [9, 8, 7, -1], set())
+    log = log_at(table)
+    log.snapshot()
+    actions = [protocol(), meta_data(), add("f0"), add("f1"), add("f2")]
+    write_checkpoint(table, 2, [action for action in actions if missing not in action])
+    log.checkpoint()
+    assert commits(table) == [0, 1, 2, 3]
+
+
+def test_a_checkpoint_is_read_only_for_what_can_be_deleted(
+    table: HandWrittenTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    history(table, [9, -1, -2], {0})
+    flip_a_page(table.log_directory / f"{0:020}.checkpoint.parquet")
+    log_at(table).checkpoint()
+    assert commits(table) == [0, 1, 2]
+    assert "is broken" not in caplog.text
+
+
 class TestSidecars:
     def test_those_that_no_checkpoint_needs_go(self, table: HandWrittenTable) -> None:
         for version in range(3):
@@ -160,6 +204,21 @@ class TestSidecars:
         table.commit(2, add("f2"))
         log_at(table).checkpoint()
         assert commits(table) == [0, 1, 2]
+
+    def test_a_checkpoint_with_a_truncated_sidecar_keeps_nothing_readable(
+        self, table: HandWrittenTable
+    ) -> None:
+        configuration = {"delta.checkpointPolicy": "v2"}
+        file = table.commit(0, V2, meta_data(configuration=configuration), add("f0"))
+        set_time(file, 0)
+        set_time(table.commit(1, add("f1")), DAY_MS)
+        log_at(table, 0).checkpoint()
+        for sidecar in (table.log_directory / "_sidecars").iterdir():
+            sidecar.write_bytes(sidecar.read_bytes()[:-20])
+        table.commit(2, add("f2"))
+        log_at(table).checkpoint()
+        assert commits(table) == [0, 1, 2]
+        assert log_at(table).snapshot_at(1).num_files == 2
 
     def test_old_readers_find_the_protocol(self, table: HandWrittenTable) -> None:
         """Once the first commits are gone: in a checkpoint of the classic name."""
