@@ -11,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from deltaflow.log import (
     AddFile,
     Commit,
     DeltaLog,
+    Metadata,
     schema_from_string,
 )
 from deltaflow.spark.dispatcher import dispatcher
@@ -37,13 +39,22 @@ _UNKNOWN_SIZE = 2**63 - 1
 _KEPT_SNAPSHOTS = 8
 
 
-class DeltaSource:
-    """The state of one source between two calls: options, schema and the bound of Trigger.AvailableNow."""
+@dataclass(frozen=True)
+class Reading:
+    """What a stream reads, and how; schema and partition columns are the table's when it started."""
 
-    def __init__(self, log: DeltaLog, table_id: str, schema: StructType, options: SourceOptions) -> None:
-        self._log = log
-        self._schema = schema
-        self._options = options
+    log: DeltaLog
+    schema: StructType
+    partition_columns: tuple[str, ...]
+    options: SourceOptions
+
+
+class DeltaSource:
+    """The state of one source between two calls: what it reads, and the bound of Trigger.AvailableNow."""
+
+    def __init__(self, table_id: str, reading: Reading) -> None:
+        self._log = reading.log
+        self._reading = reading
         self._table_id = table_id
         self._last_version: int | None = None
 
@@ -59,30 +70,29 @@ class DeltaSource:
             offset = DeltaSourceOffset(snapshot.table_id, last_version, BASE_INDEX, True)
         else:
             offset = parse_offset(start_json, snapshot.table_id, self._log.path)
-        return _advance(self._log, self._schema, self._options, offset, last_version, max_files)
+        return _advance(self._reading, offset, last_version, max_files)
 
     def batch(self, start_json: str | None, end_json: str) -> dict[str, Any]:
         """The relation over the files between two offsets; nothing is read before Spark plans the batch."""
         parse_offset(end_json, self._table_id, self._log.path)
-        snapshot = self._log.snapshot()
+        reading = self._reading
         description = {
             "kind": "stream",
             "path": self._log.path,
             "id": self._table_id,
             "start": start_json,
             "end": end_json,
-            "schema": self._schema.json(),
-            "options": dataclasses.asdict(self._options),
+            "schema": reading.schema.json(),
+            "partitionColumns": reading.partition_columns,
+            "options": dataclasses.asdict(reading.options),
         }
         return relation(
-            description, self._log.path, self._schema, list(snapshot.partition_columns), _UNKNOWN_SIZE
+            description, self._log.path, reading.schema, list(reading.partition_columns), _UNKNOWN_SIZE
         )
 
 
 def _advance(
-    log: DeltaLog,
-    schema: StructType,
-    options: SourceOptions,
+    reading: Reading,
     offset: DeltaSourceOffset,
     last_version: int,
     max_files: int | None,
@@ -90,14 +100,14 @@ def _advance(
     """The offset after `max_files` more files, or after `last_version` where those are fewer."""
     room = max_files
     if offset.is_starting_version:
-        waiting = _initial_files(log, offset).num_rows - (max(offset.index, -1) + 1)
+        waiting = _initial_files(reading, offset).num_rows - (max(offset.index, -1) + 1)
         if room is not None and room < waiting:
             return _at(offset, offset.reservoir_version, max(offset.index, -1) + room, True)
         room = None if room is None else room - waiting
         offset = _at(offset, offset.reservoir_version + 1, BASE_INDEX, False)
-    for commit in _commits(log, offset.reservoir_version, last_version):
+    for commit in _commits(reading.log, offset.reservoir_version, last_version):
         done = max(offset.index, -1) + 1
-        waiting = len(_stream_files(log, schema, options, commit)) - done
+        waiting = len(_stream_files(reading, commit)) - done
         if waiting > 0 and room is not None and room < waiting:
             return offset if room == 0 else _at(offset, commit.version, done - 1 + room, False)
         room = None if room is None else room - max(waiting, 0)
@@ -113,11 +123,22 @@ def _commits(log: DeltaLog, start: int, end: int) -> Iterator[Commit]:
     return log.commits(start, end) if start <= end else iter(())
 
 
-def _stream_files(
-    log: DeltaLog, schema: StructType, options: SourceOptions, commit: Commit
-) -> Sequence[AddFile]:
+def _stream_files(reading: Reading, commit: Commit) -> Sequence[AddFile]:
     """The files of a commit that a stream emits, in log order; raises where the stream must not go on."""
-    _check_metadata(log, schema, commit)
+    if commit.metadata is not None:
+        _check_metadata(reading, commit.metadata, commit.version)
+    files = _files_by_options(reading, commit)
+    # A stream that started after a change of the partition columns may have commits from before it to
+    # read, and these need not tell the columns.
+    columns = set(reading.partition_columns)
+    for add in files:
+        if add.partition_values.keys() != columns:
+            raise _partitioned_anew(reading, add.partition_values, commit.version)
+    return files
+
+
+def _files_by_options(reading: Reading, commit: Commit) -> Sequence[AddFile]:
+    log, options = reading.log, reading.options
     adds = [add for add in commit.adds if add.data_change]
     removes = [remove for remove in commit.removes if remove.data_change]
     if not removes:
@@ -150,19 +171,35 @@ def _change_info(commit: Commit, removed_path: str) -> str:
     return f"{info.operation} ({msgspec.json.encode(info.operation_parameters or {}).decode()})"
 
 
-def _check_metadata(log: DeltaLog, schema: StructType, commit: Commit) -> None:
-    """A stream reads with one schema: a commit whose data it would not read whole and right stops it."""
-    if commit.metadata is None:
-        return
-    changed = schema_from_string(commit.metadata.schema_string, table=log.path)
-    if not _reads(schema, changed):
+def _check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:
+    """A stream reads with one schema: a version whose data it would not read whole and right stops it."""
+    changed = schema_from_string(metadata.schema_string, table=reading.log.path)
+    if not _reads(reading.schema, changed):
         raise DeltaIllegalStateException(
             error_class="DELTA_SCHEMA_CHANGED_WITH_VERSION",
-            changed_in=commit.version,
-            read_schema=schema.simpleString(),
+            changed_in=version,
+            read_schema=reading.schema.simpleString(),
             data_schema=changed.simpleString(),
-            table=log.path,
+            table=reading.log.path,
         )
+    _check_partition_columns(reading, metadata.partition_columns, version)
+
+
+def _check_partition_columns(reading: Reading, columns: Sequence[str], version: int) -> None:
+    if set(columns) != set(reading.partition_columns):
+        raise _partitioned_anew(reading, columns, version)
+
+
+def _partitioned_anew(reading: Reading, columns: Iterable[str], version: int) -> DeltaIllegalStateException:
+    return DeltaIllegalStateException(
+        f"Detected a change of the partition columns: the stream reads the table partitioned by "
+        f"({', '.join(reading.partition_columns)}), version {version} is partitioned by "
+        f"({', '.join(columns)}). Load the stream again and start it with the same checkpoint; where that "
+        "stops here as well, it needs a new checkpoint location.",
+        error_class="DELTA_SCHEMA_CHANGED_WITH_VERSION",
+        table=reading.log.path,
+        version=version,
+    )
 
 
 def _reads(reader: DataType, data: DataType) -> bool:
@@ -193,12 +230,20 @@ def _reads(reader: DataType, data: DataType) -> bool:
             return reader == data
 
 
-_initial: OrderedDict[tuple[str, str, int], pa.Table] = OrderedDict()
+_initial: OrderedDict[tuple[str, str, int], tuple[tuple[str, ...], pa.Table]] = OrderedDict()
+"""Partition columns and sorted files."""
 _initial_lock = threading.Lock()
 
 
-def _initial_files(log: DeltaLog, start: DeltaSourceOffset) -> pa.Table:
-    """The files of the initial snapshot that an offset points into, in the order in which they are read.
+def _initial_files(reading: Reading, start: DeltaSourceOffset) -> pa.Table:
+    """The files of the initial snapshot that an offset points into, in the order in which they are read."""
+    columns, files = _initial_snapshot(reading.log, start)
+    _check_partition_columns(reading, columns, start.reservoir_version)
+    return files
+
+
+def _initial_snapshot(log: DeltaLog, start: DeltaSourceOffset) -> tuple[tuple[str, ...], pa.Table]:
+    """Its partition columns and its files in order.
 
     Replaying and sorting cost the whole table, and a stream asks at every batch until it is through.
     """
@@ -209,21 +254,25 @@ def _initial_files(log: DeltaLog, start: DeltaSourceOffset) -> pa.Table:
             return _initial[key]
     snapshot = log.snapshot_at(start.reservoir_version)
     files = snapshot.files.sort_by([("modification_time", "ascending"), ("path", "ascending")])
+    found = (tuple(snapshot.partition_columns), files)
     with _initial_lock:
-        _initial[key] = files
+        _initial[key] = found
         while len(_initial) > _KEPT_SNAPSHOTS:
             _initial.popitem(last=False)
-    return files
+    return found
 
 
 @scan_kind("stream")
 def files_between(description: dict[str, Any]) -> ScannedFiles:
     """The files of one micro-batch."""
     log = DeltaLog.for_table(description["path"])
-    schema = StructType.fromJson(msgspec.json.decode(description["schema"]))
-    options = SourceOptions(**description["options"])
-    snapshot = log.snapshot()
-    end = parse_offset(description["end"], snapshot.table_id, log.path)
+    reading = Reading(
+        log,
+        StructType.fromJson(msgspec.json.decode(description["schema"])),
+        tuple(description["partitionColumns"]),
+        SourceOptions(**description["options"]),
+    )
+    end = parse_offset(description["end"], log.snapshot().table_id, log.path)
     if description["start"] is None:
         # The first batch, planned before a restart: it began with the snapshot that the end tells of.
         version = end.reservoir_version if end.is_starting_version else end.reservoir_version - 1
@@ -232,25 +281,19 @@ def files_between(description: dict[str, Any]) -> ScannedFiles:
         start = parse_offset(description["start"], description["id"], log.path)
     return ScannedFiles(
         log.path,
-        tuple(snapshot.partition_columns),
-        pa.concat_tables(list(_between(log, schema, options, start, end))),
+        reading.partition_columns,
+        pa.concat_tables(list(_between(reading, start, end))),
     )
 
 
-def _between(
-    log: DeltaLog,
-    schema: StructType,
-    options: SourceOptions,
-    start: DeltaSourceOffset,
-    end: DeltaSourceOffset,
-) -> Iterator[pa.Table]:
+def _between(reading: Reading, start: DeltaSourceOffset, end: DeltaSourceOffset) -> Iterator[pa.Table]:
     yield _COLUMNS.empty_table()
     if start == end:
         return
     first = max(start.index, -1) + 1
     version = start.reservoir_version
     if start.is_starting_version:
-        files = _initial_files(log, start).select(_COLUMNS.names)
+        files = _initial_files(reading, start).select(_COLUMNS.names)
         if end.is_starting_version:
             yield files.slice(first, end.index + 1 - first)
             return
@@ -258,8 +301,8 @@ def _between(
         first = 0
         version += 1
     last = end.reservoir_version if end.index >= 0 else end.reservoir_version - 1
-    for commit in _commits(log, version, last):
-        adds = _stream_files(log, schema, options, commit)
+    for commit in _commits(reading.log, version, last):
+        adds = _stream_files(reading, commit)
         stop = end.index + 1 if commit.version == end.reservoir_version else len(adds)
         yield _table(adds[first:stop])
         first = 0
@@ -295,6 +338,7 @@ def source_schema(request: dict[str, Any]) -> dict[str, Any]:
     snapshot = DeltaLog.for_table(path).snapshot()
     return {
         "schema": snapshot.schema.json(),
+        "partitionColumns": snapshot.partition_columns,
         "tableId": snapshot.table_id,
         "maxFiles": options.max_files_per_trigger,
     }
@@ -303,10 +347,13 @@ def source_schema(request: dict[str, Any]) -> dict[str, Any]:
 @dispatcher.handle("source.open")
 def open_source(request: dict[str, Any]) -> None:
     """The query takes up its work. Looks at nothing, so that a stop at this moment finds the handle."""
-    schema = StructType.fromJson(msgspec.json.decode(request["schema"]))
-    log = DeltaLog.for_table(request["path"])
-    source = DeltaSource(log, request["tableId"], schema, source_options(request["options"]))
-    dispatcher.keep(request["handle"], source)
+    reading = Reading(
+        DeltaLog.for_table(request["path"]),
+        StructType.fromJson(msgspec.json.decode(request["schema"])),
+        tuple(request["partitionColumns"]),
+        source_options(request["options"]),
+    )
+    dispatcher.keep(request["handle"], DeltaSource(request["tableId"], reading))
 
 
 def _source(request: dict[str, Any]) -> DeltaSource:

@@ -476,6 +476,60 @@ def test_partitioned_source(streams: Any, table: str, checkpoint: str, sink: str
     assert every_row(streams.batches(pruned, checkpoint + "2")) == [6]
 
 
+def partitioned(table: str, start: int, column: str, mode: str = "append") -> None:
+    """Commits one row; where it replaces the table, partitioned by `column` from then on."""
+    row = pa.table({"id": [start], "a": [f"a{start}"], "b": [f"b{start}"]})
+    if mode == "overwrite":
+        deltalake.write_deltalake(table, row, mode=mode, schema_mode="overwrite", partition_by=[column])
+    else:
+        deltalake.write_deltalake(table, row, mode=mode, partition_by=[column])
+
+
+@pytest.mark.parametrize("place", ["in the snapshot", "behind the snapshot", "while it runs"])
+def test_other_partition_columns_stop_a_stream(streams: Any, table: str, checkpoint: str, place: str) -> None:
+    for i in range(2):
+        partitioned(table, i, "a")
+    seen: list[tuple[Any, ...]] = []
+
+    def start(**options: object) -> Any:
+        source = streams.read(table, skipChangeCommits=True, **options)
+        return streams.foreach(
+            source,
+            checkpoint,
+            lambda batch, _: seen.extend(tuple(row) for row in batch.collect()),
+            {"processingTime": "0 seconds"},
+        )
+
+    if place == "in the snapshot":
+        query = start(maxFilesPerTrigger=1)
+        streams.until(lambda: len(seen) == 1, query)
+        query.stop()
+        streams.forget_all_but(checkpoint, 0)
+        del seen[1:]
+    else:
+        query = start()
+        streams.until(lambda: len(seen) == 2, query)
+        if place == "behind the snapshot":
+            query.stop()
+            # Partitioned as before: a stream that knows the new columns only must not read it with them.
+            partitioned(table, 2, "a")
+    before = list(seen)
+    partitioned(table, 9, "b", "overwrite")
+    if place != "while it runs":
+        query = start()
+    message = streams.failed(query)
+    assert message.startswith("[DELTA_SCHEMA_CHANGED_WITH_VERSION]")
+    assert "partition columns" in message
+    assert "Load the stream again" in message
+    assert seen == before
+    if place == "while it runs":
+        query = start()
+        partitioned(table, 10, "b")
+        streams.until(lambda: len(seen) == 3, query)
+        query.stop()
+        assert seen[2] == (10, "a10", "b10")
+
+
 def test_join_of_a_stream_with_a_table(
     streams: Any, table: str, checkpoint: str, sink: str, tmp_path: Path
 ) -> None:

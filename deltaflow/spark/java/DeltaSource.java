@@ -1,6 +1,8 @@
 package io.deltaflow.spark;
 
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -28,6 +30,7 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow {
   private final Map options;
   private final StructType schema;
   private final String tableId;
+  private final List partitionColumns = new ArrayList();
   private final Long handle = Long.valueOf(Python.newHandle());
   private final ReadLimit defaultLimit;
   private boolean opened;
@@ -39,6 +42,7 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow {
     this.options = options;
     this.schema = schema;
     this.tableId = answer.get("tableId").asText();
+    for (JsonNode column : answer.get("partitionColumns")) this.partitionColumns.add(column.asText());
     this.defaultLimit = ReadLimit.maxFiles(answer.get("maxFiles").asInt());
   }
 
@@ -53,6 +57,7 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow {
     request.put("options", options);
     request.put("schema", schema.json());
     request.put("tableId", tableId);
+    request.put("partitionColumns", partitionColumns);
     opened = true;
     Python.call("source.open", request);
   }
