@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
 from deltaflow.log.commit import Commit, to_commit
+from deltaflow.log.data_path import resolve_data_path
 from deltaflow.log.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA, FileState
 from deltaflow.log.files import (
     COLUMNS_OF_ADD,
     COLUMNS_OF_REMOVE,
     ODD_PATHS,
     STRING_MAP,
-    decoded_path,
     logical_key,
 )
 from deltaflow.log.json_column import json_column
@@ -117,10 +117,7 @@ def _read(log: LogFiles, checkpoint: Checkpoint, contents: _Contents) -> Commit:
 
 
 def _sidecar_path(log: LogFiles, sidecar: Sidecar) -> str:
-    path = decoded_path(sidecar.path)
-    if path.startswith(("/", "file:")):
-        return "/" + path.removeprefix("file:").lstrip("/")
-    return f"{log.directory}/{SIDECARS_DIRECTORY}/{path}"
+    return resolve_data_path(f"{log.directory}/{SIDECARS_DIRECTORY}", sidecar.path).path
 
 
 def _read_file(log: LogFiles, path: str, contents: _Contents) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.commit import LOG_DIRECTORY
+from deltaflow.log.files import is_absolute
 from deltaflow.store import scheme_of, table_path
 
 
@@ -38,16 +39,17 @@ def resolve_data_path(table: str, path: str) -> DataPath:
         ) from error
     if not decoded or "\0" in decoded:
         raise CorruptLogError(f"The log names a file by {path!r}, which is no path.", table=table)
-    # The scheme is looked for before decoding: an encoded colon belongs to a name.
-    scheme = scheme_of(path)
-    if scheme_of(table) is None:
-        return _local(table, decoded, scheme)
-    return _remote(table, decoded, scheme)
+    is_local = scheme_of(table) is None
+    if not is_absolute(path):
+        place = f"{table.rstrip('/')}/{decoded}"
+        return _local_place(table, place) if is_local else _remote_place(table, place)
+    # As in `is_absolute`, the scheme is looked for before decoding.
+    return (_local if is_local else _remote)(table, decoded, scheme_of(path))
 
 
 def _local(table: str, decoded: str, scheme: str | None) -> DataPath:
     if scheme is None:
-        place = decoded if decoded.startswith("/") else f"{table.rstrip('/')}/{decoded}"
+        place = decoded
     elif scheme == "file":
         try:
             place = table_path(decoded)
@@ -55,6 +57,10 @@ def _local(table: str, decoded: str, scheme: str | None) -> DataPath:
             return DataPath(decoded, deletable=False)
     else:
         return DataPath(decoded, deletable=False)
+    return _local_place(table, place)
+
+
+def _local_place(table: str, place: str) -> DataPath:
     directory, name = posixpath.split(place)
     # What is deleted is the name in its directory: a link there goes, not what it leads to.
     real = os.path.join(os.path.realpath(directory), name)
@@ -64,11 +70,13 @@ def _local(table: str, decoded: str, scheme: str | None) -> DataPath:
 def _remote(table: str, decoded: str, scheme: str | None) -> DataPath:
     if scheme is not None:
         place = f"{scheme}:{decoded[decoded.index(':') + 1 :]}"
-    elif decoded.startswith("/"):
+    else:
         authority = table.split("/", 3)[:3]
         place = "/".join(authority) + decoded
-    else:
-        place = f"{table.rstrip('/')}/{decoded}"
+    return _remote_place(table, place)
+
+
+def _remote_place(table: str, place: str) -> DataPath:
     return DataPath(place, _is_below(table.rstrip("/"), place))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
@@ -58,8 +59,12 @@ COLUMNS_OF_REMOVE = (
 )
 """The fields of a remove action that are not in `extra`."""
 ROWS_PER_BATCH = 16_384
-ODD_PATHS = r"%|^/|^[A-Za-z][A-Za-z0-9+.-]*:"
+ABSOLUTE_PATHS = r"^(?:/|%2[Ff]|[A-Za-z][A-Za-z0-9+.-]*:)"
+"""A regular expression for the paths of the log, encoded as they are there, that are absolute; the others
+are relative to the table. An encoded colon ends no scheme, it belongs to a name; no name has a slash."""
+ODD_PATHS = f"%|{ABSOLUTE_PATHS}"
 """A regular expression for the paths whose key (`logical_key`) may not be the path itself."""
+_ABSOLUTE = re.compile(ABSOLUTE_PATHS)
 
 
 def add_files(files: pa.Table, *, data_change: bool = True) -> Iterator[AddFile]:
@@ -135,14 +140,12 @@ def file_key(action: AddFile | RemoveFile, table_path: str) -> str:
 
 def logical_key(path: str, vector_id: str | None, table_path: str) -> str:
     """As `file_key`, of a path as in the log and the unique id of a deletion vector."""
+    scheme, relative = scheme_of(path), not is_absolute(path)
     if "%" in path:
         path = decoded_path(path)
-    if path.startswith(("/", "file:")):
-        path = path.removeprefix("file:")
-        path = "/" + path.lstrip("/")
-        path = path.removeprefix(table_path.rstrip("/") + "/")
-    elif (scheme := scheme_of(path)) is not None:
-        path = scheme + path[path.index(":") :]
+    if not relative:
+        rest = path if scheme is None else path[path.index(":") + 1 :]
+        path = "/" + rest.lstrip("/") if scheme in (None, "file") else f"{scheme}:{rest}"
         path = path.removeprefix(table_path.rstrip("/") + "/")
     return path if vector_id is None else f"{path}\0{vector_id}"
 
@@ -150,6 +153,11 @@ def logical_key(path: str, vector_id: str | None, table_path: str) -> str:
 def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
     for batch in table.to_batches(max_chunksize=ROWS_PER_BATCH):
         yield from batch.to_pylist()
+
+
+def is_absolute(path: str) -> bool:
+    """Whether a path, encoded as in the log, is absolute: ABSOLUTE_PATHS of one path."""
+    return _ABSOLUTE.match(path) is not None
 
 
 def decoded_path(path: str) -> str:

@@ -12,14 +12,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from deltaflow.errors import CorruptLogError
+from deltaflow.errors import CorruptLogError, StoreError
+from deltaflow.log.files import ABSOLUTE_PATHS, decoded_path
 from deltaflow.spark.dispatcher import dispatcher
 
 # A plan asks twice or thrice for the same scan; a self-join or a stream's batch a few times more.
@@ -140,13 +140,10 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 def complete_paths(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     """Paths of the log as complete, decoded paths: they are URIs, relative to the table or absolute
     (PROTOCOL.md, "Add File")."""
+    prefix = pc.if_else(pc.match_substring_regex(paths, ABSOLUTE_PATHS), "", hadoop_path(root) + "/")
     if pc.any(pc.match_substring(paths, "%")).as_py():
-        paths = pa.chunked_array([pa.array([unquote(path) for path in paths.to_pylist()], pa.string())])
-    prefix = pc.if_else(pc.match_substring_regex(paths, _ABSOLUTE), "", hadoop_path(root) + "/")
+        paths = pa.chunked_array([pa.array([decoded_path(path) for path in paths.to_pylist()], pa.string())])
     return pc.binary_join_element_wise(prefix, paths, "")
-
-
-_ABSOLUTE = r"^(?:/|[A-Za-z][A-Za-z0-9+.-]*:)"
 
 
 @dispatcher.handle("scan.partitions")
@@ -159,7 +156,24 @@ def _scan_files(request: dict[str, Any]) -> bytes:
     files = _listing(request["scan"]).files
     if request["partitions"] is not None:
         files = files.filter(pc.is_in(files["partition"], pa.array(request["partitions"], pa.int32())))
+    _refuse_names_with_colon(files["path"], request["scan"])
     return _arrow_stream(files)
+
+
+def _refuse_names_with_colon(paths: pa.ChunkedArray, scan: str) -> None:
+    """StoreError for a local file that Hadoop has no way to open: it takes the name of the file's checksum,
+    which it looks for, as a URI."""
+    refused = paths.filter(pc.match_substring_regex(paths, "^(?:/|file:).*:[^/]*$"))
+    if len(refused):
+        description = msgspec.json.decode(scan)
+        raise StoreError(
+            f"The table {description['path']} has the file {refused[0]}, whose name has a colon: Hadoop's "
+            "local file system, through which Spark reads, cannot open it. Rewrite the file by a Delta "
+            "implementation that reads without Hadoop.",
+            table=description["path"],
+            version=description.get("version"),
+            file=refused[0].as_py(),
+        )
 
 
 @dispatcher.handle("scan.badPartitionValue")

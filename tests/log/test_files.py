@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from deltaflow.errors import UnsupportedFeatureError
-from deltaflow.log.files import refuse_deletion_vectors
+from deltaflow.log.files import logical_key, refuse_deletion_vectors
 from tests.log.checkpoints import write_checkpoint
 from tests.log.tables import HandWrittenTable, add, meta_data, protocol
 
@@ -31,3 +31,21 @@ def test_files_without_a_deletion_vector_are_not(table: HandWrittenTable) -> Non
     other = {"deletionVector": VECTOR}
     table.first_commit(add("a"), add("b", deletionVector=None, baseRowId=1), add("c", mine=other))
     refuse_deletion_vectors(table.log().snapshot().files, table.path, 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("a%3Ab.parquet", "a:b.parquet"),
+        ("file%3Aa", "file:a"),
+        ("file%3A/t/a", "file:/t/a"),
+        ("S3%3A//b/a", "S3://b/a"),
+        ("/t/a%3Ab", "a:b"),
+        ("file:/t/a%3Ab", "a:b"),
+        ("file:///t/a", "a"),
+        ("%2Ft/a", "a"),
+        ("S3A://b/a%3Ab", "s3://b/a:b"),
+    ],
+)
+def test_what_is_absolute_is_told_before_decoding(path: str, key: str) -> None:
+    assert logical_key(path, None, "/t") == key

@@ -1,0 +1,67 @@
+"""Files of other writers: what their actions say is heeded, or the read is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deltaflow.errors import StoreError, UnsupportedFeatureError
+
+pytestmark = pytest.mark.spark
+
+VECTOR = {
+    "storageType": "i",
+    "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+    "sizeInBytes": 40,
+    "cardinality": 6,
+}
+
+
+def change_add(table, **fields):
+    """Give the only add action of the first commit these fields; the file's name before."""
+    commit = Path(table, "_delta_log", f"{0:020}.json")
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    (add,) = [action["add"] for action in actions if "add" in action]
+    name = add["path"]
+    add.update(fields)
+    commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    return name
+
+
+@pytest.fixture
+def path(spark, tmp_path):
+    """A table with one file, of which no cache knows anything yet."""
+    path = tmp_path / "written"
+    spark.range(3).coalesce(1).write.format("delta").save(str(path))
+    return str(path.rename(tmp_path / "foreign"))
+
+
+def test_a_deletion_vector_that_the_protocol_does_not_announce_is_refused(spark, path):
+    name = change_add(path, deletionVector=VECTOR)
+    frame = spark.read.format("delta").load(path)
+    with pytest.raises(UnsupportedFeatureError, match="deletionVectors") as refused:
+        frame.collect()
+    for expected in (path, "version 0", name):
+        assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize("directory", ["a:b", "file:c", "s3:"])
+@pytest.mark.parametrize("is_absolute", [False, True])
+def test_an_encoded_colon_belongs_to_a_name(spark, path, directory, is_absolute):
+    encoded = directory.replace(":", "%3A") + "/1.parquet"
+    name = change_add(path, path=f"file://{path}/{encoded}" if is_absolute else encoded)
+    Path(path, directory).mkdir()
+    Path(path, name).rename(Path(path, directory, "1.parquet"))
+    rows = spark.read.format("delta").load(path).collect()
+    assert sorted(row.id for row in rows) == [0, 1, 2]
+
+
+def test_a_local_file_that_hadoop_cannot_open_is_refused(spark, path):
+    name = change_add(path, path="a%3Ab.parquet")
+    Path(path, name).rename(Path(path, "a:b.parquet"))
+    frame = spark.read.format("delta").load(path)
+    with pytest.raises(StoreError, match="has a colon") as refused:
+        frame.collect()
+    assert f"{path}/a:b.parquet" in str(refused.value)
