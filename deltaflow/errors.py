@@ -98,10 +98,16 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Given: {given}. Table: {expected}. Leave .schema(…) out.",
     ),
     "DELTA_REGEX_OPT_SYNTAX_ERROR": ("2201B", "Please recheck your syntax for '{name}': {reason}."),
+    "DELTA_SCHEMA_CHANGED_SINCE_ANALYSIS": (
+        "KD007",
+        "The schema of the table has changed since the stream was loaded: from {read_schema} to "
+        '{data_schema}. Load the stream again (spark.readStream.format("delta").load(path)) and start it.',
+    ),
     "DELTA_SCHEMA_CHANGED_WITH_VERSION": (
         "KD007",
         "Detected schema change in version {changed_in}: streaming source schema: {read_schema}; data file "
-        "schema: {data_schema}. Restart the query to read with the new schema.",
+        "schema: {data_schema}. Load the stream again and start it with the same checkpoint to read with the "
+        "new schema.",
     ),
     "DELTA_SCHEMA_NOT_SET": ("KD008", "Table schema is not set. Write data into it first."),
     "DELTA_SOURCE_IGNORE_DELETE": (

@@ -268,7 +268,7 @@ def files_between(description: dict[str, Any]) -> ScannedFiles:
     log = DeltaLog.for_table(description["path"])
     reading = Reading(
         log,
-        StructType.fromJson(msgspec.json.decode(description["schema"])),
+        _schema(description["schema"]),
         tuple(description["partitionColumns"]),
         SourceOptions(**description["options"]),
     )
@@ -327,7 +327,11 @@ def _table(adds: Sequence[AddFile]) -> pa.Table:
 
 @dispatcher.handle("source.schema")
 def source_schema(request: dict[str, Any]) -> dict[str, Any]:
-    """readStream.load, and the start of its query: the table's schema and id, and the rate limit."""
+    """readStream.load: the table's schema, and what else its source has to know."""
+    return _table_facts(request)
+
+
+def _table_facts(request: dict[str, Any]) -> dict[str, Any]:
     path = required_path(request["path"])
     options = source_options(request["options"])
     if request["userSchema"] is not None:
@@ -344,12 +348,38 @@ def source_schema(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@dispatcher.handle("source.start")
+def start_source(request: dict[str, Any]) -> dict[str, Any]:
+    """The start of the query: as `source_schema`, where the table still has the schema of readStream.load.
+
+    Spark gives the batches' columns the names that they had then, by position.
+    """
+    answer = _table_facts(request)
+    schema = _schema(answer["schema"])
+    defined = None if request["definedSchema"] is None else _schema(request["definedSchema"])
+    is_same = (
+        defined is not None and defined.simpleString() == schema.simpleString() and _reads(defined, schema)
+    )
+    if not is_same:
+        raise DeltaIllegalStateException(
+            error_class="DELTA_SCHEMA_CHANGED_SINCE_ANALYSIS",
+            read_schema="unknown" if defined is None else defined.simpleString(),
+            data_schema=schema.simpleString(),
+            table=request["path"],
+        )
+    return answer
+
+
+def _schema(json: str) -> StructType:
+    return StructType.fromJson(msgspec.json.decode(json))
+
+
 @dispatcher.handle("source.open")
 def open_source(request: dict[str, Any]) -> None:
     """The query takes up its work. Looks at nothing, so that a stop at this moment finds the handle."""
     reading = Reading(
         DeltaLog.for_table(request["path"]),
-        StructType.fromJson(msgspec.json.decode(request["schema"])),
+        _schema(request["schema"]),
         tuple(request["partitionColumns"]),
         source_options(request["options"]),
     )

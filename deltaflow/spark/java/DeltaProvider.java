@@ -6,8 +6,10 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ConcurrentMap;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.google.common.collect.MapMaker;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.SaveMode;
@@ -34,6 +36,12 @@ import scala.jdk.javaapi.CollectionConverters;
 /** The format "delta": where Spark comes in for load, save, readStream and writeStream. */
 public final class DeltaProvider implements RelationProvider, CreatableRelationProvider, StreamSourceProvider,
     StreamSinkProvider, DataSourceRegister, TableProvider {
+
+  /**
+   * The schemas with which streams were defined, as JSON, by the map of their options: Spark hands the very
+   * same one over when the query starts, though to another instance of this class. Compared by identity.
+   */
+  private static final ConcurrentMap DEFINED_SCHEMAS = new MapMaker().weakKeys().makeMap();
 
   /**
    * Spark makes one to look at before it runs saveAsTable, and this is the last moment to refuse it: over
@@ -82,6 +90,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     Map request = request(options);
     request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
     JsonNode answer = Python.call("source.schema", request);
+    DEFINED_SCHEMAS.put(options, answer.get("schema").asText());
     return new Tuple2("delta", (StructType) DataType.fromJson(answer.get("schema").asText()));
   }
 
@@ -90,7 +99,8 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
                              scala.collection.immutable.Map options) {
     Map request = request(options);
     request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
-    JsonNode answer = Python.call("source.schema", request);
+    request.put("definedSchema", DEFINED_SCHEMAS.get(options));
+    JsonNode answer = Python.call("source.start", request);
     StructType tableSchema = (StructType) DataType.fromJson(answer.get("schema").asText());
     return new DeltaSource(session(context), (String) request.get("path"), (Map) request.get("options"), tableSchema,
         answer);
