@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.actions import AddFile, AnyAction, Metadata, RemoveFile
-
-_PROPERTY = "delta.isolationLevel"
+from deltaflow.log.properties import ISOLATION_LEVEL
 
 
 class IsolationLevel(StrEnum):
@@ -25,18 +23,11 @@ class IsolationLevel(StrEnum):
 def isolation_of_table(metadata: Metadata, table: str) -> IsolationLevel:
     """The level that the table's property delta.isolationLevel asks for, Serializable without one.
 
-    DeltaIllegalArgumentException for another value than Serializable or WriteSerializable.
+    DeltaIllegalArgumentException for another value than Serializable or WriteSerializable. Who writes
+    files before a commit asks here first: the commit would refuse them.
     """
-    text = metadata.configuration.get(_PROPERTY, IsolationLevel.SERIALIZABLE)
-    for level in (IsolationLevel.SERIALIZABLE, IsolationLevel.WRITE_SERIALIZABLE):
-        if text.lower() == level.lower():
-            return level
-    raise DeltaIllegalArgumentException(
-        f"The table property {_PROPERTY} is {text!r}; it may be {IsolationLevel.SERIALIZABLE} or "
-        f"{IsolationLevel.WRITE_SERIALIZABLE}.",
-        error_class="DELTA_INVALID_ISOLATION_LEVEL",
-        table=table,
-    )
+    wanted = ISOLATION_LEVEL.of(metadata.configuration, table)
+    return next(level for level in IsolationLevel if level.lower() == wanted)
 
 
 def isolation_of_commit(

@@ -94,6 +94,13 @@ DATA_SKIPPING_NUM_INDEXED_COLS = Property(
 )
 DELETED_FILE_RETENTION_MS = Property("delta.deletedFileRetentionDuration", _days(7), interval_ms, _INTERVAL)
 ENABLE_EXPIRED_LOG_CLEANUP = _flag("delta.enableExpiredLogCleanup", default=True)
+ISOLATION_LEVEL = Property(
+    "delta.isolationLevel",
+    "serializable",
+    _one_of("serializable", "writeserializable"),
+    "Serializable or WriteSerializable",
+)
+"""In lower case."""
 LOG_RETENTION_MS = Property("delta.logRetentionDuration", _days(30), interval_ms, _INTERVAL)
 SET_TRANSACTION_RETENTION_MS: Property[int | None] = Property(
     "delta.setTransactionRetentionDuration", None, interval_ms, _INTERVAL
@@ -123,6 +130,7 @@ _CHECKED: Mapping[str, Property[Any]] = {
         DATA_SKIPPING_NUM_INDEXED_COLS,
         DELETED_FILE_RETENTION_MS,
         ENABLE_EXPIRED_LOG_CLEANUP,
+        ISOLATION_LEVEL,
         LOG_RETENTION_MS,
         SET_TRANSACTION_RETENTION_MS,
     )
@@ -140,7 +148,6 @@ _NAMES = {
             "delta.enableInCommitTimestamps",
             "delta.enableRowTracking",
             "delta.enableTypeWidening",
-            "delta.isolationLevel",
             "delta.minReaderVersion",
             "delta.minWriterVersion",
         )

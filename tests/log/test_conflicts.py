@@ -32,6 +32,7 @@ from deltaflow.log import (
     remove_files,
     schema_to_string,
 )
+from deltaflow.log.isolation import isolation_of_table
 from tests.log.tables import WRITE, HandWrittenTable, add, add_file, meta_data, new_metadata, protocol, remove
 
 SCHEMA = StructType(
@@ -372,6 +373,15 @@ class TestIsolationLevels:
         with pytest.raises(DeltaIllegalArgumentException, match=f"delta.isolationLevel is '{value}'"):
             partitioned(log, value)
         assert not log.exists()
+
+    def test_what_a_table_there_asks_for_in_vain_can_be_known_before_a_commit(
+        self, table: HandWrittenTable
+    ) -> None:
+        table.first_commit(configuration={"delta.isolationLevel": "none"})
+        metadata = table.log().snapshot().metadata
+        with pytest.raises(DeltaIllegalArgumentException, match=r"delta.isolationLevel is 'none'") as raised:
+            isolation_of_table(metadata, table.path)
+        assert raised.value.table == table.path
 
     def test_a_table_that_asks_for_nothing(self, log: DeltaLog) -> None:
         transaction = log.start_transaction()

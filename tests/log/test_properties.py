@@ -76,6 +76,7 @@ def test_defaults(known: Property[object], default: object) -> None:
         ("delta.logRetentionDuration", "1 month"),
         ("delta.deletedFileRetentionDuration", "-1 day"),
         ("delta.enableExpiredLogCleanup", ""),
+        ("delta.isolationLevel", "SnapshotIsolation"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name_before_anything_is_written(
