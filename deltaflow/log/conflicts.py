@@ -119,10 +119,13 @@ def check_added_files(winner: Commit, loser: Loser) -> None:
         return
     added = loser.reads.first_added(winner.adds)
     if added is not None:
+        may_be_blind = not winner.removes and (
+            winner.commit_info is None or winner.commit_info.is_blind_append is None
+        )
         upgrade = (
             " The commit does not say whether it is a blind append, so it counts as none: upgrade all "
             "writers of this table to versions that say it."
-            if winner.commit_info is None or winner.commit_info.is_blind_append is None
+            if appends_may_follow and may_be_blind
             else ""
         )
         raise _conflict(
@@ -252,8 +255,8 @@ def _is_blind_append(winner: Commit) -> bool:
 def _what_helps(reads: Reads) -> str:
     if reads.whole_table:
         return (
-            "It reads the whole table, and a full scan of the table blocks concurrent commits. Run it again; "
-            "a condition on partition columns would let it pass beside commits to other partitions."
+            "It reads the whole table, and a full scan of the table blocks concurrent commits. Run it again "
+            "on the table as it is now."
         )
     return (
         "Run it again; operations whose conditions name disjoint partitions do not conflict with each other."

@@ -197,10 +197,11 @@ class OptimisticTransaction:
                     return committed
                 case Unknown() as unknown:
                     return unknown
+        attempts = self._retries.max_attempts
+        lost = "the race" if attempts == 1 else f"{attempts} races in a row"
         return Conflict(
             ConcurrentWriteException(
-                f"The commit lost {self._retries.max_attempts} races for the next version in a row. Try "
-                "again when fewer writers are at work.",
+                f"The commit lost {lost} for the next version. Try again when fewer writers are at work.",
                 error_class="DELTA_MAX_COMMIT_RETRIES_EXCEEDED",
                 table=self.path,
             )

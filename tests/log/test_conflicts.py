@@ -227,9 +227,10 @@ class TestMessages:
         assert "upgrade" not in text
 
     def test_a_full_scan_is_named(self, log: DeltaLog) -> None:
-        assert "a full scan of the table blocks concurrent commits" in self.error(
-            partitioned(log), insert(1), overwrite
-        )
+        text = self.error(partitioned(log), insert(1), overwrite)
+        assert "a full scan of the table blocks concurrent commits" in text
+        # It replaces all rows: with a condition it would be another operation.
+        assert "condition" not in text
 
     def test_a_file_is_named_where_there_are_no_partitions(self, log: DeltaLog) -> None:
         creation = log.start_transaction()
@@ -256,8 +257,21 @@ class TestMessages:
         transaction = table.log().start_transaction()
         transaction.read_whole_table()
         table.commit(1, *info, add("a"))
-        with pytest.raises(ConcurrentAppendException, match="upgrade all writers"):
+        with pytest.raises(ConcurrentAppendException) as raised:
             transaction.commit([add_file("b")], WRITE)
+        # No blind append may stand after a serializable commit either.
+        assert ("upgrade all writers" in str(raised.value)) == (isolation == "WriteSerializable")
+
+    def test_a_commit_that_removes_would_not_pass_if_it_said_that_it_is_not_blind(
+        self, table: HandWrittenTable
+    ) -> None:
+        table.first_commit(add("0"), configuration={"delta.isolationLevel": "WriteSerializable"})
+        transaction = table.log().start_transaction()
+        transaction.read_whole_table()
+        table.commit(1, remove("0"), add("a"))
+        with pytest.raises(ConcurrentAppendException) as raised:
+            transaction.commit([add_file("b")], WRITE)
+        assert "upgrade" not in str(raised.value)
 
 
 class TestProtocolChanges:

@@ -128,5 +128,5 @@ def test_the_session_bounds_the_attempts_of_a_commit(log: DeltaLog) -> None:
     create(log)
     transaction = log.start_transaction({"spark.databricks.delta.maxCommitAttempts": "1"})
     append(log, "a")
-    with pytest.raises(ConcurrentWriteException, match="lost 1 races"):
+    with pytest.raises(ConcurrentWriteException, match="lost the race for the next version"):
         transaction.commit([add_file("b")], WRITE)
