@@ -20,7 +20,11 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from deltaflow.batch.options import required_path
-from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
+from deltaflow.errors import (
+    DeltaIllegalArgumentException,
+    DeltaIllegalStateException,
+    UnsupportedFeatureError,
+)
 from deltaflow.log import (
     FILES_SCHEMA,
     AddFile,
@@ -29,6 +33,7 @@ from deltaflow.log import (
     Metadata,
     schema_from_string,
 )
+from deltaflow.log.files import refuse_deletion_vectors
 from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.scan import ScannedFiles, relation, scan_kind
 from deltaflow.streaming.offsets import BASE_INDEX, DeltaSourceOffset, parse_offset
@@ -134,6 +139,17 @@ def _stream_files(reading: Reading, commit: Commit) -> Sequence[AddFile]:
     for add in files:
         if add.partition_values.keys() != columns:
             raise _partitioned_anew(reading, add.partition_values, commit.version)
+        if add.deletion_vector is not None:
+            raise UnsupportedFeatureError(
+                f"deltaflow cannot stream version {commit.version} of the table {reading.log.path}: it needs "
+                f"deletionVectors, because the file {add.path} has a deletion vector, which hides rows of it. Read "
+                "it with a Delta implementation that has this, or start with a new checkpoint location "
+                "once the table has no vectors any more (REORG TABLE ... APPLY (PURGE)).",
+                features=["deletionVectors"],
+                table=reading.log.path,
+                version=commit.version,
+                file=add.path,
+            )
     return files
 
 
@@ -253,6 +269,7 @@ def _initial_snapshot(log: DeltaLog, start: DeltaSourceOffset) -> tuple[tuple[st
             _initial.move_to_end(key)
             return _initial[key]
     snapshot = log.snapshot_at(start.reservoir_version)
+    refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
     files = snapshot.files.sort_by([("modification_time", "ascending"), ("path", "ascending")])
     found = (tuple(snapshot.partition_columns), files)
     with _initial_lock:

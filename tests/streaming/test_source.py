@@ -571,6 +571,31 @@ def test_other_partition_columns_stop_a_stream(streams: Any, table: str, checkpo
         assert seen[2] == (10, "a10", "b10")
 
 
+@pytest.mark.parametrize("place", ["snapshot", "commit"])
+def test_a_file_with_a_deletion_vector_is_refused(
+    streams: Any, table: str, checkpoint: str, place: str
+) -> None:
+    """Also where the protocol does not list the feature."""
+    streams.append(table, 0, 5)
+    source = streams.read(table, ignoreChanges=True)
+    if place == "commit":
+        assert every_row(streams.batches(source, checkpoint)) == list(range(5))
+    add = next(a["add"] for a in streams.actions(table, 0) if "add" in a)
+    vector = {
+        "storageType": "u",
+        "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
+        "sizeInBytes": 4,
+        "cardinality": 2,
+    }
+    removed = {"path": add["path"], "deletionTimestamp": 0, "dataChange": True}
+    version = streams.add_version(table, {"remove": removed}, {"add": {**add, "deletionVector": vector}})
+    message = streams.failed(streams.foreach(source, checkpoint, lambda batch, _: None))
+    assert message.startswith("[DELTA_UNSUPPORTED_FEATURES_FOR_READ]")
+    assert "deletion vector" in message
+    assert f"version {version}" in message
+    assert add["path"] in message
+
+
 def test_join_of_a_stream_with_a_table(
     streams: Any, table: str, checkpoint: str, sink: str, tmp_path: Path
 ) -> None:
