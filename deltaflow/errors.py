@@ -58,26 +58,16 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Unsupported format. Expected version should be smaller than or equal to {expected_version} "
         "but was {real_version}. Please upgrade to newer version of Delta.",
     ),
-    "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS": (
-        "42616",
-        "Invalid options for idempotent writes: {reason}. Give both txnAppId and txnVersion, or neither.",
-    ),
     "DELTA_INVALID_PARTITION_COLUMN_TYPE": (
         "42996",
         "Using column {name} of type {data_type} as a partition column is not supported.",
     ),
     "DELTA_INVALID_SOURCE_OFFSET_FORMAT": ("XXKDS", "The stored source offset format is invalid: {offset}."),
     "DELTA_INVALID_SOURCE_VERSION": ("XXKDS", "sourceVersion({source_version}) is invalid."),
-    "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE": (
-        "42K03",
-        "Files that the stream has yet to read are gone: {reason}. The stream lags behind the table's "
-        "retention. Restart it with a new checkpoint, and consider a longer retention.",
-    ),
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION": (
         "42K03",
         "Delta stream cannot resume from version {start_version}; transaction log starts at "
-        "{earliest_version}. Restart the stream with a new checkpoint location, or, to go on without the "
-        'missing versions, set .option("failOnDataLoss", "false").',
+        "{earliest_version}. Restart the stream with a new checkpoint location.",
     ),
     "DELTA_NULL_SCHEMA_IN_STREAMING_WRITE": (
         "42P18",
@@ -92,12 +82,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Cannot write to already existent path {path} in mode 'errorifexists'. "
         "Use mode 'append', 'overwrite' or 'ignore'.",
     ),
-    "DELTA_READ_SOURCE_SCHEMA_CONFLICT": (
-        "42K07",
-        "The schema provided for the source read doesn't match the schema of the Delta table. "
-        "Given: {given}. Table: {expected}. Leave .schema(…) out.",
-    ),
-    "DELTA_REGEX_OPT_SYNTAX_ERROR": ("2201B", "Please recheck your syntax for '{name}': {reason}."),
     "DELTA_SCHEMA_CHANGED_SINCE_ANALYSIS": (
         "KD007",
         "The schema of the table has changed since the stream was loaded: from {read_schema} to "
@@ -109,7 +93,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "schema: {data_schema}. Load the stream again and start it with the same checkpoint to read with the "
         "new schema.",
     ),
-    "DELTA_SCHEMA_NOT_SET": ("KD008", "Table schema is not set. Write data into it first."),
     "DELTA_SOURCE_IGNORE_DELETE": (
         "0A000",
         "Detected deleted data (for example {removed_file}) from streaming source at version "
@@ -122,14 +105,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "This is currently not supported. If you are okay to skip changes, set the option "
         "'skipChangeCommits' to 'true'; otherwise restart the query with a fresh checkpoint directory.",
     ),
-    "DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET": (
-        "42613",
-        "Please either provide 'startingVersion' or 'startingTimestamp', not both.",
-    ),
-    "DELTA_STREAMING_TRAILING_COMMIT_MISSING": (
-        "42K03",
-        "The commit of version {missing_version} was planned for this batch and is gone.",
-    ),
     "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": (
         "42816",
         "The provided timestamp ({timestamp}) is before the earliest version available to this table "
@@ -137,12 +112,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     "DELTA_TIMESTAMP_GREATER_THAN_COMMIT": (
         "42816",
-        "The provided timestamp ({timestamp}) is after the latest commit ({latest}). "
-        "Available: {available}.",
-    ),
-    "DELTA_TIMESTAMP_INVALID": (
-        "42816",
-        "The provided timestamp ({expression}) cannot be converted to a valid timestamp.",
+        "The provided timestamp ({timestamp}) is after the latest commit ({latest}). Available: {available}.",
     ),
     "DELTA_UNKNOWN_READ_LIMIT": ("42601", "Unknown ReadLimit: {limit}."),
     "DELTA_UNSUPPORTED_OUTPUT_MODE": (

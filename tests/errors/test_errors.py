@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -85,3 +86,16 @@ def test_a_code_without_a_message_is_refused() -> None:
 def test_unsupported_features_are_named() -> None:
     error = pickle.loads(pickle.dumps(errors.UnsupportedFeatureError("No.", features=["a", "b"])))
     assert error.features == ("a", "b")
+
+
+def test_every_text_of_the_catalogue_is_raised_somewhere() -> None:
+    package = Path(errors.__file__).parent
+    of_classes = {value.error_class for value in vars(errors).values() if hasattr(value, "error_class")}
+    sources = [
+        file.read_text()
+        for folder in (package, package / "batch", package / "streaming")
+        for file in folder.resolve().rglob("*")
+        if file.suffix in (".py", ".java") and file.name != "errors.py"
+    ]
+    codes = errors.CATALOGUE.keys() - of_classes
+    assert [code for code in sorted(codes) if not any(f'"{code}"' in source for source in sources)] == []
