@@ -158,8 +158,9 @@ class DeltaLog:
         the next one; versions since `read_version` are winners that it is checked against.
 
         `session` has Spark's settings: defaults of table properties
-        (spark.databricks.delta.properties.defaults.*) and those of checkpoints. StoreError where the
-        table's store cannot exclude other writers.
+        (spark.databricks.delta.properties.defaults.*), the bound of a commit's attempts
+        (spark.databricks.delta.maxCommitAttempts) and those of checkpoints. StoreError where the table's
+        store cannot exclude other writers.
         """
         self._files.store.check_writable(self._files.directory)
         snapshot = self.snapshot_if_exists() if read_version is None else self.snapshot_at(read_version)

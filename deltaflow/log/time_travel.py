@@ -9,12 +9,10 @@ from datetime import UTC, datetime, timedelta
 from deltaflow.errors import VersionNotFoundError
 from deltaflow.log.actions import Metadata
 from deltaflow.log.features import has_in_commit_timestamps
+from deltaflow.log.in_commit_timestamps import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltaflow.log.listing import Listing, runs
 from deltaflow.log.log_files import LogFiles
 from deltaflow.log.snapshot import Snapshot
-
-_ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
-_ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
 
 def available(listing: Listing) -> str:
@@ -32,8 +30,8 @@ def version_at(log: LogFiles, listing: Listing, newest: Snapshot, timestamp_ms: 
     versions = listing.rebuildable()
     first_in_commit, enabled_at_ms = len(versions), None
     if has_in_commit_timestamps(newest.protocol, newest.metadata):
-        first_in_commit = bisect_left(versions, _number(newest.metadata, _ENABLEMENT_VERSION))
-        enabled_at_ms = _number(newest.metadata, _ENABLEMENT_TIMESTAMP)
+        first_in_commit = bisect_left(versions, _number(newest.metadata, ENABLEMENT_VERSION))
+        enabled_at_ms = _number(newest.metadata, ENABLEMENT_TIMESTAMP)
     file_times = monotonic_file_times(listing, versions[:first_in_commit])
 
     def time_of(index: int) -> int:
