@@ -21,6 +21,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from deltaflow.batch.options import required_path
 from deltaflow.errors import (
+    CorruptLogError,
     DeltaIllegalArgumentException,
     DeltaIllegalStateException,
     UnsupportedFeatureError,
@@ -125,7 +126,23 @@ def _at(offset: DeltaSourceOffset, version: int, index: int, initial: bool) -> D
 
 
 def _commits(log: DeltaLog, start: int, end: int) -> Iterator[Commit]:
-    return log.commits(start, end) if start <= end else iter(())
+    if start > end:
+        return
+    try:
+        yield from log.commits(start, end)
+    except CorruptLogError as error:
+        if error.error_class != "DELTA_VERSIONS_NOT_CONTIGUOUS":
+            raise
+        earliest = min(log.available_versions(), default=start)
+        if earliest <= start:
+            raise
+        # Not broken: the cleanup of the log left nothing before a checkpoint.
+        raise DeltaIllegalStateException(
+            error_class="DELTA_MISSING_FILES_UNEXPECTED_VERSION",
+            start_version=start,
+            earliest_version=earliest,
+            table=log.path,
+        ) from error
 
 
 def _stream_files(reading: Reading, commit: Commit) -> Sequence[AddFile]:
@@ -142,8 +159,8 @@ def _stream_files(reading: Reading, commit: Commit) -> Sequence[AddFile]:
         if add.deletion_vector is not None:
             raise UnsupportedFeatureError(
                 f"deltaflow cannot stream version {commit.version} of the table {reading.log.path}: it needs "
-                f"deletionVectors, because the file {add.path} has a deletion vector, which hides rows of it. Read "
-                "it with a Delta implementation that has this, or start with a new checkpoint location "
+                f"deletionVectors, because the file {add.path} has a deletion vector, which hides rows. Read it "
+                "with a Delta implementation that has this, or start with a new checkpoint location "
                 "once the table has no vectors any more (REORG TABLE ... APPLY (PURGE)).",
                 features=["deletionVectors"],
                 table=reading.log.path,

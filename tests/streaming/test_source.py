@@ -596,6 +596,31 @@ def test_a_file_with_a_deletion_vector_is_refused(
     assert add["path"] in message
 
 
+@pytest.mark.parametrize("cleaned", [True, False])
+def test_a_stream_that_the_cleanup_of_the_log_overtook(
+    streams: Any, table: str, checkpoint: str, cleaned: bool
+) -> None:
+    source = None
+    for version in range(6):
+        streams.append(table, version, version + 1)
+        if version == 1:
+            source = streams.read(table)
+            assert every_row(streams.batches(source, checkpoint)) == [0, 1]
+    deltalake.DeltaTable(table).create_checkpoint()
+    # A commit that is gone while older ones are there was not cleaned up: the log is broken.
+    for version in range(4) if cleaned else [3]:
+        Path(table, "_delta_log", f"{version:020}.json").unlink()
+    message = streams.failed(streams.foreach(source, checkpoint, lambda batch, _: None))
+    if not cleaned:
+        assert message.startswith("[DELTA_VERSIONS_NOT_CONTIGUOUS]")
+        return
+    assert message.startswith("[DELTA_MISSING_FILES_UNEXPECTED_VERSION]")
+    assert "cannot resume from version 2; transaction log starts at 5" in message
+    assert "new checkpoint location" in message
+    assert "failOnDataLoss" not in message
+    assert every_row(streams.batches(streams.read(table), checkpoint + "2")) == list(range(6))
+
+
 def test_join_of_a_stream_with_a_table(
     streams: Any, table: str, checkpoint: str, sink: str, tmp_path: Path
 ) -> None:
