@@ -159,8 +159,8 @@ def _stream_files(reading: Reading, commit: Commit) -> Sequence[AddFile]:
         if add.deletion_vector is not None:
             raise UnsupportedFeatureError(
                 f"deltaflow cannot stream version {commit.version} of the table {reading.log.path}: it needs "
-                f"deletionVectors, because the file {add.path} has a deletion vector, which hides rows. Read it "
-                "with a Delta implementation that has this, or start with a new checkpoint location "
+                f"deletionVectors, because the file {add.path} has a deletion vector, which hides rows. "
+                "Read it with a Delta implementation that has this, or start with a new checkpoint location "
                 "once the table has no vectors any more (REORG TABLE ... APPLY (PURGE)).",
                 features=["deletionVectors"],
                 table=reading.log.path,

@@ -89,6 +89,7 @@ def test_a_planned_batch_does_not_read_another_table(tmp_path: Path) -> None:
         "start": None,
         "end": end.json(),
         "schema": '{"type":"struct","fields":[]}',
+        "partitionColumns": [],
         "options": {
             "max_files_per_trigger": 1,
             "ignore_deletes": False,
