@@ -13,7 +13,9 @@ pytestmark = pytest.mark.spark
 
 def blind(path: str) -> list[bool]:
     commits = sorted((Path(path) / "_delta_log").glob("*.json"))
-    return [json.loads(commit.read_text().splitlines()[0])["commitInfo"]["isBlindAppend"] for commit in commits]
+    return [
+        json.loads(commit.read_text().splitlines()[0])["commitInfo"]["isBlindAppend"] for commit in commits
+    ]
 
 
 def test_its_commits_are_not_blind(streams: Any, table: str, checkpoint: str) -> None:
