@@ -41,6 +41,7 @@ from deltaflow.log import (
 )
 from deltaflow.log.features import check_writable, is_append_only
 from deltaflow.log.footers import collect_statistics
+from deltaflow.log.isolation import isolation_of_table
 from deltaflow.log.observer import observe
 from deltaflow.log.partition_values import partition_values_of
 from deltaflow.spark.write import WrittenFile, write_kind
@@ -205,6 +206,7 @@ def begin_write(
         )
     else:
         check_writable(snapshot.protocol, snapshot.metadata, transaction.log.path, snapshot.version)
+        isolation_of_table(snapshot.metadata, transaction.log.path)  # a wrong value would stop the commit
         if overwrite and is_append_only(snapshot.metadata):
             raise DeltaUnsupportedOperationException(
                 error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY", table=transaction.log.path

@@ -42,5 +42,3 @@ def spark() -> Iterator[SparkSession]:
 def table(tmp_path: Path) -> str:
     """A path for a table, with nothing there."""
     return str(tmp_path / "table")
-
-

@@ -225,3 +225,16 @@ def test_a_version_that_is_none_or_not_there(spark, table):
         reader = spark.read.format("delta").option("versionAsOf", version)
         failing(kind, lambda reader=reader: reader.load(table), message)
     assert spark.read.format("delta").option("versionAsOf", 0).load(table).count() == 2
+
+
+def test_a_table_with_a_wrong_isolation_level(spark, table):
+    write(spark).save(table)
+    commit = Path(table) / "_delta_log" / f"{0:020}.json"
+    wrong = commit.read_text().replace(
+        '"configuration":{}', '"configuration":{"delta.isolationLevel":"most"}'
+    )
+    assert "most" in wrong
+    commit.write_text(wrong)
+    before = sorted(Path(table).rglob("*"))
+    failing(DeltaIllegalArgumentException, lambda: write(spark).mode("append").save(table), "isolationLevel")
+    assert sorted(Path(table).rglob("*")) == before

@@ -57,9 +57,8 @@ def test_a_time_out_of_range_says_the_range(table: HandWrittenTable, time: int, 
         table.log().version_at_timestamp(time)
     assert isinstance(raised.value, AnalysisException)
     assert raised.value.error_class == code
-    assert (
-        "versions [0, 1], from 1970-01-01 00:00:01.000+00:00 to 1970-01-01 00:00:02.000+00:00"
-        in str(raised.value)
+    assert "versions [0, 1], from 1970-01-01 00:00:01.000+00:00 to 1970-01-01 00:00:02.000+00:00" in str(
+        raised.value
     )
 
 
