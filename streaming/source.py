@@ -215,12 +215,8 @@ def _check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:
             data_schema=changed.simpleString(),
             table=reading.log.path,
         )
-    _check_partition_columns(reading, metadata.partition_columns, version)
-
-
-def _check_partition_columns(reading: Reading, columns: Sequence[str], version: int) -> None:
-    if set(columns) != set(reading.partition_columns):
-        raise _partitioned_anew(reading, columns, version)
+    if set(metadata.partition_columns) != set(reading.partition_columns):
+        raise _partitioned_anew(reading, metadata.partition_columns, version)
 
 
 def _partitioned_anew(reading: Reading, columns: Iterable[str], version: int) -> DeltaIllegalStateException:
@@ -263,20 +259,20 @@ def _reads(reader: DataType, data: DataType) -> bool:
             return reader == data
 
 
-_initial: OrderedDict[tuple[str, str, int], tuple[tuple[str, ...], pa.Table]] = OrderedDict()
+_initial: OrderedDict[tuple[str, str, int], tuple[Metadata, pa.Table]] = OrderedDict()
 """Partition columns and sorted files."""
 _initial_lock = threading.Lock()
 
 
 def _initial_files(reading: Reading, start: DeltaSourceOffset) -> pa.Table:
     """The files of the initial snapshot that an offset points into, in the order in which they are read."""
-    columns, files = _initial_snapshot(reading.log, start)
-    _check_partition_columns(reading, columns, start.reservoir_version)
+    metadata, files = _initial_snapshot(reading.log, start)
+    _check_metadata(reading, metadata, start.reservoir_version)
     return files
 
 
-def _initial_snapshot(log: DeltaLog, start: DeltaSourceOffset) -> tuple[tuple[str, ...], pa.Table]:
-    """Its partition columns and its files in order.
+def _initial_snapshot(log: DeltaLog, start: DeltaSourceOffset) -> tuple[Metadata, pa.Table]:
+    """Its metadata and its files in order.
 
     Replaying and sorting cost the whole table, and a stream asks at every batch until it is through.
     """
@@ -288,7 +284,7 @@ def _initial_snapshot(log: DeltaLog, start: DeltaSourceOffset) -> tuple[tuple[st
     snapshot = log.snapshot_at(start.reservoir_version)
     refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
     files = snapshot.files.sort_by([("modification_time", "ascending"), ("path", "ascending")])
-    found = (tuple(snapshot.partition_columns), files)
+    found = (snapshot.metadata, files)
     with _initial_lock:
         _initial[key] = found
         while len(_initial) > _KEPT_SNAPSHOTS:

@@ -641,3 +641,29 @@ def test_a_stream_out_of_and_into_one_table(streams: Any, table: str, checkpoint
     # Its own commit is news for it, as for every stream.
     streams.copy(source, table, checkpoint)
     assert streams.ids(table) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+
+
+def test_a_type_that_changed_stops_a_stream_inside_its_snapshot(
+    streams: Any, table: str, checkpoint: str
+) -> None:
+    for i in range(2):
+        deltalake.write_deltalake(table, pa.table({"id": [i], "x": [i]}), mode="append")
+    seen: list[tuple[Any, ...]] = []
+
+    def start() -> Any:
+        return streams.foreach(
+            streams.read(table, maxFilesPerTrigger=1, skipChangeCommits=True),
+            checkpoint,
+            lambda batch, _: seen.extend(tuple(row) for row in batch.collect()),
+            {"processingTime": "0 seconds"},
+        )
+
+    query = start()
+    streams.until(lambda: len(seen) == 1, query)
+    query.stop()
+    streams.forget_all_but(checkpoint, 0)
+    del seen[1:]
+    changed = pa.table({"id": [9], "x": ["nine"]})
+    deltalake.write_deltalake(table, changed, mode="overwrite", schema_mode="overwrite")
+    assert streams.failed(start()).startswith("[DELTA_SCHEMA_CHANGED_WITH_VERSION]")
+    assert len(seen) == 1
