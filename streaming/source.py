@@ -9,8 +9,7 @@ commits three times (for the snapshot, the end offset, the batch's plan). Source
 from __future__ import annotations
 
 import dataclasses
-import threading
-from collections import OrderedDict
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -259,37 +258,23 @@ def _reads(reader: DataType, data: DataType) -> bool:
             return reader == data
 
 
-_initial: OrderedDict[tuple[str, str, int], tuple[Metadata, pa.Table]] = OrderedDict()
-"""Partition columns and sorted files."""
-_initial_lock = threading.Lock()
-
-
 def _initial_files(reading: Reading, start: DeltaSourceOffset) -> pa.Table:
     """The files of the initial snapshot that an offset points into, in the order in which they are read."""
-    metadata, files = _initial_snapshot(reading.log, start)
+    metadata, files = _initial_snapshot(reading.log, start.reservoir_id, start.reservoir_version)
     _check_metadata(reading, metadata, start.reservoir_version)
     return files
 
 
-def _initial_snapshot(log: DeltaLog, start: DeltaSourceOffset) -> tuple[Metadata, pa.Table]:
-    """Its metadata and its files in order.
+@functools.lru_cache(_KEPT_SNAPSHOTS)
+def _initial_snapshot(log: DeltaLog, table_id: str, version: int) -> tuple[Metadata, pa.Table]:
+    """Its metadata and its files in order; `table_id` tells a table made anew at the same path.
 
     Replaying and sorting cost the whole table, and a stream asks at every batch until it is through.
     """
-    key = (log.path, start.reservoir_id, start.reservoir_version)
-    with _initial_lock:
-        if key in _initial:
-            _initial.move_to_end(key)
-            return _initial[key]
-    snapshot = log.snapshot_at(start.reservoir_version)
+    snapshot = log.snapshot_at(version)
     refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
     files = snapshot.files.sort_by([("modification_time", "ascending"), ("path", "ascending")])
-    found = (snapshot.metadata, files)
-    with _initial_lock:
-        _initial[key] = found
-        while len(_initial) > _KEPT_SNAPSHOTS:
-            _initial.popitem(last=False)
-    return found
+    return snapshot.metadata, files
 
 
 @scan_kind("stream")

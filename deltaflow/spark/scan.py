@@ -7,8 +7,7 @@ keeps a Python object alive, and a description can be answered by another proces
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -83,22 +82,10 @@ class _Listing:
     """partition (row number in `partitions`), path (complete, decoded), size, modificationTime."""
 
 
-_listings: OrderedDict[str, _Listing] = OrderedDict()
-_listings_lock = threading.Lock()
-
-
+@functools.lru_cache(_KEPT_LISTINGS)
 def _listing(scan: str) -> _Listing:
-    with _listings_lock:
-        if scan in _listings:
-            _listings.move_to_end(scan)
-            return _listings[scan]
     description = msgspec.json.decode(scan)
-    listing = _list(_kinds[description["kind"]](description))
-    with _listings_lock:
-        _listings[scan] = listing
-        while len(_listings) > _KEPT_LISTINGS:
-            _listings.popitem(last=False)
-    return listing
+    return _list(_kinds[description["kind"]](description))
 
 
 def _list(scanned: ScannedFiles) -> _Listing:
