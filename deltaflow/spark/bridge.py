@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import threading
 import zipfile
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,8 @@ def register(spark: SparkSession) -> SparkSession:
             "deltaflow.session(…), or SparkSession.builder.master(…) without .remote(…) and SPARK_REMOTE"
         )
     _refuse_old_spark(spark)
-    _refuse_settings_of_the_jar(spark)
+    settings = {name: spark.conf.get(name, "") for name in (_EXTENSIONS_CONF, _CATALOG_CONF)}
+    refuse_settings_of_the_jar(settings, "the session")
     with _lock:
         _load_classes(spark)
         _connect(spark)
@@ -72,25 +74,19 @@ def _refuse_old_spark(spark: SparkSession) -> None:
         raise RegistrationError(f"Spark {spark.version} is too old: deltaflow needs Spark 4.0 or later")
 
 
-def _refuse_settings_of_the_jar(spark: SparkSession) -> None:
-    found = settings_of_the_jar(
-        {name: spark.conf.get(name, "") or "" for name in (_EXTENSIONS_CONF, _CATALOG_CONF)}
-    )
-    if found:
-        raise RegistrationError(
-            "the session has settings of the delta-spark jar, which deltaflow replaces. Remove "
-            + " and ".join(f"{name}={value}" for name, value in found.items())
-        )
-
-
-def settings_of_the_jar(config: dict[str, str]) -> dict[str, str]:
-    """Those settings of `config` that name the delta-spark jar's catalog or extension classes."""
-    return {
+def refuse_settings_of_the_jar(config: Mapping[str, object], whose: str) -> None:
+    """RegistrationError if settings name the delta-spark jar's catalog or extension classes."""
+    found = {
         name: value
         for name, value in config.items()
         if (name == _EXTENSIONS_CONF and "io.delta.sql." in str(value))
         or (name.startswith("spark.sql.catalog.") and str(value).startswith("org.apache.spark.sql.delta."))
     }
+    if found:
+        raise RegistrationError(
+            f"{whose} has settings of the delta-spark jar, which deltaflow replaces. Remove "
+            + " and ".join(f"{name}={value}" for name, value in found.items())
+        )
 
 
 def _load_classes(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from deltaflow.errors import RegistrationError
-from deltaflow.spark.bridge import register, settings_of_the_jar
+from deltaflow.spark.bridge import refuse_settings_of_the_jar, register
 from deltaflow.spark.java_home import ensure_java
 
 if TYPE_CHECKING:
@@ -29,12 +29,7 @@ def session(
             "SPARK_REMOTE is set, so this would be a Spark Connect session, whose client reaches no JVM. "
             "Unset it"
         )
-    found = settings_of_the_jar({key: str(value) for key, value in (config or {}).items()})
-    if found:
-        raise RegistrationError(
-            "config has settings of the delta-spark jar, which deltaflow replaces. Remove "
-            + " and ".join(f"{key}={value}" for key, value in found.items())
-        )
+    refuse_settings_of_the_jar(config or {}, "config")
     ensure_java()
     builder = SparkSession.builder
     if name is not None:
