@@ -11,22 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
-    ByteType,
     DataType,
-    DateType,
     DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
     MapType,
-    ShortType,
-    StringType,
     StructField,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
 from deltaflow.errors import CorruptLogError
@@ -41,7 +32,7 @@ from deltaflow.log.actions import (
 )
 from deltaflow.log.files import STRING_MAP
 from deltaflow.log.json_text import kind_of, structs_of
-from deltaflow.log.partition_values import typed_values
+from deltaflow.log.partition_values import ARROW_TYPES, typed_values
 from deltaflow.log.properties import (
     CHECKPOINT_WRITE_STATS_AS_JSON,
     CHECKPOINT_WRITE_STATS_AS_STRUCT,
@@ -120,17 +111,9 @@ _OTHER_KINDS: Mapping[str, pa.StructType] = {
         ]
     ),
 }
+# Those of which a file's statistics have bounds; decimals besides.
 _SKIPPING_TYPES: Mapping[type[DataType], pa.DataType] = {
-    ByteType: pa.int8(),
-    ShortType: pa.int16(),
-    IntegerType: pa.int32(),
-    LongType: pa.int64(),
-    FloatType: pa.float32(),
-    DoubleType: pa.float64(),
-    StringType: pa.string(),
-    DateType: pa.date32(),
-    TimestampType: pa.timestamp("us", "UTC"),
-    TimestampNTZType: pa.timestamp("us"),
+    kind: arrow for kind, arrow in ARROW_TYPES.items() if kind not in (BinaryType, BooleanType)
 }
 
 OtherAction = Protocol | Metadata | SetTransaction | DomainMetadata | CheckpointMetadata | Sidecar

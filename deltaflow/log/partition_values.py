@@ -34,7 +34,7 @@ from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
 _NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
 _FOLDER_TIMESTAMP: Final = re.compile(r"([+-]?\d{4,}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?", re.ASCII)
-_ARROW_TYPES: Final[dict[type[DataType], pa.DataType]] = {
+ARROW_TYPES: Final[dict[type[DataType], pa.DataType]] = {
     StringType: pa.string(),
     BinaryType: pa.binary(),
     BooleanType: pa.bool_(),
@@ -82,7 +82,7 @@ def typed_values(values: pa.StringArray, data_type: DataType) -> pa.Array:
     values = pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
     if isinstance(data_type, DecimalType):
         return values.cast(pa.decimal128(data_type.precision, data_type.scale))
-    arrow_type = _ARROW_TYPES.get(type(data_type))
+    arrow_type = ARROW_TYPES.get(type(data_type))
     if arrow_type is None:
         name = f"partition column of type {data_type.simpleString()}"
         raise UnsupportedFeatureError(f"Cannot read a {name}.", features=(name,))
