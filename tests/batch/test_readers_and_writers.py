@@ -1,0 +1,17 @@
+"""A short run of readers_and_writers, whose long one is a command of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.batch.readers_and_writers import check, race, versions
+
+pytestmark = pytest.mark.spark
+
+
+def test_every_read_beside_three_writing_processes_is_one_version(spark, tmp_path):
+    path = str(tmp_path / "table")
+    seen, outcomes = race(spark, path, reads=15, commits=12, lost=2)
+    check(path, seen)
+    assert len(versions(path)) == outcomes["committed"] + 1
+    assert set(outcomes) <= {"committed", "ConcurrentAppendException", "ConcurrentDeleteReadException"}
