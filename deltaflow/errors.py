@@ -33,12 +33,42 @@ from typing import Any
 from pyspark.errors import AnalysisException
 
 CATALOGUE: dict[str, tuple[str, str]] = {
+    "DELTA_ADD_CONSTRAINTS": (
+        "0A000",
+        "Please use ALTER TABLE ADD CONSTRAINT to add CHECK constraints.",
+    ),
+    "DELTA_CANNOT_CHANGE_LOCATION": (
+        "42601",
+        "Cannot change the 'location' of the Delta table using SET TBLPROPERTIES.",
+    ),
+    "DELTA_CANNOT_CHANGE_PROVIDER": (
+        "42939",
+        "'provider' is a reserved table property, and cannot be altered.",
+    ),
     "DELTA_CANNOT_MODIFY_APPEND_ONLY": (
         "42809",
         "This table only allows appends, and the operation removes data. "
         "Set the table property delta.appendOnly to false to permit it.",
     ),
+    "DELTA_CANNOT_MODIFY_TABLE_PROPERTY": (
+        "42939",
+        "The Delta table configuration {prop} cannot be specified by the user. Leave it out.",
+    ),
     "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION": ("428FT", "Cannot use all columns for partition columns."),
+    "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_PARTITIONED_COLUMN": (
+        "0AKDC",
+        "Data skipping is not supported for partition column '{name}'. "
+        "Remove it from delta.dataSkippingStatsColumns.",
+    ),
+    "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_TYPE": (
+        "0AKDC",
+        "Data skipping is not supported for column '{name}' of type {data_type}. "
+        "Remove it from delta.dataSkippingStatsColumns.",
+    ),
+    "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA": (
+        "42703",
+        "Couldn't find column {name} in: {schema}.",
+    ),
     "DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING": (
         "42KD7",
         "Partition columns do not match the partition columns of the table. "
@@ -47,6 +77,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_DUPLICATE_COLUMNS_FOUND": (
         "42711",
         "Found duplicate column(s), names differing only in case included: {columns}. Rename them.",
+    ),
+    "DELTA_DUPLICATE_DATA_SKIPPING_COLUMNS": (
+        "42701",
+        "Duplicated data skipping columns found: {columns}. Name each once.",
     ),
     "DELTA_ILLEGAL_OPTION": ("42616", "Invalid value '{input}' for option '{name}', {explain}."),
     "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": (
@@ -114,7 +148,17 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42816",
         "The provided timestamp ({timestamp}) is after the latest commit ({latest}). Available: {available}.",
     ),
+    "DELTA_UNKNOWN_CONFIGURATION": (
+        "F0000",
+        "Unknown configuration was specified: {config}. To disable this check, set "
+        "{disable_check_config}=true in the Spark session configuration.",
+    ),
     "DELTA_UNKNOWN_READ_LIMIT": ("42601", "Unknown ReadLimit: {limit}."),
+    "DELTA_UNSET_NON_EXISTENT_PROPERTY": (
+        "42616",
+        "Attempted to unset non-existent property '{property}' in table {table_name}. "
+        "Use IF EXISTS to pass over those that are not set.",
+    ),
     "DELTA_UNSUPPORTED_OUTPUT_MODE": (
         "0AKDC",
         "Data source {source} does not support {mode} output mode. Use append or complete.",

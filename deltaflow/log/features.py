@@ -51,6 +51,12 @@ def _has_not_null_columns(metadata: Metadata) -> bool:
     )
 
 
+def _change_data_feed(metadata: Metadata) -> bool:
+    # The second name is that of the property's first release.
+    names = ("delta.enableChangeDataFeed", "delta.enableChangeDataCapture")
+    return any(_property(name)(metadata) for name in names)
+
+
 def _column_mapping(metadata: Metadata) -> bool:
     return metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
 
@@ -95,7 +101,7 @@ _LISTED = (
     _APPEND_ONLY,
     Feature("invariants", _column_metadata("delta.invariants"), "inactive", legacy_writer=2),
     Feature("checkConstraints", _property_prefix("delta.constraints."), "inactive", legacy_writer=3),
-    Feature("changeDataFeed", _property("delta.enableChangeDataFeed"), "inactive", legacy_writer=4),
+    Feature("changeDataFeed", _change_data_feed, "inactive", legacy_writer=4),
     Feature("generatedColumns", _column_metadata("delta.generationExpression"), "inactive", legacy_writer=4),
     _COLUMN_MAPPING,
     Feature("identityColumns", _column_metadata("delta.identity."), "inactive", legacy_writer=6),

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
 from deltaflow.errors import DeltaIllegalArgumentException
-from deltaflow.log.actions import Metadata
+from deltaflow.log.column_names import column_paths
 from deltaflow.log.intervals import interval_ms
 
 _Value = TypeVar("_Value")
-_SESSION_DEFAULTS = "spark.databricks.delta.properties.defaults."
 _INTERVAL = (
     "a calendar interval such as '2 weeks'; months and years are not accepted (365 days may stand for a year)"
 )
@@ -53,18 +51,30 @@ def _boolean(text: str) -> bool:
     return values[text.lower()]
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number <= 0:
+def _whole(text: str) -> int:
+    """As Java reads an int: no blanks, no underscores."""
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise ValueError(text)
-    return number
+    return int(text)
 
 
-def _at_least_minus_one(text: str) -> int:
-    number = int(text)
-    if number < -1:
+def _at_least(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        number = _whole(text)
+        if number < least:
+            raise ValueError(text)
+        return number
+
+    return parse
+
+
+def _size_bytes(text: str) -> int:
+    """As Spark reads sizes: 1048576, 1m, 1MB are the same."""
+    match = re.fullmatch(r"([0-9]+)(?:([kmgtp])?b?)", text.strip().lower())
+    size = 0 if match is None else int(match[1]) * 1024 ** "_kmgtp".index(match[2] or "_")
+    if size == 0:
         raise ValueError(text)
-    return number
+    return size
 
 
 def _one_of(*names: str) -> Callable[[str], str]:
@@ -85,12 +95,12 @@ def _days(days: int) -> int:
 
 
 APPEND_ONLY = _flag("delta.appendOnly", default=False)
-CHECKPOINT_INTERVAL = Property("delta.checkpointInterval", 10, _positive, "a positive integer")
+CHECKPOINT_INTERVAL = Property("delta.checkpointInterval", 10, _at_least(1), "a positive integer")
 CHECKPOINT_POLICY = Property("delta.checkpointPolicy", "classic", _one_of("classic", "v2"), "classic or v2")
 CHECKPOINT_WRITE_STATS_AS_JSON = _flag("delta.checkpoint.writeStatsAsJson", default=True)
 CHECKPOINT_WRITE_STATS_AS_STRUCT = _flag("delta.checkpoint.writeStatsAsStruct", default=False)
 DATA_SKIPPING_NUM_INDEXED_COLS = Property(
-    "delta.dataSkippingNumIndexedCols", 32, _at_least_minus_one, "an integer, -1 or larger"
+    "delta.dataSkippingNumIndexedCols", 32, _at_least(-1), "an integer, -1 or larger"
 )
 DELETED_FILE_RETENTION_MS = Property("delta.deletedFileRetentionDuration", _days(7), interval_ms, _INTERVAL)
 ENABLE_EXPIRED_LOG_CLEANUP = _flag("delta.enableExpiredLogCleanup", default=True)
@@ -106,11 +116,12 @@ SET_TRANSACTION_RETENTION_MS: Property[int | None] = Property(
     "delta.setTransactionRetentionDuration", None, interval_ms, _INTERVAL
 )
 
+ALLOW_ARBITRARY_PROPERTIES = _flag("spark.databricks.delta.allowArbitraryProperties.enabled", default=False)
 CHECKPOINT_PART_SIZE: Property[int | None] = Property(
-    "spark.databricks.delta.checkpoint.partSize", None, _positive, "a positive integer"
+    "spark.databricks.delta.checkpoint.partSize", None, _at_least(1), "a positive integer"
 )
 MAX_COMMIT_ATTEMPTS: Property[int | None] = Property(
-    "spark.databricks.delta.maxCommitAttempts", None, _positive, "a positive integer"
+    "spark.databricks.delta.maxCommitAttempts", None, _at_least(1), "a positive integer"
 )
 CHECKPOINT_V2_FILE_FORMAT = Property(
     "spark.databricks.delta.checkpointV2.topLevelFileFormat",
@@ -119,69 +130,88 @@ CHECKPOINT_V2_FILE_FORMAT = Property(
     "json or parquet",
 )
 
-_CHECKED: Mapping[str, Property[Any]] = {
-    known.name.lower(): known
-    for known in (
-        APPEND_ONLY,
-        CHECKPOINT_INTERVAL,
-        CHECKPOINT_POLICY,
-        CHECKPOINT_WRITE_STATS_AS_JSON,
-        CHECKPOINT_WRITE_STATS_AS_STRUCT,
-        DATA_SKIPPING_NUM_INDEXED_COLS,
-        DELETED_FILE_RETENTION_MS,
-        ENABLE_EXPIRED_LOG_CLEANUP,
-        ISOLATION_LEVEL,
-        LOG_RETENTION_MS,
-        SET_TRANSACTION_RETENTION_MS,
-    )
-}
-# Their values are checked where they have their meaning.
-_NAMES = {
-    **{lower: known.name for lower, known in _CHECKED.items()},
-    **{
-        name.lower(): name
-        for name in (
-            "delta.columnMapping.mode",
-            "delta.dataSkippingStatsColumns",
-            "delta.enableChangeDataFeed",
-            "delta.enableDeletionVectors",
-            "delta.enableInCommitTimestamps",
-            "delta.enableRowTracking",
-            "delta.enableTypeWidening",
-            "delta.minReaderVersion",
-            "delta.minWriterVersion",
-        )
-    },
-}
-_FEATURE_PREFIX = "delta.feature."
+IGNORE_PROTOCOL_DEFAULTS = _flag("delta.ignoreProtocolDefaults", default=False)
+DATA_SKIPPING_STATS_COLUMNS: Property[list[tuple[str, ...]] | None] = Property(
+    "delta.dataSkippingStatsColumns",
+    None,
+    column_paths,
+    "columns, separated by commas; names with other characters than letters, digits and _ in `backticks`",
+)
+DATA_SKIPPING_STRING_PREFIX_LENGTH = Property(
+    "delta.dataSkippingStringPrefixLength", 32, _at_least(0), "an integer, 0 or larger"
+)
+OPTIMIZE_WRITE: Property[bool | None] = Property(
+    "delta.autoOptimize.optimizeWrite", None, _boolean, "true or false"
+)
+TARGET_FILE_SIZE_BYTES: Property[int | None] = Property(
+    "delta.targetFileSize", None, _size_bytes, "a size larger than 0, such as 134217728 or 128mb"
+)
 
-
-def with_session_defaults(metadata: Metadata, session: Mapping[str, str]) -> Metadata:
-    """The metadata of a new table: properties that it does not set are the session's defaults.
-
-    Those are the settings spark.databricks.delta.properties.defaults.<property without "delta.">.
-    """
-    own = {name.lower() for name in metadata.configuration}
-    defaults: dict[str, str] = {}
-    for setting, value in session.items():
-        name = "delta." + setting.removeprefix(_SESSION_DEFAULTS)
-        is_known = name.lower() in _NAMES or name.startswith(_FEATURE_PREFIX)
-        if setting.startswith(_SESSION_DEFAULTS) and is_known and name.lower() not in own:
-            defaults[name] = value
-    if not defaults:
-        return metadata
-    return msgspec.structs.replace(metadata, configuration={**defaults, **metadata.configuration})
-
-
-def with_checked_properties(metadata: Metadata, table: str) -> Metadata:
-    """The metadata with its properties' names in the usual case.
-
-    DeltaIllegalArgumentException naming a property and its wrong value.
-    """
-    configuration = {_NAMES.get(name.lower(), name): value for name, value in metadata.configuration.items()}
-    for name in configuration:
-        if name.lower() in _CHECKED:
-            _CHECKED[name.lower()].of(configuration, table)
-    if configuration == metadata.configuration:
-        return metadata
-    return msgspec.structs.replace(metadata, configuration=configuration)
+_OTHER_FLAGS = (
+    "delta.autoOptimize",
+    "delta.autoOptimize.autoCompact",
+    "delta.castIcebergTimeType",
+    "delta.enableChangeDataCapture",
+    "delta.enableChangeDataFeed",
+    "delta.enableDeletionVectors",
+    "delta.enableFullRetentionRollback",
+    "delta.enableIcebergCompatV1",
+    "delta.enableIcebergCompatV2",
+    "delta.enableIcebergCompatV3",
+    "delta.enableInCommitTimestamps",
+    "delta.enableRowTracking",
+    "delta.enableTypeWidening",
+    "delta.enableVariantShredding",
+    "delta.ignoreIcebergBucketPartition",
+    "delta.rowTrackingSuspended",
+)
+_OTHER_INTERVALS = (
+    "delta.checkpointRetentionDuration",
+    "delta.dropFeatureTruncateHistory.retentionDuration",
+    "delta.sampleRetentionDuration",
+)
+_OTHER_NUMBERS = (
+    "delta.inCommitTimestampEnablementTimestamp",
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.requireCheckpointProtectionBeforeVersion",
+)
+# Something else than rows and log is to be written by these, and deltaflow does not write it.
+_OFF_ONLY = (
+    "delta.compatibility.symlinkFormatManifest.enabled",
+    "delta.enableMaterializePartitionColumnsFeature",
+    "delta.randomizeFilePrefixes",
+    "delta.writePartitionColumnsToParquet",
+)
+_TABLE_PROPERTIES: tuple[Property[Any], ...] = (
+    APPEND_ONLY,
+    CHECKPOINT_INTERVAL,
+    CHECKPOINT_POLICY,
+    CHECKPOINT_WRITE_STATS_AS_JSON,
+    CHECKPOINT_WRITE_STATS_AS_STRUCT,
+    DATA_SKIPPING_NUM_INDEXED_COLS,
+    DATA_SKIPPING_STATS_COLUMNS,
+    DATA_SKIPPING_STRING_PREFIX_LENGTH,
+    DELETED_FILE_RETENTION_MS,
+    ENABLE_EXPIRED_LOG_CLEANUP,
+    IGNORE_PROTOCOL_DEFAULTS,
+    ISOLATION_LEVEL,
+    LOG_RETENTION_MS,
+    OPTIMIZE_WRITE,
+    SET_TRANSACTION_RETENTION_MS,
+    TARGET_FILE_SIZE_BYTES,
+    Property("delta.columnMapping.mode", "none", _one_of("none", "id", "name"), "none, id or name"),
+    # What is wrong with the versions of the protocol is said where the protocol is made.
+    Property("delta.minReaderVersion", None, str, ""),
+    Property("delta.minWriterVersion", None, str, ""),
+    Property("delta.randomPrefixLength", 2, _at_least(1), "a positive integer"),
+    *(_flag(name, default=False) for name in _OTHER_FLAGS),
+    *(Property(name, None, interval_ms, _INTERVAL) for name in _OTHER_INTERVALS),
+    *(Property(name, None, _at_least(0), "an integer, 0 or larger") for name in _OTHER_NUMBERS),
+    *(
+        Property(name, "false", _one_of("false"), "false: deltaflow does not support it")
+        for name in _OFF_ONLY
+    ),
+)
+KNOWN: Mapping[str, Property[Any]] = {known.name.lower(): known for known in _TABLE_PROPERTIES}
+"""All properties of tables, by their names in lower case. Those that say which features a table has mean
+something in deltaflow.log.features."""

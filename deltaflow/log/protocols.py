@@ -15,17 +15,19 @@ from deltaflow.log.features import (
     NEWEST_WRITER_VERSION,
     supported_features,
 )
+from deltaflow.log.properties import IGNORE_PROTOCOL_DEFAULTS
 
 _READER_VERSION = "delta.minReaderVersion"
 _WRITER_VERSION = "delta.minWriterVersion"
-_FEATURE_PREFIX = "delta.feature."
+_OF_PROTOCOL = (_READER_VERSION, _WRITER_VERSION, IGNORE_PROTOCOL_DEFAULTS.name)
+FEATURE_PREFIX = "delta.feature."
 _LEGACY_READER_OF_COLUMN_MAPPING = 2
 
 
 def without_protocol_properties(metadata: Metadata) -> Metadata:
     """The metadata as it is committed: properties that speak of the protocol stand in the protocol."""
     configuration = {
-        name: value for name, value in metadata.configuration.items() if not _is_of_protocol(name)
+        name: value for name, value in metadata.configuration.items() if not is_of_protocol(name)
     }
     if len(configuration) == len(metadata.configuration):
         return metadata
@@ -93,8 +95,9 @@ def _with_features(names: Iterable[str], reader_version: int) -> Protocol:
     )
 
 
-def _is_of_protocol(name: str) -> bool:
-    return name in (_READER_VERSION, _WRITER_VERSION) or name.startswith(_FEATURE_PREFIX)
+def is_of_protocol(name: str) -> bool:
+    """Whether a property, by its usual name, speaks of the protocol and not of the table's metadata."""
+    return name in _OF_PROTOCOL or name.startswith(FEATURE_PREFIX)
 
 
 def _version(configuration: Mapping[str, str], name: str, newest: int, table: str) -> int | None:
@@ -120,9 +123,9 @@ def _version(configuration: Mapping[str, str], name: str, newest: int, table: st
 
 def _named_features(configuration: Mapping[str, str], table: str) -> set[str]:
     named = {
-        name.removeprefix(_FEATURE_PREFIX): value
+        name.removeprefix(FEATURE_PREFIX): value
         for name, value in configuration.items()
-        if name.startswith(_FEATURE_PREFIX)
+        if name.startswith(FEATURE_PREFIX)
     }
     known = {name.lower(): name for name in FEATURES}
     unknown = sorted(name for name in named if name.lower() not in known)
@@ -136,7 +139,7 @@ def _named_features(configuration: Mapping[str, str], table: str) -> set[str]:
     for name, value in named.items():
         if value.lower() not in ("supported", "enabled"):
             raise DeltaIllegalArgumentException(
-                f"The table property {_FEATURE_PREFIX}{name} is {value!r}; the one value it may have is "
+                f"The table property {FEATURE_PREFIX}{name} is {value!r}; the one value it may have is "
                 "'supported'.",
                 error_class="DELTA_UNSUPPORTED_FEATURE_STATUS",
                 table=table,

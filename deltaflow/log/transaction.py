@@ -31,6 +31,7 @@ from deltaflow.log.actions import (
     encode_actions,
 )
 from deltaflow.log.checkpoint_hook import after_commit
+from deltaflow.log.configuration import with_checked_properties, with_session_defaults
 from deltaflow.log.conflicts import Loser, check_created_meanwhile, check_winner, check_winner_of_creation
 from deltaflow.log.features import check_writable, has_in_commit_timestamps, is_append_only
 from deltaflow.log.head import Head, head_after, head_of
@@ -47,7 +48,7 @@ from deltaflow.log.outcomes import (
     Outcome,
     Unknown,
 )
-from deltaflow.log.properties import MAX_COMMIT_ATTEMPTS, with_checked_properties, with_session_defaults
+from deltaflow.log.properties import MAX_COMMIT_ATTEMPTS
 from deltaflow.log.protocols import protocol_for, without_protocol_properties
 from deltaflow.log.reads import PartitionPredicate, Reads
 from deltaflow.log.retries import RetryPolicy
@@ -136,7 +137,7 @@ class OptimisticTransaction:
 
         Its properties may name the protocol's versions and features (delta.minReaderVersion,
         delta.minWriterVersion, delta.feature.<name>); a new table needs metadata. Raises
-        UnsupportedFeatureError and DeltaIllegalArgumentException for wrong ones.
+        UnsupportedFeatureError, DeltaAnalysisException and DeltaIllegalArgumentException for wrong ones.
         """
         if self._new_metadata is not None:
             raise DeltaIllegalStateException(
@@ -145,8 +146,9 @@ class OptimisticTransaction:
                 table=self.path,
             )
         if self.snapshot is None:
-            metadata = with_session_defaults(metadata, self._session)
-        metadata = with_checked_properties(metadata, self.path)
+            metadata = with_session_defaults(metadata, self._session, self.path)
+        before = {} if self.snapshot is None else self.snapshot.metadata.configuration
+        metadata = with_checked_properties(metadata, before, self._session, self.path)
         current = None if self.snapshot is None else self.snapshot.protocol
         self._new_protocol = protocol_for(metadata, current, self.path)
         self._new_metadata = without_protocol_properties(metadata)

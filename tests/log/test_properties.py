@@ -2,8 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from deltaflow.errors import ConcurrentWriteException, DeltaIllegalArgumentException
+from deltaflow.errors import (
+    ConcurrentWriteException,
+    DeltaAnalysisException,
+    DeltaIllegalArgumentException,
+)
 from deltaflow.log import DeltaLog
+from deltaflow.log.column_names import column_paths
 from deltaflow.log.intervals import interval_ms
 from deltaflow.log.properties import (
     APPEND_ONLY,
@@ -15,9 +20,10 @@ from deltaflow.log.properties import (
     ENABLE_EXPIRED_LOG_CLEANUP,
     LOG_RETENTION_MS,
     SET_TRANSACTION_RETENTION_MS,
+    TARGET_FILE_SIZE_BYTES,
     Property,
 )
-from tests.log.tables import WRITE, add_file, append, create, new_metadata
+from tests.log.tables import WRITE, HandWrittenTable, add_file, append, create, new_metadata
 
 DAY_MS = 86_400_000
 
@@ -77,6 +83,19 @@ def test_defaults(known: Property[object], default: object) -> None:
         ("delta.deletedFileRetentionDuration", "-1 day"),
         ("delta.enableExpiredLogCleanup", ""),
         ("delta.isolationLevel", "SnapshotIsolation"),
+        ("delta.checkpointInterval", "1_0"),
+        ("delta.checkpointRetentionDuration", "soon"),
+        ("delta.columnMapping.mode", "names"),
+        ("delta.compatibility.symlinkFormatManifest.enabled", "true"),
+        ("delta.dataSkippingNumIndexedCols", "-2"),
+        ("delta.dataSkippingStatsColumns", "a,,b"),
+        ("delta.dataSkippingStringPrefixLength", "-1"),
+        ("delta.enableTypeWidening", "1"),
+        ("delta.inCommitTimestampEnablementVersion", "x"),
+        ("delta.randomPrefixLength", "0"),
+        ("delta.targetFileSize", "0"),
+        ("delta.targetFileSize", "128 mb"),
+        ("delta.targetFileSize", "-1"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name_before_anything_is_written(
@@ -114,6 +133,74 @@ def test_a_new_table_has_the_sessions_defaults(log: DeltaLog) -> None:
         "delta.logRetentionDuration": "interval 60 days",
     }
     assert "v2Checkpoint" in (snapshot.protocol.writer_features or ())
+
+
+def test_an_unknown_name_is_refused_unless_the_session_allows_it(log: DeltaLog) -> None:
+    transaction = log.start_transaction()
+    with pytest.raises(DeltaAnalysisException, match=r"delta\.Bogus.*allowArbitraryProperties") as raised:
+        transaction.update_metadata(new_metadata(configuration={"delta.Bogus": "1"}))
+    assert raised.value.error_class == "DELTA_UNKNOWN_CONFIGURATION"
+    assert raised.value.getSqlState() == "F0000"
+    transaction = log.start_transaction({"spark.databricks.delta.allowArbitraryProperties.enabled": "true"})
+    transaction.update_metadata(new_metadata(configuration={"delta.Bogus": "1"}))
+    transaction.commit([], WRITE)
+    assert log.snapshot().metadata.configuration == {"delta.Bogus": "1"}
+
+
+def test_what_another_writer_has_set_stays_and_does_not_hinder(table: HandWrittenTable) -> None:
+    foreign = {"delta.unheardOf": "1", "delta.checkpointRetentionDuration": "soon", "DELTA.appendonly": "x"}
+    table.first_commit(configuration=foreign)
+    log = table.log()
+    transaction = log.start_transaction()
+    transaction.update_metadata(new_metadata(configuration={**foreign, "delta.APPENDonly": "false"}))
+    transaction.commit([], WRITE)
+    assert log.snapshot().metadata.configuration == {**foreign, "delta.appendOnly": "false"}
+
+
+def test_defaults_of_the_protocol_can_be_left_out(log: DeltaLog) -> None:
+    defaults = "spark.databricks.delta.properties.defaults."
+    session = {
+        defaults + "appendOnly": "false",
+        defaults + "minWriterVersion": "5",
+        defaults + "feature.v2Checkpoint": "supported",
+    }
+    transaction = log.start_transaction(session)
+    transaction.update_metadata(new_metadata(configuration={"delta.ignoreProtocolDefaults": "true"}))
+    transaction.commit([], WRITE)
+    assert log.snapshot().metadata.configuration == {"delta.appendOnly": "false"}
+    assert log.snapshot().protocol.min_writer_version == 2
+
+
+def test_a_default_with_a_wrong_value_is_refused(log: DeltaLog) -> None:
+    transaction = log.start_transaction({"spark.databricks.delta.properties.defaults.appendOnly": "yes"})
+    with pytest.raises(DeltaIllegalArgumentException, match=r"delta\.appendOnly is 'yes'"):
+        transaction.update_metadata(new_metadata())
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("2k", 2048), ("3KB", 3072), ("128mb", 128 << 20), ("1g", 1 << 30)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert TARGET_FILE_SIZE_BYTES.of({TARGET_FILE_SIZE_BYTES.name: text}, "t") == size
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("", []),
+        (" a , b.c ", [("a",), ("b", "c")]),
+        ("`a.b`.`c``d`, _1", [("a.b", "c`d"), ("_1",)]),
+    ],
+)
+def test_lists_of_columns(text: str, columns: list[tuple[str, ...]]) -> None:
+    assert column_paths(text) == columns
+
+
+@pytest.mark.parametrize("text", [",", "a,", "a b", "a..b", "a.", "`a", "é", "a-b"])
+def test_what_is_no_list_of_columns(text: str) -> None:
+    with pytest.raises(ValueError, match="no name of a column"):
+        column_paths(text)
 
 
 def test_a_table_that_is_there_keeps_its_properties(log: DeltaLog) -> None:

@@ -1,0 +1,25 @@
+"""Columns named in a text: `a, b.c, `odd name`` (Spark's multipart identifiers, separated by commas)."""
+
+from __future__ import annotations
+
+import re
+
+_PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*([.,]|$)", re.ASCII)
+
+
+def column_paths(text: str) -> list[tuple[str, ...]]:
+    """The names' parts, each column a path through structs; ValueError where the text is no such list."""
+    paths: list[tuple[str, ...]] = []
+    parts: tuple[str, ...] = ()
+    position, after = 0, ""
+    while position < len(text.rstrip()) or after:
+        match = _PART.match(text, position)
+        if match is None:
+            raise ValueError(f"no name of a column at {text[position:]!r}")
+        quoted, plain, after = match.groups()
+        parts = (*parts, plain if quoted is None else quoted.replace("``", "`"))
+        position = match.end()
+        if after != ".":
+            paths.append(parts)
+            parts = ()
+    return paths
