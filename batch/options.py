@@ -48,3 +48,8 @@ def unsupported_options(options: Mapping[str, str], names: Iterable[str], doing:
             f"{doing} with option {', '.join(found)} is not supported yet. Remove it",
             error_class="DELTA_UNSUPPORTED_OPTION",
         )
+
+
+def table_properties(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that become properties of a table which the write makes: those that begin with "delta."."""
+    return {name: value for name, value in options.items() if name.lower().startswith("delta.")}

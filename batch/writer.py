@@ -17,7 +17,13 @@ from urllib.parse import unquote
 import msgspec
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from deltaflow.batch.options import boolean_option, option, required_path, unsupported_options
+from deltaflow.batch.options import (
+    boolean_option,
+    option,
+    required_path,
+    table_properties,
+    unsupported_options,
+)
 from deltaflow.errors import (
     DeltaTableAlreadyExistsError,
     DeltaUnsupportedOperationException,
@@ -41,9 +47,11 @@ from deltaflow.log import (
 )
 from deltaflow.log.features import check_writable, is_append_only
 from deltaflow.log.footers import collect_statistics
+from deltaflow.log.indexed_columns import indexed_leaves
 from deltaflow.log.isolation import isolation_of_table
 from deltaflow.log.observer import observe
 from deltaflow.log.partition_values import partition_values_of
+from deltaflow.log.properties import DATA_SKIPPING_STRING_PREFIX_LENGTH
 from deltaflow.spark.write import WrittenFile, write_kind
 
 _LOG = logging.getLogger(__name__)
@@ -91,6 +99,10 @@ class TableWriter:
         self.partition_columns = tuple(partition_columns)
         self.written_schema = _written_schema(table_schema, frame_schema, self.path)
         self.file_options = _file_options(options)
+        metadata = transaction.metadata
+        assert metadata is not None
+        self._indexed_leaves = indexed_leaves(metadata, self.path)
+        self._string_prefix_length = DATA_SKIPPING_STRING_PREFIX_LENGTH.of(metadata.configuration, self.path)
         self._transaction = transaction
         self._table_schema = table_schema
         self._overwrite = overwrite
@@ -130,13 +142,12 @@ class TableWriter:
 
     def _adds(self, files: Sequence[WrittenFile]) -> tuple[list[AddFile], int]:
         """The add actions of the files that hold rows, and the number of those rows."""
-        data_schema = StructType(
-            [f for f in self._table_schema.fields if f.name not in self.partition_columns]
-        )
         partition_schema = StructType([self._table_schema[name] for name in self.partition_columns])
         local_paths = [unquote(file.path).removeprefix("file://").removeprefix("file:") for file in files]
         statistics = collect_statistics(
-            [(path, file.size) for path, file in zip(local_paths, files, strict=True)], data_schema
+            [(path, file.size) for path, file in zip(local_paths, files, strict=True)],
+            self._indexed_leaves,
+            self._string_prefix_length,
         )
         adds: list[AddFile] = []
         rows = 0
@@ -201,6 +212,7 @@ def begin_write(
                 id=transaction.log.ids(),
                 schema_string=schema_to_string(table_schema),
                 partition_columns=partition_columns,
+                configuration=table_properties(options),
                 created_time=transaction.log.clock(),
             )
         )

@@ -31,12 +31,12 @@ from deltaflow.log.actions import (
     encode_actions,
 )
 from deltaflow.log.files import STRING_MAP
+from deltaflow.log.indexed_columns import ColumnPath, indexed_leaves
 from deltaflow.log.json_text import kind_of, structs_of
 from deltaflow.log.partition_values import ARROW_TYPES, typed_values
 from deltaflow.log.properties import (
     CHECKPOINT_WRITE_STATS_AS_JSON,
     CHECKPOINT_WRITE_STATS_AS_STRUCT,
-    DATA_SKIPPING_NUM_INDEXED_COLS,
 )
 from deltaflow.log.snapshot import Snapshot
 
@@ -133,8 +133,7 @@ class FileRows:
         self._stats_kind: pa.StructType | None = None
         self._partition_schema = StructType([])
         if CHECKPOINT_WRITE_STATS_AS_STRUCT.of(configuration, path):
-            indexed = DATA_SKIPPING_NUM_INDEXED_COLS.of(configuration, path)
-            self._stats_kind = stats_kind(snapshot.schema, snapshot.partition_columns, indexed)
+            self._stats_kind = _stats_kind(indexed_leaves(snapshot.metadata, path))
             self._partition_schema = StructType(
                 [snapshot.schema[name] for name in snapshot.partition_columns]
             )
@@ -202,17 +201,18 @@ def file_batch(name: str, actions: pa.StructArray, schema: pa.Schema) -> pa.Reco
     return _row_batch({name: actions}, schema, len(actions))
 
 
-def stats_kind(
-    schema: StructType, partition_columns: Sequence[str], num_indexed_columns: int
-) -> pa.StructType:
-    """The type of `stats_parsed` (delta-spark's StatisticsCollection): of the data columns, the first
-    `num_indexed_columns` leaves (-1: all); bounds are only of types that have an order in Delta.
+def _stats_kind(leaves: Iterable[tuple[ColumnPath, DataType]]) -> pa.StructType:
+    """The type of `stats_parsed` (delta-spark's StatisticsCollection) where these columns have statistics;
+    bounds are only of types that have an order in Delta.
     """
-    data = StructType([field for field in schema if field.name not in partition_columns])
-    left = iter(range(num_indexed_columns)) if num_indexed_columns >= 0 else None
-    leaves = _indexed(data, left)
-    bounds = _mapped(leaves, _skipping_type)
-    counts = _mapped(leaves, lambda kind: pa.int64())
+    tree: _Leaves = {}
+    for path, kind in leaves:
+        struct = tree
+        for name in path[:-1]:
+            struct = struct.setdefault(name, {})
+        struct[path[-1]] = kind
+    bounds = _mapped(tree, _skipping_type)
+    counts = _mapped(tree, lambda kind: pa.int64())
     fields = [
         pa.field("numRecords", pa.int64()),
         pa.field("minValues", bounds),
@@ -224,19 +224,6 @@ def stats_kind(
 
 
 _Leaves = dict[str, Any]
-
-
-def _indexed(schema: StructType, left: Iterator[int] | None) -> _Leaves:
-    """The leaves as a tree of their types, in order, as long as numbers are `left`."""
-    found: _Leaves = {}
-    for field in schema.fields:
-        if isinstance(field.dataType, StructType):
-            inner = _indexed(field.dataType, left)
-            if inner:
-                found[field.name] = inner
-        elif left is None or next(left, None) is not None:
-            found[field.name] = field.dataType
-    return found
 
 
 def _mapped(leaves: _Leaves, to_arrow: Any) -> pa.StructType | None:

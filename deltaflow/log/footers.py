@@ -27,18 +27,17 @@ from pyspark.sql.types import (
     LongType,
     ShortType,
     StringType,
-    StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
 from deltaflow.errors import StoreError
+from deltaflow.log.indexed_columns import ColumnPath
 
-ColumnPath: TypeAlias = tuple[str, ...]
 # The JSON value of a bound, given the raw bounds of all row groups; None where it is not proven.
 OuterBound: TypeAlias = Callable[[list[Any]], Any]
 
 _MAX_THREADS: Final = 8
-_STRING_PREFIX_LENGTH: Final = 32
 _ASCII_MAX: Final = "\x7f"
 _UNICODE_MAX: Final = "\U0010ffff"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,33 +49,25 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def collect_statistics(
-    files: Sequence[tuple[str, int]], schema: StructType, num_indexed_columns: int = 32
+    files: Sequence[tuple[str, int]],
+    leaves: Sequence[tuple[ColumnPath, DataType]],
+    string_prefix_length: int = 32,
 ) -> list[str]:
     """One statistics JSON string per file, in the order of `files`; only footers are read.
 
-    `files` holds local paths and sizes in bytes, `schema` the data columns, without partition
-    columns. Bounds and null counts are collected for the first `num_indexed_columns` leaves of the
-    schema (table property delta.dataSkippingNumIndexedCols: -1 is all of them; an array or a map is
-    one leaf). Raises StoreError, naming the file, where a footer cannot be read or the file has not
-    the given size.
+    `files` holds local paths and sizes in bytes, `leaves` the columns of which bounds and null counts are
+    collected (deltaflow.log.indexed_columns). Raises StoreError, naming the file, where a footer cannot be
+    read or the file has not the given size.
     """
-    leaves = list(_leaves(schema, ()))
-    if num_indexed_columns >= 0:
-        del leaves[num_indexed_columns:]
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
-        return list(pool.map(lambda file: _file_statistics(file[0], file[1], leaves), files))
+        return list(
+            pool.map(lambda file: _file_statistics(file[0], file[1], leaves, string_prefix_length), files)
+        )
 
 
-def _leaves(schema: StructType, parent: ColumnPath) -> Iterator[tuple[ColumnPath, DataType]]:
-    for field in schema.fields:
-        path = (*parent, field.name)
-        if isinstance(field.dataType, StructType):
-            yield from _leaves(field.dataType, path)
-        else:
-            yield path, field.dataType
-
-
-def _file_statistics(path: str, size_bytes: int, leaves: Sequence[tuple[ColumnPath, DataType]]) -> str:
+def _file_statistics(
+    path: str, size_bytes: int, leaves: Sequence[tuple[ColumnPath, DataType]], string_prefix_length: int
+) -> str:
     metadata = _read_footer(path, size_bytes)
     positions = dict(_positions(metadata.schema.to_arrow_schema(), (), 0))
     min_values: dict[str, Any] = {}
@@ -86,7 +77,7 @@ def _file_statistics(path: str, size_bytes: int, leaves: Sequence[tuple[ColumnPa
         if column_path in positions:
             column = _Column.of(metadata, positions[column_path])
             nulls = column.null_count()
-            low, high = column.bounds(data_type)
+            low, high = column.bounds(data_type, string_prefix_length)
         elif any(_is_prefix(column_path, other) or _is_prefix(other, column_path) for other in positions):
             continue  # a struct in the schema and none in the file, or the other way round
         else:
@@ -187,9 +178,9 @@ class _Column:
         # Of an array or map the footer counts empty ones and null elements too: only 0 is exact.
         return None if total > 0 and self.schema.max_repetition_level > 0 else total
 
-    def bounds(self, data_type: DataType) -> tuple[Any, Any]:
+    def bounds(self, data_type: DataType, string_prefix_length: int) -> tuple[Any, Any]:
         """The JSON values of minimum and maximum, each None where the footer does not prove it."""
-        outer_bounds = _outer_bounds(data_type, self)
+        outer_bounds = _outer_bounds(data_type, self, string_prefix_length)
         if outer_bounds is None:
             return None, None
         lows: list[Any] = []
@@ -208,7 +199,9 @@ class _Column:
         return lower(lows), upper(highs)
 
 
-def _outer_bounds(data_type: DataType, column: _Column) -> tuple[OuterBound, OuterBound] | None:
+def _outer_bounds(
+    data_type: DataType, column: _Column, string_prefix_length: int
+) -> tuple[OuterBound, OuterBound] | None:
     """None where a type has no bounds in Delta, or the file holds the column as another type."""
     physical = column.schema.physical_type
     logical = column.schema.logical_type.type
@@ -224,19 +217,28 @@ def _outer_bounds(data_type: DataType, column: _Column) -> tuple[OuterBound, Out
         case StringType():
             # Another collation has another order than the bytes of the footer.
             if logical == "STRING" and data_type == StringType():
-                return _lowest_string, _highest_string
+                return (
+                    lambda texts: _lowest_string(texts, string_prefix_length),
+                    lambda texts: _highest_string(texts, string_prefix_length),
+                )
         case DateType():
             if logical == "DATE" and not column.legacy_calendar:
                 return lambda days: _date_text(min(days)), lambda days: _date_text(max(days))
-        case TimestampType():
+        case TimestampType() | TimestampNTZType():
             annotation = _annotation(column)
-            if annotation.get("isAdjustedToUTC") and logical == "TIMESTAMP" and not column.legacy_calendar:
+            in_utc = isinstance(data_type, TimestampType)
+            if (
+                logical == "TIMESTAMP"
+                and annotation.get("isAdjustedToUTC") == in_utc
+                and not column.legacy_calendar
+            ):
+                zone = "Z" if in_utc else ""
                 units = _UNITS_PER_MILLISECOND[annotation["timeUnit"]]
                 # delta-spark cuts both bounds to milliseconds and lets its reader add one to the
                 # maximum. Rounding up is right for that reader and for those that add nothing.
                 return (
-                    lambda times: _timestamp_text(min(times) // units),
-                    lambda times: _timestamp_text(-(-max(times) // units)),
+                    lambda times: _timestamp_text(min(times) // units, zone),
+                    lambda times: _timestamp_text(-(-max(times) // units), zone),
                 )
         case DecimalType():
             scale = data_type.scale
@@ -272,22 +274,22 @@ def _highest_float(values: list[float]) -> float | None:
     return 0.0 if highest == 0 else highest
 
 
-def _lowest_string(values: list[bytes]) -> str | None:
+def _lowest_string(values: list[bytes], prefix_length: int) -> str | None:
     text = _text(min(values))
-    return None if text is None else text[:_STRING_PREFIX_LENGTH]
+    return None if text is None or prefix_length == 0 else text[:prefix_length]
 
 
-def _highest_string(values: list[bytes]) -> str | None:
+def _highest_string(values: list[bytes], prefix_length: int) -> str | None:
     """The string itself if short, else a prefix and a character above the one that follows it.
 
     Code points order as their UTF-8 bytes do. Where the prefix is followed by the highest of all
     code points it grows, up to twice its length; beyond that there is no bound.
     """
     text = _text(max(values))
-    if text is None or len(text) <= _STRING_PREFIX_LENGTH:
-        return text
-    for length in range(_STRING_PREFIX_LENGTH, 2 * _STRING_PREFIX_LENGTH + 1):
-        if length == len(text):
+    if text is None or prefix_length == 0:
+        return None
+    for length in range(prefix_length, 2 * prefix_length + 1):
+        if len(text) <= length:
             return text
         if text[length] < _UNICODE_MAX:
             return text[:length] + (_ASCII_MAX if text[length] < _ASCII_MAX else _UNICODE_MAX)
@@ -308,12 +310,12 @@ def _date_text(days: int) -> str | None:
     return date.fromordinal(ordinal).isoformat()
 
 
-def _timestamp_text(milliseconds: int) -> str | None:
+def _timestamp_text(milliseconds: int, zone: str) -> str | None:
     try:
         moment = _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
         return None  # outside of the years 1 to 9999, which every reader of the format knows
-    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + zone
 
 
 def _unscaled(raw: int | bytes) -> int:

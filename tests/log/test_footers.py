@@ -34,11 +34,14 @@ from pyspark.sql.types import (
     ShortType,
     StringType,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
-from deltaflow.errors import StoreError
+from deltaflow.errors import DeltaIllegalArgumentException, StoreError
+from deltaflow.log import Metadata, schema_to_string
 from deltaflow.log.footers import collect_statistics
+from deltaflow.log.indexed_columns import check_statistics_columns, indexed_leaves
 
 HIGHEST = "\U0010ffff"
 MICROSECONDS = pa.timestamp("us", "UTC")
@@ -47,12 +50,25 @@ LAST_MILLISECOND_US = 253_402_300_799_999_000  # 9999-12-31T23:59:59.999Z
 
 
 def statistics_text(path: Path, schema: StructType, **options: int) -> str:
-    [text] = collect_statistics([(str(path), path.stat().st_size)], schema, **options)
+    [text] = collect_statistics([(str(path), path.stat().st_size)], list(leaves_of(schema)), **options)
     return text
 
 
 def statistics(path: Path, schema: StructType, **options: int) -> dict[str, Any]:
     parsed: dict[str, Any] = json.loads(statistics_text(path, schema, **options), parse_float=Decimal)
+    return parsed
+
+
+def indexed(path: Path, schema: StructType, **configuration: str) -> dict[str, Any]:
+    """The statistics of a table's file, by the table's properties (without their prefix)."""
+    metadata = Metadata(
+        id="t",
+        schema_string=schema_to_string(schema),
+        partition_columns=[],
+        configuration={f"delta.{name}": value for name, value in configuration.items()},
+    )
+    [text] = collect_statistics([(str(path), path.stat().st_size)], indexed_leaves(metadata, "t"))
+    parsed: dict[str, Any] = json.loads(text)
     return parsed
 
 
@@ -113,7 +129,7 @@ def comparable_bound(bound: Any, data_type: DataType) -> Any:
 
 
 def assert_statistics_hold(file: Path, schema: StructType) -> None:
-    found = statistics(file, schema, num_indexed_columns=-1)
+    found = statistics(file, schema)
     table = pq.read_table(file)
     assert found["numRecords"] == table.num_rows
     for path, data_type in leaves_of(schema):
@@ -213,12 +229,12 @@ def test_files_keep_their_order(tmp_path: Path) -> None:
         file = tmp_path / f"{number}.parquet"
         pq.write_table(pa.table({"a": pa.array([number], pa.int32())}), file)
         files.append((str(file), file.stat().st_size))
-    found = collect_statistics(files, StructType().add("a", IntegerType()))
+    found = collect_statistics(files, [(("a",), IntegerType())])
     assert [json.loads(text)["minValues"]["a"] for text in found] == list(range(40))
 
 
 def test_no_files_no_statistics() -> None:
-    assert collect_statistics([], StructType().add("a", IntegerType())) == []
+    assert collect_statistics([], [(("a",), IntegerType())]) == []
 
 
 def test_a_file_without_rows(tmp_path: Path) -> None:
@@ -267,17 +283,82 @@ def test_columns_beyond_the_first_leaves_are_left_out(tmp_path: Path) -> None:
         .add("t", StructType().add("d", long).add("e", long))
         .add("z", long)
     )
-    five = statistics(file, schema, num_indexed_columns=5)
+    five = indexed(file, schema, dataSkippingNumIndexedCols="5")
     assert five["minValues"] == {"s": {"a": 1, "b": 2}, "c": 3, "t": {"d": 4}}
-    assert statistics(file, schema, num_indexed_columns=1)["nullCount"] == {"s": {"a": 0}}
+    assert indexed(file, schema, dataSkippingNumIndexedCols="1")["nullCount"] == {"s": {"a": 0}}
     nothing = {"numRecords": 1, "minValues": {}, "maxValues": {}, "nullCount": {}}
-    assert statistics(file, schema, num_indexed_columns=0) == nothing
-    assert "z" in statistics(file, schema, num_indexed_columns=-1)["minValues"]
+    assert indexed(file, schema, dataSkippingNumIndexedCols="0") == nothing
+    assert "z" in indexed(file, schema, dataSkippingNumIndexedCols="-1")["minValues"]
     many = write(tmp_path, {f"c{number}": pa.array([number]) for number in range(40)})
     wide = StructType()
     for number in range(40):
         wide.add(f"c{number}", long)
-    assert list(statistics(many, wide)["nullCount"]) == [f"c{number}" for number in range(32)]
+    assert list(indexed(many, wide)["nullCount"]) == [f"c{number}" for number in range(32)]
+
+
+def test_the_named_columns_have_statistics_and_no_others(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        {
+            **{f"c{number}": pa.array([number]) for number in range(40)},
+            "s": pa.array([{"A": 1, "b": {"c": 2, "d": b"x"}, "e": 3}]),
+            "x.y": pa.array([4]),
+        },
+    )
+    long = LongType()
+    inner = StructType().add("c", long).add("d", BinaryType())
+    schema = StructType()
+    for number in range(40):
+        schema.add(f"c{number}", long)
+    schema.add("s", StructType().add("A", long).add("b", inner).add("e", long)).add("x.y", long)
+
+    def counted(columns: str) -> Any:
+        # They stand before the number of columns.
+        return indexed(file, schema, dataSkippingStatsColumns=columns, dataSkippingNumIndexedCols="1")
+
+    assert counted("C39, s.a")["nullCount"] == {"c39": 0, "s": {"A": 0}}
+    found = counted("S.b , `x.y`")
+    assert found["nullCount"] == {"s": {"b": {"c": 0, "d": 0}}, "x.y": 0}
+    assert found["minValues"] == {"s": {"b": {"c": 2}}, "x.y": 4}
+    assert counted("")["nullCount"] == {}
+
+
+@pytest.mark.parametrize(
+    ("columns", "code"),
+    [
+        ("part", "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_PARTITIONED_COLUMN"),
+        ("s.none", "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"),
+        ("id.x", "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"),
+        ("blob", "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_TYPE"),
+        ("id, ID", "DELTA_DUPLICATE_DATA_SKIPPING_COLUMNS"),
+        ("s, s.a", "DELTA_DUPLICATE_DATA_SKIPPING_COLUMNS"),
+    ],
+)
+def test_named_columns_must_be_in_the_table_and_have_an_order(columns: str, code: str) -> None:
+    metadata = Metadata(
+        id="t",
+        schema_string=schema_to_string(
+            StructType()
+            .add("id", LongType())
+            .add("blob", BinaryType())
+            .add("s", StructType().add("a", LongType()).add("blob", BinaryType()))
+            .add("part", LongType())
+        ),
+        partition_columns=["part"],
+        configuration={"delta.dataSkippingStatsColumns": columns},
+    )
+    with pytest.raises(DeltaIllegalArgumentException) as raised:
+        check_statistics_columns(metadata, "t")
+    assert raised.value.error_class == code
+
+
+@pytest.mark.parametrize(("length", "low", "high"), [(0, None, None), (2, "xa", "xa\x7f"), (9, "xab", "xab")])
+def test_the_length_of_cut_strings_is_the_tables(
+    tmp_path: Path, length: int, low: str | None, high: str | None
+) -> None:
+    file = write(tmp_path, {"c": pa.array(["xab"])})
+    found = statistics(file, StructType().add("c", StringType()), string_prefix_length=length)
+    assert (found["minValues"].get("c"), found["maxValues"].get("c")) == (low, high)
 
 
 def test_columns_are_found_by_their_whole_exact_name(tmp_path: Path) -> None:
@@ -403,6 +484,14 @@ def test_timestamps_are_cut_to_milliseconds_outwards(tmp_path: Path) -> None:
     assert bounds(-(2**63), 2**63 - 1) == (None, None)
 
 
+def test_local_timestamps_have_no_zone(tmp_path: Path) -> None:
+    values = pa.array([1_577_836_800_123_456], pa.timestamp("us"))
+    low, high, _ = one_column(tmp_path, values, TimestampNTZType())
+    assert (low, high) == ("2020-01-01T00:00:00.123", "2020-01-01T00:00:00.124")
+    in_utc = values.cast(MICROSECONDS)
+    assert one_column(tmp_path, in_utc, TimestampNTZType()) == (None, None, 0)
+
+
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 def test_every_unit_of_timestamps(tmp_path: Path, unit: str) -> None:
     values = pa.array([1_577_836_800_123], pa.timestamp("ms", "UTC")).cast(pa.timestamp(unit, "UTC"))
@@ -473,19 +562,19 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     bad.write_bytes(b"PAR1 but nothing of it PAR1")
     files = [(str(file), file.stat().st_size) for file in (good, bad)]
     with pytest.raises(StoreError, match=r"bad\.parquet") as raised:
-        collect_statistics(files, StructType().add("a", LongType()))
+        collect_statistics(files, [(("a",), LongType())])
     assert raised.value.file == str(bad)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"gone\.parquet"):
-        collect_statistics([(str(tmp_path / "gone.parquet"), 10)], StructType().add("a", LongType()))
+        collect_statistics([(str(tmp_path / "gone.parquet"), 10)], [(("a",), LongType())])
 
 
 def test_a_file_of_another_size_than_the_written_one_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path, {"a": pa.array([1])})
     with pytest.raises(StoreError, match=r"data\.parquet has \d+ bytes, but its writer reported 12"):
-        collect_statistics([(str(file), 12)], StructType().add("a", LongType()))
+        collect_statistics([(str(file), 12)], [(("a",), LongType())])
 
 
 def test_an_independent_reader_understands_them(tmp_path: Path) -> None:
