@@ -78,6 +78,8 @@ class OperationOfWrite:
     parameters: dict[str, str]
     numbers_of_files: tuple[str, str | None]
     """Names of the metrics for added and removed files."""
+    source_offsets: list[str] | None = None
+    """Of a stream's batch. See deltaflow.log.Operation."""
 
 
 class TableWriter:
@@ -119,13 +121,19 @@ class TableWriter:
         actions += removes
         added, removed = self._operation.numbers_of_files
         metrics = {
-            added: str(len(adds)),
             **({removed: str(len(removes))} if removed else {}),
+            added: str(len(adds)),
             "numOutputRows": str(rows),
             "numOutputBytes": str(sum(add.size for add in adds)),
         }
         version = self._transaction.commit(
-            actions, operation=Operation(self._operation.name, self._operation.parameters, metrics)
+            actions,
+            operation=Operation(
+                self._operation.name,
+                self._operation.parameters,
+                metrics,
+                source_offsets=self._operation.source_offsets,
+            ),
         ).version
         observe("write committed", path=self.path, version=version)
         _LOG.info("%s: version %s with %s files, %s rows", self.path, version, len(adds), rows)

@@ -58,10 +58,16 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
             "STREAMING UPDATE",
             {"outputMode": mode, "queryId": query_id, "epochId": str(batch_id)},
             ("numAddedFiles", "numRemovedFiles"),
+            _source_offsets(request["offsets"]),
         ),
         transaction=transaction,
         application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
     )
+
+
+def _source_offsets(entry: str | None) -> list[str] | None:
+    """An entry of Spark's offset log without its first two lines, the log's version and metadata."""
+    return None if entry is None else entry.splitlines()[2:]
 
 
 def _schema(request: dict[str, Any], path: str) -> StructType:

@@ -196,10 +196,13 @@ class CommitInfo(Action, frozen=True, kw_only=True):
     read_version: Long | None = None
     isolation_level: str | None = None
     is_blind_append: bool | None = None
+    data_change: bool | None = None
     operation_metrics: dict[str, Any] | None = None
     user_metadata: str | None = None
     engine_info: str | None = None
     txn_id: str | None = None
+    source_offsets: list[str] | None = None
+    """Of a stream's batch: where each of its sources stood at its end. deltaflow's own; others ignore it."""
 
 
 class UnknownAction(msgspec.Struct, frozen=True):

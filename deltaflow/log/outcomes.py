@@ -19,6 +19,8 @@ class Operation:
     parameters: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, str] = field(default_factory=dict)
     user_metadata: str | None = None
+    source_offsets: list[str] | None = None
+    """Of a stream's batch: the offset at which each source ended, as Spark's checkpoint has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -293,10 +293,12 @@ class OptimisticTransaction:
             read_version=read_version if read_version >= 0 else None,
             isolation_level=isolation.value,
             is_blind_append=self._is_blind_append(actions),
+            data_change=any(getattr(action, "data_change", False) for action in actions),
             operation_metrics=dict(operation.metrics),
             user_metadata=operation.user_metadata,
             engine_info=_engine_info(),
             txn_id=txn_id,
+            source_offsets=operation.source_offsets,
         )
         return encode_actions([info, *table, *actions])
 

@@ -110,6 +110,7 @@ def test_what_a_commit_says_of_itself(tmp_path: Path) -> None:
         "readVersion": 0,
         "isolationLevel": "Serializable",
         "isBlindAppend": True,
+        "dataChange": True,
         "operationMetrics": {"numFiles": "1"},
         "userMetadata": "mine",
         "txnId": "id-1",

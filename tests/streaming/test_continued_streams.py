@@ -84,6 +84,14 @@ def test_source_with_deletes(streams: Any, tmp_path: Path, option: str) -> None:
     assert seen == outcome["batches"] == []
 
 
+def shape(action: dict[str, Any]) -> Any:
+    """The keys of an action in their order, inner ones included, with the types of the values."""
+    return [
+        (key, shape(value) if isinstance(value, dict) else type(value).__name__)
+        for key, value in action.items()
+    ]
+
+
 def test_sink(streams: Any, tmp_path: Path) -> None:
     begun = Begun("sink-replay", tmp_path)
     entry = begun.entry
@@ -102,21 +110,22 @@ def test_sink(streams: Any, tmp_path: Path) -> None:
         entry["last_offset"]["batch"] + 1 + i for i in range(len(new))
     ]
     assert list(ours) == list(theirs)
-    assert list(ours["txn"]) == list(theirs["txn"])
     assert ours["txn"]["appId"] == theirs["txn"]["appId"]
-    # dataChange in commitInfo is delta-spark's own.
-    assert set(theirs["commitInfo"]) - set(ours["commitInfo"]) <= {"dataChange"}
-    keys = [key for key in ours["commitInfo"] if key in theirs["commitInfo"]]
-    assert keys == [key for key in theirs["commitInfo"] if key in ours["commitInfo"]]
-    parameters = ours["commitInfo"]["operationParameters"]
-    assert list(parameters) == list(theirs["commitInfo"]["operationParameters"])
-    assert parameters["outputMode"] == theirs["commitInfo"]["operationParameters"]["outputMode"]
-    assert set(ours["commitInfo"]["operationMetrics"]) == set(theirs["commitInfo"]["operationMetrics"])
+    theirs_info, ours_info = theirs["commitInfo"], ours["commitInfo"]
+    # What only deltaflow writes comes last, and other readers ignore it.
+    offsets = ours_info.pop("sourceOffsets")
+    assert offsets == streams.offsets(begun.checkpoint)[entry["last_offset"]["batch"] + 1]
+    assert shape(ours_info) == shape(theirs_info)
+    assert shape(ours["txn"]) == shape(theirs["txn"])
+    for name in ("operation", "isolationLevel", "isBlindAppend", "dataChange"):
+        assert ours_info[name] == theirs_info[name]
+    assert ours_info["operationParameters"]["outputMode"] == "Append"
     assert set(ours["add"]) >= {"path", "partitionValues", "size", "modificationTime", "dataChange", "stats"}
 
 
 def test_aggregate_in_complete_mode(streams: Any, tmp_path: Path) -> None:
     begun = Begun("aggregate-complete", tmp_path)
+    before = streams.versions(begun.sink)
     counts = (
         streams.read(begun.source, **begun.entry["options"])
         .groupBy((F.col("id") % 4).alias("k"))
@@ -126,3 +135,11 @@ def test_aggregate_in_complete_mode(streams: Any, tmp_path: Path) -> None:
     assert query.id == begun.entry["query_id"]
     found = deltalake.DeltaTable(begun.sink).to_pyarrow_table().sort_by("k").to_pylist()
     assert [list(row.values()) for row in found] == begun.entry["sink_rows_after"]
+    theirs, ours = (
+        streams.actions(begun.sink, version)[0]["commitInfo"]
+        for version in (before[-1], streams.versions(begun.sink)[-1])
+    )
+    ours.pop("sourceOffsets")
+    assert shape(ours) == shape(theirs)
+    for name in ("operation", "isolationLevel", "isBlindAppend", "dataChange"):
+        assert ours[name] == theirs[name]

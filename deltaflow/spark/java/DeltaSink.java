@@ -1,12 +1,18 @@
 package io.deltaflow.spark;
 
+import java.io.ByteArrayOutputStream;
+import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.execution.streaming.*;
+import org.apache.spark.sql.execution.streaming.checkpointing.*;
+import org.apache.spark.sql.execution.streaming.runtime.*;
 import org.apache.spark.sql.streaming.OutputMode;
+import scala.Option;
 
 /** The sink of a streaming query: every micro-batch is one TableWrite. */
 final class DeltaSink implements Sink {
@@ -32,10 +38,27 @@ final class DeltaSink implements Sink {
     request.put("options", options);
     request.put("partitionBy", partitionColumns);
     request.put("outputMode", outputMode);
-    request.put("queryId", session.sparkContext().getLocalProperty("sql.streaming.queryId"));
+    String queryId = session.sparkContext().getLocalProperty("sql.streaming.queryId");
+    request.put("queryId", queryId);
     request.put("batchId", Long.valueOf(batchId));
+    request.put("offsets", offsets(queryId, batchId));
     // The batch carries its own incremental execution; the session of its plan is the stream's clone.
     TableWrite.run(((org.apache.spark.sql.classic.Dataset) data).sparkSession(), data, request);
+  }
+
+  /**
+   * What the checkpoint's file offsets/<batchId> holds, null if the query is not known. Spark has the newest
+   * entries of its log in memory, so nothing is read.
+   */
+  private String offsets(String queryId, long batchId) {
+    Object query = session.sharedState().activeStreamingQueries().get(UUID.fromString(queryId));
+    if (query == null) return null;
+    OffsetSeqLog log = ((StreamExecution) query).offsetLog();
+    Option entry = log.get(batchId);
+    if (entry.isEmpty()) return null;
+    ByteArrayOutputStream text = new ByteArrayOutputStream();
+    log.serialize(entry.get(), text);
+    return new String(text.toByteArray(), StandardCharsets.UTF_8);
   }
 
   public String toString() { return "DeltaSink[" + path + "]"; }
