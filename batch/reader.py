@@ -1,38 +1,38 @@
-"""`spark.read.format("delta").load(path)`: one version of a table as a scan by Spark's Parquet reader."""
+"""`spark.read.format("delta").load(path)`: a table as a scan by Spark's Parquet reader.
+
+Without time travel the scan has no version: Spark's optimizer asks for the newest at each execution of a
+query, one for all scans of the table (`pin`), and the schema stays that of the load.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from deltaflow.batch.options import option, required_path, unsupported_options
-from deltaflow.errors import CorruptLogError, DeltaIllegalArgumentException
-from deltaflow.log import DeltaLog
-from deltaflow.log.files import refuse_deletion_vectors
-from deltaflow.spark.dispatcher import dispatcher
-from deltaflow.spark.scan import ScannedFiles, relation, scan_kind
+import msgspec
+from pyspark.sql.types import StructType
 
-_NOT_YET = ("timestampAsOf", "readChangeFeed", "readChangeData")
+from deltaflow.batch.load_path import LoadPath, files_of_partition, load_path
+from deltaflow.batch.options import unsupported_options
+from deltaflow.errors import CorruptLogError, DeltaAnalysisException
+from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.log.files import refuse_deletion_vectors
+from deltaflow.log.schema import is_read_compatible
+from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.spark.scan import NEWEST, ScannedFiles, relation, scan_kind
+
+_NOT_YET = ("readChangeFeed", "readChangeData")
 
 
 @dispatcher.handle("read")
 def read(request: dict[str, Any]) -> dict[str, Any]:
-    """The relation over a version, the newest unless versionAsOf names another.
-
-    The scan stays at that version, whatever is committed later.
-    """
-    path = required_path(request["path"])
+    """The relation over a table, at the newest version unless the request travels in time."""
     unsupported_options(request["options"], _NOT_YET, "reading")
-    log = DeltaLog.for_table(path)
-    version = option(request["options"], "versionAsOf")
-    snapshot = log.snapshot() if version is None else log.snapshot_at(_version(version))
+    loaded = load_path(request)
+    log = DeltaLog.for_table(loaded.table)
+    version = loaded.version(log)
+    snapshot = log.snapshot() if version is None else log.snapshot_at(version)
     return relation(
-        {
-            "kind": "version",
-            "path": log.path,
-            "id": snapshot.table_id,
-            "version": snapshot.version,
-            "timeTravel": version is not None,
-        },
+        _description(loaded, snapshot, version),
         log.path,
         snapshot.schema,
         list(snapshot.partition_columns),
@@ -40,15 +40,58 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _version(value: str) -> int:
-    if not (value.isascii() and value.isdigit()):
-        raise DeltaIllegalArgumentException(
-            error_class="DELTA_ILLEGAL_OPTION",
-            input=value,
-            name="versionAsOf",
-            explain="must be a version number",
+def _description(loaded: LoadPath, snapshot: Snapshot, version: int | None) -> dict[str, Any]:
+    description: dict[str, Any] = {"kind": NEWEST, "path": snapshot.path, "id": snapshot.table_id}
+    if version is not None:
+        description |= {"kind": "version", "version": version, "timeTravel": True}
+    if loaded.partition:
+        loaded.check_partition(snapshot)
+        description["partition"] = loaded.partition
+    return description
+
+
+@dispatcher.handle("scan.pin")
+def pin(request: dict[str, Any]) -> dict[str, Any]:
+    """The version that one execution reads for a scan of the newest: that of `version`, if it has one.
+
+    DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS where the schema of the analysed query no longer reads the table.
+    """
+    description = msgspec.json.decode(request["scan"])
+    log = DeltaLog.for_table(description["path"])
+    snapshot = log.snapshot() if request["version"] is None else log.snapshot_at(request["version"])
+    _check_same_table(description, snapshot)
+    if request["schema"] is not None:
+        analysed = StructType.fromJson(msgspec.json.decode(request["schema"]))
+        _check_schema(analysed, snapshot)
+    pinned = {**description, "kind": "version", "version": snapshot.version, "timeTravel": False}
+    return {
+        "version": snapshot.version,
+        "scan": msgspec.json.encode(pinned).decode(),
+        "partitionSchema": StructType([snapshot.schema[name] for name in snapshot.partition_columns]).json(),
+        "sizeInBytes": snapshot.size_in_bytes,
+    }
+
+
+def _check_schema(analysed: StructType, snapshot: Snapshot) -> None:
+    reads = is_read_compatible(analysed, snapshot.schema)
+    if not reads or not set(snapshot.partition_columns) <= set(analysed.names):
+        raise DeltaAnalysisException(
+            error_class="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+            analysed=analysed.simpleString(),
+            newest=snapshot.schema.simpleString(),
+            table=snapshot.path,
+            version=snapshot.version,
         )
-    return int(value)
+
+
+def _check_same_table(description: dict[str, Any], snapshot: Snapshot) -> None:
+    if snapshot.table_id != description["id"]:
+        raise CorruptLogError(
+            f"the table {snapshot.path} was replaced by another one (id {snapshot.table_id}) after this "
+            f"DataFrame was made for id {description['id']}. Load it again",
+            table=snapshot.path,
+            version=snapshot.version,
+        )
 
 
 @scan_kind("version")
@@ -56,12 +99,9 @@ def files_of_version(description: dict[str, Any]) -> ScannedFiles:
     """The files of one version of a table."""
     log = DeltaLog.for_table(description["path"])
     snapshot = log.snapshot_at(description["version"])
-    if snapshot.table_id != description["id"]:
-        raise CorruptLogError(
-            f"the table {log.path} was replaced by another one (id {snapshot.table_id}) after this "
-            f"DataFrame was made for id {description['id']}. Load it again",
-            table=log.path,
-            version=description["version"],
-        )
+    _check_same_table(description, snapshot)
     refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
-    return ScannedFiles(log.path, tuple(snapshot.partition_columns), snapshot.files)
+    files = snapshot.files
+    if "partition" in description:
+        files = files_of_partition(snapshot, description["partition"])
+    return ScannedFiles(log.path, tuple(snapshot.partition_columns), files)

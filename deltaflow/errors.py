@@ -96,16 +96,34 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42996",
         "Using column {name} of type {data_type} as a partition column is not supported.",
     ),
+    "DELTA_INVALID_PARTITION_PATH": (
+        "22KD1",
+        "A partition path fragment should be the form like `part1=foo/part2=bar`. The partition path: "
+        "{path}. Load the table itself, or one of its partitions.",
+    ),
     "DELTA_INVALID_SOURCE_OFFSET_FORMAT": ("XXKDS", "The stored source offset format is invalid: {offset}."),
     "DELTA_INVALID_SOURCE_VERSION": ("XXKDS", "sourceVersion({source_version}) is invalid."),
+    "DELTA_INVALID_TIMESTAMP_FORMAT": (
+        "22007",
+        "The provided timestamp {timestamp} does not match the expected syntax {format}.",
+    ),
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION": (
         "42K03",
         "Delta stream cannot resume from version {start_version}; transaction log starts at "
         "{earliest_version}. Restart the stream with a new checkpoint location.",
     ),
+    "DELTA_NON_PARTITION_COLUMN_SPECIFIED": (
+        "42P10",
+        "Non-partitioning column(s) {columns} are specified where only partitioning columns are expected: "
+        "{fragment}. Load the table and filter it.",
+    ),
     "DELTA_NULL_SCHEMA_IN_STREAMING_WRITE": (
         "42P18",
         "Delta doesn't accept NullTypes in the schema for streaming writes. Cast the column to a type.",
+    ),
+    "DELTA_ONEOF_IN_TIMETRAVEL": (
+        "42601",
+        "Please either provide 'timestampAsOf' or 'versionAsOf' for time travel, not both.",
     ),
     "DELTA_PARTITION_COLUMN_NOT_FOUND": (
         "42703",
@@ -120,6 +138,12 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "KD007",
         "The schema of the table has changed since the stream was loaded: from {read_schema} to "
         '{data_schema}. Load the stream again (spark.readStream.format("delta").load(path)) and start it.',
+    ),
+    "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS": (
+        "KD007",
+        "The schema of the table has changed in an incompatible way since the DataFrame was made, from "
+        "{analysed} to {newest}. Make the DataFrame again "
+        '(spark.read.format("delta").load(path)), or fix its version with option versionAsOf.',
     ),
     "DELTA_SCHEMA_CHANGED_WITH_VERSION": (
         "KD007",
@@ -139,6 +163,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "This is currently not supported. If you are okay to skip changes, set the option "
         "'skipChangeCommits' to 'true'; otherwise restart the query with a fresh checkpoint directory.",
     ),
+    "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE": (
+        "42604",
+        "versionAsOf needs to be a version, a number that is not negative, and is {value!r}.",
+    ),
     "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": (
         "42816",
         "The provided timestamp ({timestamp}) is before the earliest version available to this table "
@@ -147,6 +175,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_TIMESTAMP_GREATER_THAN_COMMIT": (
         "42816",
         "The provided timestamp ({timestamp}) is after the latest commit ({latest}). Available: {available}.",
+    ),
+    "DELTA_TIMESTAMP_INVALID": (
+        "42816",
+        "The provided timestamp ({timestamp}) cannot be converted to a valid timestamp. Write it as "
+        "yyyy-MM-dd HH:mm:ss[.SSS], with a zone or in that of the session, or as a date.",
     ),
     "DELTA_UNKNOWN_CONFIGURATION": (
         "F0000",
@@ -162,6 +195,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_UNSUPPORTED_OUTPUT_MODE": (
         "0AKDC",
         "Data source {source} does not support {mode} output mode. Use append or complete.",
+    ),
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS": (
+        "42613",
+        "Cannot specify time travel in multiple formats: it is in the path and in the options.",
     ),
     "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS": ("0AKDC", "Cannot time travel a stream: remove {options}."),
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": (

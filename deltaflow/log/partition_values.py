@@ -72,6 +72,11 @@ def partition_values_of(relative_path: str, partition_schema: StructType) -> dic
     }
 
 
+def folder_values(fragment: str) -> dict[str, str | None]:
+    """Columns and values of `col=value/…` folders, decoded, as Spark names them (not URI-encoded)."""
+    return dict(_column_and_value(folder) for folder in fragment.split("/"))
+
+
 def typed_values(values: pa.StringArray, data_type: DataType) -> pa.Array:
     """The log's partition values of one column as an Arrow array of the column's type.
 

@@ -106,6 +106,35 @@ def check_append_schema(
         )
 
 
+def is_read_compatible(analysed: T.DataType, newest: T.DataType) -> bool:
+    """Whether a query that was analysed with one schema reads a table that has another one by now.
+
+    It does where all its columns are there by their names and types, and none of them takes nulls that it
+    did not take (SchemaUtils.isReadCompatible).
+    """
+    match analysed, newest:
+        case T.StructType(), T.StructType():
+            found = {f.name: f for f in newest.fields}
+            return all(
+                f.name in found
+                and (f.nullable or not found[f.name].nullable)
+                and is_read_compatible(f.dataType, found[f.name].dataType)
+                for f in analysed.fields
+            )
+        case T.ArrayType(), T.ArrayType():
+            takes_nulls = analysed.containsNull or not newest.containsNull
+            return takes_nulls and is_read_compatible(analysed.elementType, newest.elementType)
+        case T.MapType(), T.MapType():
+            takes_nulls = analysed.valueContainsNull or not newest.valueContainsNull
+            return (
+                takes_nulls
+                and is_read_compatible(analysed.keyType, newest.keyType)
+                and is_read_compatible(analysed.valueType, newest.valueType)
+            )
+        case _:
+            return analysed == newest
+
+
 def merge_schemas(
     table_schema: T.StructType, data_schema: T.StructType, *, table: str | None = None
 ) -> T.StructType:

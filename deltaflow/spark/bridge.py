@@ -64,6 +64,8 @@ def register(spark: SparkSession) -> SparkSession:
         _load_classes(spark)
         _connect(spark)
         _set_catalog(spark)
+        jvm: Any = spark.sparkContext._jvm
+        jvm.io.deltaflow.spark.DeltaExtensions.install(spark._jsparkSession)
         _install_error_conversion()
     return spark
 

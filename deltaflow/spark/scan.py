@@ -24,6 +24,9 @@ from deltaflow.spark.dispatcher import dispatcher
 # A plan asks twice or thrice for the same scan; a self-join or a stream's batch a few times more.
 _KEPT_LISTINGS = 16
 
+NEWEST = "newest"
+"""The kind of a scan without a version: the JVM asks `scan.pin` for one at each execution of its query."""
+
 FilesOf = Callable[[dict[str, Any]], "ScannedFiles"]
 _kinds: dict[str, FilesOf] = {}
 
@@ -61,6 +64,7 @@ def relation(
     """
     return {
         "root": hadoop_path(path),
+        "pinned": description["kind"] != NEWEST,
         "scan": msgspec.json.encode(description).decode(),
         "partitionSchema": StructType([schema[name] for name in partition_columns]).json(),
         # All columns: Spark then keeps the table's order, which a stream matches by position.

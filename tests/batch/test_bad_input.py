@@ -158,7 +158,6 @@ def test_write_options_that_are_not_there_yet(spark, table, name, value):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("timestampAsOf", "2024-01-01"),
         ("readChangeFeed", "true"),
         ("readChangeData", "true"),
     ],

@@ -190,34 +190,38 @@ def blind(table, version):
     return json.loads(commit)["commitInfo"]["isBlindAppend"]
 
 
-def test_an_overwrite_by_a_frame_of_an_older_version(spark, tmp_path):
+@pytest.mark.parametrize("read", ["rows", "count", "subquery"])
+def test_an_overwrite_by_a_frame_of_its_own_table_loses_to_what_came_since_it_was_read(
+    spark, tmp_path, before_commit, read
+):
     table = str(tmp_path / "raced")  # the losers leave files
     spark.range(3).write.format("delta").save(table)
     loaded = spark.read.format("delta").load(table)
     spark.range(100, 101).write.format("delta").mode("append").save(table)
-    loaded.createOrReplaceTempView("of_an_older_version")
-    for frame in (
-        loaded.where("id > 0"),
-        loaded.groupBy().count().selectExpr("count AS id"),
-        spark.sql("SELECT id FROM range(9) WHERE id IN (SELECT id FROM of_an_older_version)"),
-    ):
-        with pytest.raises(ConcurrentAppendException, match="Version 1"):
-            frame.write.format("delta").mode("overwrite").save(table)
-    assert numbers(spark, table) == [0, 1, 2, 100]
-    spark.read.format("delta").load(table).where("id > 0").write.format("delta").mode("overwrite").save(table)
-    assert numbers(spark, table) == [1, 2, 100]
+    loaded.createOrReplaceTempView("loaded_before")
+    frame = {
+        "rows": loaded.where("id > 0"),
+        "count": loaded.groupBy().count().selectExpr("count AS id"),
+        "subquery": spark.sql("SELECT id FROM range(9) WHERE id IN (SELECT id FROM loaded_before)"),
+    }[read]
+    before_commit(lambda: spark.range(7, 8).write.format("delta").mode("append").save(table))
+    with pytest.raises(ConcurrentAppendException, match="Version 2"):
+        frame.write.format("delta").mode("overwrite").save(table)
+    assert numbers(spark, table) == [0, 1, 2, 7, 100]
+    loaded.where("id > 0").write.format("delta").mode("overwrite").save(table)
+    assert numbers(spark, table) == [1, 2, 7, 100]
 
 
-def test_an_append_that_reads_its_table_is_not_blind(spark, tmp_path):
+def test_an_append_that_reads_its_table_is_not_blind(spark, tmp_path, before_commit):
     table = str(tmp_path / "raced")  # the losers leave files
     spark.range(3).write.format("delta").save(table)
     loaded = spark.read.format("delta").load(table)
     new = spark.range(5).join(loaded, "id", "left_anti")
     new.write.format("delta").mode("append").save(table)
     assert not blind(table, 1)
+    before_commit(lambda: spark.range(5, 6).write.format("delta").mode("append").save(table))
     with pytest.raises(ConcurrentAppendException):
-        new.write.format("delta").mode("append").save(table)
-    spark.range(5, 6).write.format("delta").mode("append").save(table)
+        spark.range(9).join(loaded, "id", "left_anti").write.format("delta").mode("append").save(table)
     assert blind(table, 2)
     assert numbers(spark, table) == [0, 1, 2, 3, 4, 5]
 

@@ -7,6 +7,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentMap;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.google.common.collect.MapMaker;
@@ -14,9 +16,14 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.SaveMode;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.EvalMode$;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.streaming.*;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.CreatableRelationProvider;
@@ -26,8 +33,10 @@ import org.apache.spark.sql.sources.StreamSinkProvider;
 import org.apache.spark.sql.sources.StreamSourceProvider;
 import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 import scala.Tuple2;
 import scala.collection.immutable.Seq;
@@ -68,9 +77,36 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   // spark.read.format("delta").load(path)
   public BaseRelation createRelation(SQLContext context, scala.collection.immutable.Map options) {
-    Map request = request(options);
-    return Relations.of(session(context), Python.call("read", request));
+    return read(session(context), request(options));
   }
+
+  /** The relation over the table of a request (path, options), as Python finds it. */
+  static HadoopFsRelation read(SparkSession session, Map request) {
+    request.put("settings", TableWrite.deltaSettings(session));
+    request.put("timestampMicros", timestampMicros(session, request));
+    return Relations.of(session, Python.call("read", request));
+  }
+
+  /**
+   * The moment that a read names, by option or at the end of its path, by Spark's own reading of it; null where
+   * there is none, or none that is one.
+   */
+  private static Object timestampMicros(SparkSession session, Map request) {
+    String text = null;
+    Matcher inPath = AT_TIMESTAMP.matcher(String.valueOf(request.get("path")));
+    if (inPath.matches()) text = inPath.replaceFirst("$1-$2-$3 $4:$5:$6.$7");
+    Map options = (Map) request.get("options");
+    for (Object key : options.keySet()) {
+      if (((String) key).equalsIgnoreCase("timestampAsOf")) text = (String) options.get(key);
+    }
+    if (text == null) return null;
+    Literal literal = new Literal(UTF8String.fromString(text), DataTypes.StringType);
+    return new Cast(literal, DataTypes.TimestampType, Option.apply(session.sessionState().conf().sessionLocalTimeZone()),
+        EvalMode$.MODULE$.TRY()).eval(InternalRow.empty());
+  }
+
+  private static final Pattern AT_TIMESTAMP =
+      Pattern.compile(".*@(\\d{4})(\\d{2})(\\d{2})(\\d{2})(\\d{2})(\\d{2})(\\d{3})", Pattern.DOTALL);
 
   // df.write.format("delta").save(path)
   public BaseRelation createRelation(SQLContext context, SaveMode mode, scala.collection.immutable.Map options,
@@ -81,7 +117,9 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     request.put("partitionOverwriteMode",
         session(context).sessionState().conf().getConfString("spark.sql.sources.partitionOverwriteMode", "static"));
     TableWrite.run(session(context), data, request);
-    return new WrittenRelation(context, data.schema());
+    // Spark refreshes what is cached of the relation that is returned.
+    if (session(context).sharedState().cacheManager().isEmpty()) return new WrittenRelation(context, data.schema());
+    return read(session(context), request(options));
   }
 
   // readStream.format("delta"), when the query is defined

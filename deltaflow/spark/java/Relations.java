@@ -5,6 +5,7 @@ import java.util.HashMap;
 import com.fasterxml.jackson.databind.JsonNode;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
@@ -18,9 +19,18 @@ final class Relations {
     StructType partitionSchema = (StructType) DataType.fromJson(scan.get("partitionSchema").asText());
     StructType dataSchema = (StructType) DataType.fromJson(scan.get("dataSchema").asText());
     TableScan files = new TableScan(scan.get("root").asText(), scan.get("scan").asText(), partitionSchema,
-        scan.get("sizeInBytes").asLong(), session.sessionState().conf().sessionLocalTimeZone());
+        scan.get("sizeInBytes").asLong(), session.sessionState().conf().sessionLocalTimeZone(),
+        scan.get("pinned").asBoolean());
     return new HadoopFsRelation(files, partitionSchema, dataSchema, Option.empty(), new ParquetFileFormat(),
         scala.collection.immutable.Map$.MODULE$.from(
             scala.jdk.javaapi.CollectionConverters.asScala(new HashMap())), session);
+  }
+
+  /** The same node with the same columns over another scan of its table. */
+  static LogicalRelation withScan(LogicalRelation node, TableScan files) {
+    HadoopFsRelation old = (HadoopFsRelation) node.relation();
+    HadoopFsRelation relation = new HadoopFsRelation(files, files.partitionSchema(), old.dataSchema(), old.bucketSpec(),
+        old.fileFormat(), old.options(), old.sparkSession());
+    return new LogicalRelation(relation, node.output(), node.catalogTable(), node.isStreaming(), node.stream());
   }
 }

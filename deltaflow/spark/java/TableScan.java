@@ -10,6 +10,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.IntVector;
@@ -32,6 +33,7 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.Predicate;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructField;
@@ -42,13 +44,15 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The files of one scan: one version of a table, or what a stream reads between two offsets.
+ * The files of one scan: one version of a table (the newest at each execution, unless one is fixed), or
+ * what a stream reads between two offsets.
  *
  * It holds a description of the scan (JSON: path, table id, version or offsets) and no list of
  * files: Spark asks for those at planning time, and Python answers from the log. Two scans with
  * one description are equal, which is what plan caching and self-joins rely on.
  *
- * Crossings into Python for one plan: 1 for an unpartitioned table, 2 for a partitioned one.
+ * Crossings into Python for one plan: 1 for an unpartitioned table, 2 for a partitioned one, and the one
+ * of Pins.
  */
 public final class TableScan implements FileIndex {
   private final String root;
@@ -56,16 +60,33 @@ public final class TableScan implements FileIndex {
   private final StructType partitionSchema;
   private final long sizeInBytes;
   private final String timeZone;
+  private final boolean pinned;
   private InternalRow[] partitions;
 
   public TableScan(String root, String description, StructType partitionSchema, long sizeInBytes,
-                   String timeZone) {
+                   String timeZone, boolean pinned) {
     this.root = root;
     this.description = description;
     this.partitionSchema = partitionSchema;
     this.sizeInBytes = sizeInBytes;
     this.timeZone = timeZone;
+    this.pinned = pinned;
   }
+
+  /** Whether it is of a fixed version; else of the newest at each execution (see PinScans). */
+  boolean isPinned() { return pinned; }
+
+  /** This scan at the version that an execution reads. schema: that of the analysed query, or null. */
+  TableScan pinned(Pins pins, StructType schema) {
+    if (pinned) return this;
+    JsonNode answer = pins.pin(description, root, schema);
+    StructType partitionColumns = (StructType) DataType.fromJson(answer.get("partitionSchema").asText());
+    return new TableScan(root, answer.get("scan").asText(), partitionColumns, answer.get("sizeInBytes").asLong(),
+        timeZone, true);
+  }
+
+  /** For those who list files without the optimizer: the newest version. */
+  private TableScan pinned() { return pinned(Pins.ofThisExecution(), null); }
 
   /**
    * Two roots, because Spark refuses in analysis to insert into a relation with more than one:
@@ -84,10 +105,11 @@ public final class TableScan implements FileIndex {
 
   public long sizeInBytes() { return sizeInBytes; }
 
-  /** A scan is of a fixed version, so there is nothing to refresh. */
+  /** Nothing is kept of what a later commit could change. */
   public void refresh() {}
 
   public String[] inputFiles() {
+    if (!pinned) return pinned().inputFiles();
     List paths = new ArrayList();
     for (Object directory : files(null)) {
       for (FileStatus file : ((Listed) directory).files()) paths.add(file.getPath().toUri().toString());
@@ -96,6 +118,7 @@ public final class TableScan implements FileIndex {
   }
 
   public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
+    if (!pinned) return pinned().listFiles(partitionFilters, dataFilters);
     List directories = new ArrayList();
     for (Object directory : files(selected(partitionFilters))) {
       Listed listed = (Listed) directory;

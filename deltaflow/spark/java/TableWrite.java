@@ -25,8 +25,6 @@ import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.datasources.FileFormatWriter;
-import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
-import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.OutputWriterFactory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.streaming.*;
@@ -59,7 +57,7 @@ final class TableWrite {
     request.put("handle", handle);
     request.put("schema", query.analyzed().schema().json());
     request.put("settings", deltaSettings(session));
-    request.put("scans", scans(query.analyzed()));
+    request.put("scans", scans(query));
     boolean ended = false;
     try {
       JsonNode plan = Python.call("write.begin", request);
@@ -128,26 +126,33 @@ final class TableWrite {
 
   private static final String CALENDAR = "spark.sql.parquet.datetimeRebaseModeInWrite";
 
-  /** The descriptions of the scans of Delta tables in a plan, its subqueries included. */
-  private static List scans(LogicalPlan plan) {
+  /**
+   * The descriptions of the scans of Delta tables in the query, its subqueries included: those of the newest
+   * version with the version that this very execution reads.
+   */
+  private static List scans(QueryExecution query) {
     List plans = new ArrayList();
-    plans.add(plan);
-    for (Object subquery : CollectionConverters.asJava(plan.subqueriesAll())) plans.add(subquery);
+    plans.add(query.analyzed());
+    for (Object subquery : CollectionConverters.asJava(query.analyzed().subqueriesAll())) plans.add(subquery);
     List descriptions = new ArrayList();
+    boolean newest = false;
     for (Object part : plans) {
       for (Object leaf : CollectionConverters.asJava(((LogicalPlan) part).collectLeaves())) {
-        if (!(leaf instanceof LogicalRelation)) continue;
-        Object relation = ((LogicalRelation) leaf).relation();
-        if (!(relation instanceof HadoopFsRelation)) continue;
-        Object files = ((HadoopFsRelation) relation).location();
-        if (files instanceof TableScan) descriptions.add(((TableScan) files).description());
+        TableScan scan = PinScans.scan(leaf);
+        if (scan == null) continue;
+        if (scan.isPinned()) descriptions.add(scan.description());
+        else newest = true;
       }
+    }
+    if (newest) {
+      query.optimizedPlan();
+      descriptions.addAll(Pins.of(query.tracker()).descriptions());
     }
     return descriptions;
   }
 
   /** What the session sets of Delta's own settings. */
-  private static Map deltaSettings(org.apache.spark.sql.classic.SparkSession session) {
+  static Map deltaSettings(org.apache.spark.sql.classic.SparkSession session) {
     Map settings = new LinkedHashMap();
     Map all = CollectionConverters.asJava(session.sessionState().conf().getAllConfs());
     for (Object name : all.keySet()) {
