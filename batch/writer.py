@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import msgspec
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from deltaflow.batch.idempotent import idempotent_write
 from deltaflow.batch.options import (
     boolean_option,
     option,
@@ -52,7 +53,7 @@ from deltaflow.log.isolation import isolation_of_table
 from deltaflow.log.observer import observe
 from deltaflow.log.partition_values import partition_values_of
 from deltaflow.log.properties import DATA_SKIPPING_STRING_PREFIX_LENGTH
-from deltaflow.spark.write import WrittenFile, write_kind
+from deltaflow.spark.write import Skip, WrittenFile, write_kind
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,10 +63,7 @@ NOT_YET = (
     "overwriteSchema",
     "replaceWhere",
     "partitionOverwriteMode",
-    "userMetadata",
     "optimizeWrite",
-    "txnAppId",
-    "txnVersion",
 )
 _FILE_OPTIONS = ("compression", "maxRecordsPerFile")
 
@@ -96,11 +94,13 @@ class TableWriter:
         overwrite: bool,
         operation: OperationOfWrite,
         application: SetTransaction | None = None,
+        settings_to_unset: Sequence[str] = (),
     ) -> None:
         self.path = transaction.log.path
         self.partition_columns = tuple(partition_columns)
         self.written_schema = _written_schema(table_schema, frame_schema, self.path)
         self.file_options = _file_options(options)
+        self.settings_to_unset = settings_to_unset
         metadata = transaction.metadata
         assert metadata is not None
         self._indexed_leaves = indexed_leaves(metadata, self.path)
@@ -110,6 +110,7 @@ class TableWriter:
         self._overwrite = overwrite
         self._operation = operation
         self._application = application
+        self._user_metadata = option(options, "userMetadata")
 
     def commit(self, files: Sequence[WrittenFile]) -> None:
         """Commits the files, and in an overwrite the removal of all that the transaction read."""
@@ -133,6 +134,7 @@ class TableWriter:
                 self._operation.parameters,
                 metrics,
                 source_offsets=self._operation.source_offsets,
+                user_metadata=self._user_metadata,
             ),
         ).version
         observe("write committed", path=self.path, version=version)
@@ -206,6 +208,7 @@ def begin_write(
     operation: OperationOfWrite,
     transaction: OptimisticTransaction,
     application: SetTransaction | None = None,
+    settings_to_unset: Sequence[str] = (),
 ) -> TableWriter:
     """Checks a write against the table, or makes the metadata of a new one.
 
@@ -250,11 +253,12 @@ def begin_write(
         overwrite=overwrite,
         operation=operation,
         application=application,
+        settings_to_unset=settings_to_unset,
     )
 
 
 @write_kind("batch")
-def begin_batch(request: dict[str, Any]) -> TableWriter | None:
+def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
     """`df.write.format("delta").save(path)` in Spark's four modes."""
     options = request["options"]
     path = required_path(request["path"])
@@ -270,11 +274,14 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
             error_class="DELTA_UNSUPPORTED_OPTION",
         )
     partition_by = msgspec.json.decode(option(options, "__partition_columns") or "[]")
+    idempotent = idempotent_write(options, request["settings"], path)
     transaction = _transaction(request, path)
+    if idempotent is not None and idempotent.is_done(transaction):
+        return Skip(idempotent.settings_to_unset)
     mode = request["mode"]
     if transaction.snapshot is not None:
         if mode == "Ignore":
-            return None
+            return Skip()
         if mode == "ErrorIfExists":
             raise DeltaTableAlreadyExistsError(path=path, table=path)
     elif mode != "Append":
@@ -297,6 +304,8 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
             ("numFiles", "numRemovedFiles" if mode == "Overwrite" else None),
         ),
         transaction=transaction,
+        application=None if idempotent is None else idempotent.action(transaction),
+        settings_to_unset=() if idempotent is None else idempotent.settings_to_unset,
     )
 
 

@@ -92,6 +92,15 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Unsupported format. Expected version should be smaller than or equal to {expected_version} "
         "but was {real_version}. Please upgrade to newer version of Delta.",
     ),
+    "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_DATAFRAME_WRITE_OPTIONS": (
+        "42616",
+        "Invalid options for idempotent DataFrame writes: both txnVersion and txnAppId must be specified.",
+    ),
+    "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_SESSION_CONFS": (
+        "42616",
+        "Invalid options for idempotent DataFrame writes: both spark.databricks.delta.write.txnAppId and "
+        "spark.databricks.delta.write.txnVersion must be specified.",
+    ),
     "DELTA_INVALID_PARTITION_COLUMN_TYPE": (
         "42996",
         "Using column {name} of type {data_type} as a partition column is not supported.",

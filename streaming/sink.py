@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import NullType, StructType
 
+from deltaflow.batch import idempotent
 from deltaflow.batch.options import required_path, unsupported_options
 from deltaflow.batch.writer import NOT_YET, OperationOfWrite, TableWriter, begin_write, own_scans
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.observer import observe
 from deltaflow.spark.dispatcher import dispatcher
-from deltaflow.spark.write import write_kind
+from deltaflow.spark.write import Skip, write_kind
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 def open_sink(request: dict[str, Any]) -> None:
     """Checks a writeStream when it starts."""
     required_path(request["path"])
-    unsupported_options(request["options"], NOT_YET, "a streaming write")
+    unsupported_options(request["options"], (*NOT_YET, *idempotent.OPTIONS), "a streaming write")
     if request["outputMode"] not in ("Append", "Complete"):
         raise DeltaUnsupportedOperationException(
             error_class="DELTA_UNSUPPORTED_OUTPUT_MODE", source="delta", mode=request["outputMode"]
@@ -35,8 +36,8 @@ def open_sink(request: dict[str, Any]) -> None:
 
 
 @write_kind("stream")
-def begin_batch(request: dict[str, Any]) -> TableWriter | None:
-    """addBatch: None if the table has this batch already."""
+def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
+    """addBatch: nothing to write if the table has this batch already."""
     path, query_id, batch_id = required_path(request["path"]), request["queryId"], request["batchId"]
     observe("offset written", path=path, query_id=query_id, batch_id=batch_id)
     log = DeltaLog.for_table(path)
@@ -46,7 +47,7 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | None:
     committed = transaction.txn_version(query_id)
     if committed is not None and committed >= batch_id:
         _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)
-        return None
+        return Skip()
     mode = request["outputMode"]
     return begin_write(
         path,

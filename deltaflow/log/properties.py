@@ -123,6 +123,9 @@ CHECKPOINT_PART_SIZE: Property[int | None] = Property(
 MAX_COMMIT_ATTEMPTS: Property[int | None] = Property(
     "spark.databricks.delta.maxCommitAttempts", None, _at_least(1), "a positive integer"
 )
+USER_METADATA: Property[str | None] = Property(
+    "spark.databricks.delta.commitInfo.userMetadata", None, str, ""
+)
 CHECKPOINT_V2_FILE_FORMAT = Property(
     "spark.databricks.delta.checkpointV2.topLevelFileFormat",
     "json",

@@ -48,7 +48,7 @@ from deltaflow.log.outcomes import (
     Outcome,
     Unknown,
 )
-from deltaflow.log.properties import MAX_COMMIT_ATTEMPTS
+from deltaflow.log.properties import MAX_COMMIT_ATTEMPTS, USER_METADATA
 from deltaflow.log.protocols import protocol_for, without_protocol_properties
 from deltaflow.log.reads import PartitionPredicate, Reads
 from deltaflow.log.retries import RetryPolicy
@@ -295,12 +295,18 @@ class OptimisticTransaction:
             is_blind_append=self._is_blind_append(actions),
             data_change=any(getattr(action, "data_change", False) for action in actions),
             operation_metrics=dict(operation.metrics),
-            user_metadata=operation.user_metadata,
+            user_metadata=self._user_metadata(operation),
             engine_info=_engine_info(),
             txn_id=txn_id,
             source_offsets=operation.source_offsets,
         )
         return encode_actions([info, *table, *actions])
+
+    def _user_metadata(self, operation: Operation) -> str | None:
+        """What the user wants said of the commit: for this one operation, or for all of the session."""
+        if operation.user_metadata is not None:
+            return operation.user_metadata
+        return USER_METADATA.of(self._session, self.path)
 
     def _put(self, version: int, data: bytes, txn_id: str) -> Committed | Unknown | Lost:
         """Put one version; raises the store's error if the commit is certainly not there."""

@@ -25,6 +25,13 @@ class WrittenFile(NamedTuple):
     modification_time: int
 
 
+class Skip(NamedTuple):
+    """There is nothing to write."""
+
+    settings_to_unset: Sequence[str] = ()
+    """As of FileWrite."""
+
+
 class FileWrite(Protocol):
     """What `begin` decided about one write."""
 
@@ -44,6 +51,10 @@ class FileWrite(Protocol):
     def file_options(self) -> Mapping[str, str]:
         """Options of Spark's Parquet writer."""
 
+    @property
+    def settings_to_unset(self) -> Sequence[str]:
+        """Settings of the session that the write uses up: they are unset when it is done."""
+
     def commit(self, files: Sequence[WrittenFile]) -> None:
         """Commits the files; raises one of ours where that can't be."""
 
@@ -51,12 +62,12 @@ class FileWrite(Protocol):
         """Makes sure that no commit comes any more; waits for a put that has begun."""
 
 
-Begin = Callable[[dict[str, Any]], FileWrite | None]
+Begin = Callable[[dict[str, Any]], FileWrite | Skip]
 _kinds: dict[str, Begin] = {}
 
 
 def write_kind(kind: str) -> Callable[[Begin], Begin]:
-    """Decorator: the function begins writes of this `kind`; None means that there is nothing to write."""
+    """Decorator: the function begins writes of this `kind`."""
 
     def add(function: Begin) -> Begin:
         _kinds[kind] = function
@@ -75,12 +86,14 @@ def _begin(request: dict[str, Any]) -> dict[str, Any]:
     slot = _Slot()
     # Kept before the work begins, so that an abort that overtakes it leaves nothing behind.
     dispatcher.keep(request["handle"], slot)
-    slot.write = write = _kinds[request["kind"]](request)
-    if write is None:
+    write = _kinds[request["kind"]](request)
+    if isinstance(write, Skip):
         dispatcher.release(request["handle"])
-        return {"skip": True}
+        return {"skip": True, "settingsToUnset": list(write.settings_to_unset)}
+    slot.write = write
     return {
         "skip": False,
+        "settingsToUnset": list(write.settings_to_unset),
         "path": hadoop_path(write.path),
         "schema": write.written_schema.json(),
         "partitionColumns": list(write.partition_columns),

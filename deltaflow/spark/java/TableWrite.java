@@ -68,6 +68,7 @@ final class TableWrite {
         Python.call("write.commit", commit);
       }
       ended = true;
+      for (JsonNode setting : plan.get("settingsToUnset")) session.conf().unset(setting.asText());
     } finally {
       if (!ended) {
         // Python forgets the write. After this returns, no commit of it can appear any more.

@@ -1,0 +1,85 @@
+"""Writes that are made once: what an application has numbered is skipped when the table has it already.
+
+The number (txnVersion) of an application (txnAppId) comes from the write's options, or else from the
+session's settings; the commit holds it as a `txn` action. Source: delta-spark's DeltaCommand.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deltaflow.batch.options import option
+from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.log import OptimisticTransaction, SetTransaction
+
+_LOG = logging.getLogger(__name__)
+
+OPTIONS = ("txnAppId", "txnVersion")
+_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+_AUTO_RESET = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
+
+
+@dataclass(frozen=True)
+class IdempotentWrite:
+    """An application's name for one write."""
+
+    app_id: str
+    version: int
+    settings_to_unset: tuple[str, ...]
+    """Settings of the session that stood for this write alone, and go when it is done or skipped."""
+
+    def is_done(self, transaction: OptimisticTransaction) -> bool:
+        """Whether the table has the write, or a later one, already; a rival with it is a conflict."""
+        newest = transaction.txn_version(self.app_id)
+        if newest is None or newest < self.version:
+            return False
+        _LOG.warning(
+            "%s: skipped the write with txnVersion %s of txnAppId %s: the table has version %s of it already",
+            transaction.path,
+            self.version,
+            self.app_id,
+            newest,
+        )
+        return True
+
+    def action(self, transaction: OptimisticTransaction) -> SetTransaction:
+        """What the commit says of the write."""
+        return SetTransaction(app_id=self.app_id, version=self.version, last_updated=transaction.log.clock())
+
+
+def idempotent_write(
+    options: Mapping[str, str], settings: Mapping[str, str], table: str
+) -> IdempotentWrite | None:
+    """The name that options or session give to a write; None without one.
+
+    DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS where only one half of it is given, DELTA_ILLEGAL_OPTION for a
+    version that is no number.
+    """
+    given = [option(options, name) for name in OPTIONS]
+    version_name, missing = (
+        OPTIONS[1],
+        "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_DATAFRAME_WRITE_OPTIONS",
+    )
+    to_unset: tuple[str, ...] = ()
+    if given == [None, None]:
+        given = [settings.get(name) for name in _SETTINGS]
+        version_name = _SETTINGS[1]
+        missing = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_SESSION_CONFS"
+        if settings.get(_AUTO_RESET, "false").lower() == "true":
+            to_unset = (version_name,)
+    app_id, version = given
+    if app_id is None and version is None:
+        return None
+    if app_id is None or version is None:
+        raise DeltaIllegalArgumentException(error_class=missing, table=table)
+    if not (version.isascii() and version.isdigit() and int(version) < 2**63):
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_ILLEGAL_OPTION",
+            input=version,
+            name=version_name,
+            explain="must be a non-negative integer",
+            table=table,
+        )
+    return IdempotentWrite(app_id, int(version), to_unset)

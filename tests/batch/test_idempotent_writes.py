@@ -1,0 +1,149 @@
+"""Writes that an application has numbered are in the table once; and what a commit says for its user."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+
+import pytest
+
+from deltaflow.errors import (
+    ConcurrentTransactionException,
+    DeltaIllegalArgumentException,
+    DeltaTableAlreadyExistsError,
+)
+from deltaflow.log import DeltaLog
+from deltaflow.log.observer import set_observer
+
+pytestmark = pytest.mark.spark
+
+WRITE = "spark.databricks.delta.write."
+
+
+@pytest.fixture
+def settings(spark):
+    """Sets settings of the session for a block."""
+
+    @contextlib.contextmanager
+    def of_session(values):
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in values:
+                spark.conf.unset(name)
+
+    return of_session
+
+
+def ids(spark, table):
+    return sorted(row.id for row in spark.read.format("delta").load(table).collect())
+
+
+def append(spark, table, number, app="app", mode="append"):
+    writer = spark.range(number, number + 1).write.format("delta").mode(mode)
+    writer.option("txnAppId", app).option("TXNVERSION", number).save(table)
+
+
+def test_a_write_is_made_once(spark, table, actions, caplog):
+    append(spark, table, 1)
+    append(spark, table, 1, app="other")
+    assert actions(table, "txn", 0)[0].items() >= {"appId": "app", "version": 1}.items()
+    with caplog.at_level(logging.WARNING, logger="deltaflow.batch.idempotent"):
+        append(spark, table, 1)
+        append(spark, table, 0, mode="overwrite")
+        append(spark, table, 1, mode="error")
+    assert len([r for r in caplog.records if "txnVersion" in r.message and table in r.message]) == 3
+    assert DeltaLog.for_table(table).latest_version() == 1
+    append(spark, table, 3)
+    assert ids(spark, table) == [1, 1, 3]
+    with pytest.raises(DeltaTableAlreadyExistsError):
+        append(spark, table, 4, mode="error")
+
+
+def test_the_session_may_number_writes(spark, table, actions, settings):
+    with settings({WRITE + "txnAppId": "session", WRITE + "txnVersion": "7"}):
+        spark.range(1).write.format("delta").save(table)
+        spark.range(5).write.format("delta").mode("append").save(table)
+        # An option stands before the session.
+        append(spark, table, 8, app="session")
+        spark.range(6).write.format("delta").mode("append").save(table)
+    assert [txn["version"] for version in (0, 1) for txn in actions(table, "txn", version)] == [7, 8]
+    assert ids(spark, table) == [0, 8]
+
+
+def test_the_version_of_the_session_may_stand_for_one_write(spark, table, settings):
+    auto_reset = {WRITE + "txnVersion.autoReset.enabled": "true", WRITE + "txnAppId": "reset"}
+    with settings(auto_reset):
+        for _ in range(2):  # written, and skipped
+            spark.conf.set(WRITE + "txnVersion", "1")
+            spark.range(1).write.format("delta").mode("append").save(table)
+            assert spark.conf.get(WRITE + "txnVersion", None) is None
+        with pytest.raises(DeltaIllegalArgumentException, match=WRITE + "txnVersion must be") as raised:
+            spark.range(1).write.format("delta").mode("append").save(table)
+        code = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_SESSION_CONFS"
+        assert raised.value.getErrorClass() == code
+        # What fails has not been made: its number stands.
+        spark.conf.set(WRITE + "txnVersion", "2")
+        with pytest.raises(DeltaTableAlreadyExistsError):
+            spark.range(1).write.format("delta").save(table)
+        assert spark.conf.get(WRITE + "txnVersion") == "2"
+        append(spark, table, 3)
+        assert spark.conf.get(WRITE + "txnVersion") == "2"
+        spark.conf.unset(WRITE + "txnVersion")
+    assert ids(spark, table) == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"txnAppId": "a"}, "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_DATAFRAME_WRITE_OPTIONS"),
+        ({"txnVersion": "1"}, "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_DATAFRAME_WRITE_OPTIONS"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "DELTA_ILLEGAL_OPTION"),
+        ({"txnAppId": "a", "txnVersion": "one"}, "DELTA_ILLEGAL_OPTION"),
+        ({"txnAppId": "a", "txnVersion": str(2**63)}, "DELTA_ILLEGAL_OPTION"),
+    ],
+)
+def test_half_a_name_or_a_wrong_number_is_refused(spark, table, options, code):
+    with pytest.raises(DeltaIllegalArgumentException) as raised:
+        spark.range(1).write.format("delta").options(**options).save(table)
+    assert raised.value.getErrorClass() == code
+    assert raised.value.getSqlState() == "42616"
+    assert not Path(table).exists()
+
+
+def test_two_at_once_are_one(spark, tmp_path):
+    table = str(tmp_path / "table")
+    append(spark, table, 1)
+    rival = iter([2])
+
+    def race(point, facts):
+        if point == "files written":
+            for number in rival:
+                append(spark, table, number)
+
+    set_observer(race)
+    try:
+        with pytest.raises(ConcurrentTransactionException):
+            append(spark, table, 2)
+    finally:
+        set_observer(None)
+    assert ids(spark, table) == [1, 2]
+
+
+def test_a_commit_says_what_its_user_wants(spark, table, actions, settings):
+    def said():
+        return actions(table, "commitInfo")[0].get("userMetadata")
+
+    frame = spark.range(1)
+    frame.write.format("delta").option("USERMETADATA", "of the write").save(table)
+    assert said() == "of the write"
+    with settings({"spark.databricks.delta.commitInfo.userMetadata": "of the session"}):
+        frame.write.format("delta").mode("append").save(table)
+        assert said() == "of the session"
+        frame.write.format("delta").mode("append").option("userMetadata", "").save(table)
+        assert said() == ""
+    frame.write.format("delta").mode("append").save(table)
+    assert said() is None
