@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from deltaflow.batch.data_files import DataFiles
 from deltaflow.batch.idempotent import idempotent_write
 from deltaflow.batch.options import (
     boolean_option,
@@ -31,7 +30,6 @@ from deltaflow.errors import (
     SchemaMismatchError,
 )
 from deltaflow.log import (
-    AddFile,
     DeltaLog,
     Metadata,
     Operation,
@@ -47,12 +45,8 @@ from deltaflow.log import (
     schema_to_string,
 )
 from deltaflow.log.features import check_writable, is_append_only
-from deltaflow.log.footers import collect_statistics
-from deltaflow.log.indexed_columns import indexed_leaves
 from deltaflow.log.isolation import isolation_of_table
 from deltaflow.log.observer import observe
-from deltaflow.log.partition_values import partition_values_of
-from deltaflow.log.properties import DATA_SKIPPING_STRING_PREFIX_LENGTH
 from deltaflow.spark.write import Skip, WrittenFile, write_kind
 
 _LOG = logging.getLogger(__name__)
@@ -101,12 +95,9 @@ class TableWriter:
         self.written_schema = _written_schema(table_schema, frame_schema, self.path)
         self.file_options = _file_options(options)
         self.settings_to_unset = settings_to_unset
-        metadata = transaction.metadata
-        assert metadata is not None
-        self._indexed_leaves = indexed_leaves(metadata, self.path)
-        self._string_prefix_length = DATA_SKIPPING_STRING_PREFIX_LENGTH.of(metadata.configuration, self.path)
+        assert transaction.metadata is not None
+        self._data_files = DataFiles(transaction.metadata, self.path)
         self._transaction = transaction
-        self._table_schema = table_schema
         self._overwrite = overwrite
         self._operation = operation
         self._application = application
@@ -115,7 +106,7 @@ class TableWriter:
     def commit(self, files: Sequence[WrittenFile]) -> None:
         """Commits the files, and in an overwrite the removal of all that the transaction read."""
         observe("files written", path=self.path, files=len(files))
-        adds, rows = self._adds(files)
+        adds, rows = self._data_files.add_actions(files)
         actions: list[Any] = [] if self._application is None else [self._application]
         actions += adds
         removes = self._removes()
@@ -149,53 +140,6 @@ class TableWriter:
         if not self._overwrite or snapshot is None:
             return []
         return remove_files(snapshot.files, self._transaction.log.clock())
-
-    def _adds(self, files: Sequence[WrittenFile]) -> tuple[list[AddFile], int]:
-        """The add actions of the files that hold rows, and the number of those rows."""
-        partition_schema = StructType([self._table_schema[name] for name in self.partition_columns])
-        local_paths = [unquote(file.path).removeprefix("file://").removeprefix("file:") for file in files]
-        statistics = collect_statistics(
-            [(path, file.size) for path, file in zip(local_paths, files, strict=True)],
-            self._indexed_leaves,
-            self._string_prefix_length,
-        )
-        adds: list[AddFile] = []
-        rows = 0
-        for file, local_path, stats in zip(files, local_paths, statistics, strict=True):
-            records = msgspec.json.decode(stats, type=_NumRecords).num_records
-            if records == 0:
-                _remove_empty_file(local_path)
-                continue
-            rows += records
-            relative = _relative(file.path, local_path, self.path)
-            adds.append(
-                AddFile(
-                    path=relative,
-                    partition_values=partition_values_of(relative, partition_schema),
-                    size=file.size,
-                    modification_time=file.modification_time,
-                    data_change=True,
-                    stats=stats,
-                )
-            )
-        return adds, rows
-
-
-class _NumRecords(msgspec.Struct):
-    num_records: int = msgspec.field(name="numRecords")
-
-
-def _remove_empty_file(local_path: str) -> None:
-    """Spark writes one file for a frame without rows. No commit will name it, so nothing can miss it."""
-    path = Path(local_path)
-    path.unlink(missing_ok=True)
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-
-
-def _relative(encoded: str, local_path: str, root: str) -> str:
-    """The URI-encoded path relative to the table: encoding leaves the number of folders as it is."""
-    depth = local_path.removeprefix(root + "/").count("/") + 1
-    return "/".join(encoded.split("/")[-depth:])
 
 
 def begin_write(

@@ -1,0 +1,82 @@
+"""Data files that Spark has just written into a table, as the add actions of a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+import msgspec
+from pyspark.sql.types import StructType
+
+from deltaflow.log import AddFile, Metadata, schema_from_string
+from deltaflow.log.footers import collect_statistics
+from deltaflow.log.indexed_columns import indexed_leaves
+from deltaflow.log.partition_values import partition_values_of
+from deltaflow.log.properties import DATA_SKIPPING_STRING_PREFIX_LENGTH
+from deltaflow.spark.write import WrittenFile
+
+
+class DataFiles:
+    """Makes add actions of new files of the table at `path`, which is to have `metadata`.
+
+    DeltaIllegalArgumentException for a wrong property of the table, before any file is written.
+    """
+
+    def __init__(self, metadata: Metadata, path: str) -> None:
+        schema = schema_from_string(metadata.schema_string, table=path)
+        self._path = path
+        self._partition_schema = StructType([schema[name] for name in metadata.partition_columns])
+        self._indexed_leaves = indexed_leaves(metadata, path)
+        self._string_prefix_length = DATA_SKIPPING_STRING_PREFIX_LENGTH.of(metadata.configuration, path)
+
+    def add_actions(
+        self, files: Sequence[WrittenFile], *, data_change: bool = True
+    ) -> tuple[list[AddFile], int]:
+        """The add actions of the files that hold rows, and the number of those rows; other files are removed.
+
+        Reads one footer a file.
+        """
+        local_paths = [unquote(file.path).removeprefix("file://").removeprefix("file:") for file in files]
+        statistics = collect_statistics(
+            [(path, file.size) for path, file in zip(local_paths, files, strict=True)],
+            self._indexed_leaves,
+            self._string_prefix_length,
+        )
+        adds: list[AddFile] = []
+        rows = 0
+        for file, local_path, stats in zip(files, local_paths, statistics, strict=True):
+            records = msgspec.json.decode(stats, type=_NumRecords).num_records
+            if records == 0:
+                _remove_empty_file(local_path)
+                continue
+            rows += records
+            relative = _relative(file.path, local_path, self._path)
+            adds.append(
+                AddFile(
+                    path=relative,
+                    partition_values=partition_values_of(relative, self._partition_schema),
+                    size=file.size,
+                    modification_time=file.modification_time,
+                    data_change=data_change,
+                    stats=stats,
+                )
+            )
+        return adds, rows
+
+
+class _NumRecords(msgspec.Struct):
+    num_records: int = msgspec.field(name="numRecords")
+
+
+def _remove_empty_file(local_path: str) -> None:
+    """Spark writes one file for a frame without rows. No commit will name it, so nothing can miss it."""
+    path = Path(local_path)
+    path.unlink(missing_ok=True)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def _relative(encoded: str, local_path: str, root: str) -> str:
+    """The URI-encoded path relative to the table: encoding leaves the number of folders as it is."""
+    depth = local_path.removeprefix(root + "/").count("/") + 1
+    return "/".join(encoded.split("/")[-depth:])
