@@ -1,79 +1,108 @@
 """Runs streams in a process of its own, which a test kills; no test module.
 
-Arguments: a folder, and the streams as JSON: a list of (name, kind, point). First shows the source of
-the first stream on the console. Then runs them all, each of which is held in its second batch, at its
-point, and says so: "AT <name>".
+Arguments: a folder, and the streams as JSON: a list of (name, source, query, point). First shows the source
+of the first stream on the console. Then runs them all, each of which is held in its second batch, at its
+point, and says so: "AT <name>". A file `go` in a stream's folder lets it go on; its end is told as well:
+"END <name> <error>".
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import deltaflow
 from deltaflow.log.observer import set_observer
 
+ROWS_PER_BATCH = 30
 
-def stream(spark: SparkSession, folder: Path, kind: str) -> tuple[DataFrame, str]:
-    """The stream that reads the folder's source, and its output mode."""
-    if kind == "files":
-        reader = spark.readStream.format("json").schema("id LONG").option("maxFilesPerTrigger", 1)
-        return reader.load(str(folder / "source")), "append"
-    reader = spark.readStream.format("delta").option("maxFilesPerTrigger", 1)
-    frame = reader.load(str(folder / "source"))
-    if kind == "counts":
+
+def read(spark: SparkSession, folder: Path, source: str) -> DataFrame:
+    """The column `id` of a source as a stream."""
+    path = str(folder / "source")
+    if source == "rate":
+        reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS_PER_BATCH)
+        return reader.load().select(F.col("value").alias("id"))
+    if source == "files":
+        return spark.readStream.format("json").schema("id LONG").option("maxFilesPerTrigger", 1).load(path)
+    return spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(path)
+
+
+def stream(spark: SparkSession, folder: Path, source: str, query: str) -> tuple[DataFrame, str]:
+    """The stream that a query makes of the folder's source, and its output mode."""
+    frame = read(spark, folder, source)
+    if query == "counts":
         return frame.groupBy((F.col("id") % 3).alias("id")).count(), "complete"
+    if query == "distinct":
+        return frame.select((F.col("id") % 50).alias("id")).dropDuplicates(["id"]), "append"
     return frame, "append"
 
 
-def main(folder: Path, streams: list[tuple[str, str, str]]) -> None:
+def say(line: str) -> None:
+    """Prints a line in one piece, while other threads print theirs."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(folder: Path, streams: list[tuple[str, str, str, str]]) -> None:
     """Runs the streams until the process is killed."""
     spark = deltaflow.session(
         "killed",
         master="local[2]",
         config={
             "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.shuffle.partitions": "1",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         },
     )
-    shown, _ = stream(spark, folder / streams[0][0], streams[0][1])
+    shown = read(spark, folder / streams[0][0], streams[0][1])
     console = shown.writeStream.format("console").option("numRows", 100)
     console = console.option("checkpointLocation", str(folder / "console"))
     console.trigger(availableNow=True).start().awaitTermination()
 
-    points = {str(folder / name / "sink"): (name, point) for name, _, point in streams}
+    points = {str(folder / name / "sink"): (name, point) for name, _, _, point in streams}
     passed: set[str] = set()
 
     def hold(at: str, facts: dict[str, Any]) -> None:
-        table = facts.get("path", facts.get("table"))
-        name, point = points[table]
+        name, point = points[facts.get("path", facts.get("table"))]
         if at != point:
             return
         if name not in passed:  # the first batch
             passed.add(name)
             return
-        print(f"AT {name}", flush=True)
-        threading.Event().wait()
+        say(f"AT {name}")
+        while not (folder / name / "go").exists():
+            time.sleep(0.02)
+
+    def run(name: str, source: str, kind: str) -> None:
+        frame, mode = stream(spark, folder / name, source, kind)
+        writer = frame.writeStream.format("delta").outputMode(mode)
+        # Under availableNow the rate source ends after one batch.
+        trigger: Any = {"processingTime": "0 seconds"} if source == "rate" else {"availableNow": True}
+        writer = writer.option("checkpointLocation", str(folder / name / "checkpoint")).trigger(**trigger)
+        query = writer.start(str(folder / name / "sink"))
+        try:
+            query.awaitTermination()
+        except StreamingQueryException:
+            say(f"END {name} {str(query.exception()).splitlines()[0]}")
 
     set_observer(hold)
-    queries = []
-    for name, kind, _ in streams:
-        frame, mode = stream(spark, folder / name, kind)
-        writer = frame.writeStream.format("delta").outputMode(mode).trigger(availableNow=True)
-        writer = writer.option("checkpointLocation", str(folder / name / "checkpoint"))
-        queries.append(writer.start(str(folder / name / "sink")))
-    for query in queries:
-        query.awaitTermination()
+    threads = [threading.Thread(target=run, args=(name, *kind)) for name, *kind, _ in streams]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     raise AssertionError("nothing held the streams")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=list[tuple[str, str, str]]))
+    main(Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=list[tuple[str, str, str, str]]))

@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import deltalake
 import pyarrow as pa
@@ -25,50 +26,76 @@ pytestmark = pytest.mark.spark
 PROGRAM = Path(__file__).with_name("killed_streams.py")
 WAIT_S = 240.0
 
+KINDS = [
+    ("delta", "rows"),
+    ("delta", "counts"),
+    ("files", "rows"),
+    ("files", "distinct"),
+    ("rate", "rows"),
+    ("rate", "counts"),
+]
+"""Sources, and queries over them: without state, with state in complete and in append mode."""
 
-class Held(NamedTuple):
-    """A stream, the point at which its process is killed, and what its second batch has left then."""
+
+class Point(NamedTuple):
+    """A point of a batch, and what the batch has left when it is killed there."""
 
     name: str
-    kind: str
-    point: str
     in_log: bool
     on_disk: bool
 
 
-STREAMS = [
-    Held("delta-offset", "delta", "offset written", False, False),
-    Held("delta-files", "delta", "files written", False, True),
-    Held("delta-put", "delta", "commit put", True, True),
-    Held("delta-committed", "delta", "write committed", True, True),
-    Held("files-files", "files", "files written", False, True),
-    Held("files-put", "files", "commit put", True, True),
-    Held("counts-files", "counts", "files written", False, True),
-    Held("counts-committed", "counts", "write committed", True, True),
+POINTS = [
+    Point("offset written", in_log=False, on_disk=False),
+    Point("files written", in_log=False, on_disk=True),
+    Point("commit put", in_log=True, on_disk=True),
+    Point("write committed", in_log=True, on_disk=True),  # Spark does not know it yet
 ]
 
 
+class Held(NamedTuple):
+    """A stream, and the point of its second batch at which its process is killed."""
+
+    source: str
+    query: str
+    point: Point
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}-{self.query}-{self.point.name.replace(' ', '-')}"
+
+
+STREAMS = [Held(*kind, point) for kind in KINDS for point in POINTS]
+RIVAL = ("rival", "delta", "rows", "commit prepared")
+"""The stream that another process overtakes."""
+
+
 class Killed(NamedTuple):
-    """Where the killed streams lie, and what their process had printed."""
+    """Where the killed streams lie, what their process printed, and how the stream `rival` ended."""
 
     folder: Path
     shown: list[str]
+    rival: str
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    """All streams, run in one process until each is held at its point; then it is killed."""
+def killed(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Killed:
+    """All streams, run in one process until each is held at its point; then it is killed.
+
+    Before, this process overtakes the stream `rival` with the same checkpoint.
+    """
     folder = tmp_path_factory.mktemp("killed")
     for held in STREAMS:
-        deliver(held.kind, folder / held.name, range(90))
+        deliver(held.source, folder / held.name, range(90))
+    deliver("delta", folder / "rival", range(90))
     packages = str(Path(deltaflow.__file__).parents[1])
     search_path = os.pathsep.join([packages, *filter(None, [os.environ.get("PYTHONPATH")])])
-    arguments = [str(folder), json.dumps([held[:3] for held in STREAMS])]
+    streams = [(held.name, held.source, held.query, held.point.name) for held in STREAMS]
     shown: list[str] = []
     with (
         (folder / "stderr").open("w") as stderr,
         subprocess.Popen(
-            [sys.executable, str(PROGRAM), *arguments],
+            [sys.executable, str(PROGRAM), str(folder), json.dumps([*streams, RIVAL])],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
@@ -77,19 +104,37 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
         ) as process,
     ):
         assert process.stdout is not None
-        waiting = {f"AT {held.name}\n" for held in STREAMS}
         try:
-            while waiting and (line := process.stdout.readline()):
-                shown.append(line)
-                waiting.discard(line)
+            missing = await_lines(process.stdout, [f"AT {name}\n" for name, *_ in [*streams, RIVAL]], shown)
+            if not missing:
+                overtake(spark, folder / "rival")
+                missing = await_lines(process.stdout, ["END rival"], shown)
         finally:
             os.killpg(process.pid, signal.SIGKILL)
-    assert not waiting, (folder / "stderr").read_text()[-5000:]
+    assert not missing, (missing, (folder / "stderr").read_text()[-5000:])
     deadline = time.monotonic() + WAIT_S
     while running(process.pid):
         assert time.monotonic() < deadline, "the JVM outlives its group's SIGKILL"
         time.sleep(0.02)
-    return Killed(folder, shown)
+    return Killed(folder, shown, shown[-1].removeprefix("END rival ").strip())
+
+
+def await_lines(output: IO[str], beginnings: Iterable[str], shown: list[str]) -> set[str]:
+    """Reads until a line has begun with each of these; those that never came."""
+    waiting = set(beginnings)
+    while waiting and (line := output.readline()):
+        shown.append(line)
+        waiting = {beginning for beginning in waiting if not line.startswith(beginning)}
+    return waiting
+
+
+def overtake(spark: Any, folder: Path) -> None:
+    """Runs the folder's stream to its end here, and then lets the other process go on with it."""
+    frame, _ = program().stream(spark, folder, "delta", "rows")
+    writer = frame.writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(folder / "sink"))
+    assert query.awaitTermination(int(WAIT_S))
+    (folder / "go").touch()
 
 
 def running(group: int) -> bool:
@@ -104,16 +149,16 @@ def running(group: int) -> bool:
     return False
 
 
-def deliver(kind: str, folder: Path, numbers: range) -> None:
-    """Three more files of the source, with the numbers."""
-    source = folder / "source"
-    source.mkdir(parents=True, exist_ok=True)
+def deliver(source: str, folder: Path, numbers: range) -> None:
+    """Three more files of the source, with the numbers; the rate source delivers by itself."""
+    path = folder / "source"
+    path.mkdir(parents=True, exist_ok=True)
     for part in (numbers[i::3] for i in range(3)):
-        if kind == "files":
+        if source == "files":
             text = "".join(json.dumps({"id": number}) + "\n" for number in part)
-            (source / f"{part[0]:05}.json").write_text(text)
-        else:
-            deltalake.write_deltalake(str(source), pa.table({"id": list(part)}), mode="append")
+            (path / f"{part[0]:05}.json").write_text(text)
+        elif source == "delta":
+            deltalake.write_deltalake(str(path), pa.table({"id": list(part)}), mode="append")
 
 
 def versions(table: Path) -> list[int]:
@@ -141,6 +186,30 @@ def program() -> ModuleType:
     return module
 
 
+def check_rows(table: Path, query: str, numbers: Iterable[int]) -> None:
+    """The table holds what the query makes of these numbers, each once."""
+    found = deltalake.DeltaTable(str(table)).to_pyarrow_table()
+    if query == "counts":
+        counts = dict(zip(*found.to_pydict().values(), strict=True))
+        assert counts == Counter(number % 3 for number in numbers)
+    else:
+        wanted = {number % 50 for number in numbers} if query == "distinct" else set(numbers)
+        assert sorted(found["id"].to_pylist()) == sorted(wanted)
+
+
+def check_whole(source: str, query: str, folder: Path, numbers: range) -> None:
+    """Table and checkpoint agree on the batches, and every row of the source is in the table."""
+    sink, checkpoint = folder / "sink", folder / "checkpoint"
+    batches = versions(sink)
+    assert [txn["version"] for txn in actions(sink, "txn")] == batches
+    assert numbered(checkpoint / "commits") == batches == list(range(len(batches)))
+    if source == "rate":
+        numbers = range(len(batches) * program().ROWS_PER_BATCH)
+    else:
+        assert len(batches) == len(list((folder / "source").glob("*.*")))
+    check_rows(sink, query, numbers)
+
+
 @pytest.mark.parametrize("held", STREAMS, ids=lambda held: held.name)
 def test_killed_and_started_again(killed: Killed, streams: Any, held: Held) -> None:
     folder = killed.folder / held.name
@@ -149,29 +218,50 @@ def test_killed_and_started_again(killed: Killed, streams: Any, held: Held) -> N
     # Spark has planned the batch and does not know of its end; the log has it whole or not at all.
     assert numbered(checkpoint / "offsets") == [0, 1]
     assert numbered(checkpoint / "commits") == [0]
-    there = [0, 1] if held.in_log else [0]
+    there = [0, 1] if held.point.in_log else [0]
     assert versions(sink) == there
     assert [txn["version"] for txn in actions(sink, "txn")] == there
     orphans = {path.name for path in sink.glob("*.parquet")} - {add["path"] for add in actions(sink, "add")}
-    assert bool(orphans) == (held.on_disk and not held.in_log)
+    assert bool(orphans) == (held.point.on_disk and not held.point.in_log)
     before = {path.name: path.read_bytes() for path in (sink / "_delta_log").iterdir()}
 
-    deliver(held.kind, folder, range(90, 99))
-    frame, mode = program().stream(streams.spark, folder, held.kind)
+    deliver(held.source, folder, range(90, 99))
+    frame, mode = program().stream(streams.spark, folder, held.source, held.query)
     streams.copy(frame, str(sink), str(checkpoint), mode=mode)
 
     for name, content in before.items():
         assert (sink / "_delta_log" / name).read_bytes() == content
-    found = deltalake.DeltaTable(str(sink)).to_pyarrow_table()
-    if held.kind == "counts":
-        counted = dict(zip(*found.to_pydict().values(), strict=True))
-        assert counted == Counter(i % 3 for i in range(99))
-    else:
-        assert sorted(found["id"].to_pylist()) == list(range(99))
-    assert [txn["version"] for txn in actions(sink, "txn")] == list(range(6))
-    assert versions(sink) == list(range(6))
-    assert numbered(checkpoint / "commits") == list(range(6))
+    check_whole(held.source, held.query, folder, range(99))
     assert not orphans & {add["path"] for add in actions(sink, "add")}
+
+
+@pytest.mark.parametrize(("source", "query"), KINDS)
+def test_the_last_file_of_commits_lost(streams: Any, tmp_path: Path, source: str, query: str) -> None:
+    """The batch is planned again, and is in the table already; the next one goes on from it."""
+    sink, checkpoint = tmp_path / "sink", tmp_path / "checkpoint"
+
+    def run(numbers: range) -> None:
+        deliver(source, tmp_path, numbers)
+        frame, mode = program().stream(streams.spark, tmp_path, source, query)
+        streams.copy(frame, str(sink), str(checkpoint), mode=mode)
+
+    run(range(90))
+    last = streams.forget_last_batch(str(checkpoint))
+    before = {path.name: path.read_bytes() for path in (sink / "_delta_log").iterdir()}
+    run(range(90, 99))
+    for name, content in before.items():
+        assert (sink / "_delta_log" / name).read_bytes() == content
+    assert versions(sink)[-1] > last
+    check_whole(source, query, tmp_path, range(99))
+
+
+def test_two_processes_with_one_checkpoint(killed: Killed) -> None:
+    """The one that comes second with a batch fails, and nothing is doubled."""
+    folder = killed.folder / "rival"
+    assert killed.rival.startswith("[DELTA_CONCURRENT_TRANSACTION]")
+    assert str(folder / "sink") in killed.rival
+    assert versions(folder / "sink") == [0, 1, 2]
+    check_rows(folder / "sink", "rows", range(90))
 
 
 def test_console(killed: Killed) -> None:
