@@ -101,6 +101,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Invalid options for idempotent DataFrame writes: both spark.databricks.delta.write.txnAppId and "
         "spark.databricks.delta.write.txnVersion must be specified.",
     ),
+    "DELTA_INVALID_PROTOCOL_VERSION": (
+        "KD004",
+        "Unsupported Delta protocol version: {versions}. Use a newer release, if there is one.",
+    ),
     "DELTA_INVALID_PARTITION_COLUMN_TYPE": (
         "42996",
         "Using column {name} of type {data_type} as a partition column is not supported.",
@@ -116,10 +120,22 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "22007",
         "The provided timestamp {timestamp} does not match the expected syntax {format}.",
     ),
+    "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE": (
+        "42K03",
+        "The log no longer has what makes version {missing_version}, whose snapshot the stream is reading: "
+        "{reason} If nobody deleted it, the stream is lagging behind the cleanup of the log. Delete its "
+        "checkpoint to restart from scratch, and consider a longer delta.logRetentionDuration.",
+    ),
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION": (
         "42K03",
         "Delta stream cannot resume from version {start_version}; transaction log starts at "
-        "{earliest_version}. Restart the stream with a new checkpoint location.",
+        "{earliest_version}. Log files may have been deleted by log retention. Restart the stream with a new "
+        "checkpoint location and consider increasing delta.logRetentionDuration. To skip missing data "
+        'instead, set .option("failOnDataLoss", "false").',
+    ),
+    "DELTA_MULTIPLE_CDC_BOUNDARY": (
+        "42614",
+        "Multiple ending arguments provided. Please provide one of either endingTimestamp or endingVersion.",
     ),
     "DELTA_NON_PARTITION_COLUMN_SPECIFIED": (
         "42P10",
@@ -143,6 +159,12 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Cannot write to already existent path {path} in mode 'errorifexists'. "
         "Use mode 'append', 'overwrite' or 'ignore'.",
     ),
+    "DELTA_READ_SOURCE_SCHEMA_CONFLICT": (
+        "42K07",
+        "The schema provided for the source read doesn't match the schema of the Delta table: given "
+        "{given}; table {schema}. Remove .schema(…).",
+    ),
+    "DELTA_REGEX_OPT_SYNTAX_ERROR": ("2201B", "Please recheck your syntax for '{option}': {reason}."),
     "DELTA_SCHEMA_CHANGED_SINCE_ANALYSIS": (
         "KD007",
         "The schema of the table has changed since the stream was loaded: from {read_schema} to "
@@ -154,23 +176,43 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "{analysed} to {newest}. Make the DataFrame again "
         '(spark.read.format("delta").load(path)), or fix its version with option versionAsOf.',
     ),
+    "DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS": (
+        "KD007",
+        "Detected schema change in version {changed_in}: streaming source schema: {read_schema}; data file "
+        "schema: {data_schema}. {remedy} If the issue persists after changing to a new checkpoint location, "
+        "let startingVersion or startingTimestamp name a version newer than {changed_in}.",
+    ),
     "DELTA_SCHEMA_CHANGED_WITH_VERSION": (
         "KD007",
         "Detected schema change in version {changed_in}: streaming source schema: {read_schema}; data file "
-        "schema: {data_schema}. Load the stream again and start it with the same checkpoint to read with the "
-        "new schema.",
+        "schema: {data_schema}. {remedy}",
+    ),
+    "DELTA_SCHEMA_NOT_SET": (
+        "KD008",
+        "Table schema is not set. Write data into it or use CREATE TABLE to set the schema.",
     ),
     "DELTA_SOURCE_IGNORE_DELETE": (
         "0A000",
         "Detected deleted data (for example {removed_file}) from streaming source at version "
         "{changed_in}. This is currently not supported. If you'd like to ignore deletes, set the option "
-        "'ignoreDeletes' to 'true'.",
+        "'ignoreDeletes' to 'true' ('skipChangeCommits' and 'ignoreChanges' go on as well).",
     ),
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES": (
         "0A000",
         "Detected a data update (for example {change_info}) in the source table at version {changed_in}. "
         "This is currently not supported. If you are okay to skip changes, set the option "
-        "'skipChangeCommits' to 'true'; otherwise restart the query with a fresh checkpoint directory.",
+        "'skipChangeCommits' to 'true'; if rewritten rows may come again, set 'ignoreChanges' to 'true'; "
+        "otherwise restart the query with a fresh checkpoint directory.",
+    ),
+    "DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET": (
+        "42613",
+        "Please either provide 'startingVersion' or 'startingTimestamp'.",
+    ),
+    "DELTA_STREAMING_TRAILING_COMMIT_MISSING": (
+        "42K03",
+        "Delta stream detected commits up to version {expected_version} but files after version "
+        "{seen_version} are missing from the transaction log. Restore them from a copy, or restart the "
+        "stream with a new checkpoint location.",
     ),
     "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE": (
         "42604",

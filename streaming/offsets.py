@@ -52,6 +52,23 @@ class DeltaSourceOffset(msgspec.Struct, frozen=True, order=False):
         return (self.reservoir_version, self.index)
 
 
+def check_move(start: DeltaSourceOffset, end: DeltaSourceOffset, path: str) -> None:
+    """DeltaIllegalStateException if a stream that goes from `start` to `end` would go back."""
+    if end.is_starting_version and not start.is_starting_version:
+        moved = "'isInitialSnapshot' flipped incorrectly"
+    elif end.reservoir_version < start.reservoir_version:
+        moved = "'reservoirVersion' moved back"
+    elif end.position < start.position:
+        moved = "'index' moved back"
+    else:
+        return
+    raise DeltaIllegalStateException(
+        f"Found invalid offsets: {moved}. Previous: {start.json()}, current: {end.json()}. Restore the "
+        "offsets of the checkpoint from a copy, or restart with a new checkpoint location",
+        table=path,
+    )
+
+
 class _Json(msgspec.Struct, rename="camel"):
     reservoir_id: str
     reservoir_version: int

@@ -1,76 +1,237 @@
-"""Options of the streaming source and sink, as streaming users of Delta know them."""
+"""Options of the streaming source, as streaming users of Delta know them, and the settings beside them."""
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deltaflow.batch.options import boolean_option, option, unsupported_options
+from deltaflow.batch.options import boolean_option, option
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
+from deltaflow.spark.java_regex import regex_fault
 
 DEFAULT_MAX_FILES_PER_TRIGGER = 1000
+_LOG = logging.getLogger(__name__)
+_LARGEST_INT = 2**31 - 1
+_LARGEST_LONG = 2**63 - 1
+
 _TIME_TRAVEL = ("versionAsOf", "timestampAsOf")
-# Each would change which rows come; so none is passed over in silence.
-_NOT_YET = (
+_CHANGE_FEED = ("readChangeFeed", "readChangeData")
+# Each would change which rows come; so none is passed over in silence. By what it needs.
+_NEEDS = {
+    "schemaTrackingLocation": "schema tracking (columnMapping, typeWidening)",
+    "schemaLocation": "schema tracking (columnMapping, typeWidening)",
+    "streamingSourceTrackingId": "schema tracking (columnMapping, typeWidening)",
+    "allowSourceColumnRename": "columnMapping",
+    "allowSourceColumnDrop": "columnMapping",
+    "allowSourceColumnTypeChange": "typeWidening",
+    "withEventTimeOrder": "the event time order of the initial snapshot",
+}
+_KNOWN = (
+    "path",
+    "maxFilesPerTrigger",
     "maxBytesPerTrigger",
+    "maxRowsPerTrigger",
     "startingVersion",
     "startingTimestamp",
     "endingVersion",
     "endingTimestamp",
+    "ignoreDeletes",
+    "ignoreChanges",
     "ignoreFileDeletion",
+    "skipChangeCommits",
     "excludeRegex",
-    "readChangeFeed",
-    "readChangeData",
-    "schemaTrackingLocation",
-    "schemaLocation",
-    "allowSourceColumnRename",
-    "allowSourceColumnDrop",
-    "allowSourceColumnTypeChange",
-    "withEventTimeOrder",
+    "failOnDataLoss",
+    *_CHANGE_FEED,
+    *_NEEDS,
 )
+_PREFIX = "spark.databricks.delta."
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The source's options, checked."""
+    """The source's options and settings, checked; what is None is not set."""
 
-    max_files_per_trigger: int
+    max_files_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    max_rows_per_trigger: int | None
+    starting_version: int | str | None
+    """A version, or "latest"."""
+    starting_timestamp_ms: int | None
+    ending_version: int | None
+    ending_timestamp_ms: int | None
     ignore_deletes: bool
     ignore_changes: bool
     skip_change_commits: bool
+    exclude_regex: str | None
+    fail_on_data_loss: bool
+    validate_offsets: bool
+    validate_trailing_commit: bool
+    allow_start_out_of_range: bool
+    unsafe_schema_at_start: bool
+    unsafe_partition_columns: bool
+    unsafe_nullability: bool
+
+    @property
+    def has_start(self) -> bool:
+        """Whether the stream begins at a version, and not with a snapshot."""
+        return self.starting_version is not None or self.starting_timestamp_ms is not None
+
+    def limits(self) -> dict[str, int | None]:
+        """The fields of the Limits of a batch; without any of them the default number of files."""
+        limits = (self.max_files_per_trigger, self.max_bytes_per_trigger, self.max_rows_per_trigger)
+        if limits == (None, None, None):
+            limits = (DEFAULT_MAX_FILES_PER_TRIGGER, None, None)
+        return dict(zip(("files", "bytes", "rows"), limits, strict=True))
+
+    @property
+    def reads_stats(self) -> bool:
+        """Whether files are chosen by their statistics."""
+        return self.max_rows_per_trigger is not None
 
 
-def source_options(options: Mapping[str, str]) -> SourceOptions:
-    """Parses the options of a readStream; raises one of ours for a bad or unsupported one."""
+def check_load_options(options: Mapping[str, str]) -> None:
+    """What is refused when a stream is defined: what deltaflow lacks, and what no stream can have."""
     time_travel = [name for name in _TIME_TRAVEL if option(options, name) is not None]
     if time_travel:
         raise DeltaUnsupportedOperationException(
             error_class="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS", options=", ".join(time_travel)
         )
-    unsupported_options(options, _NOT_YET, "streaming")
-    if (option(options, "failOnDataLoss") or "true").lower() == "false":
+    needs = {name: "changeDataFeed" for name in _CHANGE_FEED if boolean_option(options, name)}
+    for name, feature in _NEEDS.items():
+        if (option(options, name) or "false").lower() != "false":
+            needs[name] = feature
+    for name, feature in needs.items():
         raise DeltaUnsupportedOperationException(
-            "streaming with option failOnDataLoss=false is not supported yet. Remove it",
+            f"streaming with option {name} needs {feature}, which deltaflow does not support yet. Remove it",
             error_class="DELTA_UNSUPPORTED_OPTION",
         )
+
+
+def source_options(
+    options: Mapping[str, str], settings: Mapping[str, str], timestamp_micros: Mapping[str, int | None]
+) -> SourceOptions:
+    """Parses the options of a readStream when its query starts; DELTA_ILLEGAL_OPTION for a wrong value.
+
+    `timestamp_micros`: Spark's cast of the options that are timestamps, by their names in lower case, in the
+    session's time zone; None where one is no timestamp.
+    """
+    unknown = sorted(name for name in options if name.lower() not in {known.lower() for known in _KNOWN})
+    if unknown:
+        _LOG.info("options that the streaming source of Delta does not know: %s", ", ".join(unknown))
+    starting_version = _starting_version(options)
+    ending_version = _number(options, "endingVersion", 0, _LARGEST_LONG, _VERSION)
+    if starting_version is not None and option(options, "startingTimestamp") is not None:
+        raise DeltaIllegalArgumentException(error_class="DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET")
+    if ending_version is not None and option(options, "endingTimestamp") is not None:
+        raise DeltaIllegalArgumentException(error_class="DELTA_MULTIPLE_CDC_BOUNDARY")
+    ignores_file_deletion = boolean_option(options, "ignoreFileDeletion")
+    if ignores_file_deletion:
+        _LOG.warning(
+            "The option ignoreFileDeletion is deprecated. Use ignoreDeletes for commits that only delete, "
+            "ignoreChanges or skipChangeCommits for those that change data."
+        )
     return SourceOptions(
-        _max_files(options),
-        boolean_option(options, "ignoreDeletes"),
-        boolean_option(options, "ignoreChanges"),
-        boolean_option(options, "skipChangeCommits"),
+        max_files_per_trigger=_number(
+            options, "maxFilesPerTrigger", 1, _LARGEST_INT, "must be a positive integer"
+        ),
+        max_bytes_per_trigger=_bytes(options),
+        max_rows_per_trigger=_number(
+            options, "maxRowsPerTrigger", 1, _LARGEST_LONG, "must be a positive integer"
+        ),
+        starting_version=starting_version,
+        starting_timestamp_ms=_timestamp_ms(options, timestamp_micros, "startingTimestamp"),
+        ending_version=ending_version,
+        ending_timestamp_ms=_timestamp_ms(options, timestamp_micros, "endingTimestamp"),
+        ignore_deletes=boolean_option(options, "ignoreDeletes"),
+        ignore_changes=boolean_option(options, "ignoreChanges") or ignores_file_deletion,
+        skip_change_commits=boolean_option(options, "skipChangeCommits"),
+        exclude_regex=_regex(options),
+        fail_on_data_loss=option(options, "failOnDataLoss") is None
+        or boolean_option(options, "failOnDataLoss"),
+        validate_offsets=_setting(settings, "streaming.offsetValidation.enabled", default=True),
+        validate_trailing_commit=_setting(
+            settings, "streaming.trailingCommitValidation.enabled", default=True
+        ),
+        allow_start_out_of_range=_setting(settings, "changeDataFeed.timestampOutOfRange.enabled"),
+        unsafe_schema_at_start=_setting(
+            settings, "streaming.unsafeReadOnIncompatibleSchemaChangesDuringStreamStart.enabled"
+        ),
+        unsafe_partition_columns=_setting(settings, "streaming.unsafeReadOnPartitionColumnChanges.enabled"),
+        unsafe_nullability=_setting(settings, "streaming.unsafeReadOnNullabilityChange.enabled"),
     )
 
 
-def _max_files(options: Mapping[str, str]) -> int:
-    value = option(options, "maxFilesPerTrigger")
+_VERSION = "must be greater than or equal to zero"
+
+
+def _starting_version(options: Mapping[str, str]) -> int | str | None:
+    if option(options, "startingVersion") == "latest":
+        return "latest"
+    return _number(options, "startingVersion", 0, _LARGEST_LONG, _VERSION)
+
+
+def _number(options: Mapping[str, str], name: str, least: int, most: int, explain: str) -> int | None:
+    value = option(options, name)
     if value is None:
-        return DEFAULT_MAX_FILES_PER_TRIGGER
-    # Spark's ReadLimit.maxFiles takes a Java int.
-    if not value.isascii() or not value.isdigit() or not 0 < int(value) < 2**31:
-        raise DeltaIllegalArgumentException(
-            error_class="DELTA_ILLEGAL_OPTION",
-            input=value,
-            name="maxFilesPerTrigger",
-            explain="must be a positive integer",
-        )
+        return None
+    # As Java reads a number: no blanks, no underscores.
+    if re.fullmatch(r"[+-]?[0-9]+", value) is None or not least <= int(value) <= most:
+        raise _illegal(value, name, explain)
     return int(value)
+
+
+_BYTE_UNITS = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4, "p": 5, "pb": 5}
+
+
+def _bytes(options: Mapping[str, str]) -> int | None:
+    """A size as Spark's JavaUtils.byteStringAs reads it, in bytes where it has no unit."""
+    value = option(options, "maxBytesPerTrigger")
+    if value is None:
+        return None
+    found = re.fullmatch(r"([0-9]+)([a-z]*)", value.strip().lower(), re.ASCII)
+    unit = None if found is None else _BYTE_UNITS.get(found[2])
+    size = 0 if found is None or unit is None else int(found[1]) << (10 * unit)
+    if not 0 < size <= _LARGEST_LONG:
+        raise _illegal(value, "maxBytesPerTrigger", "must be a size configuration such as '10g'")
+    return size
+
+
+def _timestamp_ms(
+    options: Mapping[str, str], timestamp_micros: Mapping[str, int | None], name: str
+) -> int | None:
+    value = option(options, name)
+    if value is None:
+        return None
+    micros = timestamp_micros[name.lower()]
+    if micros is None:
+        raise DeltaIllegalArgumentException(error_class="DELTA_TIMESTAMP_INVALID", timestamp=value)
+    return micros // 1_000
+
+
+def _regex(options: Mapping[str, str]) -> str | None:
+    pattern = option(options, "excludeRegex")
+    if pattern is None:
+        return None
+    fault = regex_fault(pattern)
+    if fault is not None:
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_REGEX_OPT_SYNTAX_ERROR", option="excludeRegex", reason=fault
+        )
+    return pattern
+
+
+def _setting(settings: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    value = settings.get(_PREFIX + name)
+    if value is None:
+        return default
+    if value.strip().lower() not in ("true", "false"):
+        raise _illegal(value, _PREFIX + name, "must be 'true' or 'false'")
+    return value.strip().lower() == "true"
+
+
+def _illegal(value: str, name: str, explain: str) -> DeltaIllegalArgumentException:
+    return DeltaIllegalArgumentException(
+        error_class="DELTA_ILLEGAL_OPTION", input=value, name=name, explain=explain
+    )

@@ -15,7 +15,7 @@ from deltaflow.errors import CorruptLogError
 from deltaflow.log.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
 from deltaflow.log.commit import Commit, to_commit
 from deltaflow.log.data_path import resolve_data_path
-from deltaflow.log.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA, FileState
+from deltaflow.log.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA, FileState, NoFileState
 from deltaflow.log.files import (
     COLUMNS_OF_ADD,
     COLUMNS_OF_REMOVE,
@@ -63,7 +63,7 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
 
 def read_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> TableState:
     """The state at the checkpoint's version; CorruptLogError naming a file that is broken or missing."""
-    contents = _Contents(log.path)
+    contents = _Contents(log.path, fields=log.file_fields)
     commit = _read(log, checkpoint, contents)
     file_actions = [action for action in contents.actions if isinstance(action, AddFile | RemoveFile)]
     return TableState(
@@ -73,8 +73,20 @@ def read_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> TableState:
         metadata=commit.metadata,
         transactions={txn.app_id: txn for txn in commit.txns},
         domains={domain.domain: domain for domain in commit.domains if not domain.removed},
-        file_state=FileState(contents.files, contents.tombstones, file_actions, log.path),
+        file_state=file_state_of(log, contents.files, contents.tombstones, file_actions),
     )
+
+
+def file_state_of(
+    log: LogFiles,
+    files: Sequence[pa.RecordBatch] = (),
+    tombstones: Sequence[pa.RecordBatch] = (),
+    actions: Sequence[AnyAction] = (),
+) -> FileState:
+    """The files of a version, as far as the log's snapshots keep them."""
+    if log.file_fields is not None and not log.file_fields:
+        return NoFileState()
+    return FileState(files, tombstones, actions, log.path)
 
 
 def check_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> None:
@@ -92,11 +104,12 @@ def check_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> None:
 class _Contents:
     """What the files of a checkpoint hold: batches of files and tombstones, and all other actions.
 
-    Without `keeps_files` the batches are only decoded.
+    Without `keeps_files` the batches are only decoded. `fields` are as in LogFiles.file_fields.
     """
 
     table_path: str
     keeps_files: bool = True
+    fields: frozenset[str] | None = None
     files: list[pa.RecordBatch] = field(default_factory=list)
     tombstones: list[pa.RecordBatch] = field(default_factory=list)
     actions: list[AnyAction] = field(default_factory=list)
@@ -106,8 +119,9 @@ def _read(log: LogFiles, checkpoint: Checkpoint, contents: _Contents) -> Commit:
     """Read all files of the checkpoint into `contents`; what its actions are as a commit."""
     for status in checkpoint.files:
         _read_file(log, f"{log.directory}/{status.name}", contents)
-    for sidecar in [action for action in contents.actions if isinstance(action, Sidecar)]:
-        _read_file(log, _sidecar_path(log, sidecar), contents)
+    if contents.fields is None or contents.fields:
+        for sidecar in [action for action in contents.actions if isinstance(action, Sidecar)]:
+            _read_file(log, _sidecar_path(log, sidecar), contents)
     return to_commit(
         checkpoint.version,
         checkpoint.files[0].modification_time_ms,
@@ -151,7 +165,7 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
         unneeded.add("add.stats_parsed")
     known = [name for name in ("add", "remove", *_REQUIRED_FIELDS) if name in kinds]
     columns = [f"{name}.{child.name}" for name in known for child in kinds[name]]
-    columns = [column for column in columns if column not in unneeded]
+    columns = [column for column in columns if column not in unneeded and _is_kept(column, contents.fields)]
     naive_is_utc = any(
         parquet.schema.column(index).physical_type == "INT96" for index in range(len(parquet.schema))
     )
@@ -167,6 +181,13 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
         # What decoding used would stay with the pool.
         del batch
         pa.default_memory_pool().release_unused()
+
+
+def _is_kept(column: str, fields: frozenset[str] | None) -> bool:
+    kind, _, name = column.partition(".")
+    if fields is None or kind not in ("add", "remove"):
+        return True
+    return kind == "add" and name.removesuffix("_parsed") in fields
 
 
 def _has_only_parsed_stats(parquet: pq.ParquetFile, add: pa.StructType) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -25,24 +26,35 @@ from deltaflow.log.transaction import OptimisticTransaction
 from deltaflow.store import LogStore, store_for
 
 _CACHED_LOGS = 100
+_RECENT_COMMITS = 16
+_RECENT_ACTIONS = 2_000
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 class DeltaLog:
     """A table's log; safe for use by several threads. Use `for_table`."""
 
-    _cache: ClassVar[OrderedDict[tuple[LogStore, str], DeltaLog]] = OrderedDict()
+    _cache: ClassVar[OrderedDict[tuple[LogStore, str, bool], DeltaLog]] = OrderedDict()
     _cache_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
-        self, store: LogStore, path: str, *, clock: Clock = system_clock, ids: Ids = random_id
+        self,
+        store: LogStore,
+        path: str,
+        *,
+        clock: Clock = system_clock,
+        ids: Ids = random_id,
+        with_files: bool = True,
     ) -> None:
-        self._files = LogFiles(store, path, clock, ids)
+        self._files = LogFiles(store, path, clock, ids, None if with_files else frozenset())
+        self._with_files = with_files
         self._update_lock = threading.Lock()
         self._newest: tuple[Snapshot, str] | None = None
         """The newest snapshot known, and the etag of its commit file."""
         self._directory_state: str | None = None
         """That of the log's directory when the newest snapshot was looked for and found."""
+        self._recent: Mapping[int, Commit] = {}
+        """The newest commits that following the log without files has read: a few, and small ones."""
 
     @property
     def path(self) -> str:
@@ -58,8 +70,12 @@ class DeltaLog:
         single_writer: bool = False,
         clock: Clock = system_clock,
         ids: Ids = random_id,
+        with_files: bool = True,
     ) -> DeltaLog:
         """The log of the table at `path`, which need not exist; one per path and options in this process.
+
+        Without files its snapshots have all but `files` and `tombstones`, and cost nothing that grows with
+        the table: for who follows its commits.
 
         `storage_options` are those of the path's file system in fsspec. `single_writer` states that nobody
         else writes the table: only then are stores written that cannot exclude other writers. With a clock
@@ -67,10 +83,11 @@ class DeltaLog:
         """
         store, table = store_for(path, storage_options, single_writer=single_writer)
         if clock is not system_clock or ids is not random_id:
-            return cls(store, table, clock=clock, ids=ids)
+            return cls(store, table, clock=clock, ids=ids, with_files=with_files)
+        key = store, table, with_files
         with cls._cache_lock:
-            log = cls._cache.pop((store, table), None) or cls(store, table)
-            cls._cache[store, table] = log
+            log = cls._cache.pop(key, None) or cls(store, table, with_files=with_files)
+            cls._cache[key] = log
             while len(cls._cache) > _CACHED_LOGS:
                 cls._cache.popitem(last=False)
         return log
@@ -120,13 +137,26 @@ class DeltaLog:
         if newest is not None and version == newest.version:
             return newest
         listing = self._files.list(0)
+        self._check_rebuildable(listing, version)
+        return Snapshot(self.path, load_state(self._files, listing, version))
+
+    def _check_rebuildable(self, listing: Listing, version: int) -> None:
         if version not in listing.rebuildable():
             raise VersionNotFoundError(
                 f"Cannot time travel Delta table to version {version}. "
                 f"Available versions: {available(listing)}.",
                 table=self.path,
             )
-        return Snapshot(self.path, load_state(self._files, listing, version))
+
+    def files_at(self, version: int, fields: frozenset[str]) -> Snapshot:
+        """The table at a version with these fields of its files alone, by their names in the log.
+
+        Built anew, and not kept. The other columns of `files` are null, and there are no tombstones.
+        """
+        files = replace(self._files, file_fields=fields)
+        listing = files.list(0)
+        self._check_rebuildable(listing, version)
+        return Snapshot(self.path, load_state(files, listing, version))
 
     def version_at_timestamp(self, timestamp_ms: int) -> int:
         """The version that was the newest at a time, in milliseconds since the epoch.
@@ -150,6 +180,19 @@ class DeltaLog:
         """
         listing = self._files.list(start)
         return self._files.read(listing, start, listing.latest_version if end is None else end)
+
+    def commits_present(self, start: int, end: int) -> Iterator[Commit]:
+        """As `commits`, with those that are missing left out; the newest ones cost no look at the store
+        where `snapshot` has just read them.
+        """
+        recent = self._recent
+        if all(version in recent for version in range(start, end + 1)):
+            return (recent[version] for version in range(start, end + 1))
+        return self._files.present(start, end)
+
+    def commit_versions(self) -> list[int]:
+        """The versions, ascending, whose commits are there."""
+        return sorted(self._files.list(0).commits)
 
     def start_transaction(
         self, session: Mapping[str, str] = _NO_SETTINGS, *, read_version: int | None = None
@@ -181,6 +224,7 @@ class DeltaLog:
                 newer = self._follow(known, self._files.list(known[0].version))
             if newer is not None:
                 return newer
+        self._recent = {}
         listing = list_newest(self._files)
         latest = listing.latest_version
         if latest < 0:
@@ -203,4 +247,25 @@ class DeltaLog:
         if listing.missing(snapshot.version + 1, latest):
             return None
         newer = self._files.replayed(listing, snapshot.version + 1, latest)
-        return snapshot.after(newer), listing.commits[latest].etag
+        recent = dict(self._recent)
+        if not self._with_files:
+            newer = _kept(newer, snapshot.version, recent)
+        followed = snapshot.after(newer), listing.commits[latest].etag
+        self._recent = recent
+        return followed
+
+
+def _kept(commits: Iterable[Commit], version: int, recent: dict[int, Commit]) -> Iterator[Commit]:
+    """The commits after `version` as they pass; `recent` then holds the newest, a few and small ones."""
+    for commit in commits:
+        version += 1
+        if commit.version != version:  # a log compaction: what its commits were is not known
+            recent.clear()
+            version = commit.version
+        else:
+            recent[version] = commit
+        while recent and (
+            len(recent) > _RECENT_COMMITS or sum(len(c.actions) for c in recent.values()) > _RECENT_ACTIONS
+        ):
+            del recent[next(iter(recent))]
+        yield commit

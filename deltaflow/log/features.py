@@ -132,15 +132,20 @@ _LISTED = (
 FEATURES = {feature.name: feature for feature in _LISTED}
 
 
-def check_readable(protocol: Protocol, metadata: Metadata, table: str, version: int) -> None:
-    """UnsupportedFeatureError naming what a reader of the table needs and deltaflow lacks."""
+def check_readable(protocol: Protocol, metadata: Metadata | None, table: str, version: int) -> None:
+    """UnsupportedFeatureError naming what a reader of the table needs and deltaflow lacks.
+
+    `metadata` is None for a protocol that stands alone in a commit.
+    """
     missing = list(_unreadable(protocol, metadata))
     if missing:
+        is_known = 1 <= protocol.min_reader_version <= NEWEST_READER_VERSION
         raise UnsupportedFeatureError(
             f"deltaflow cannot read the table {table}: it needs {', '.join(missing)} (protocol: reader "
             f"version {protocol.min_reader_version}). Read it with a Delta implementation that "
             "has this, or drop the feature from the table there.",
             features=missing,
+            error_class=None if is_known else "DELTA_INVALID_PROTOCOL_VERSION",
             table=table,
             version=version,
         )
@@ -194,7 +199,7 @@ def supported_features(protocol: Protocol) -> set[str]:
     }
 
 
-def _unreadable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
+def _unreadable(protocol: Protocol, metadata: Metadata | None) -> Iterator[str]:
     version = protocol.min_reader_version
     if not 1 <= version <= NEWEST_READER_VERSION:
         yield f"reader version {version}"
@@ -203,7 +208,8 @@ def _unreadable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
             if name not in FEATURES or not FEATURES[name].reads:
                 yield name
     # It changes how files are read: heeded even where the protocol forgets to announce it.
-    if _COLUMN_MAPPING.is_active(metadata) and _COLUMN_MAPPING.name not in (protocol.reader_features or ()):
+    is_mapped = metadata is not None and _COLUMN_MAPPING.is_active(metadata)
+    if is_mapped and _COLUMN_MAPPING.name not in (protocol.reader_features or ()):
         yield _COLUMN_MAPPING.name
 
 

@@ -112,6 +112,21 @@ class FileState:
         return parts
 
 
+class NoFileState(FileState):
+    """The files of a version for who asks for none: follows every action and keeps nothing."""
+
+    __slots__ = ()
+
+    def after(self, actions: Iterable[AnyAction], table_path: str) -> FileState:
+        """This state; `actions` are read to their end, which others may wait for."""
+        for _ in actions:
+            pass
+        return self
+
+    def _fold(self) -> _Parts:
+        raise RuntimeError("this snapshot was made without its files")
+
+
 def _newest_of_each_key(tail: pa.Table) -> pa.Table:
     # Not by group_by, which loads Arrow's data sets (40 MB). Codes count keys by their first occurrence, so
     # a key seen from the end is new where its code is above all before it.

@@ -42,6 +42,9 @@ class LogFiles:
     path: str
     clock: Clock
     ids: Ids
+    file_fields: frozenset[str] | None = None
+    """The fields of add actions that snapshots keep, by their names in the log, and no tombstones then; all
+    and tombstones if None. Without fields a snapshot has no files at all."""
 
     @property
     def directory(self) -> str:
@@ -86,6 +89,24 @@ class LogFiles:
                 last_looked_at = version + _LOOK_AHEAD
             version += 1
         return Listing(min(commits, default=version), commits)
+
+    def present(self, first: int, last: int) -> Iterator[Commit]:
+        """The commits from `first` to `last` that are there, read lazily; those that are missing are left out.
+
+        Looks at single files where that is cheaper than a listing, as far as none is missing.
+        """
+        if self.store.lists_whole_directories:
+            for version in range(first, last + 1):
+                try:
+                    status = self.store.status(self.commit_path(version))
+                except (FileNotFoundError, NotADirectoryError):
+                    break
+                yield read_commit(self.store, self.directory, status, version)
+                first = version + 1
+        if first <= last:
+            listing = self.list(first)
+            for version in sorted(version for version in listing.commits if version <= last):
+                yield self._commit(listing, version)
 
     def read(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
         """The commits `first` to `last`, read lazily; CorruptLogError at once if the listing lacks some."""

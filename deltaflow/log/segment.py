@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from deltaflow.errors import CorruptLogError
-from deltaflow.log.checkpoint_reader import read_checkpoint
+from deltaflow.log.checkpoint_reader import file_state_of, read_checkpoint
 from deltaflow.log.commit import Commit
 from deltaflow.log.features import has_in_commit_timestamps
 from deltaflow.log.last_checkpoint import hinted_version
@@ -30,7 +30,7 @@ class LogSegment:
     def base(self) -> TableState:
         """The state at the checkpoint; CorruptLogError if the checkpoint cannot be read."""
         if self.checkpoint is None:
-            return TableState()
+            return TableState(file_state=file_state_of(self.log))
         state = read_checkpoint(self.log, self.checkpoint)
         own_commit = self.listing.commits.get(self.checkpoint.version)
         if self.checkpoint.version < self.version or own_commit is None:

@@ -99,7 +99,11 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     for (Object key : options.keySet()) {
       if (((String) key).equalsIgnoreCase("timestampAsOf")) text = (String) options.get(key);
     }
-    if (text == null) return null;
+    return text == null ? null : micros(session, text);
+  }
+
+  /** A date or timestamp as Spark's CAST reads it in the session's time zone; null where it is none. */
+  static Object micros(SparkSession session, String text) {
     Literal literal = new Literal(UTF8String.fromString(text), DataTypes.StringType);
     return new Cast(literal, DataTypes.TimestampType, Option.apply(session.sessionState().conf().sessionLocalTimeZone()),
         EvalMode$.MODULE$.TRY()).eval(InternalRow.empty());
@@ -138,10 +142,9 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     Map request = request(options);
     request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
     request.put("definedSchema", DEFINED_SCHEMAS.get(options));
-    JsonNode answer = Python.call("source.start", request);
-    StructType tableSchema = (StructType) DataType.fromJson(answer.get("schema").asText());
-    return new DeltaSource(session(context), (String) request.get("path"), (Map) request.get("options"), tableSchema,
-        answer);
+    request.put("settings", TableWrite.deltaSettings(session(context)));
+    request.put("timestampMicros", DeltaSource.timestampMicros(session(context), (Map) request.get("options")));
+    return new DeltaSource(session(context), Python.call("source.start", request));
   }
 
   // writeStream.format("delta")

@@ -1,9 +1,13 @@
 package io.deltaflow.spark;
 
 import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import org.apache.spark.sql.Dataset;
@@ -11,10 +15,14 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.read.streaming.CompositeReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReadAllAvailable;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReadMaxBytes;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxFiles;
+import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.streaming.*;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
@@ -22,28 +30,36 @@ import scala.Option;
  * The source of a streaming query. Offsets are the JSON that Python reads and writes; a batch is
  * a lazy TableScan between two of them.
  *
- * Crossings into Python for a micro-batch: latestOffset, getBatch, and those of its scan.
+ * Crossings into Python for a micro-batch: latestOffset, getBatch, metrics, and those of its scan.
  */
-final class DeltaSource implements Source, SupportsTriggerAvailableNow {
+final class DeltaSource implements Source, SupportsTriggerAvailableNow, ReportsSourceMetrics {
   private final SparkSession session;
-  private final String path;
-  private final Map options;
   private final StructType schema;
-  private final String tableId;
-  private final List partitionColumns = new ArrayList();
+  private final String root;
+  private final String reading;
   private final Long handle = Long.valueOf(Python.newHandle());
   private final ReadLimit defaultLimit;
+  private volatile org.apache.spark.sql.connector.read.streaming.Offset newest;
   private boolean opened;
 
   /** answer: what Python says of the table and the options when the query starts. */
-  DeltaSource(SparkSession session, String path, Map options, StructType schema, JsonNode answer) {
+  DeltaSource(SparkSession session, JsonNode answer) {
     this.session = session;
-    this.path = path;
-    this.options = options;
-    this.schema = schema;
-    this.tableId = answer.get("tableId").asText();
-    for (JsonNode column : answer.get("partitionColumns")) this.partitionColumns.add(column.asText());
-    this.defaultLimit = ReadLimit.maxFiles(answer.get("maxFiles").asInt());
+    this.schema = (StructType) DataType.fromJson(answer.get("schema").asText());
+    this.root = answer.get("root").asText();
+    this.reading = answer.get("reading").asText();
+    this.defaultLimit = limitOf(answer.get("limits"));
+  }
+
+  /** The moments that the options of a stream name, by option; null for what is none. */
+  static Map timestampMicros(SparkSession session, Map options) {
+    Map found = new LinkedHashMap();
+    for (Object key : options.keySet()) {
+      if (((String) key).equalsIgnoreCase("startingTimestamp") || ((String) key).equalsIgnoreCase("endingTimestamp")) {
+        found.put(((String) key).toLowerCase(Locale.ROOT), DeltaProvider.micros(session, (String) options.get(key)));
+      }
+    }
+    return found;
   }
 
   /**
@@ -53,11 +69,7 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow {
   private synchronized void open() {
     if (opened) return;
     Map request = request();
-    request.put("path", path);
-    request.put("options", options);
-    request.put("schema", schema.json());
-    request.put("tableId", tableId);
-    request.put("partitionColumns", partitionColumns);
+    request.put("reading", reading);
     opened = true;
     Python.call("source.open", request);
   }
@@ -76,15 +88,16 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow {
     open();
     Map request = request();
     request.put("start", start == null ? null : start.json());
-    if (limit instanceof ReadMaxFiles) {
-      request.put("maxFiles", Integer.valueOf(((ReadMaxFiles) limit).maxFiles()));
-    } else if (limit instanceof ReadAllAvailable) {
-      request.put("maxFiles", null);
-    } else {
-      request.put("unknownLimit", String.valueOf(limit));
-    }
-    return offset(Python.call("source.latestOffset", request));
+    Map limits = new LinkedHashMap();
+    if (!addLimit(limits, limit)) request.put("unknownLimit", String.valueOf(limit));
+    request.put("limits", limits);
+    JsonNode answer = Python.call("source.latestOffset", request);
+    newest = offset(answer.get("newest"));
+    return offset(answer.get("offset"));
   }
+
+  /** The end of the table when latestOffset looked, for the progress. */
+  public org.apache.spark.sql.connector.read.streaming.Offset reportLatestOffset() { return newest; }
 
   public Dataset getBatch(Option start, Offset end) {
     open();
@@ -95,6 +108,20 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow {
     return org.apache.spark.sql.classic.Dataset.ofRows(session,
         org.apache.spark.sql.execution.datasources.LogicalRelation$.MODULE$.apply(
             Relations.of(session, batch), true));
+  }
+
+  public Map metrics(Optional done) {
+    Map request = request();
+    request.put("done", done.isPresent()
+        ? ((org.apache.spark.sql.connector.read.streaming.Offset) done.get()).json() : null);
+    JsonNode answer = Python.call("source.metrics", request).get("metrics");
+    Map metrics = new HashMap();
+    Iterator names = answer.fieldNames();
+    while (names.hasNext()) {
+      String name = (String) names.next();
+      metrics.put(name, answer.get(name).asText());
+    }
+    return metrics;
   }
 
   public void commit(Offset end) {}
@@ -111,8 +138,35 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow {
     return request;
   }
 
-  private static Offset offset(JsonNode answer) {
-    JsonNode json = answer.get("offset");
+  /** Python's limits as Spark's; null is none. */
+  private static ReadLimit limitOf(JsonNode limits) {
+    List all = new ArrayList();
+    if (!limits.get("files").isNull()) all.add(ReadLimit.maxFiles(limits.get("files").asInt()));
+    if (!limits.get("bytes").isNull()) all.add(ReadLimit.maxBytes(limits.get("bytes").asLong()));
+    if (!limits.get("rows").isNull()) all.add(ReadLimit.maxRows(limits.get("rows").asLong()));
+    return all.size() == 1 ? (ReadLimit) all.get(0)
+        : ReadLimit.compositeLimit((ReadLimit[]) all.toArray(new ReadLimit[0]));
+  }
+
+  /** Spark's limit as Python's; false where it is of an unknown kind. */
+  private static boolean addLimit(Map limits, ReadLimit limit) {
+    if (limit instanceof ReadMaxFiles) {
+      limits.put("files", Integer.valueOf(((ReadMaxFiles) limit).maxFiles()));
+    } else if (limit instanceof ReadMaxBytes) {
+      limits.put("bytes", Long.valueOf(((ReadMaxBytes) limit).maxBytes()));
+    } else if (limit instanceof ReadMaxRows) {
+      limits.put("rows", Long.valueOf(((ReadMaxRows) limit).maxRows()));
+    } else if (limit instanceof CompositeReadLimit) {
+      for (ReadLimit part : ((CompositeReadLimit) limit).getReadLimits()) {
+        if (!addLimit(limits, part)) return false;
+      }
+    } else {
+      return limit instanceof ReadAllAvailable;
+    }
+    return true;
+  }
+
+  private static org.apache.spark.sql.connector.read.streaming.Offset offset(JsonNode json) {
     return json.isNull() ? null : new JsonOffset(json.asText());
   }
 
@@ -124,5 +178,5 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow {
     public String json() { return json; }
   }
 
-  public String toString() { return "DeltaSource[" + path + "]"; }
+  public String toString() { return "DeltaSource[" + root + "]"; }
 }

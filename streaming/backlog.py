@@ -1,0 +1,79 @@
+"""How far a stream is behind its table, for the progress of its query."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from deltaflow.log import Commit, Snapshot
+from deltaflow.log.log_files import Clock, system_clock
+from deltaflow.streaming.initial_snapshot import InitialSnapshot
+from deltaflow.streaming.offsets import DeltaSourceOffset
+from deltaflow.streaming.reading import Reading
+
+# A progress counts so many commits at most: some tenths of a second.
+_COMMITS_PER_PROGRESS = 1_000
+
+
+class _Count(NamedTuple):
+    """The files of a commit that a stream reads."""
+
+    timestamp_ms: int
+    sizes: array[int]
+    size: int
+
+
+@dataclass
+class Backlog:
+    """What the versions hold that a stream has still to read; every commit is counted once."""
+
+    reading: Reading
+    clock: Clock = system_clock
+    _counts: dict[int, _Count] = field(default_factory=dict)
+
+    def metrics(
+        self, newest: Snapshot, done: DeltaSourceOffset, initial: InitialSnapshot | None
+    ) -> dict[str, str]:
+        """What is left after `done`, up to the newest version, by the names of Spark's progress.
+
+        `initial` is the initial snapshot if `done` is inside it. A long backlog is counted over several
+        progresses: until then the number of files and of bytes are left out.
+        """
+        index = max(done.index, -1) + 1
+        first = done.reservoir_version + (0 if initial is None else 1)
+        self._count(first, newest.version)
+        counts = [self._counts[v] for v in range(first, newest.version + 1) if v in self._counts]
+        metrics = {
+            "versionsBehind": max(0, newest.version + 1 - done.reservoir_version),
+            "secondsBehind": self._seconds_since(counts[0].timestamp_ms if counts else None, initial),
+        }
+        if first + len(counts) > newest.version:
+            files, size = sum(len(count.sizes) for count in counts), sum(count.size for count in counts)
+            if initial is not None:
+                files, size = files + initial.num_rows - index, size + initial.bytes_from(index)
+            elif counts:
+                files, size = files - index, size - sum(counts[0].sizes[:index])
+            metrics |= {"numFilesOutstanding": files, "numBytesOutstanding": size}
+        return {name: str(value) for name, value in metrics.items()}
+
+    def _seconds_since(self, first_ms: int | None, initial: InitialSnapshot | None) -> int:
+        """The age of the oldest version that is not read whole."""
+        oldest_ms = first_ms if initial is None else initial.timestamp_ms
+        return 0 if oldest_ms is None else max(0, self.clock() - oldest_ms) // 1_000
+
+    def _count(self, first: int, last: int) -> None:
+        for version in [version for version in self._counts if version < first]:
+            del self._counts[version]
+        start = next((version for version in range(first, last + 1) if version not in self._counts), last + 1)
+        expected = start
+        for commit in self.reading.log.commits_present(start, min(last, start + _COMMITS_PER_PROGRESS - 1)):
+            for missing in range(expected, commit.version):
+                self._counts[missing] = _Count(commit.timestamp_ms, array("q"), 0)
+            self._counts[commit.version] = self._of(commit)
+            expected = commit.version + 1
+
+    def _of(self, commit: Commit) -> _Count:
+        skips = self.reading.options.skip_change_commits and any(r.data_change for r in commit.removes)
+        sizes = array("q", [] if skips else [add.size for add in commit.adds if add.data_change])
+        return _Count(commit.timestamp_ms, sizes, sum(sizes))

@@ -1,0 +1,96 @@
+"""From one offset to the next: where a micro-batch ends, and the files in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaflow.errors import DeltaIllegalStateException
+from deltaflow.spark.java_regex import regex_found
+from deltaflow.streaming.admission import Files, Limits
+from deltaflow.streaming.commits import COLUMNS, check_data_loss, commits, emitted_files
+from deltaflow.streaming.initial_snapshot import initial_snapshot
+from deltaflow.streaming.offsets import BASE_INDEX, DeltaSourceOffset
+from deltaflow.streaming.reading import Reading
+
+
+@dataclass(frozen=True)
+class _Version:
+    """The files of a version, and the number of the first of them that a batch has still to read."""
+
+    version: int
+    is_initial: bool
+    files: Files
+    first: int
+
+
+def next_batch(
+    reading: Reading, start: DeltaSourceOffset, last_version: int, limits: Limits
+) -> tuple[DeltaSourceOffset, pa.Table]:
+    """The offset after as many files as the limits admit, or after `last_version`; and these files."""
+    offset = start
+    pieces: list[pa.Table] = []
+    for version in _versions(reading, start, last_version):
+        admitted = limits.admit(version.files, version.first)
+        pieces.extend(admitted)
+        next_index = version.first + sum(piece.num_rows for piece in admitted)
+        if next_index < version.files.num_rows:
+            if next_index > version.first:
+                offset = _at(start, version.version, next_index - 1, version.is_initial)
+            return offset, _emitted(reading, pieces)
+        # What adds no file passes as well, when nothing more is admitted.
+        offset = _at(start, version.version + 1, BASE_INDEX, False)
+    if offset.reservoir_version <= last_version:
+        check_data_loss(reading, offset.reservoir_version, last_version + 1)
+    return offset, _emitted(reading, pieces)
+
+
+def files_between(reading: Reading, start: DeltaSourceOffset, end: DeltaSourceOffset) -> pa.Table:
+    """The files after `start` up to `end`, as a batch that was planned earlier has them."""
+    if end.position <= start.position:
+        return COLUMNS.empty_table()
+    last = end.reservoir_version if end.index >= 0 else end.reservoir_version - 1
+    seen = start.reservoir_version - 1
+    pieces: list[pa.Table] = []
+    for version in _versions(reading, start, last):
+        ends_here = (version.version, version.is_initial) == (end.reservoir_version, end.is_starting_version)
+        stop = end.index + 1 if ends_here else version.files.num_rows
+        pieces.append(version.files.slice(version.first, max(0, stop - version.first)))
+        seen = version.version
+    if seen < last and reading.options.validate_trailing_commit:
+        raise DeltaIllegalStateException(
+            error_class="DELTA_STREAMING_TRAILING_COMMIT_MISSING",
+            expected_version=last,
+            seen_version=seen,
+            table=reading.path,
+        )
+    return _emitted(reading, pieces)
+
+
+def _at(offset: DeltaSourceOffset, version: int, index: int, initial: bool) -> DeltaSourceOffset:
+    return DeltaSourceOffset(offset.reservoir_id, version, index, initial)
+
+
+def _versions(reading: Reading, start: DeltaSourceOffset, last_version: int) -> Iterator[_Version]:
+    """What there is after `start`, up to `last_version`; read as it is asked for."""
+    first = max(start.index, -1) + 1
+    next_version = start.reservoir_version
+    if start.is_starting_version:
+        yield _Version(next_version, True, initial_snapshot(reading, next_version), first)
+        next_version += 1
+        first = 0
+    for commit in commits(reading, next_version, last_version):
+        is_begun = commit.version == next_version
+        yield _Version(commit.version, False, emitted_files(reading, commit), first if is_begun else 0)
+
+
+def _emitted(reading: Reading, pieces: Iterable[pa.Table]) -> pa.Table:
+    """The files that are read of those of a batch; the others count for its offsets all the same."""
+    files = pa.concat_tables([COLUMNS.empty_table(), *pieces])
+    pattern = reading.options.exclude_regex
+    if pattern is None or files.num_rows == 0:
+        return files
+    return files.filter(pc.invert(regex_found(pattern, files["path"])))

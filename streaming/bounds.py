@@ -1,0 +1,91 @@
+"""Where a stream begins and ends: starting and ending versions and timestamps."""
+
+from __future__ import annotations
+
+from deltaflow.errors import DeltaIllegalArgumentException, VersionNotFoundError
+from deltaflow.log import Snapshot
+from deltaflow.streaming.offsets import BASE_INDEX, DeltaSourceOffset
+from deltaflow.streaming.reading import Reading
+
+
+def first_offset(reading: Reading, newest: Snapshot, last_version: int) -> DeltaSourceOffset:
+    """Where a query without a checkpoint begins: at its starting version, else with a snapshot.
+
+    VersionNotFoundError where the options name a version, or a time, that the table has not.
+    """
+    version = starting_version(reading, newest)
+    if version is None:
+        return DeltaSourceOffset(reading.table_id, min(newest.version, last_version), BASE_INDEX, True)
+    if last_version < version <= newest.version:
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_ILLEGAL_OPTION",
+            input=last_version,
+            name="endingVersion or endingTimestamp",
+            explain=f"must not be before the version {version} with which the stream starts",
+        )
+    return DeltaSourceOffset(reading.table_id, version, BASE_INDEX, False)
+
+
+def offset_before(reading: Reading, newest: Snapshot, end: DeltaSourceOffset) -> DeltaSourceOffset:
+    """Where the first batch of a query began, which was planned before a restart to go to `end`."""
+    if end.is_starting_version:
+        return DeltaSourceOffset(end.reservoir_id, end.reservoir_version, BASE_INDEX, True)
+    if reading.options.starting_version == "latest":
+        # The first batch of such a query is empty: its end says what was the latest then.
+        return DeltaSourceOffset(end.reservoir_id, end.reservoir_version, BASE_INDEX, False)
+    version = starting_version(reading, newest)
+    if version is not None:
+        return DeltaSourceOffset(end.reservoir_id, version, BASE_INDEX, False)
+    return DeltaSourceOffset(end.reservoir_id, end.reservoir_version - 1, BASE_INDEX, True)
+
+
+def starting_version(reading: Reading, newest: Snapshot) -> int | None:
+    """The version that the starting options name; None without one."""
+    options = reading.options
+    if options.starting_version == "latest":
+        return newest.version + 1
+    if isinstance(options.starting_version, int):
+        _check_there(reading, options.starting_version, newest)
+        return options.starting_version
+    if options.starting_timestamp_ms is None:
+        return None
+    return _first_at_or_after(reading, options.starting_timestamp_ms, newest)
+
+
+def ending_version(reading: Reading, newest: Snapshot) -> int | None:
+    """The last version that a stream may read, as far as that is certain; None while there is no bound."""
+    options = reading.options
+    if options.ending_timestamp_ms is None:
+        return options.ending_version
+    if newest.timestamp_ms <= options.ending_timestamp_ms:
+        return None
+    return reading.log.version_at_timestamp(options.ending_timestamp_ms)
+
+
+def _check_there(reading: Reading, version: int, newest: Snapshot) -> None:
+    if version > newest.version and reading.options.allow_start_out_of_range:
+        return
+    there = reading.log.commit_versions()
+    if not there or not there[0] <= version <= newest.version:
+        available = f"[{there[0]}, {newest.version}]" if there else "none"
+        raise VersionNotFoundError(
+            f"Cannot time travel Delta table to version {version}. Available versions: {available}. "
+            "Correct the option startingVersion.",
+            table=reading.path,
+        )
+
+
+def _first_at_or_after(reading: Reading, timestamp_ms: int, newest: Snapshot) -> int:
+    try:
+        version = reading.log.version_at_timestamp(timestamp_ms - 1) + 1
+        if version <= newest.version:
+            return version
+        # Between the newest commit and the next millisecond: the log says that it is too late.
+        reading.log.version_at_timestamp(timestamp_ms)
+    except VersionNotFoundError as error:
+        if error.error_class == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION":
+            return reading.log.available_versions()[0]
+        if reading.options.allow_start_out_of_range:
+            return newest.version + 1
+        raise
+    return newest.version + 1

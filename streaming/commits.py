@@ -1,0 +1,122 @@
+"""What a stream reads of the commits of its table: all of them, in order; the files that they add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
+from deltaflow.log import FILES_SCHEMA, AddFile, Commit
+from deltaflow.log.features import NEW_TABLE_PROTOCOL, check_readable
+from deltaflow.streaming.reading import Reading
+from deltaflow.streaming.schema_checks import check_metadata, check_partition_columns
+
+COLUMNS = pa.schema(
+    [FILES_SCHEMA.field(name) for name in ("path", "partition_values", "size", "modification_time", "stats")]
+)
+"""The columns of the files of a stream: those of a snapshot that a batch needs."""
+
+
+def commits(reading: Reading, first: int, last: int) -> Iterator[Commit]:
+    """The commits from `first` to `last`, read lazily.
+
+    DELTA_MISSING_FILES_UNEXPECTED_VERSION where some are missing before one that is there, unless the
+    stream may lose data. Those that are missing at the end are for the caller to find.
+    """
+    expected = first
+    for commit in reading.log.commits_present(first, last):
+        if commit.version > expected:
+            check_data_loss(reading, expected, commit.version)
+        yield commit
+        expected = commit.version + 1
+
+
+def check_data_loss(reading: Reading, expected: int, found: int) -> None:
+    """The stream has read all before version `expected`; of those that follow `found` is the first left."""
+    if reading.options.fail_on_data_loss:
+        raise DeltaIllegalStateException(
+            error_class="DELTA_MISSING_FILES_UNEXPECTED_VERSION",
+            start_version=expected,
+            earliest_version=found,
+            table=reading.path,
+        )
+
+
+def emitted_files(reading: Reading, commit: Commit) -> pa.Table:
+    """The files of a commit that a stream emits, in log order, by COLUMNS; raises where it must not go on."""
+    if commit.protocol is not None or commit.metadata is not None:
+        protocol = commit.protocol or NEW_TABLE_PROTOCOL
+        check_readable(protocol, commit.metadata, reading.path, commit.version)
+    if commit.metadata is not None:
+        check_metadata(reading, commit.metadata, commit.version)
+    files = _files_by_options(reading, commit)
+    columns = set(reading.partition_columns)
+    for add in files:
+        # A stream that started after a change of the partition columns may have commits from before it to
+        # read, and these need not tell the columns.
+        if add.partition_values.keys() != columns:
+            check_partition_columns(reading, add.partition_values, commit.version)
+        if add.deletion_vector is not None:
+            raise _unreadable_file(reading, add, commit.version)
+    return _table(files, with_stats=reading.options.reads_stats)
+
+
+def _files_by_options(reading: Reading, commit: Commit) -> Sequence[AddFile]:
+    options = reading.options
+    adds = [add for add in commit.adds if add.data_change]
+    removed = next((remove for remove in commit.removes if remove.data_change), None)
+    if removed is None:
+        return adds
+    if options.skip_change_commits:
+        return []
+    if options.ignore_changes or (options.ignore_deletes and not adds):
+        return adds
+    info = _change_info(commit, removed.path)
+    if adds:
+        raise DeltaIllegalStateException(
+            error_class="DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+            change_info=info,
+            changed_in=commit.version,
+            table=reading.path,
+        )
+    raise DeltaIllegalStateException(
+        error_class="DELTA_SOURCE_IGNORE_DELETE",
+        removed_file=info,
+        changed_in=commit.version,
+        table=reading.path,
+    )
+
+
+def _change_info(commit: Commit, removed_path: str) -> str:
+    info = commit.commit_info
+    if info is None or info.operation is None:
+        return removed_path
+    return f"{info.operation} ({msgspec.json.encode(info.operation_parameters or {}).decode()})"
+
+
+def _unreadable_file(reading: Reading, add: AddFile, version: int) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"deltaflow cannot stream version {version} of the table {reading.path}: it needs "
+        f"deletionVectors, because the file {add.path} has a deletion vector, which hides rows. "
+        "Read it with a Delta implementation that has this, or start with a new checkpoint location "
+        "once the table has no vectors any more (REORG TABLE ... APPLY (PURGE)).",
+        features=["deletionVectors"],
+        table=reading.path,
+        version=version,
+        file=add.path,
+    )
+
+
+def _table(adds: Sequence[AddFile], *, with_stats: bool) -> pa.Table:
+    return pa.table(
+        [
+            [add.path for add in adds],
+            [list(add.partition_values.items()) for add in adds],
+            [add.size for add in adds],
+            [add.modification_time for add in adds],
+            [add.stats if with_stats else None for add in adds],
+        ],
+        schema=COLUMNS,
+    )

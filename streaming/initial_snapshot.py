@@ -1,0 +1,98 @@
+"""The initial snapshot of a stream: a table's files at one version, by (modification time, path).
+
+A stream takes it in batches, and each costs what it takes: the files stay as the log's columns, with what
+identifies and reads them alone, and beside them one number a file says the order.
+"""
+
+from __future__ import annotations
+
+import threading
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, VersionNotFoundError
+from deltaflow.log.files import refuse_deletion_vectors
+from deltaflow.streaming.commits import COLUMNS
+from deltaflow.streaming.reading import Reading
+from deltaflow.streaming.schema_checks import check_metadata
+
+_FIELDS = frozenset({"path", "partitionValues", "size", "modificationTime", "deletionVector"})
+_ORDER = [("modification_time", "ascending"), ("path", "ascending")]
+
+
+class InitialSnapshot:
+    """The files of a table at a version, in the order in which a stream reads them; immutable."""
+
+    def __init__(self, reading: Reading, version: int) -> None:
+        fields = _FIELDS | {"stats"} if reading.options.reads_stats else _FIELDS
+        snapshot = reading.log.files_at(version, fields)
+        refuse_deletion_vectors(snapshot.files, reading.path, version)
+        self.metadata = snapshot.metadata
+        self.timestamp_ms = snapshot.timestamp_ms
+        files = snapshot.files.select(COLUMNS.names)
+        self._batches: list[pa.RecordBatch] = files.to_batches()
+        self._order = pc.sort_indices(files, sort_keys=_ORDER)
+        self._bytes_up_to = pc.cumulative_sum(files["size"].take(self._order))
+
+    @property
+    def num_rows(self) -> int:
+        """The number of files."""
+        return len(self._order)
+
+    def slice(self, first: int, count: int) -> pa.Table:
+        """At most `count` files from the one numbered `first` on, in order, by COLUMNS."""
+        wanted = self._order.slice(first, count)
+        # Taken from each batch of the log's own: Arrow's `take` over all of them would copy the table first.
+        pieces, positions, start = [], [], 0
+        for batch in self._batches:
+            end = start + batch.num_rows
+            is_inside = pc.and_(pc.greater_equal(wanted, start), pc.less(wanted, end))
+            inside = pc.indices_nonzero(is_inside)
+            if len(inside):
+                pieces.append(batch.take(pc.subtract(wanted.take(inside), start)))
+                positions.append(inside)
+            start = end
+        if not pieces:
+            return COLUMNS.empty_table()
+        files = pa.Table.from_batches(pieces).combine_chunks()
+        return files.take(pc.sort_indices(pa.concat_arrays(positions)))
+
+    def bytes_from(self, first: int) -> int:
+        """The sizes of the files from the one numbered `first` on, together."""
+        if first >= self.num_rows:
+            return 0
+        before = self._bytes_up_to[first - 1].as_py() if first else 0
+        return int(self._bytes_up_to[-1].as_py() - before)
+
+
+_lock = threading.Lock()
+_in_use: WeakValueDictionary[tuple[str, str, int, bool], InitialSnapshot] = WeakValueDictionary()
+
+
+def initial_snapshot(reading: Reading, version: int) -> InitialSnapshot:
+    """The snapshot with which a stream begins: one for all that are inside it, and gone after the last.
+
+    DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE where the log no longer has it. Checked to have the
+    stream's schema.
+    """
+    key = reading.path, reading.table_id, version, reading.options.reads_stats
+    with _lock:
+        snapshot = _in_use.get(key)
+    if snapshot is None:
+        try:
+            snapshot = InitialSnapshot(reading, version)
+        except (VersionNotFoundError, CorruptLogError) as error:
+            if error.error_class not in ("DELTA_VERSION_NOT_FOUND", "DELTA_VERSIONS_NOT_CONTIGUOUS"):
+                raise
+            raise DeltaIllegalStateException(
+                error_class="DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE",
+                missing_version=version,
+                reason=error.message,
+                table=reading.path,
+            ) from error
+        with _lock:
+            _in_use[key] = snapshot
+    check_metadata(reading, snapshot.metadata, version)
+    return snapshot

@@ -1,0 +1,29 @@
+"""What a stream reads, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.types import StructType
+
+from deltaflow.log import DeltaLog
+from deltaflow.streaming.options import SourceOptions
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A table as it was when the query started, and the query's options."""
+
+    log: DeltaLog
+    """Without files: a stream asks for those of its initial snapshot alone."""
+    table_id: str
+    version: int
+    """The newest version then; schema and partition columns are its own."""
+    schema: StructType
+    partition_columns: tuple[str, ...]
+    options: SourceOptions
+
+    @property
+    def path(self) -> str:
+        """The table's directory."""
+        return self.log.path

@@ -1,0 +1,124 @@
+"""Whether what a table became can still be read as the stream reads it: with the schema of its start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, VersionNotFoundError
+from deltaflow.log import Metadata, schema_from_string
+from deltaflow.streaming.reading import Reading
+
+_RETRY = (
+    "Load the stream again and start it with the same checkpoint to read with the new schema; should it stop "
+    "here again, it needs a new checkpoint location."
+)
+_INCOMPATIBLE = (
+    "The change is incompatible: start the query from scratch with a new checkpoint location, once the "
+    "stream is loaded again."
+)
+
+
+def check_start(reading: Reading, version: int, newest: int) -> None:
+    """Checks the schema in force at the version with which a stream goes on, which may be long past.
+
+    Passed over where the log no longer tells it, and where the version is still to come.
+    """
+    if version > newest or reading.options.unsafe_schema_at_start:
+        return
+    try:
+        snapshot = reading.log.snapshot_at(version)
+    except VersionNotFoundError:
+        return
+    except CorruptLogError as error:
+        if error.error_class != "DELTA_VERSIONS_NOT_CONTIGUOUS":
+            raise
+        return
+    check_metadata(reading, snapshot.metadata, version)
+
+
+def check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:
+    """A stream reads with one schema: a version whose data it would not read whole and right stops it."""
+    check_table_id(reading, metadata.id)
+    changed = schema_from_string(metadata.schema_string, table=reading.path, version=version)
+    takes_any_nulls = reading.options.unsafe_nullability
+    if not reads(reading.schema, changed, takes_any_nulls=takes_any_nulls):
+        # A change that the stream's schema does not know yet is read after the next start.
+        is_new = version >= reading.version
+        retryable = is_new and reads(changed, reading.schema, takes_any_nulls=takes_any_nulls)
+        raise DeltaIllegalStateException(
+            error_class=_error_class(reading),
+            changed_in=version,
+            read_schema=reading.schema.simpleString(),
+            data_schema=changed.simpleString(),
+            remedy=_RETRY if retryable else _INCOMPATIBLE,
+            table=reading.path,
+        )
+    check_partition_columns(reading, metadata.partition_columns, version)
+
+
+def check_partition_columns(reading: Reading, columns: Iterable[str], version: int) -> None:
+    """Columns by which a version, or one of its files, is partitioned."""
+    if set(columns) == set(reading.partition_columns) or reading.options.unsafe_partition_columns:
+        return
+    raise DeltaIllegalStateException(
+        f"Detected a change of the partition columns: the stream reads the table partitioned by "
+        f"({', '.join(reading.partition_columns)}), version {version} is partitioned by "
+        f"({', '.join(columns)}). Load the stream again and start it with the same checkpoint; where that "
+        "stops here as well, it needs a new checkpoint location.",
+        error_class=_error_class(reading),
+        table=reading.path,
+        version=version,
+    )
+
+
+def check_table_id(reading: Reading, table_id: str) -> None:
+    """Another id is another table, made anew at the same path."""
+    if table_id != reading.table_id:
+        raise DeltaIllegalStateException(
+            error_class="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+            new_table_id=table_id,
+            old_table_id=reading.table_id,
+            table=reading.path,
+        )
+
+
+def _error_class(reading: Reading) -> str:
+    kind = "STARTING_OPTIONS" if reading.options.has_start else "VERSION"
+    return f"DELTA_SCHEMA_CHANGED_WITH_{kind}"
+
+
+def reads(reader: DataType, data: DataType, *, takes_any_nulls: bool = False) -> bool:
+    """Whether `reader` has all of `data`, with the same types, and takes its nulls; what it has more is null.
+
+    So a stream that starts again after columns were added passes the commits that added them.
+    """
+
+    def reads_inner(reader: DataType, data: DataType) -> bool:
+        return reads(reader, data, takes_any_nulls=takes_any_nulls)
+
+    match reader, data:
+        case StructType(), StructType():
+            ours, theirs = ({field.name: field for field in kind.fields} for kind in (reader, data))
+            fills_nulls = takes_any_nulls or all(
+                field.nullable for name, field in ours.items() if name not in theirs
+            )
+            return fills_nulls and all(
+                name in ours
+                and (takes_any_nulls or ours[name].nullable or not field.nullable)
+                and reads_inner(ours[name].dataType, field.dataType)
+                for name, field in theirs.items()
+            )
+        case ArrayType(), ArrayType():
+            takes_nulls = takes_any_nulls or reader.containsNull or not data.containsNull
+            return takes_nulls and reads_inner(reader.elementType, data.elementType)
+        case MapType(), MapType():
+            takes_nulls = takes_any_nulls or reader.valueContainsNull or not data.valueContainsNull
+            return (
+                takes_nulls
+                and reads_inner(reader.keyType, data.keyType)
+                and reads_inner(reader.valueType, data.valueType)
+            )
+        case _:
+            return reader == data
