@@ -98,13 +98,12 @@ def check_load_options(options: Mapping[str, str]) -> None:
         raise DeltaUnsupportedOperationException(
             error_class="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS", options=", ".join(time_travel)
         )
-    needs = {name: "changeDataFeed" for name in _CHANGE_FEED if boolean_option(options, name)}
-    for name, feature in _NEEDS.items():
-        if (option(options, name) or "false").lower() != "false":
-            needs[name] = feature
-    for name, feature in needs.items():
+    asked = [name for name in _CHANGE_FEED if boolean_option(options, name)]
+    asked += [name for name in _NEEDS if (option(options, name) or "false").lower() != "false"]
+    for name in asked:
         raise DeltaUnsupportedOperationException(
-            f"streaming with option {name} needs {feature}, which deltaflow does not support yet. Remove it",
+            f"streaming with option {name} needs {_NEEDS.get(name, 'changeDataFeed')}, which deltaflow does "
+            "not support yet. Remove it",
             error_class="DELTA_UNSUPPORTED_OPTION",
         )
 
@@ -182,7 +181,20 @@ def _number(options: Mapping[str, str], name: str, least: int, most: int, explai
     return int(value)
 
 
-_BYTE_UNITS = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4, "p": 5, "pb": 5}
+_BYTE_UNITS = {
+    "": 0,
+    "b": 0,
+    "k": 1,
+    "kb": 1,
+    "m": 2,
+    "mb": 2,
+    "g": 3,
+    "gb": 3,
+    "t": 4,
+    "tb": 4,
+    "p": 5,
+    "pb": 5,
+}
 
 
 def _bytes(options: Mapping[str, str]) -> int | None:

@@ -91,7 +91,7 @@ class LogFiles:
         return Listing(min(commits, default=version), commits)
 
     def present(self, first: int, last: int) -> Iterator[Commit]:
-        """The commits from `first` to `last` that are there, read lazily; those that are missing are left out.
+        """The commits from `first` to `last` that are there, read lazily; missing ones are left out.
 
         Looks at single files where that is cheaper than a listing, as far as none is missing.
         """

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 TIMEOUT_S = 120
+
+
+class Failure(NamedTuple):
+    """An error of a query: its class, its SQLSTATE, what it says."""
+
+    code: str
+    state: str | None
+    message: str
 
 
 class Streams:
@@ -70,6 +78,16 @@ class Streams:
             assert "py4j" not in text
             assert "\tat org.apache" not in text
         return message
+
+    def failure(self, query: StreamingQuery) -> Failure:
+        """As `failed`: the error as Spark shows it to programs, class and SQLSTATE of ours included."""
+        message = self.failed(query)
+        cause = query._jsq.exception().get().getCause()  # type: ignore[attr-defined]
+        while cause.getClass().getSimpleName() != "DeltaFlowException":
+            cause = cause.getCause()
+            assert cause is not None, message
+        assert message.startswith(f"[{cause.getCondition()}]")
+        return Failure(cause.getCondition(), cause.getSqlState(), cause.getMessage())
 
     def batches(
         self, frame: DataFrame, checkpoint: str, trigger: dict[str, Any] | None = None

@@ -47,9 +47,7 @@ def continued(streams: Any, begun: Begun, **options: object) -> list[dict[str, A
 @pytest.mark.parametrize("name", ["source-in-snapshot", "source-in-commit"])
 def test_source(streams: Any, tmp_path: Path, name: str) -> None:
     begun = Begun(name, tmp_path)
-    options = dict(begun.entry["options"])
-    # The start of the stream is in the checkpoint; the option only mattered before.
-    options.pop("startingVersion", None)
+    options = begun.entry["options"]
     before = streams.offsets(begun.checkpoint)
     assert continued(streams, begun, **options) == begun.entry["next_batches"]
     after = streams.offsets(begun.checkpoint)

@@ -53,7 +53,7 @@ def test_an_error_anywhere_in_a_batch(
     elif place == "getBatch":
         monkeypatch.setattr(DeltaSource, "batch", fail)
     elif place == "plan":
-        monkeypatch.setattr(streaming_source, "_between", fail)
+        monkeypatch.setattr(streaming_source, "ScannedFiles", fail)
     source = streams.read(table)
     message = streams.failed(streams.write(source, sink, checkpoint, trigger=trigger))
     assert message.startswith(MESSAGE)

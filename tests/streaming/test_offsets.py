@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from deltaflow.errors import DeltaIllegalStateException
-from deltaflow.streaming.offsets import BASE_INDEX, DeltaSourceOffset, parse_offset
-from deltaflow.streaming.source import files_between
+from deltaflow.streaming.offsets import BASE_INDEX, DeltaSourceOffset, check_move, parse_offset
+from deltaflow.streaming.options import source_options
+from deltaflow.streaming.source import files_of_batch
 
 EXAMPLES = [
     (
@@ -88,15 +90,37 @@ def test_a_planned_batch_does_not_read_another_table(tmp_path: Path) -> None:
         "id": "planned-for",
         "start": None,
         "end": end.json(),
+        "version": 0,
         "schema": '{"type":"struct","fields":[]}',
         "partitionColumns": [],
-        "options": {
-            "max_files_per_trigger": 1,
-            "ignore_deletes": False,
-            "ignore_changes": False,
-            "skip_change_commits": False,
-        },
+        "options": dataclasses.asdict(source_options({}, {}, {})),
     }
     with pytest.raises(DeltaIllegalStateException) as refused:
-        files_between(description)
+        files_of_batch(description)
     assert refused.value.error_class == "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "moved"),
+    [
+        ((4, 2, False), (4, 2, True), "'isInitialSnapshot' flipped incorrectly"),
+        ((4, 2, False), (3, 5, False), "'reservoirVersion' moved back"),
+        ((4, 2, False), (4, 1, False), "'index' moved back"),
+        ((4, 0, False), (4, BASE_INDEX, False), "'index' moved back"),
+    ],
+)
+def test_offsets_that_go_back(start: tuple[int, int, bool], end: tuple[int, int, bool], moved: str) -> None:
+    with pytest.raises(DeltaIllegalStateException, match=moved):
+        check_move(DeltaSourceOffset("id", *start), DeltaSourceOffset("id", *end), "/t")
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ((4, 2, True), (5, BASE_INDEX, False)),
+        ((4, 2, False), (4, 2, False)),
+        ((4, BASE_INDEX, True), (4, 0, True)),
+    ],
+)
+def test_offsets_that_go_on(start: tuple[int, int, bool], end: tuple[int, int, bool]) -> None:
+    check_move(DeltaSourceOffset("id", *start), DeltaSourceOffset("id", *end), "/t")
