@@ -85,8 +85,9 @@ def check_table_id(reading: Reading, table_id: str) -> None:
 
 
 def _error_class(reading: Reading) -> str:
-    kind = "STARTING_OPTIONS" if reading.options.has_start else "VERSION"
-    return f"DELTA_SCHEMA_CHANGED_WITH_{kind}"
+    if reading.options.has_start:
+        return "DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS"
+    return "DELTA_SCHEMA_CHANGED_WITH_VERSION"
 
 
 def reads(reader: DataType, data: DataType, *, takes_any_nulls: bool = False) -> bool:
