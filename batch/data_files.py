@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import msgspec
 from pyspark.sql.types import StructType
 
+from deltaflow.batch.file_layout import random_prefix
 from deltaflow.log import AddFile, Metadata, schema_from_string
 from deltaflow.log.footers import collect_statistics
 from deltaflow.log.indexed_columns import indexed_leaves
@@ -26,6 +27,8 @@ class DataFiles:
     def __init__(self, metadata: Metadata, path: str) -> None:
         schema = schema_from_string(metadata.schema_string, table=path)
         self._path = path
+        self.folder = random_prefix(metadata.configuration, path)
+        """The folder inside the table that the files are to lie in; None: the table's own."""
         self._partition_schema = StructType([schema[name] for name in metadata.partition_columns])
         self._indexed_leaves = indexed_leaves(metadata, path)
         self._string_prefix_length = DATA_SKIPPING_STRING_PREFIX_LENGTH.of(metadata.configuration, path)
@@ -52,10 +55,11 @@ class DataFiles:
                 continue
             rows += records
             relative = _relative(file.path, local_path, self._path)
+            partition = relative if self.folder is None else relative.removeprefix(f"{self.folder}/")
             adds.append(
                 AddFile(
                     path=relative,
-                    partition_values=partition_values_of(relative, self._partition_schema),
+                    partition_values=partition_values_of(partition, self._partition_schema),
                     size=file.size,
                     modification_time=file.modification_time,
                     data_change=data_change,

@@ -16,6 +16,7 @@ import msgspec
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from deltaflow.batch.data_files import DataFiles
+from deltaflow.batch.file_layout import file_options, optimized_write_bytes
 from deltaflow.batch.idempotent import idempotent_write
 from deltaflow.batch.options import (
     boolean_option,
@@ -57,9 +58,7 @@ NOT_YET = (
     "overwriteSchema",
     "replaceWhere",
     "partitionOverwriteMode",
-    "optimizeWrite",
 )
-_FILE_OPTIONS = ("compression", "maxRecordsPerFile")
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,14 @@ class TableWriter:
         self.path = transaction.log.path
         self.partition_columns = tuple(partition_columns)
         self.written_schema = _written_schema(table_schema, frame_schema, self.path)
-        self.file_options = _file_options(options)
+        self.file_options = file_options(options, self.path)
         self.settings_to_unset = settings_to_unset
         assert transaction.metadata is not None
+        self.optimized_write_bytes = optimized_write_bytes(
+            options, transaction.session, transaction.metadata.configuration, self.path
+        )
         self._data_files = DataFiles(transaction.metadata, self.path)
+        self.folder = self._data_files.folder
         self._transaction = transaction
         self._overwrite = overwrite
         self._operation = operation
@@ -287,14 +290,6 @@ def _refuse_dynamic_overwrite(options: Mapping[str, str], setting_of_session: st
 
 def _partitioning(snapshot: Snapshot | None, given: Sequence[str]) -> list[str]:
     return list(given) if snapshot is None else list(snapshot.partition_columns)
-
-
-def _file_options(options: Mapping[str, str]) -> dict[str, str]:
-    return {
-        key: value
-        for key, value in options.items()
-        if key.lower() in {name.lower() for name in _FILE_OPTIONS} or key.lower().startswith("parquet.")
-    }
 
 
 def _schema_of_new_table(frame_schema: StructType) -> StructType:

@@ -123,6 +123,15 @@ CHECKPOINT_PART_SIZE: Property[int | None] = Property(
 MAX_COMMIT_ATTEMPTS: Property[int | None] = Property(
     "spark.databricks.delta.maxCommitAttempts", None, _at_least(1), "a positive integer"
 )
+OPTIMIZE_WRITE_BIN_SIZE_BYTES = Property(
+    "spark.databricks.delta.optimizeWrite.binSize",
+    512 << 20,
+    lambda text: _size_bytes(f"{text}m" if text.strip().isdigit() else text),
+    "a size larger than 0, such as 512 (MiB) or 512mb",
+)
+OPTIMIZE_WRITE_ENABLED: Property[bool | None] = Property(
+    "spark.databricks.delta.optimizeWrite.enabled", None, _boolean, "true or false"
+)
 USER_METADATA: Property[str | None] = Property(
     "spark.databricks.delta.commitInfo.userMetadata", None, str, ""
 )
@@ -146,6 +155,8 @@ DATA_SKIPPING_STRING_PREFIX_LENGTH = Property(
 OPTIMIZE_WRITE: Property[bool | None] = Property(
     "delta.autoOptimize.optimizeWrite", None, _boolean, "true or false"
 )
+RANDOMIZE_FILE_PREFIXES = _flag("delta.randomizeFilePrefixes", default=False)
+RANDOM_PREFIX_LENGTH = Property("delta.randomPrefixLength", 2, _at_least(1), "a positive integer")
 TARGET_FILE_SIZE_BYTES: Property[int | None] = Property(
     "delta.targetFileSize", None, _size_bytes, "a size larger than 0, such as 134217728 or 128mb"
 )
@@ -182,7 +193,6 @@ _OTHER_NUMBERS = (
 _OFF_ONLY = (
     "delta.compatibility.symlinkFormatManifest.enabled",
     "delta.enableMaterializePartitionColumnsFeature",
-    "delta.randomizeFilePrefixes",
     "delta.writePartitionColumnsToParquet",
 )
 _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
@@ -200,13 +210,14 @@ _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     ISOLATION_LEVEL,
     LOG_RETENTION_MS,
     OPTIMIZE_WRITE,
+    RANDOM_PREFIX_LENGTH,
+    RANDOMIZE_FILE_PREFIXES,
     SET_TRANSACTION_RETENTION_MS,
     TARGET_FILE_SIZE_BYTES,
     Property("delta.columnMapping.mode", "none", _one_of("none", "id", "name"), "none, id or name"),
     # What is wrong with the versions of the protocol is said where the protocol is made.
     Property("delta.minReaderVersion", None, str, ""),
     Property("delta.minWriterVersion", None, str, ""),
-    Property("delta.randomPrefixLength", 2, _at_least(1), "a positive integer"),
     *(_flag(name, default=False) for name in _OTHER_FLAGS),
     *(Property(name, None, interval_ms, _INTERVAL) for name in _OTHER_INTERVALS),
     *(Property(name, None, _at_least(0), "an integer, 0 or larger") for name in _OTHER_NUMBERS),

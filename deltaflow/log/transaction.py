@@ -85,7 +85,7 @@ class OptimisticTransaction:
         """The version that is read; None without a table."""
         attempts = MAX_COMMIT_ATTEMPTS.of(session, log.path)
         self._retries = retries if attempts is None else replace(retries, max_attempts=attempts)
-        self._session = session
+        self.session = session
         self._reads = Reads(log.path, snapshot)
         self._new_metadata: Metadata | None = None
         self._new_protocol: Protocol | None = None
@@ -146,9 +146,9 @@ class OptimisticTransaction:
                 table=self.path,
             )
         if self.snapshot is None:
-            metadata = with_session_defaults(metadata, self._session, self.path)
+            metadata = with_session_defaults(metadata, self.session, self.path)
         before = {} if self.snapshot is None else self.snapshot.metadata.configuration
-        metadata = with_checked_properties(metadata, before, self._session, self.path)
+        metadata = with_checked_properties(metadata, before, self.session, self.path)
         current = None if self.snapshot is None else self.snapshot.protocol
         self._new_protocol = protocol_for(metadata, current, self.path)
         self._new_metadata = without_protocol_properties(metadata)
@@ -213,7 +213,7 @@ class OptimisticTransaction:
         is_own = head is None or (self.snapshot is not None and self._changes_metadata)
         metadata = self.metadata if is_own or head is None else head.metadata
         assert metadata is not None
-        after_commit(self.log, version, metadata, self.snapshot, self._session)
+        after_commit(self.log, version, metadata, self.snapshot, self.session)
 
     def _check(self, actions: Sequence[WritableAction]) -> IsolationLevel:
         """Refuse what may not be committed to the version that was read; the isolation level otherwise."""
@@ -306,7 +306,7 @@ class OptimisticTransaction:
         """What the user wants said of the commit: for this one operation, or for all of the session."""
         if operation.user_metadata is not None:
             return operation.user_metadata
-        return USER_METADATA.of(self._session, self.path)
+        return USER_METADATA.of(self.session, self.path)
 
     def _put(self, version: int, data: bytes, txn_id: str) -> Committed | Unknown | Lost:
         """Put one version; raises the store's error if the commit is certainly not there."""

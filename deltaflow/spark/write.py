@@ -40,6 +40,10 @@ class FileWrite(Protocol):
         """The table's path, local and not encoded."""
 
     @property
+    def folder(self) -> str | None:
+        """The folder inside the table that the files go into; None: the table's own."""
+
+    @property
     def written_schema(self) -> StructType:
         """The frame's columns in its order, under the table's names and types."""
 
@@ -50,6 +54,11 @@ class FileWrite(Protocol):
     @property
     def file_options(self) -> Mapping[str, str]:
         """Options of Spark's Parquet writer."""
+
+    @property
+    def optimized_write_bytes(self) -> int | None:
+        """The rows of a partition are brought together before the write, this many bytes to a task; None:
+        every task writes the rows that it has."""
 
     @property
     def settings_to_unset(self) -> Sequence[str]:
@@ -94,7 +103,8 @@ def _begin(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "skip": False,
         "settingsToUnset": list(write.settings_to_unset),
-        "path": hadoop_path(write.path),
+        "optimizedWriteBytes": write.optimized_write_bytes,
+        "path": hadoop_path(write.path if write.folder is None else f"{write.path}/{write.folder}"),
         "schema": write.written_schema.json(),
         "partitionColumns": list(write.partition_columns),
         # Partition folders show timestamps in this zone; the log's values are in UTC.

@@ -136,7 +136,6 @@ def test_a_log_that_only_a_checkpoint_holds_is_a_table(spark, tmp_path):
         ("overwriteSchema", "true"),
         ("replaceWhere", "id > 1"),
         ("partitionOverwriteMode", "dynamic"),
-        ("optimizeWrite", "true"),
         ("dataChange", "false"),
         ("MERGESCHEMA", "TRUE"),
     ],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
@@ -72,3 +75,164 @@ def test_a_wrong_property_of_the_table_is_refused_before_files_are_written(spark
     with pytest.raises(DeltaIllegalArgumentException, match="dataSkippingNumIndexedCols is 'many'"):
         spark.range(1).write.format("delta").mode("append").save(str(other.parent))
     assert [entry.name for entry in other.parent.iterdir()] == ["_delta_log"]
+
+
+@pytest.fixture
+def settings(spark):
+    """Sets settings of the session for a block."""
+
+    @contextlib.contextmanager
+    def of_session(**values):
+        values = {name.replace("__", "."): value for name, value in values.items()}
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in values:
+                spark.conf.unset(name)
+
+    return of_session
+
+
+OPTIMIZE = "spark__databricks__delta__optimizeWrite__"
+
+
+def scattered(spark, rows=400, tasks=8):
+    """Rows of four partitions, each of them in every task."""
+    return spark.range(0, rows, 1, tasks).selectExpr("id", "id % 4 AS p", "repeat(uuid(), 10) AS text")
+
+
+def appended(actions, table, frame, **options):
+    """The paths of the files that an append writes."""
+    frame.write.format("delta").mode("append").options(**options).partitionBy("p").save(table)
+    return [add["path"] for add in actions(table, "add")]
+
+
+def test_optimized_writes_bring_the_rows_of_a_partition_together(spark, table, actions, settings):
+    frame = scattered(spark)
+    assert len(appended(actions, table, frame)) == 32
+    files = appended(actions, table, frame, optimizeWrite="true")
+    assert sorted(path.split("/")[0] for path in files) == ["p=0", "p=1", "p=2", "p=3"]
+    with settings(spark__sql__adaptive__enabled="false"):
+        assert len(appended(actions, table, frame, OPTIMIZEWRITE="TRUE")) == 4
+    grouped = frame.groupBy("id", "p").agg({"text": "max"}).withColumnRenamed("max(text)", "text")
+    assert len(appended(actions, table, grouped, optimizeWrite="true")) == 4
+    loaded = spark.read.format("delta").load(table)
+    assert loaded.groupBy("id").count().where("count = 4").count() == 400
+    assert loaded.where("p <> id % 4").count() == 0
+
+
+def test_who_asks_for_optimized_writes(spark, table, actions, settings):
+    frame = scattered(spark, rows=40)
+    assert len(appended(actions, table, frame, **{"delta.autoOptimize.optimizeWrite": "true"})) == 4
+    assert len(appended(actions, table, frame)) == 4
+    with settings(**{OPTIMIZE + "enabled": "false"}):
+        assert len(appended(actions, table, frame)) > 4
+        assert len(appended(actions, table, frame, optimizeWrite="true")) == 4
+    assert len(appended(actions, table, frame, optimizeWrite="false")) > 4
+
+
+def test_optimized_writes_have_a_target_size(spark, tmp_path, actions, settings):
+    frame = spark.range(0, 4000, 1, 8).selectExpr("id", "uuid() || uuid() || uuid() AS text")
+    # Each of the eight tasks has about 54 kB, which a shuffle hardly makes less.
+
+    def files(name, **properties):
+        table = str(tmp_path / name)
+        frame.write.format("delta").option("optimizeWrite", "true").options(**properties).save(table)
+        return [add["size"] for add in actions(table, "add")]
+
+    assert len(files("one")) == 1
+    of_table = files("by property", **{"delta.targetFileSize": "150kb"})
+    assert 2 <= len(of_table) <= 5
+    with settings(**{OPTIMIZE + "binSize": "20kb"}):
+        assert len(files("by session")) == 8
+        assert len(files("both", **{"delta.targetFileSize": "1g"})) == 1
+
+
+def test_optimized_writes_of_one_task_and_of_nothing(spark, table, actions):
+    write = spark.range(3).coalesce(1).write.format("delta").option("optimizeWrite", "true")
+    write.save(table)
+    assert len(actions(table, "add")) == 1
+    nothing = spark.range(0, 400, 1, 8).where("rand() > 2")
+    nothing.write.format("delta").mode("append").option("optimizeWrite", "true").save(table)
+    assert actions(table, "add") == []
+    assert spark.read.format("delta").load(table).count() == 3
+
+
+def test_a_failure_before_an_optimized_write_is_that_of_the_rows(spark, table):
+    frame = spark.range(0, 40, 1, 4).selectExpr("IF(id = 33, raise_error('on purpose'), id) AS id")
+    with pytest.raises(Exception, match="on purpose"):
+        frame.write.format("delta").option("optimizeWrite", "true").save(table)
+    assert not Path(table, "_delta_log").exists()
+
+
+def test_optimized_writes_of_a_stream(spark, tmp_path, table, actions):
+    source = str(tmp_path / "source")
+    scattered(spark).write.format("delta").save(source)
+    for rows, mode in (
+        (spark.readStream.format("delta").load(source).repartition(8), "append"),
+        (spark.readStream.format("delta").load(source).groupBy("p", "id").count(), "complete"),
+    ):
+        target = f"{table}-{mode}"
+        query = (
+            rows.writeStream.format("delta")
+            .outputMode(mode)
+            .partitionBy("p")
+            .option("optimizeWrite", "true")
+            .option("checkpointLocation", str(tmp_path / f"checkpoint-{mode}"))
+            .trigger(availableNow=True)
+            .start(target)
+        )
+        query.awaitTermination()
+        assert len(actions(target, "add")) == 4
+        assert spark.read.format("delta").load(target).select("id").distinct().count() == 400
+        assert query.lastProgress["numInputRows"] == 400
+
+
+def test_the_number_of_a_files_rows_is_bounded(spark, table, actions, settings):
+    def rows(**options):
+        writer = spark.range(0, 100, 1, 1).write.format("delta").mode("append")
+        writer.options(**options).save(table)
+        return sorted(json.loads(add["stats"])["numRecords"] for add in actions(table, "add"))
+
+    assert rows(maxRecordsPerFile="40") == [20, 40, 40]
+    with settings(spark__sql__files__maxRecordsPerFile="60"):
+        assert rows() == [40, 60]
+        assert rows(MAXRECORDSPERFILE="-1") == [100]
+    with pytest.raises(DeltaIllegalArgumentException, match="'many' for option 'maxRecordsPerFile'"):
+        rows(maxRecordsPerFile="many")
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstd", "gzip", "none"])
+def test_compression(spark, table, actions, settings, codec):
+    def codecs(**options):
+        spark.range(9).coalesce(1).write.format("delta").mode("append").options(**options).save(table)
+        [path] = [add["path"] for add in actions(table, "add")]
+        column = pq.ParquetFile(f"{table}/{path}").metadata.row_group(0).column(0)
+        return column.compression
+
+    expected = "UNCOMPRESSED" if codec == "none" else codec.upper()
+    assert codecs(compression=codec) == expected
+    with settings(spark__sql__parquet__compression__codec=codec):
+        assert codecs() == expected
+        assert codecs(compression="lz4_raw") == "LZ4"
+
+
+def test_a_codec_that_is_none_is_refused_before_files_are_written(spark, table):
+    with pytest.raises(Exception, match=r"(?i)zip2"):
+        spark.range(1).write.format("delta").option("compression", "zip2").save(table)
+    assert not list(Path(table).rglob("*.parquet"))
+
+
+def test_files_under_random_prefixes(spark, table, actions):
+    properties = {"delta.randomizeFilePrefixes": "true", "delta.randomPrefixLength": "5"}
+    frame = spark.sql("SELECT 1 AS id, timestamp'2024-01-01 00:00:00' AS p UNION ALL SELECT 2, null")
+    frame.write.format("delta").partitionBy("p").options(**properties).save(table)
+    frame.write.format("delta").mode("append").save(table)
+    paths = [add["path"] for version in (0, 1) for add in actions(table, "add", version)]
+    assert all(re.fullmatch(r"[A-Za-z0-9]{5}/p=[^/]+/part-[^/]+", path) for path in paths)
+    assert len({path.split("/")[0] for path in paths}) == 2
+    values = {add["partitionValues"]["p"] for add in actions(table, "add")}
+    assert values == {"2024-01-01T00:00:00.000000Z", None}
+    assert spark.read.format("delta").load(table).where("p IS NULL").count() == 2

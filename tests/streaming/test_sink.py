@@ -287,7 +287,7 @@ def test_refused_when_the_query_starts(streams: Any, table: str, sink: str, chec
         streams.write(source.groupBy("id").count(), sink, checkpoint, mode="update")
     assert update.value.error_class == "DELTA_UNSUPPORTED_OUTPUT_MODE"
     assert isinstance(update.value, AnalysisException)
-    for name in ("mergeSchema", "overwriteSchema", "txnAppId", "txnVersion", "optimizeWrite"):
+    for name in ("mergeSchema", "overwriteSchema", "txnAppId", "txnVersion"):
         with pytest.raises(DeltaUnsupportedOperationException, match=name):
             streams.write(source, sink, checkpoint, **{name: "true"})
     with pytest.raises(DeltaIllegalArgumentException, match="'path' is not specified"):

@@ -24,6 +24,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.FileFormatWriter;
 import org.apache.spark.sql.execution.datasources.OutputWriterFactory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
@@ -114,6 +115,7 @@ final class TableWrite {
     String calendar = session.sparkContext().getLocalProperty(CALENDAR);
     session.sparkContext().setLocalProperty(CALENDAR, "CORRECTED");
     try {
+      arguments.set(1, OptimizedWrite.over((SparkPlan) arguments.get(1), columns, partitionColumns, plan));
       write.invoke(org.apache.spark.sql.execution.datasources.FileFormatWriter$.MODULE$, arguments.toArray());
     } catch (InvocationTargetException e) {
       throw Thrown.asIs(e.getCause());
