@@ -15,6 +15,7 @@ from deltaflow.batch.load_path import LoadPath, files_of_partition, load_path
 from deltaflow.batch.options import unsupported_options
 from deltaflow.errors import CorruptLogError, DeltaAnalysisException
 from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.log.file_statistics import FileStatistics
 from deltaflow.log.files import refuse_deletion_vectors
 from deltaflow.log.schema import is_read_compatible
 from deltaflow.spark.dispatcher import dispatcher
@@ -101,7 +102,8 @@ def files_of_version(description: dict[str, Any]) -> ScannedFiles:
     snapshot = log.snapshot_at(description["version"])
     _check_same_table(description, snapshot)
     refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
-    files = snapshot.files
+    files, statistics = snapshot.files, snapshot.statistics
     if "partition" in description:
         files = files_of_partition(snapshot, description["partition"])
-    return ScannedFiles(log.path, tuple(snapshot.partition_columns), files)
+        statistics = FileStatistics(files["stats"], snapshot.schema)
+    return ScannedFiles(log.path, tuple(snapshot.partition_columns), files, statistics)

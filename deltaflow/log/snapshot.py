@@ -13,6 +13,7 @@ from deltaflow.errors import CorruptLogError
 from deltaflow.log.actions import DomainMetadata, SetTransaction
 from deltaflow.log.commit import Commit
 from deltaflow.log.features import check_readable
+from deltaflow.log.file_statistics import FileStatistics
 from deltaflow.log.files import FILES_SCHEMA
 from deltaflow.log.schema import schema_from_string
 from deltaflow.log.state import TableState
@@ -75,6 +76,11 @@ class Snapshot:
     def files(self) -> pa.Table:
         """The active files, one row each, by FILES_SCHEMA."""
         return self._state.file_state.files
+
+    @cached_property
+    def statistics(self) -> FileStatistics:
+        """The statistics of `files`, row by row."""
+        return FileStatistics(self.files["stats"], self.schema)
 
     @property
     def tombstones(self) -> pa.Table:

@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from deltaflow.errors import CorruptLogError, StoreError
+from deltaflow.log.data_skipping import may_match
+from deltaflow.log.file_statistics import FileStatistics
 from deltaflow.log.files import ABSOLUTE_PATHS, decoded_path
 from deltaflow.spark.dispatcher import dispatcher
 
@@ -39,6 +41,8 @@ class ScannedFiles:
     path: str
     partition_columns: tuple[str, ...]
     files: pa.Table
+    statistics: FileStatistics | None = None
+    """Of `files`, row by row, for skipping those in which a filter finds nothing."""
 
 
 def scan_kind(kind: str) -> Callable[[FilesOf], FilesOf]:
@@ -84,6 +88,7 @@ class _Listing:
     """One row a partition, one string column a partition column."""
     files: pa.Table
     """partition (row number in `partitions`), path (complete, decoded), size, modificationTime."""
+    statistics: FileStatistics | None
 
 
 @functools.lru_cache(_KEPT_LISTINGS)
@@ -105,6 +110,7 @@ def _list(scanned: ScannedFiles) -> _Listing:
                 "modificationTime": files["modification_time"],
             }
         ),
+        scanned.statistics,
     )
 
 
@@ -144,9 +150,15 @@ def _scan_partitions(request: dict[str, Any]) -> bytes:
 
 @dispatcher.handle("scan.files")
 def _scan_files(request: dict[str, Any]) -> bytes:
-    files = _listing(request["scan"]).files
+    listing = _listing(request["scan"])
+    files = listing.files
+    keeps: list[Any] = []
     if request["partitions"] is not None:
-        files = files.filter(pc.is_in(files["partition"], pa.array(request["partitions"], pa.int32())))
+        keeps.append(pc.is_in(files["partition"], pa.array(request["partitions"], pa.int32())))
+    if request["predicate"] is not None and listing.statistics is not None:
+        keeps.append(may_match(request["predicate"], listing.statistics))
+    if keeps:
+        files = files.filter(functools.reduce(pc.and_, keeps))
     _refuse_names_with_colon(files["path"], request["scan"])
     return _arrow_stream(files)
 

@@ -111,7 +111,7 @@ public final class TableScan implements FileIndex {
   public String[] inputFiles() {
     if (!pinned) return pinned().inputFiles();
     List paths = new ArrayList();
-    for (Object directory : files(null)) {
+    for (Object directory : files(null, null)) {
       for (FileStatus file : ((Listed) directory).files()) paths.add(file.getPath().toUri().toString());
     }
     return (String[]) paths.toArray(new String[0]);
@@ -120,7 +120,7 @@ public final class TableScan implements FileIndex {
   public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
     if (!pinned) return pinned().listFiles(partitionFilters, dataFilters);
     List directories = new ArrayList();
-    for (Object directory : files(selected(partitionFilters))) {
+    for (Object directory : files(selected(partitionFilters), Filters.toJson(dataFilters))) {
       Listed listed = (Listed) directory;
       directories.add(PartitionDirectory.apply(listed.values, listed.files()));
     }
@@ -220,11 +220,15 @@ public final class TableScan implements FileIndex {
     return typed;
   }
 
-  /** The files of the selected partitions (null: of all), one entry for each partition that has any. */
-  private List files(List selected) {
+  /**
+   * The files of the selected partitions (null: of all) that may have rows for which the predicate is true
+   * (null: any), one entry for each partition that has any.
+   */
+  private List files(List selected, Map predicate) {
     Map request = new LinkedHashMap();
     request.put("scan", description);
     request.put("partitions", selected);
+    request.put("predicate", predicate);
     InternalRow[] values = partitions();
     BufferAllocator allocator = ArrowUtils.rootAllocator().newChildAllocator("deltaflow", 0, Long.MAX_VALUE);
     ArrowStreamReader reader = new ArrowStreamReader(

@@ -1,0 +1,251 @@
+"""The statistics of a table's files in columns: their JSON is parsed once for each column that is asked for.
+
+Protocol: "Per-file Statistics". What is not a bound for sure is null, and says nothing: a key that is
+missing, a value of another type, NaN, a date that the calendars count differently.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from pyspark.sql import types as T
+
+ColumnPath = tuple[str, ...]
+
+# Bounds are at the precision of milliseconds, and not every writer rounds outwards.
+_MILLISECOND = pa.scalar(1_000, pa.int64())
+# Writers that take decimals for floating-point numbers are off by less, relatively.
+_DECIMAL_DOUBT = 2.0**-50
+_NO_NUMBER = r'(:\s*)"(?:NaN|[+-]?Infinity)"'
+_GREGORIAN = date(1582, 10, 15)
+_ONE_OFFSET_PER_ZONE = datetime(1900, 1, 1)
+_JSON_TYPES: dict[type[T.DataType], pa.DataType] = {
+    T.ByteType: pa.int64(),
+    T.ShortType: pa.int64(),
+    T.IntegerType: pa.int64(),
+    T.LongType: pa.int64(),
+    T.FloatType: pa.float32(),
+    T.DoubleType: pa.float64(),
+    T.DecimalType: pa.float64(),
+    T.StringType: pa.string(),
+    T.DateType: pa.string(),
+    T.TimestampType: pa.string(),
+    T.TimestampNTZType: pa.string(),
+}
+
+
+@dataclass(frozen=True)
+class ColumnStatistics:
+    """One row a file, null where unknown: no value of the file is below `low` or above `high`.
+
+    Their type is that of `bound_type`; `null_count` and `num_records` are int64.
+    """
+
+    low: pa.Array
+    high: pa.Array
+    null_count: pa.Array
+    num_records: pa.Array
+
+
+class FileStatistics:
+    """Statistics of the files whose JSON texts are the column `stats` (nulls allowed); thread-safe."""
+
+    def __init__(self, stats: pa.ChunkedArray, schema: T.StructType) -> None:
+        self._stats = stats
+        self._schema = schema
+        self._columns: dict[ColumnPath, ColumnStatistics | None] = {}
+        self._num_records: pa.Array | None = None
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._stats)
+
+    @property
+    def num_records(self) -> pa.Array:
+        """Rows of each file, null where unknown."""
+        self.load([])
+        assert self._num_records is not None
+        return self._num_records
+
+    @property
+    def has_tight_bounds(self) -> bool:
+        """Whether no file says that its bounds may be wider than its values."""
+        # Writers leave the key out where it is true, so the text tells it fastest.
+        return not pc.any(pc.match_substring_regex(self._stats, r'"tightBounds"\s*:\s*false')).as_py()
+
+    def data_type(self, path: ColumnPath) -> T.DataType | None:
+        """The type of a column or nested field; None where the table has none of that name."""
+        kind: T.DataType = self._schema
+        for name in path:
+            if not isinstance(kind, T.StructType) or name not in kind.names:
+                return None
+            kind = kind[name].dataType
+        return kind
+
+    def column(self, path: ColumnPath) -> ColumnStatistics | None:
+        """The statistics of a column that is no struct, list or map; None where there are none at all."""
+        self.load([path])
+        return self._columns[path]
+
+    def load(self, paths: Iterable[ColumnPath]) -> None:
+        """Parse the statistics of these columns, those that are not yet, in one go."""
+        with self._lock:
+            new = [path for path in dict.fromkeys(paths) if path not in self._columns]
+            kinds = {path: kind for path in new if (kind := self._leaf_type(path)) is not None}
+            if not new and self._num_records is not None:
+                return
+            leaves: dict[ColumnPath, pa.DataType] = {("numRecords",): pa.int64()}
+            for path, kind in kinds.items():
+                leaves["nullCount", *path] = pa.int64()
+                if json_type := _JSON_TYPES.get(type(kind)):
+                    leaves["minValues", *path] = leaves["maxValues", *path] = json_type
+            parsed = self._parsed(leaves)
+            self._num_records = parsed[("numRecords",)]
+            for path in new:
+                self._columns[path] = self._column(path, kinds[path], parsed) if path in kinds else None
+
+    def _leaf_type(self, path: ColumnPath) -> T.DataType | None:
+        kind = self.data_type(path)
+        return None if isinstance(kind, T.StructType | T.ArrayType | T.MapType) else kind
+
+    def _column(
+        self, path: ColumnPath, kind: T.DataType, parsed: Mapping[ColumnPath, pa.Array]
+    ) -> ColumnStatistics:
+        assert self._num_records is not None
+        low, high = (parsed.get((group, *path)) for group in ("minValues", "maxValues"))
+        if low is None or high is None:
+            low = high = pa.nulls(len(self))
+        else:
+            low, high = _outer_bounds(low, high, kind)
+        return ColumnStatistics(low, high, parsed["nullCount", *path], self._num_records)
+
+    def _parsed(self, leaves: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
+        """The values of the statistics at these paths, null where a file has none.
+
+        All are null of a path where some file has another type than this.
+        """
+        chunks = [chunk for chunk in self._stats.chunks if len(chunk)]
+        schema = _schema(leaves)
+        try:
+            tables = [_read(chunk, schema) for chunk in chunks] or [schema.empty_table()]
+        except pa.ArrowInvalid:
+            if len(leaves) > 1:
+                alone = [self._parsed({path: kind}) for path, kind in leaves.items()]
+                return {path: values for parsed in alone for path, values in parsed.items()}
+            return {path: pa.nulls(len(self), kind) for path, kind in leaves.items()}
+        parsed = pa.concat_tables(tables)
+        found = {}
+        for first, *rest in leaves:
+            values = parsed[first]
+            for name in rest:
+                values = pc.struct_field(values, name)
+            found[first, *rest] = _combined(values)
+        return found
+
+
+def _schema(leaves: Mapping[ColumnPath, pa.DataType]) -> pa.Schema:
+    tree: dict[str, Any] = {}
+    for (*parents, name), kind in leaves.items():
+        inner = tree
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[name] = kind
+    return pa.schema(_fields(tree))
+
+
+def _fields(tree: dict[str, Any]) -> list[pa.Field]:
+    return [
+        pa.field(name, pa.struct(_fields(inner)) if isinstance(inner, dict) else inner)
+        for name, inner in tree.items()
+    ]
+
+
+def bound_type(kind: T.DataType) -> pa.DataType | None:
+    """The Arrow type of a column's bounds: days for dates, microseconds for timestamps; None without any."""
+    if isinstance(kind, T.DateType):
+        return pa.int32()
+    if isinstance(kind, T.TimestampType | T.TimestampNTZType):
+        return pa.int64()
+    return _JSON_TYPES.get(type(kind))
+
+
+def _read(texts: pa.Array, schema: pa.Schema) -> pa.Table:
+    texts = pc.coalesce(texts.cast(pa.large_string()), pa.scalar("{}", pa.large_string()))
+    if _any_has(texts, 'NaN"') or _any_has(texts, 'Infinity"'):
+        texts = pc.replace_substring_regex(texts, _NO_NUMBER, r"\1null")
+    if _any_has(texts, "\n") or _any_has(texts, "\r"):
+        texts = pc.replace_substring_regex(texts, r"[\r\n]", " ")
+    one = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+    lines = pc.binary_join(one, pa.scalar("\n", pa.large_string()))[0]
+    parsed = pj.read_json(
+        pa.BufferReader(lines.as_buffer()),
+        read_options=pj.ReadOptions(block_size=max(1 << 20, pc.max(pc.binary_length(texts)).as_py() + 2)),
+        parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+    if parsed.num_rows != len(texts):
+        raise pa.ArrowInvalid("statistics that are not one JSON object a file")
+    return parsed
+
+
+def _any_has(texts: pa.Array, substring: str) -> bool:
+    return bool(pc.any(pc.match_substring(texts, substring)).as_py())
+
+
+def _combined(values: pa.ChunkedArray) -> pa.Array:
+    combined = values.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _outer_bounds(low: pa.Array, high: pa.Array, kind: T.DataType) -> tuple[pa.Array, pa.Array]:
+    """The bounds as numbers that compare as Spark compares the column's values."""
+    match kind:
+        case T.DecimalType():
+            doubt = pc.multiply(pc.abs(low), _DECIMAL_DOUBT), pc.multiply(pc.abs(high), _DECIMAL_DOUBT)
+            return pc.subtract(low, doubt[0]), pc.add(high, doubt[1])
+        case T.DateType():
+            return _days(low), _days(high)
+        case T.TimestampType():
+            kind_of_bound: pa.DataType = pa.timestamp("us", "UTC")
+        case T.TimestampNTZType():
+            kind_of_bound = pa.timestamp("us")
+        case _:
+            return low, high
+    return (
+        pc.subtract(_microseconds(low, kind_of_bound), _MILLISECOND),
+        pc.add(_microseconds(high, kind_of_bound), _MILLISECOND),
+    )
+
+
+def _days(texts: pa.Array) -> pa.Array:
+    days = _cast(texts, pa.date32())
+    return pc.if_else(pc.less(days, _GREGORIAN), pa.scalar(None, pa.date32()), days).cast(pa.int32())
+
+
+def _microseconds(texts: pa.Array, kind: pa.TimestampType) -> pa.Array:
+    moments = _cast(texts, kind)
+    doubtful = pc.less(moments.cast(pa.timestamp("us")), pa.scalar(_ONE_OFFSET_PER_ZONE))
+    return pc.if_else(doubtful, pa.scalar(None, kind), moments).cast(pa.int64())
+
+
+def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Null where a text is none of the type."""
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        distinct = texts.dictionary_encode()
+        values = pa.array([_scalar(text, kind) for text in distinct.dictionary], kind)
+        return values.take(distinct.indices)
+
+
+def _scalar(text: pa.StringScalar, kind: pa.DataType) -> Any:
+    try:
+        return text.cast(kind).as_py()
+    except (pa.ArrowInvalid, OverflowError, ValueError):
+        return None

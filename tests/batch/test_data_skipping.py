@@ -1,0 +1,316 @@
+"""Filtered reads: the rows that plain Parquet gives, out of no more files than the statistics allow."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from deltaflow.log import DeltaLog
+
+pytestmark = pytest.mark.spark
+
+PREDICATES = 200
+
+
+def files_read(frame):
+    """Ids of the frame's rows, and the number of files that its only scan read."""
+    rows = sorted(row.id for row in frame.collect())
+    node = frame._jdf.queryExecution().executedPlan()
+    while node.getClass().getSimpleName() != "FileSourceScanExec":
+        name = node.getClass().getSimpleName()
+        if name == "AdaptiveSparkPlanExec":
+            node = node.executedPlan()
+        else:
+            node = node.plan() if name.endswith("QueryStageExec") else node.children().apply(0)
+    return rows, node.metrics().apply("numFiles").value()
+
+
+@pytest.fixture(scope="module")
+def mixed(spark, tmp_path_factory):
+    """Thirty files over all types, with nulls, NaN and -0.0; some without statistics of some columns."""
+    path = str(tmp_path_factory.mktemp("skipping") / "table")
+    spark.range(0, 600, 1, 1).selectExpr(
+        "id",
+        "cast(if(id % 7 = 0, null, id div 3) as int) as i",
+        "if(id between 100 and 140, null, id * 10) as l",
+        "case when id = 333 then double('NaN') when id % 50 = 0 then -0.0D else id / 8D end as d",
+        "cast(id % 100 as float) / 10 as f",
+        "cast(id * 1.25 as decimal(20, 4)) as dec",
+        "if(id % 11 = 0, null, concat(char(97 + cast(id div 25 as int)), 'é', id)) as s",
+        "concat(repeat('long', 10), lpad(id, 5, '0')) as t",
+        "date_add(date'2024-01-01', cast(id div 10 as int)) as day",
+        "timestamp_micros(1704067200000000 + id * 7777777) as ts",
+        "named_struct('x', cast(id div 20 as int), 'y', cast(id as string)) as n",
+        "id % 2 = 0 as flag",
+    ).repartitionByRange(30, "id").write.format("delta").save(path)
+    return path
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A test of one column: its SQL, and whether a file may have a row for which it is true (or false)."""
+
+    sql: str
+    may_be: Callable[[dict[str, Any], bool], bool]
+
+
+def bounds(stats: dict[str, Any], path: str) -> tuple[Any, Any, Any]:
+    def of(group: str) -> Any:
+        value = stats.get(group, {})
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
+
+    return of("minValues"), of("maxValues"), of("nullCount")
+
+
+def comparison(path: str, op: str, sql_value: str, value: Any) -> Leaf:
+    opposite = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "=": "<>", "<>": "="}
+
+    def may_be(stats: dict[str, Any], outcome: bool) -> bool:
+        low, high, nulls = bounds(stats, path)
+        if nulls == stats["numRecords"]:
+            return False
+        if low is None or high is None:
+            return True
+        return {
+            "<": low < value,
+            "<=": low <= value,
+            ">": high > value,
+            ">=": high >= value,
+            "=": low <= value <= high,
+            "<>": low != value or high != value,
+        }[op if outcome else opposite[op]]
+
+    return Leaf(f"{path} {op} {sql_value}", may_be)
+
+
+def null_test(path: str, negated: bool) -> Leaf:
+    def may_be(stats: dict[str, Any], outcome: bool) -> bool:
+        nulls = bounds(stats, path)[2]
+        return nulls is None or (nulls < stats["numRecords"] if negated is outcome else nulls > 0)
+
+    return Leaf(f"{path} IS {'NOT ' if negated else ''}NULL", may_be)
+
+
+def any_of(path: str, pairs: list[tuple[str, Any]]) -> Leaf:
+    leaves = [comparison(path, "=", sql, value) for sql, value in pairs]
+
+    def may_be(stats: dict[str, Any], outcome: bool) -> bool:
+        return (any if outcome else all)(leaf.may_be(stats, outcome) for leaf in leaves)
+
+    return Leaf(f"{path} IN ({', '.join(sql for sql, _ in pairs)})", may_be)
+
+
+def prefix(path: str, start: str) -> Leaf:
+    def may_be(stats: dict[str, Any], outcome: bool) -> bool:
+        low, high, nulls = bounds(stats, path)
+        if nulls == stats["numRecords"]:
+            return False
+        if low is None or high is None:
+            return True
+        low, high = low[: len(start)], high[: len(start)]
+        return low <= start <= high if outcome else (low, high) != (start, start)
+
+    return Leaf(f"{path} LIKE '{start}%'", may_be)
+
+
+def literal(column: str, rng: random.Random) -> tuple[str, Any]:
+    """A literal near the column's values, as SQL and as the statistics have it."""
+    n = rng.randrange(-20, 640)
+    match column:
+        case "i":
+            return str(n // 3), n // 3
+        case "n.x":
+            return str(n // 20), n // 20
+        case "id":
+            return f"{n}L", n
+        case "l":
+            return f"{n * 10}L", n * 10
+        case "d":
+            value = rng.choice([0.0, n / 8])
+            return f"{value}D", value
+        case "f":
+            return f"cast({n % 100 / 10} as float)", n % 100 / 10
+        case "dec":
+            value = Decimal(n) * Decimal("1.25")
+            return f"cast({value} as decimal(20, 4))", float(value)
+        case "day":
+            day = f"2024-{n % 3 + 1:02}-{n % 28 + 1:02}"
+            return f"date'{day}'", day
+        case "s":
+            value = f"{chr(97 + n // 25 % 26)}é{n}"
+            return f"'{value}'", value
+        case _:
+            value = "long" * 10 + f"{n:05}"
+            return f"'{value}'", value
+
+
+COLUMNS = ["id", "i", "l", "d", "f", "dec", "s", "t", "day", "n.x"]
+
+
+def random_leaf(rng: random.Random) -> Leaf:
+    column = rng.choice(COLUMNS)
+    match rng.randrange(8):
+        case 0:
+            return null_test(column, rng.random() < 0.5)
+        case 1:
+            return any_of(column, [literal(column, rng) for _ in range(rng.randrange(1, 15))])
+        case 2 if column in ("s", "t"):
+            text = literal(column, rng)[1]
+            return prefix(column, text[: rng.randrange(1, len(text))])
+        case _:
+            op = rng.choice(["=", "<", "<=", ">", ">=", "<>"])
+            return comparison(column, op, *literal(column, rng))
+
+
+def random_predicate(rng: random.Random, depth: int = 0) -> Leaf:
+    choice = rng.randrange(6) if depth < 3 else 0
+    if choice < 3:
+        return random_leaf(rng)
+    left = random_predicate(rng, depth + 1)
+    if choice == 3:
+        return Leaf(f"NOT ({left.sql})", lambda stats, outcome: left.may_be(stats, not outcome))
+    right = random_predicate(rng, depth + 1)
+    if choice == 4:
+        return Leaf(
+            f"({left.sql} AND {right.sql})",
+            lambda stats, outcome: (all if outcome else any)(
+                side.may_be(stats, outcome) for side in (left, right)
+            ),
+        )
+    return Leaf(
+        f"({left.sql} OR {right.sql})",
+        lambda stats, outcome: (any if outcome else all)(
+            side.may_be(stats, outcome) for side in (left, right)
+        ),
+    )
+
+
+@pytest.fixture
+def interpreted(spark):
+    """A session that compiles no query: with one file a job, that would take most of the time."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return session
+
+
+def test_random_predicates(interpreted, mixed):
+    rng = random.Random(5)
+    predicates = [random_predicate(rng) for _ in range(PREDICATES)]
+    parquet = interpreted.read.parquet(mixed)
+    expected: dict[str, list[int]] = {}
+    for start in range(0, PREDICATES, 40):
+        some = predicates[start : start + 40]
+        columns = [f"({predicate.sql}) <=> true AS p{i}" for i, predicate in enumerate(some)]
+        rows = parquet.selectExpr("id", *columns).collect()
+        for i, predicate in enumerate(some):
+            expected[predicate.sql] = sorted(row.id for row in rows if row[f"p{i}"])
+    files = DeltaLog.for_table(mixed).snapshot().files
+    stats = [json.loads(text) for text in files["stats"].to_pylist()]
+    assert len(stats) == 30
+    delta = interpreted.read.format("delta").load(mixed)
+    skipped = 0
+    for predicate in predicates:
+        found, read = files_read(delta.where(predicate.sql).select("id"))
+        assert found == expected[predicate.sql], predicate.sql
+        assert read <= sum(predicate.may_be(file, True) for file in stats), predicate.sql
+        skipped += 30 - read
+    assert skipped > PREDICATES * 10  # a third of all
+
+
+@pytest.mark.parametrize(
+    ("condition", "files"),
+    [
+        ("id = 5", 1),
+        ("ID = 5", 1),
+        ("5 > id", 1),
+        ("id < 25", 2),
+        ("id BETWEEN 100 AND 139", 2),
+        ("id IN (1, 100, 599)", 3),
+        (f"id IN ({', '.join(map(str, range(60)))})", 3),
+        ("n.x = 7", 1),
+        ("n.x IS NULL", 0),
+        ("s LIKE 'aé%'", 2),
+        ("s LIKE 'aé1%7'", 1),
+        ("startswith(s, 'xé')", 2),
+        ("l IS NULL", 3),
+        ("l IS NULL AND l > 5", 1),
+        ("day = '2024-01-05'", 1),
+        ("day = timestamp'2024-01-05 00:00:00'", 1),
+        ("ts < timestamp'2024-01-01 00:00:00.001'", 1),
+        ("ts >= timestamp'2024-01-01 00:05:00' AND ts < '2024-01-01 00:06:00'", 2),
+        ("d > 100000", 1),  # the file with a NaN, which is the greatest
+        ("d = double('NaN')", 30),
+        ("dec = 25.00", 1),
+        ("id = 5 AND hash(id) <> 3", 1),
+        ("id = 5 OR hash(id) = 3", 30),
+        ("flag", 30),
+        ("NOT flag", 30),
+        ("id = (SELECT max(id) FROM range(6))", 30),
+        ("_metadata.file_size > 0 AND id = 5", 1),
+    ],
+)
+def test_what_skips_files(spark, mixed, condition, files):
+    found, read = files_read(spark.read.format("delta").load(mixed).where(condition).select("id"))
+    assert read == files
+    assert found == sorted(r.id for r in spark.read.parquet(mixed).where(condition).select("id").collect())
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles", "Asia/Kolkata"])
+def test_a_session_of_another_time_zone(spark, mixed, zone):
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", zone)
+    condition = "ts >= timestamp_micros(1704068200000000L) AND ts < timestamp_micros(1704068300000000L)"
+    found, read = files_read(session.read.format("delta").load(mixed).where(condition).select("id"))
+    assert (len(found), read) == (13, 2)
+
+
+def test_partitions_and_statistics_together(spark, table):
+    rows = spark.range(0, 40, 1, 1).selectExpr("id", "id % 2 as p").repartitionByRange(4, "id")
+    rows.write.format("delta").partitionBy("p").save(table)
+    read = spark.read.format("delta").load(table)
+    assert files_read(read.where("p = 1 and id < 10").select("id")) == ([1, 3, 5, 7, 9], 1)
+    assert files_read(read.where("id < 10").select("id"))[1] == 2
+    assert files_read(read.where("p = 1 or id < 10").select("id"))[1] == 8
+
+
+def test_a_column_that_came_later(spark, table):
+    spark.range(5).selectExpr("id", "id as v").coalesce(1).write.format("delta").save(table)
+    log = Path(table, "_delta_log")
+    commit = (log / f"{0:020}.json").read_text()
+    metadata = next(json.loads(line) for line in commit.splitlines() if "metaData" in line)
+    schema = json.loads(metadata["metaData"]["schemaString"])
+    schema["fields"].append({"name": "late", "type": "long", "nullable": True, "metadata": {}})
+    metadata["metaData"]["schemaString"] = json.dumps(schema)
+    (log / f"{1:020}.json").write_text(json.dumps(metadata) + "\n")
+    added = spark.range(5, 6).selectExpr("id", "id as v", "id as late").coalesce(1)
+    added.write.format("delta").mode("append").save(table)
+    read = spark.read.format("delta").load(table)
+    assert files_read(read.where("late is null").select("id")) == ([0, 1, 2, 3, 4], 1)
+    assert files_read(read.where("late = 5").select("id")) == ([5], 2)
+    assert files_read(read.where("not (late <=> 5)").select("id"))[0] == [0, 1, 2, 3, 4]
+
+
+def test_a_file_without_statistics_is_read(spark, table):
+    spark.range(0, 20, 1, 1).repartitionByRange(2, "id").write.format("delta").save(table)
+    commit = Path(table, "_delta_log", f"{0:020}.json")
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    adds = sorted((line["add"] for line in lines if "add" in line), key=lambda add: unquote(add["path"]))
+    read = spark.read.format("delta").load(table)
+    assert files_read(read.where("id = 3"))[1] == 1
+    del adds[-1]["stats"]
+    commit.with_name(f"{1:020}.json").write_text(json.dumps({"add": adds[-1]}) + "\n")
+    assert files_read(read.where("id = 3")) == ([3], 2)
+    stats = json.loads(adds[0]["stats"])
+    adds[-1]["stats"] = json.dumps(stats)  # the table's `sound` reads the commits of this test
+    commit.with_name(f"{1:020}.json").unlink()
