@@ -6,6 +6,6 @@ if __name__ != "deltaflow.batch":
         "modules would be loaded. Import deltaflow.batch instead."
     )
 
-from deltaflow.batch import reader, writer
+from deltaflow.batch import reader, save, writer
 
-__all__ = ["reader", "writer"]
+__all__ = ["reader", "save", "writer"]

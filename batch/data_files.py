@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import unquote
 
 import msgspec
 from pyspark.sql.types import StructType
@@ -15,7 +14,7 @@ from deltaflow.log.footers import collect_statistics
 from deltaflow.log.indexed_columns import indexed_leaves
 from deltaflow.log.partition_values import partition_values_of
 from deltaflow.log.properties import DATA_SKIPPING_STRING_PREFIX_LENGTH
-from deltaflow.spark.write import WrittenFile
+from deltaflow.spark.write import WrittenFile, local_path
 
 
 class DataFiles:
@@ -40,7 +39,7 @@ class DataFiles:
 
         Reads one footer a file.
         """
-        local_paths = [unquote(file.path).removeprefix("file://").removeprefix("file:") for file in files]
+        local_paths = [local_path(file.path) for file in files]
         statistics = collect_statistics(
             [(path, file.size) for path, file in zip(local_paths, files, strict=True)],
             self._indexed_leaves,
@@ -48,13 +47,13 @@ class DataFiles:
         )
         adds: list[AddFile] = []
         rows = 0
-        for file, local_path, stats in zip(files, local_paths, statistics, strict=True):
+        for file, path, stats in zip(files, local_paths, statistics, strict=True):
             records = msgspec.json.decode(stats, type=_NumRecords).num_records
             if records == 0:
-                _remove_empty_file(local_path)
+                _remove_empty_file(path)
                 continue
             rows += records
-            relative = _relative(file.path, local_path, self._path)
+            relative = _relative(file.path, path, self._path)
             partition = relative if self.folder is None else relative.removeprefix(f"{self.folder}/")
             adds.append(
                 AddFile(
@@ -73,14 +72,14 @@ class _NumRecords(msgspec.Struct):
     num_records: int = msgspec.field(name="numRecords")
 
 
-def _remove_empty_file(local_path: str) -> None:
+def _remove_empty_file(path: str) -> None:
     """Spark writes one file for a frame without rows. No commit will name it, so nothing can miss it."""
-    path = Path(local_path)
-    path.unlink(missing_ok=True)
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    file = Path(path)
+    file.unlink(missing_ok=True)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
-def _relative(encoded: str, local_path: str, root: str) -> str:
+def _relative(encoded: str, path: str, root: str) -> str:
     """The URI-encoded path relative to the table: encoding leaves the number of folders as it is."""
-    depth = local_path.removeprefix(root + "/").count("/") + 1
+    depth = path.removeprefix(root + "/").count("/") + 1
     return "/".join(encoded.split("/")[-depth:])

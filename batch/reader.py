@@ -17,7 +17,7 @@ from deltaflow.errors import CorruptLogError, DeltaAnalysisException
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.file_statistics import FileStatistics
 from deltaflow.log.files import refuse_deletion_vectors
-from deltaflow.log.schema import is_read_compatible
+from deltaflow.log.schema_merging import is_read_compatible
 from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.scan import NEWEST, ScannedFiles, relation, scan_kind
 

@@ -15,6 +15,7 @@
         SchemaError *                       a schema that cannot be written, or partitioning that is wrong
           SchemaMismatchError *             the data's schema is not the table's
       DeltaIllegalArgumentException *       an option or argument has a wrong value
+      DeltaInvariantViolationException      a row breaks a rule of the table
       DeltaIllegalStateException            a stream, its checkpoint and its source do not fit together
       DeltaUnsupportedOperationException *  an operation that deltaflow or the table does not allow
       StoreError                            the storage failed, or cannot give what a log needs
@@ -74,6 +75,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Partition columns do not match the partition columns of the table. "
         "Given: {specified}. Table: {existing}. Leave partitionBy out, or give the table's own columns.",
     ),
+    "DELTA_DATA_CHANGE_FALSE": (
+        "0AKDE",
+        "Cannot change table metadata because the 'dataChange' option is set to false. Attempted "
+        "operation: '{operation}'.",
+    ),
     "DELTA_DUPLICATE_COLUMNS_FOUND": (
         "42711",
         "Found duplicate column(s), names differing only in case included: {columns}. Rename them.",
@@ -82,7 +88,25 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42701",
         "Duplicated data skipping columns found: {columns}. Name each once.",
     ),
+    "DELTA_DYNAMIC_PARTITION_OVERWRITE_DISABLED": (
+        "0A000",
+        "Dynamic partition overwrite mode is specified by session config or write options, but it "
+        "is disabled by spark.databricks.delta.dynamicPartitionOverwrite.enabled=false.",
+    ),
+    "DELTA_EMPTY_DATA": (
+        "428GU",
+        "Data used in creating the Delta table doesn't have any columns.",
+    ),
+    "DELTA_EXCEED_CHAR_VARCHAR_LIMIT": (
+        "22001",
+        'Value "{value}" exceeds char/varchar type length limitation. Failed check: {expression}.',
+    ),
     "DELTA_ILLEGAL_OPTION": ("42616", "Invalid value '{input}' for option '{name}', {explain}."),
+    "DELTA_INSERT_COLUMN_ARITY_MISMATCH": (
+        "42802",
+        "Cannot write to '{table_name}', not enough data columns: the table has {table_columns}, "
+        "the data has {data_columns}.",
+    ),
     "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": (
         "42K05",
         "Found invalid character(s) among ' ,;{{}}()\\n\\t=' in the column names: {columns}. Rename them.",
@@ -133,14 +157,29 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "checkpoint location and consider increasing delta.logRetentionDuration. To skip missing data "
         'instead, set .option("failOnDataLoss", "false").',
     ),
+    "DELTA_MISSING_NOT_NULL_COLUMN_VALUE": (
+        "23502",
+        "Column {column_name}, which has a NOT NULL constraint, is missing from the data being "
+        "written into the table.",
+    ),
     "DELTA_MULTIPLE_CDC_BOUNDARY": (
         "42614",
         "Multiple ending arguments provided. Please provide one of either endingTimestamp or endingVersion.",
+    ),
+    "DELTA_NON_PARTITION_COLUMN_REFERENCE": (
+        "42P10",
+        "The predicate {predicate} references columns that are no partition columns. Only those may"
+        " be referenced while spark.databricks.delta.replaceWhere.dataColumns.enabled is false: "
+        "[{columns}].",
     ),
     "DELTA_NON_PARTITION_COLUMN_SPECIFIED": (
         "42P10",
         "Non-partitioning column(s) {columns} are specified where only partitioning columns are expected: "
         "{fragment}. Load the table and filter it.",
+    ),
+    "DELTA_NOT_NULL_CONSTRAINT_VIOLATED": (
+        "23502",
+        "NOT NULL constraint violated for column: {column_name}.",
     ),
     "DELTA_NULL_SCHEMA_IN_STREAMING_WRITE": (
         "42P18",
@@ -149,6 +188,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_ONEOF_IN_TIMETRAVEL": (
         "42601",
         "Please either provide 'timestampAsOf' or 'versionAsOf' for time travel, not both.",
+    ),
+    "DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE": (
+        "42613",
+        "'overwriteSchema' cannot be used in dynamic partition overwrite mode.",
     ),
     "DELTA_PARTITION_COLUMN_NOT_FOUND": (
         "42703",
@@ -165,6 +208,21 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "{given}; table {schema}. Remove .schema(…).",
     ),
     "DELTA_REGEX_OPT_SYNTAX_ERROR": ("2201B", "Please recheck your syntax for '{option}': {reason}."),
+    "DELTA_REPLACE_WHERE_MISMATCH": (
+        "44000",
+        "Written data does not conform to partial table overwrite condition or constraint "
+        "'{predicate}'.{violation}",
+    ),
+    "DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE": (
+        "42613",
+        "A 'replaceWhere' expression and 'partitionOverwriteMode'='dynamic' cannot both be set in "
+        "the DataFrameWriter options.",
+    ),
+    "DELTA_REPLACE_WHERE_WITH_FILTER_DATA_CHANGE_UNSET": (
+        "42613",
+        "'replaceWhere' cannot be used with data filters when 'dataChange' is set to false. "
+        "Filters: {predicate}.",
+    ),
     "DELTA_SCHEMA_CHANGED_SINCE_ANALYSIS": (
         "KD007",
         "The schema of the table has changed since the stream was loaded: from {read_schema} to "
@@ -252,6 +310,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Cannot specify time travel in multiple formats: it is in the path and in the options.",
     ),
     "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS": ("0AKDC", "Cannot time travel a stream: remove {options}."),
+    "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": (
+        "23001",
+        "CHECK constraint {name} ({expression}) violated by row with values:",
+    ),
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": (
         "55019",
         "The streaming query was reading from an unexpected Delta table (id = '{new_table_id}'). It used to "
@@ -463,14 +525,20 @@ class SchemaError(DeltaAnalysisException):
 class SchemaMismatchError(SchemaError):
     """The data's schema is not the table's."""
 
-    error_class = "DELTA_SCHEMA_MISMATCH"
-    sqlstate = "42KD7"
+    error_class = "DELTA_METADATA_MISMATCH"
+    sqlstate = "42KDG"
 
 
 class DeltaIllegalArgumentException(DeltaError, AnalysisException):
     """An option or argument has a wrong value."""
 
     error_class = "DELTA_ILLEGAL_OPTION"
+
+
+class DeltaInvariantViolationException(DeltaError):
+    """A row breaks a rule of the table: NOT NULL, an invariant, a CHECK constraint, the length of a CHAR."""
+
+    error_class = "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
 
 
 class DeltaIllegalStateException(DeltaError):

@@ -14,7 +14,9 @@ from pyspark.sql.types import NullType, StructType
 
 from deltaflow.batch import idempotent
 from deltaflow.batch.options import required_path, unsupported_options
-from deltaflow.batch.writer import NOT_YET, OperationOfWrite, TableWriter, begin_write, own_scans
+from deltaflow.batch.overwrites import WholeTable
+from deltaflow.batch.schema_on_write import schema_rules
+from deltaflow.batch.writer import OperationOfWrite, TableWriter, begin_write, own_scans
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.observer import observe
@@ -23,12 +25,15 @@ from deltaflow.spark.write import Skip, write_kind
 
 _LOG = logging.getLogger(__name__)
 
+# Each would change what is written; so none is passed over in silence.
+_NOT_YET = ("mergeSchema", "overwriteSchema", "replaceWhere", "partitionOverwriteMode")
+
 
 @dispatcher.handle("sink.open")
 def open_sink(request: dict[str, Any]) -> None:
     """Checks a writeStream when it starts."""
     required_path(request["path"])
-    unsupported_options(request["options"], (*NOT_YET, *idempotent.OPTIONS), "a streaming write")
+    unsupported_options(request["options"], (*_NOT_YET, *idempotent.OPTIONS), "a streaming write")
     if request["outputMode"] not in ("Append", "Complete"):
         raise DeltaUnsupportedOperationException(
             error_class="DELTA_UNSUPPORTED_OUTPUT_MODE", source="delta", mode=request["outputMode"]
@@ -50,11 +55,16 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
         return Skip()
     mode = request["outputMode"]
     return begin_write(
-        path,
         _schema(request, path),
         request["partitionBy"],
         request["options"],
-        overwrite=mode == "Complete",
+        rules=schema_rules(
+            request["options"],
+            request["settings"],
+            store_assignment=request["storeAssignmentPolicy"],
+            overwrites=mode == "Complete",
+        ),
+        removal=WholeTable() if mode == "Complete" else None,
         operation=OperationOfWrite(
             "STREAMING UPDATE",
             {"outputMode": mode, "queryId": query_id, "epochId": str(batch_id)},

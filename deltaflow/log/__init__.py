@@ -33,13 +33,12 @@ from deltaflow.log.outcomes import Committed, Conflict, Operation, Outcome, Unkn
 from deltaflow.log.reads import PartitionPredicate
 from deltaflow.log.schema import (
     as_nullable,
-    check_append_schema,
     check_partitioning,
     check_writable_schema,
-    merge_schemas,
     schema_from_string,
     schema_to_string,
 )
+from deltaflow.log.schema_merging import check_append_schema, merge_schemas
 from deltaflow.log.snapshot import Snapshot
 from deltaflow.log.transaction import OptimisticTransaction
 

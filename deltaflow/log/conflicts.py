@@ -25,7 +25,8 @@ from deltaflow.log.commit import Commit
 from deltaflow.log.files import file_key
 from deltaflow.log.isolation import IsolationLevel
 from deltaflow.log.reads import Reads
-from deltaflow.log.schema import check_append_schema, check_partitioning, schema_from_string
+from deltaflow.log.schema import check_partitioning, schema_from_string
+from deltaflow.log.schema_merging import check_append_schema
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ def check_created_meanwhile(
 
 
 def _difference(created: Metadata, wanted: Metadata, loser: Loser) -> str | None:
-    if loser.reads.whole_table:
+    if loser.reads.whole_table or loser.reads.no_table:
         return "The operation needs that there is no table."
     there = schema_from_string(created.schema_string, table=loser.table)
     schema = schema_from_string(wanted.schema_string, table=loser.table)

@@ -45,10 +45,15 @@ def _type(name: str) -> Activity:
     return lambda metadata: name in metadata.schema_string and name in _types(_schema_json(metadata))
 
 
-def _has_not_null_columns(metadata: Metadata) -> bool:
-    return "false" in metadata.schema_string and any(
-        field.get("nullable") is False for field in _fields(_schema_json(metadata))
+def _has_constrained_columns(metadata: Metadata) -> bool:
+    """NOT NULL columns, or columns with an expression of their own."""
+    return _HAS_INVARIANTS(metadata) or (
+        "false" in metadata.schema_string
+        and any(field.get("nullable") is False for field in _fields(_schema_json(metadata)))
     )
+
+
+_HAS_INVARIANTS = _column_metadata("delta.invariants")
 
 
 def _change_data_feed(metadata: Metadata) -> bool:
@@ -99,8 +104,8 @@ def _unwritable_feature(name: str, is_active: Activity = _no_metadata) -> Featur
 
 _LISTED = (
     _APPEND_ONLY,
-    Feature("invariants", _column_metadata("delta.invariants"), "inactive", legacy_writer=2),
-    Feature("checkConstraints", _property_prefix("delta.constraints."), "inactive", legacy_writer=3),
+    Feature("invariants", _has_constrained_columns, "always", legacy_writer=2),
+    Feature("checkConstraints", _property_prefix("delta.constraints."), "always", legacy_writer=3),
     Feature("changeDataFeed", _change_data_feed, "inactive", legacy_writer=4),
     Feature("generatedColumns", _column_metadata("delta.generationExpression"), "inactive", legacy_writer=4),
     _COLUMN_MAPPING,
@@ -215,8 +220,6 @@ def _unreadable(protocol: Protocol, metadata: Metadata | None) -> Iterator[str]:
 
 def _unwritable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
     version = protocol.min_writer_version
-    if _has_not_null_columns(metadata):
-        yield "NOT NULL columns"
     if not 1 <= version <= NEWEST_WRITER_VERSION:
         yield f"writer version {version}"
     listed = protocol.writer_features or () if version == NEWEST_WRITER_VERSION else ()

@@ -37,6 +37,8 @@ class Reads:
     table: str
     snapshot: Snapshot | None
     whole_table: bool = False
+    no_table: bool = False
+    """That there is no table; a commit that depends on this may be a blind append."""
     predicates: list[PartitionPredicate] = field(default_factory=list)
     app_ids: set[str] = field(default_factory=set)
     _file_keys: list[pa.Array] = field(default_factory=list)

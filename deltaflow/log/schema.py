@@ -1,4 +1,4 @@
-"""Schemas: their JSON, what may be written, and whether data fits a table."""
+"""Schemas: their JSON, and what of them may be written."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 from pyspark.sql import types as T
 
-from deltaflow.errors import CorruptLogError, SchemaError, SchemaMismatchError, UnsupportedFeatureError
+from deltaflow.errors import CorruptLogError, SchemaError, UnsupportedFeatureError
 
 _INVALID_CHARACTERS = frozenset(" ,;{}()\n\t=")
-_CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 _WRITABLE_ATOMS = (
     T.BooleanType,
     T.ByteType,
@@ -23,10 +22,9 @@ _WRITABLE_ATOMS = (
     T.DecimalType,
     T.DateType,
     T.TimestampType,
+    T.TimestampNTZType,
     T.BinaryType,
 )
-_GROWING: tuple[type[T.DataType], ...] = (T.ByteType, T.ShortType, T.IntegerType)
-"""Types of which a column may grow into a later one."""
 
 
 def schema_to_string(schema: T.StructType) -> str:
@@ -73,94 +71,9 @@ def schema_from_string(
 
 def as_nullable(schema: T.StructType) -> T.StructType:
     """The schema with every column, element and map value nullable, as new tables have it."""
-    nullable = _nullable(schema)
+    nullable = nullable_type(schema)
     assert isinstance(nullable, T.StructType)
     return nullable
-
-
-def check_append_schema(
-    table_schema: T.StructType,
-    data_schema: T.StructType,
-    *,
-    table: str | None = None,
-    merge_option: str | None = None,
-) -> None:
-    """SchemaMismatchError, showing both sides, unless data of `data_schema` may be appended as it is.
-
-    Names are equal regardless of case, in any order; types are equal; nullability and column
-    metadata do not matter. `merge_option`, where the writer has one, is how its user asks for
-    `merge_schemas`: the error names it if that would do.
-    """
-    differences = list(_differences(table_schema, data_schema, ""))
-    if differences:
-        remedy = "Select and cast the data's columns so that they are the table's."
-        if merge_option is not None and _is_mergeable(table_schema, data_schema):
-            remedy = f"To let the table take them over, write with {merge_option}; or: {remedy}"
-        raise _mismatch(
-            "A schema mismatch detected when writing to the Delta table.",
-            table_schema,
-            data_schema,
-            differences,
-            remedy,
-            table=table,
-        )
-
-
-def is_read_compatible(analysed: T.DataType, newest: T.DataType) -> bool:
-    """Whether a query that was analysed with one schema reads a table that has another one by now.
-
-    It does where all its columns are there by their names and types, and none of them takes nulls that it
-    did not take (SchemaUtils.isReadCompatible).
-    """
-    match analysed, newest:
-        case T.StructType(), T.StructType():
-            found = {f.name: f for f in newest.fields}
-            return all(
-                f.name in found
-                and (f.nullable or not found[f.name].nullable)
-                and is_read_compatible(f.dataType, found[f.name].dataType)
-                for f in analysed.fields
-            )
-        case T.ArrayType(), T.ArrayType():
-            takes_nulls = analysed.containsNull or not newest.containsNull
-            return takes_nulls and is_read_compatible(analysed.elementType, newest.elementType)
-        case T.MapType(), T.MapType():
-            takes_nulls = analysed.valueContainsNull or not newest.valueContainsNull
-            return (
-                takes_nulls
-                and is_read_compatible(analysed.keyType, newest.keyType)
-                and is_read_compatible(analysed.valueType, newest.valueType)
-            )
-        case _:
-            return analysed == newest
-
-
-def merge_schemas(
-    table_schema: T.StructType, data_schema: T.StructType, *, table: str | None = None
-) -> T.StructType:
-    """The table's schema once data of `data_schema` is in it (delta-spark's SchemaMergingUtils).
-
-    Columns of the table keep their names, order, nullability and metadata, whether or not the data has
-    them; other columns come after them, nullable, in nested structs too. Names are equal regardless of
-    case. A type stays, or grows among byte, short and integer, or takes the place of void.
-    SchemaMismatchError, showing both sides, for all other types; SchemaError for columns of the data
-    whose names differ only in case.
-    """
-    _check_no_duplicates(data_schema, table)
-    conflicts: list[str] = []
-    merged = _merged(table_schema, data_schema, "", conflicts)
-    if conflicts:
-        raise _mismatch(
-            "Failed to merge the data's schema into the Delta table's.",
-            table_schema,
-            data_schema,
-            conflicts,
-            "Cast the data's columns to the table's types, or write them under other names.",
-            error_class="DELTA_FAILED_TO_MERGE_FIELDS",
-            table=table,
-        )
-    assert isinstance(merged, T.StructType)
-    return merged
 
 
 def check_writable_schema(
@@ -168,20 +81,15 @@ def check_writable_schema(
     partition_columns: Sequence[str] = (),
     *,
     table: str | None = None,
-    for_log_alone: bool = False,
 ) -> list[str]:
     """The partition columns by their names in the schema; SchemaError (or UnsupportedFeatureError) if the
     schema has names or types, or the partitioning has columns, that deltaflow does not write.
-
-    `for_log_alone`: the types may also be those that the log settles and no writer of rows does yet.
     """
     if not schema.fields:
-        raise SchemaError("The data has no columns.", error_class="DELTA_EMPTY_DATA", table=table)
+        raise SchemaError(error_class="DELTA_EMPTY_DATA", table=table)
     _check_names(schema, table)
-    for path, kind, metadata in _leaves(schema, ""):
-        unsupported = _unsupported(kind, metadata)
-        if for_log_alone and isinstance(kind, T.TimestampNTZType):
-            continue
+    for path, kind in _leaves(schema, ""):
+        unsupported = _unsupported(kind)
         if unsupported is not None:
             raise UnsupportedFeatureError(
                 f"deltaflow does not write the type {unsupported} of column {path} yet. "
@@ -191,7 +99,7 @@ def check_writable_schema(
                 table=table,
                 column=path,
             )
-    return _check_partition_columns(schema, partition_columns, table)
+    return check_partition_columns(schema, partition_columns, table)
 
 
 def check_partitioning(existing: Sequence[str], given: Sequence[str], *, table: str | None = None) -> None:
@@ -205,21 +113,23 @@ def check_partitioning(existing: Sequence[str], given: Sequence[str], *, table: 
         )
 
 
-def _nullable(kind: T.DataType) -> T.DataType:
+def nullable_type(kind: T.DataType) -> T.DataType:
+    """The type with every field, element and map value nullable."""
     if isinstance(kind, T.StructType):
         fields = [
-            T.StructField(field.name, _nullable(field.dataType), True, field.metadata)
+            T.StructField(field.name, nullable_type(field.dataType), True, field.metadata)
             for field in kind.fields
         ]
         return T.StructType(fields)
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_nullable(kind.elementType), True)
+        return T.ArrayType(nullable_type(kind.elementType), True)
     if isinstance(kind, T.MapType):
-        return T.MapType(_nullable(kind.keyType), _nullable(kind.valueType), True)
+        return T.MapType(nullable_type(kind.keyType), nullable_type(kind.valueType), True)
     return kind
 
 
-def _check_partition_columns(schema: T.StructType, given: Sequence[str], table: str | None) -> list[str]:
+def check_partition_columns(schema: T.StructType, given: Sequence[str], table: str | None) -> list[str]:
+    """The partition columns by their names in the schema; SchemaError if they cannot be."""
     by_name = {field.name.lower(): field for field in schema.fields}
     resolved: list[str] = []
     for name in given:
@@ -249,7 +159,7 @@ def _check_partition_columns(schema: T.StructType, given: Sequence[str], table: 
 
 
 def _check_names(schema: T.StructType, table: str | None) -> None:
-    _check_no_duplicates(schema, table)
+    check_no_duplicates(schema, table)
     invalid = [
         path + field.name
         for path, struct in _structs(schema, "")
@@ -264,7 +174,8 @@ def _check_names(schema: T.StructType, table: str | None) -> None:
         )
 
 
-def _check_no_duplicates(schema: T.StructType, table: str | None) -> None:
+def check_no_duplicates(schema: T.StructType, table: str | None) -> None:
+    """SchemaError for columns whose names differ only in case."""
     for path, struct in _structs(schema, ""):
         seen: dict[str, str] = {}
         for field in struct.fields:
@@ -288,118 +199,26 @@ def _structs(kind: T.DataType, path: str) -> Iterator[tuple[str, T.StructType]]:
         yield from _structs(kind.valueType, f"{path}value.")
 
 
-def _leaves(
-    kind: T.DataType, path: str, metadata: dict[str, Any] | None = None
-) -> Iterator[tuple[str, T.DataType, dict[str, Any]]]:
-    """Every atomic type in a type, with the path of its column and that column's metadata."""
+def _leaves(kind: T.DataType, path: str) -> Iterator[tuple[str, T.DataType]]:
+    """Every atomic type in a type, with the path of its column."""
     prefix = f"{path}." if path else ""
     if isinstance(kind, T.StructType):
         for field in kind.fields:
-            yield from _leaves(field.dataType, prefix + field.name, field.metadata)
+            yield from _leaves(field.dataType, prefix + field.name)
     elif isinstance(kind, T.ArrayType):
-        yield from _leaves(kind.elementType, f"{prefix}element", metadata)
+        yield from _leaves(kind.elementType, f"{prefix}element")
     elif isinstance(kind, T.MapType):
-        yield from _leaves(kind.keyType, f"{prefix}key", metadata)
-        yield from _leaves(kind.valueType, f"{prefix}value", metadata)
+        yield from _leaves(kind.keyType, f"{prefix}key")
+        yield from _leaves(kind.valueType, f"{prefix}value")
     else:
-        yield path, kind, metadata or {}
+        yield path, kind
 
 
-def _unsupported(kind: T.DataType, metadata: dict[str, Any]) -> str | None:
+def _unsupported(kind: T.DataType) -> str | None:
     """The name of a type that is not written; None for the others."""
-    if _CHAR_VARCHAR in metadata:
-        return str(metadata[_CHAR_VARCHAR])
     if type(kind) in _WRITABLE_ATOMS or (type(kind) is T.StringType and kind == T.StringType()):
         return None
     return kind.simpleString()
-
-
-def _differences(table: T.DataType, data: T.DataType, path: str) -> Iterator[str]:
-    prefix = f"{path}." if path else ""
-    if isinstance(table, T.StructType) and isinstance(data, T.StructType):
-        ours = {field.name.lower(): field for field in table.fields}
-        theirs = {field.name.lower(): field for field in data.fields}
-        if len(theirs) != len(data.fields):
-            yield f"{path or 'the data'} has columns whose names differ only in case"
-        for name, field in ours.items():
-            if name not in theirs:
-                yield f"column {prefix}{field.name} ({field.dataType.simpleString()}) is missing in the data"
-            else:
-                yield from _differences(field.dataType, theirs[name].dataType, prefix + field.name)
-        for name, field in theirs.items():
-            if name not in ours:
-                yield f"column {prefix}{field.name} ({field.dataType.simpleString()}) is not in the table"
-    elif isinstance(table, T.ArrayType) and isinstance(data, T.ArrayType):
-        yield from _differences(table.elementType, data.elementType, f"{prefix}element")
-    elif isinstance(table, T.MapType) and isinstance(data, T.MapType):
-        yield from _differences(table.keyType, data.keyType, f"{prefix}key")
-        yield from _differences(table.valueType, data.valueType, f"{prefix}value")
-    elif _nullable(table) != _nullable(data):
-        yield _type_difference(table, data, path)
-
-
-def _merged(table: T.DataType, data: T.DataType, path: str, conflicts: list[str]) -> T.DataType:
-    """The merged type; what cannot be merged is added to `conflicts`."""
-    prefix = f"{path}." if path else ""
-    if isinstance(table, T.StructType) and isinstance(data, T.StructType):
-        theirs = {field.name.lower(): field for field in data.fields}
-        fields = []
-        for field in table.fields:
-            other = theirs.pop(field.name.lower(), None)
-            kind = field.dataType
-            if other is not None:
-                kind = _merged(kind, other.dataType, prefix + field.name, conflicts)
-            fields.append(T.StructField(field.name, kind, field.nullable, field.metadata))
-        new = _nullable(T.StructType(list(theirs.values())))
-        assert isinstance(new, T.StructType)
-        return T.StructType(fields + new.fields)
-    if isinstance(table, T.ArrayType) and isinstance(data, T.ArrayType):
-        element = _merged(table.elementType, data.elementType, f"{prefix}element", conflicts)
-        return T.ArrayType(element, table.containsNull)
-    if isinstance(table, T.MapType) and isinstance(data, T.MapType):
-        key = _merged(table.keyType, data.keyType, f"{prefix}key", conflicts)
-        value = _merged(table.valueType, data.valueType, f"{prefix}value", conflicts)
-        return T.MapType(key, value, table.valueContainsNull)
-    if table == data or isinstance(data, T.NullType):
-        return table
-    if isinstance(table, T.NullType):
-        return _nullable(data)
-    # Parquet keeps all three as 32-bit integers.
-    if type(table) in _GROWING and type(data) in _GROWING:
-        return max(table, data, key=lambda kind: _GROWING.index(type(kind)))
-    conflicts.append(_type_difference(table, data, path))
-    return table
-
-
-def _is_mergeable(table: T.StructType, data: T.StructType) -> bool:
-    try:
-        merge_schemas(table, data)
-    except SchemaError:
-        return False
-    return True
-
-
-def _type_difference(table: T.DataType, data: T.DataType, path: str) -> str:
-    return f"column {path} is {table.simpleString()} in the table and {data.simpleString()} in the data"
-
-
-def _mismatch(
-    message: str,
-    table_schema: T.StructType,
-    data_schema: T.StructType,
-    differences: Sequence[str],
-    remedy: str,
-    **context: Any,
-) -> SchemaMismatchError:
-    return SchemaMismatchError(
-        f"{message}\nTable schema:\n{_tree(table_schema)}\nData schema:\n{_tree(data_schema)}\n"
-        "Differences:\n" + "\n".join(f"- {difference}" for difference in differences) + f"\n{remedy}",
-        **context,
-    )
-
-
-def _tree(schema: T.StructType) -> str:
-    return schema.treeString().rstrip("\n")
 
 
 def _has_user_defined_type(json: Any) -> bool:

@@ -120,6 +120,10 @@ class OptimisticTransaction:
         """Record that the commit depends on all of the table (or on there being none): it is not blind."""
         self._reads.whole_table = True
 
+    def require_no_table(self) -> None:
+        """Record that the commit is to create the table: it does not append to one that appears meanwhile."""
+        self._reads.no_table = True
+
     def files_matching(self, predicate: PartitionPredicate) -> pa.Table:
         """The files, rows of the snapshot's `files`, whose partition values the predicate is true for.
 
@@ -231,7 +235,6 @@ class OptimisticTransaction:
                 schema_from_string(metadata.schema_string, table=self.path),
                 metadata.partition_columns,
                 table=self.path,
-                for_log_alone=True,
             )
         # What is append-only stays so in the commit that ends it.
         before = metadata if self.snapshot is None else self.snapshot.metadata

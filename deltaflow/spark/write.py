@@ -7,14 +7,25 @@ while `begin` or `commit` still run: after it has answered, no commit of this wr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
 
 from pyspark.sql.types import StructType
 
-from deltaflow.errors import OperationCancelledError
+from deltaflow.errors import (
+    DeltaAnalysisException,
+    DeltaInvariantViolationException,
+    DeltaUnsupportedOperationException,
+    OperationCancelledError,
+)
 from deltaflow.spark.dispatcher import dispatcher
-from deltaflow.spark.scan import hadoop_path
+from deltaflow.spark.scan import ScannedFiles, hadoop_path, scan_kind
+
+
+def local_path(encoded: str) -> str:
+    """The local path of a URI-encoded one as Hadoop gives it."""
+    return unquote(encoded).removeprefix("file://").removeprefix("file:")
 
 
 class WrittenFile(NamedTuple):
@@ -32,6 +43,56 @@ class Skip(NamedTuple):
     """As of FileWrite."""
 
 
+@dataclass(frozen=True)
+class Check:
+    """A condition, in SQL, that every row has to satisfy: where it is false or null, `message`, which begins
+    with an error class in brackets, is the error. `shows_values`: the values of its columns follow."""
+
+    condition: str
+    message: str
+    shows_values: bool = False
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """How a frame's rows become the table's.
+
+    `frame`: the frame's columns in its order, under the table's names. They are cast to `cast`, the table's
+    types without what the frame lacks, by name; then `columns`, SQL, one a column of `table`, are selected
+    and `checks` made. Without `cast` the rows are written as they are.
+    """
+
+    frame: StructType
+    table: StructType
+    cast: StructType | None = None
+    columns: Sequence[str] = ()
+    checks: Sequence[Check] = ()
+
+
+class Replaced(Protocol):
+    """Told which files hold rows that are replaced, before a file is written; answers with the scan
+    (deltaflow.spark.scan.relation) of the files whose other rows are to be written again, None if none are.
+    """
+
+    def __call__(
+        self, paths: Sequence[str], partition_filters: Sequence[Any], *, has_data_filters: bool
+    ) -> dict[str, Any] | None:
+        """`paths` as of WrittenFile. `partition_filters`: the conjuncts of the predicate on partition columns
+        alone, those that are source filters of Spark: `op` and `column`, `values` (texts), `left`, `right`.
+        """
+
+
+@dataclass(frozen=True)
+class ReplaceWhere:
+    """The rows for which `predicate` (SQL) is true are replaced; `relation` scans the table, by a description
+    of kind "write" with the write's `handle` and `which` files, which are those that `files` tells."""
+
+    predicate: str
+    relation: dict[str, Any]
+    replaced: Replaced
+    files: Callable[[str], ScannedFiles]
+
+
 class FileWrite(Protocol):
     """What `begin` decided about one write."""
 
@@ -44,8 +105,12 @@ class FileWrite(Protocol):
         """The folder inside the table that the files go into; None: the table's own."""
 
     @property
-    def written_schema(self) -> StructType:
-        """The frame's columns in its order, under the table's names and types."""
+    def rows(self) -> RowPlan:
+        """What the frame's rows go through."""
+
+    @property
+    def replace_where(self) -> ReplaceWhere | None:
+        """The rows of the table that are replaced, if a predicate names them."""
 
     @property
     def partition_columns(self) -> Sequence[str]:
@@ -64,8 +129,8 @@ class FileWrite(Protocol):
     def settings_to_unset(self) -> Sequence[str]:
         """Settings of the session that the write uses up: they are unset when it is done."""
 
-    def commit(self, files: Sequence[WrittenFile]) -> None:
-        """Commits the files; raises one of ours where that can't be."""
+    def commit(self, files: Sequence[WrittenFile], kept: Sequence[WrittenFile]) -> None:
+        """Commits the files, and those of the `kept` rows; raises one of ours where that can't be."""
 
     def cancel(self) -> None:
         """Makes sure that no commit comes any more; waits for a put that has begun."""
@@ -105,20 +170,75 @@ def _begin(request: dict[str, Any]) -> dict[str, Any]:
         "settingsToUnset": list(write.settings_to_unset),
         "optimizedWriteBytes": write.optimized_write_bytes,
         "path": hadoop_path(write.path if write.folder is None else f"{write.path}/{write.folder}"),
-        "schema": write.written_schema.json(),
+        **_described(write.rows),
+        "replaceWhere": None if write.replace_where is None else write.replace_where.predicate,
+        "relation": None if write.replace_where is None else write.replace_where.relation,
         "partitionColumns": list(write.partition_columns),
         # Partition folders show timestamps in this zone; the log's values are in UTC.
         "options": {**write.file_options, "timeZone": "UTC"},
     }
 
 
+def _described(rows: RowPlan) -> dict[str, Any]:
+    return {
+        "frame": rows.frame.json(),
+        "table": rows.table.json(),
+        "cast": None if rows.cast is None else rows.cast.json(),
+        "columns": list(rows.columns),
+        "checks": [asdict(check) for check in rows.checks],
+    }
+
+
+@dispatcher.handle("write.replaced")
+def _replaced(request: dict[str, Any]) -> dict[str, Any]:
+    replace_where = _write(request).replace_where
+    assert replace_where is not None
+    scan = replace_where.replaced(
+        request["paths"], request["partitionFilters"], has_data_filters=request["hasDataFilters"]
+    )
+    return {"relation": scan}
+
+
+@scan_kind("write")
+def _scanned(description: dict[str, Any]) -> ScannedFiles:
+    replace_where = _write(description).replace_where
+    assert replace_where is not None
+    return replace_where.files(description["which"])
+
+
+@dispatcher.handle("write.violated")
+def _violated(request: dict[str, Any]) -> None:
+    """A row failed a check: `message` begins with the error class in brackets."""
+    error_class, _, message = request["message"].removeprefix("[").partition("] ")
+    kind = (
+        DeltaAnalysisException
+        if error_class == "DELTA_REPLACE_WHERE_MISMATCH"
+        else DeltaInvariantViolationException
+    )
+    raise kind(message, error_class=error_class, table=_write(request).path)
+
+
+@dispatcher.handle("write.unplannable")
+def _unplannable(request: dict[str, Any]) -> None:
+    raise DeltaUnsupportedOperationException(
+        "A condition on the rows of a table can have no subqueries and no functions of Python: "
+        f"{request['expression']}",
+        error_class="DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES",
+    )
+
+
 @dispatcher.handle("write.commit")
 def _commit(request: dict[str, Any]) -> None:
+    files, kept = ([WrittenFile(*file) for file in request[name]] for name in ("files", "kept"))
+    _write(request).commit(files, kept)
+    dispatcher.release(request["handle"])
+
+
+def _write(request: dict[str, Any]) -> FileWrite:
     slot: _Slot | None = dispatcher.find(request["handle"])
     if slot is None or slot.write is None:
         raise OperationCancelledError("the write was stopped before its commit")
-    slot.write.commit([WrittenFile(*file) for file in request["files"]])
-    dispatcher.release(request["handle"])
+    return slot.write
 
 
 @dispatcher.handle("write.abort")

@@ -132,12 +132,9 @@ def test_a_log_that_only_a_checkpoint_holds_is_a_table(spark, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("mergeSchema", "true"),
-        ("overwriteSchema", "true"),
-        ("replaceWhere", "id > 1"),
-        ("partitionOverwriteMode", "dynamic"),
-        ("dataChange", "false"),
-        ("MERGESCHEMA", "TRUE"),
+        ("replaceOn", "t.id = s.id"),
+        ("replaceUsing", "id"),
+        ("TARGETALIAS", "t"),
     ],
 )
 def test_write_options_that_are_not_there_yet(spark, table, name, value):

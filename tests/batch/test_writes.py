@@ -11,7 +11,6 @@ from pyspark.errors import AnalysisException
 
 from deltaflow.errors import (
     DeltaTableAlreadyExistsError,
-    DeltaUnsupportedOperationException,
     SchemaError,
 )
 
@@ -54,6 +53,7 @@ def test_every_mode_creates_a_table(spark, table, mode, actions):
     assert read_numbers(spark, table) == [1]
     [info] = actions(table, "commitInfo")
     assert info["operationParameters"]["mode"].lower() == mode
+    assert info["isBlindAppend"] is (mode != "overwrite")
 
 
 def test_an_unknown_mode(spark, table):
@@ -76,7 +76,7 @@ def test_partitioning(spark, table, rows, actions):
     for other in (["b", "a"], ["a"], ["a", "b", "v"]):
         with pytest.raises(SchemaError, match="do not match the partition columns") as caught:
             data.write.format("delta").mode("append").partitionBy(*other).save(table)
-        assert caught.value.getErrorClass() == "DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING"
+        assert caught.value.getErrorClass() == "DELTA_METADATA_MISMATCH"
         assert str(other) in str(caught.value)
     assert versions(table) == [0, 1, 2]
     read = spark.read.format("delta").load(table)
@@ -149,7 +149,7 @@ def test_commit_info(spark, table, actions):
         assert info["operation"] == "WRITE"
         assert info["operationParameters"] == {
             "mode": "Overwrite" if version == 2 else "Append",
-            "partitionBy": '["m"]',
+            "partitionBy": "[]" if version else '["m"]',
         }
         assert info["isolationLevel"] == "Serializable"
         assert info["engineInfo"].startswith("deltaflow/")
@@ -163,6 +163,7 @@ def test_commit_info(spark, table, actions):
     assert len({info["txnId"] for info in infos}) == 3
     assert infos[2]["operationMetrics"]["numRemovedFiles"] == "4"
     removes = actions(table, "remove", 2)
+    assert infos[2]["operationMetrics"]["numRemovedBytes"] == str(sum(r["size"] for r in removes))
     assert len(removes) == 4
     assert all(remove["dataChange"] and remove["deletionTimestamp"] > 0 for remove in removes)
 
@@ -258,20 +259,6 @@ def test_odd_column_names(spark, table, rows, rows_by_deltalake):
         quoted = "`" + name.replace("`", "``") + "`"
         read = spark.read.format("delta").load(table).select(quoted).where(f"{quoted} is not null")
         assert read.count() == 2
-
-
-def test_dynamic_overwrite_by_a_setting_is_refused(spark, table):
-    numbers(spark, 1, 2).write.format("delta").partitionBy("m").save(table)
-    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    try:
-        overwrite = numbers(spark, 3).write.format("delta").mode("overwrite")
-        with pytest.raises(DeltaUnsupportedOperationException, match="partitionOverwriteMode=dynamic"):
-            overwrite.save(table)
-        assert read_numbers(spark, table) == [1, 2]
-        overwrite.option("partitionOverwriteMode", "static").save(table)
-        assert read_numbers(spark, table) == [3]
-    finally:
-        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
 
 
 def test_options_of_the_files(spark, table, actions):

@@ -7,7 +7,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log.features import FEATURES
-from tests.log.tables import SCHEMA, HandWrittenTable, append, meta_data, paths, protocol, remove
+from tests.log.tables import HandWrittenTable, append, meta_data, paths, protocol, remove
 
 
 def table_with(table: HandWrittenTable, protocol_action: dict[str, Any], **metadata: Any) -> HandWrittenTable:
@@ -78,8 +78,6 @@ def test_legacy_versions_are_written_while_the_metadata_activates_nothing(
 
 
 ACTIVE: list[tuple[str, dict[str, Any]]] = [
-    ("invariants", {"schema": column(**{"delta.invariants": "{}"})}),
-    ("checkConstraints", {"configuration": {"delta.constraints.c": "id > 0"}}),
     ("changeDataFeed", {"configuration": {"delta.enableChangeDataFeed": "true"}}),
     ("generatedColumns", {"schema": column(**{"delta.generationExpression": "1"})}),
     ("identityColumns", {"schema": column(**{"delta.identity.start": "1"})}),
@@ -130,14 +128,6 @@ def test_column_mapping_in_use_is_refused_even_if_it_is_not_announced(
     log = table_with(table, action, configuration={"delta.columnMapping.mode": "name"}).log()
     with pytest.raises(UnsupportedFeatureError, match="needs columnMapping"):
         log.snapshot()
-
-
-def test_not_null_columns_are_refused_for_writing(table: HandWrittenTable) -> None:
-    schema = StructType([StructField("id", LongType(), False), SCHEMA["part"]])
-    log = table_with(table, protocol(), schema=schema).log()
-    assert paths(log) == []
-    with pytest.raises(UnsupportedFeatureError, match="NOT NULL columns"):
-        append(log, "a")
 
 
 def test_a_feature_that_was_dropped_again_does_not_matter(table: HandWrittenTable) -> None:

@@ -118,8 +118,6 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     Map request = request(options);
     request.put("kind", "batch");
     request.put("mode", mode.name());
-    request.put("partitionOverwriteMode",
-        session(context).sessionState().conf().getConfString("spark.sql.sources.partitionOverwriteMode", "static"));
     TableWrite.run(session(context), data, request);
     // Spark refreshes what is cached of the relation that is returned.
     if (session(context).sharedState().cacheManager().isEmpty()) return new WrittenRelation(context, data.schema());

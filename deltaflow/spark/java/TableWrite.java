@@ -21,7 +21,6 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.mapreduce.Job;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -30,9 +29,6 @@ import org.apache.spark.sql.execution.datasources.OutputWriterFactory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.streaming.*;
 import org.apache.spark.sql.execution.streaming.sinks.*;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.Metadata;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.immutable.Seq;
@@ -44,7 +40,8 @@ import scala.runtime.BoxedUnit;
  * One write into a table, by a batch or by a micro-batch of a stream.
  *
  * Python begins it (what is allowed, which columns, where), Spark's own Parquet writer writes the
- * files on the caller's thread, Python commits them. Crossings into Python: 2.
+ * files on the caller's thread, Python commits them. Crossings into Python: 2; 3 and those of two scans
+ * where rows of the table that match a predicate are replaced.
  */
 final class TableWrite {
   private TableWrite() {}
@@ -58,14 +55,22 @@ final class TableWrite {
     request.put("handle", handle);
     request.put("schema", query.analyzed().schema().json());
     request.put("settings", deltaSettings(session));
+    request.put("partitionOverwriteMode", session.sessionState().conf().getConfString(
+        "spark.sql.sources.partitionOverwriteMode", "static"));
+    request.put("storeAssignmentPolicy", session.sessionState().conf().storeAssignmentPolicy().toString());
     request.put("scans", scans(query));
     boolean ended = false;
     try {
       JsonNode plan = Python.call("write.begin", request);
       if (!plan.get("skip").asBoolean()) {
+        // Whatever the analysis refuses, it refuses before a file is written.
+        RowChanges rows = new RowChanges(session, query, plan);
+        ReplacedRows replaced = plan.get("replaceWhere").isNull() ? null : new ReplacedRows(session, plan, handle);
         Map commit = new LinkedHashMap();
         commit.put("handle", handle);
-        commit.put("files", write(session, query, plan).files);
+        commit.put("files", write(session, rows.plan(), rows.columns(), plan, handle));
+        commit.put("kept", replaced == null || replaced.kept() == null ? new ArrayList()
+            : write(session, replaced.kept(), replaced.columns(), plan, handle));
         Python.call("write.commit", commit);
       }
       ended = true;
@@ -80,8 +85,9 @@ final class TableWrite {
     }
   }
 
-  private static Written write(org.apache.spark.sql.classic.SparkSession session, QueryExecution query,
-                               JsonNode plan) {
+  /** Writes rows into the table's folder; returns the files. */
+  private static List write(org.apache.spark.sql.classic.SparkSession session, SparkPlan rows, List columns,
+                            JsonNode plan, Long handle) {
     String root = plan.get("path").asText();
     Map options = new HashMap();
     Iterator names = plan.get("options").fieldNames();
@@ -89,7 +95,6 @@ final class TableWrite {
       String name = (String) names.next();
       options.put(name, plan.get("options").get(name).asText());
     }
-    List columns = outputColumns(query, (StructType) DataType.fromJson(plan.get("schema").asText()));
     List partitionColumns = new ArrayList();
     for (JsonNode name : plan.get("partitionColumns")) {
       for (Object column : columns) {
@@ -105,7 +110,7 @@ final class TableWrite {
     Object outputSpec = new FileFormatWriter.OutputSpec(root, scala.collection.immutable.Map$.MODULE$.empty(),
         CollectionConverters.asScala(columns).toList());
     List arguments = new ArrayList(Arrays.asList(new Object[] {
-        session, query.executedPlan(), new BoundedParquet(), committer, outputSpec, hadoopConf,
+        session, rows, new BoundedParquet(), committer, outputSpec, hadoopConf,
         CollectionConverters.asScala(partitionColumns).toList(), Option.empty(),
         CollectionConverters.asScala(new ArrayList()).toList(), scalaOptions, Integer.valueOf(0)}));
     Method write = fileFormatWriterWrite();
@@ -115,16 +120,16 @@ final class TableWrite {
     String calendar = session.sparkContext().getLocalProperty(CALENDAR);
     session.sparkContext().setLocalProperty(CALENDAR, "CORRECTED");
     try {
-      arguments.set(1, OptimizedWrite.over((SparkPlan) arguments.get(1), columns, partitionColumns, plan));
+      arguments.set(1, OptimizedWrite.over(rows, columns, partitionColumns, plan));
       write.invoke(org.apache.spark.sql.execution.datasources.FileFormatWriter$.MODULE$, arguments.toArray());
     } catch (InvocationTargetException e) {
-      throw Thrown.asIs(e.getCause());
+      throw Violations.found(e.getCause(), handle);
     } catch (IllegalAccessException e) {
       throw new IllegalStateException(e);
     } finally {
       session.sparkContext().setLocalProperty(CALENDAR, calendar);
     }
-    return written;
+    return written.files;
   }
 
   private static final String CALENDAR = "spark.sql.parquet.datetimeRebaseModeInWrite";
@@ -171,22 +176,6 @@ final class TableWrite {
       if (method.getName().equals("write") && (count == 11 || count == 12)) return method;
     }
     throw new IllegalStateException("FileFormatWriter.write of this Spark has an unknown form");
-  }
-
-  /**
-   * The frame's columns under the table's names, nested ones included (Python pairs them). Attributes
-   * are bound by id and nested fields by position, so this renames without a projection.
-   */
-  private static List outputColumns(QueryExecution query, StructType written) {
-    List columns = new ArrayList();
-    int i = 0;
-    for (Object column : CollectionConverters.asJava(query.analyzed().output())) {
-      Attribute attribute = (Attribute) column;
-      StructField field = written.fields()[i++];
-      columns.add(new AttributeReference(field.name(), field.dataType(), true, Metadata.empty(),
-          attribute.exprId(), attribute.qualifier()));
-    }
-    return columns;
   }
 
   /**
