@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from deltaflow.log.indexed_columns import indexed_leaves
 from deltaflow.log.partition_values import partition_values_of
 from deltaflow.log.properties import DATA_SKIPPING_STRING_PREFIX_LENGTH
 from deltaflow.spark.write import WrittenFile, local_path
+
+_LOG = logging.getLogger(__name__)
 
 
 class DataFiles:
@@ -50,7 +53,8 @@ class DataFiles:
         for file, path, stats in zip(files, local_paths, statistics, strict=True):
             records = msgspec.json.decode(stats, type=_NumRecords).num_records
             if records == 0:
-                _remove_empty_file(path)
+                # Spark writes one for a frame without rows. No commit names it, so nothing can miss it.
+                _remove(path)
                 continue
             rows += records
             relative = _relative(file.path, path, self._path)
@@ -67,16 +71,57 @@ class DataFiles:
             )
         return adds, rows
 
+    def discard(self, files: Sequence[WrittenFile] | None, *, is_certain: bool) -> None:
+        """Removes the files of a write that has ended without a commit, and says what stays.
+
+        Nothing is removed unless it `is_certain` that no commit names the files, now or later. Without
+        `files` it is Spark's job that has failed.
+        """
+        if files is None:
+            _LOG.warning(
+                "%s: a write failed before its commit; nothing of it is in the table. Spark removes its "
+                "files, except those of tasks that were killed with their executors: VACUUM removes these.",
+                self._path,
+            )
+            return
+        paths = [local_path(file.path) for file in files]
+        if not is_certain:
+            _LOG.warning(
+                "%s: a write ended early, and its commit is in the table or may be; its %s files stay: %s",
+                self._path,
+                len(paths),
+                ", ".join(paths),
+            )
+            return
+        failures = [failure for path in paths if (failure := _remove(path)) is not None]
+        if failures:
+            _LOG.warning(
+                "%s: a write was not committed, and some of its files could not be removed; VACUUM removes "
+                "them: %s",
+                self._path,
+                ", ".join(map(str, failures)),
+            )
+        _LOG.warning(
+            "%s: a write was not committed; %s of its %s files were removed.",
+            self._path,
+            len(paths) - len(failures),
+            len(paths),
+        )
+
 
 class _NumRecords(msgspec.Struct):
     num_records: int = msgspec.field(name="numRecords")
 
 
-def _remove_empty_file(path: str) -> None:
-    """Spark writes one file for a frame without rows. No commit will name it, so nothing can miss it."""
+def _remove(path: str) -> OSError | None:
+    """Removes a file, and the checksum that Hadoop has put beside it; what kept it from that, if anything."""
     file = Path(path)
-    file.unlink(missing_ok=True)
-    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    try:
+        file.unlink(missing_ok=True)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    except OSError as error:
+        return error
+    return None
 
 
 def _relative(encoded: str, path: str, root: str) -> str:

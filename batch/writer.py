@@ -116,9 +116,9 @@ class TableWriter:
         observe("write committed", path=self.path, version=version)
         _LOG.info("%s: version %s with %s files, %s rows", self.path, version, len(adds), rows)
 
-    def cancel(self) -> None:
-        """No commit of this write appears after this has returned."""
-        self._transaction.cancel()
+    def cancel(self, files: Sequence[WrittenFile] | None) -> None:
+        """No commit of this write appears after this has returned; where none has, its files are removed."""
+        self._data_files.discard(files, is_certain=self._transaction.cancel())
 
 
 def begin_write(

@@ -132,8 +132,9 @@ class FileWrite(Protocol):
     def commit(self, files: Sequence[WrittenFile], kept: Sequence[WrittenFile]) -> None:
         """Commits the files, and those of the `kept` rows; raises one of ours where that can't be."""
 
-    def cancel(self) -> None:
-        """Makes sure that no commit comes any more; waits for a put that has begun."""
+    def cancel(self, files: Sequence[WrittenFile] | None) -> None:
+        """Makes sure that no commit comes any more; waits for a put that has begun. Then nobody needs the
+        `files`; None: Spark's job, which removes its files itself, has failed or was not begun."""
 
 
 Begin = Callable[[dict[str, Any]], FileWrite | Skip]
@@ -245,4 +246,7 @@ def _write(request: dict[str, Any]) -> FileWrite:
 def _abort(request: dict[str, Any]) -> None:
     slot: _Slot | None = dispatcher.release(request["handle"])
     if slot is not None and slot.write is not None:
-        slot.write.cancel()
+        files = None
+        if "files" in request:
+            files = [WrittenFile(*file) for file in [*request["files"], *request.get("kept", [])]]
+        slot.write.cancel(files)

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import IntegerType, StructField, StructType
 
-from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
+from deltaflow.errors import DeltaAnalysisException, DeltaError, DeltaIllegalArgumentException
+from deltaflow.log import DeltaLog, schema_to_string
+from tests.log.tables import create
 
 pytestmark = pytest.mark.spark
 
@@ -165,6 +168,14 @@ def test_a_failure_before_an_optimized_write_is_that_of_the_rows(spark, table):
     with pytest.raises(Exception, match="on purpose"):
         frame.write.format("delta").option("optimizeWrite", "true").save(table)
     assert not Path(table, "_delta_log").exists()
+
+
+def test_a_row_that_breaks_a_rule_is_named_before_an_optimized_write(spark, table):
+    schema = StructType([StructField("id", IntegerType(), nullable=False)])
+    create(DeltaLog.for_table(table), schema_string=schema_to_string(schema))
+    rows = spark.range(0, 40, 1, 4).selectExpr("IF(id = 33, null, int(id)) AS id")
+    with pytest.raises(DeltaError, match="DELTA_NOT_NULL_CONSTRAINT_VIOLATED"):
+        rows.write.format("delta").mode("append").option("optimizeWrite", "true").save(table)
 
 
 def test_optimized_writes_of_a_stream(spark, tmp_path, table, actions):

@@ -114,8 +114,7 @@ def test_half_a_name_or_a_wrong_number_is_refused(spark, table, options, code):
     assert not Path(table).exists()
 
 
-def test_two_at_once_are_one(spark, tmp_path):
-    table = str(tmp_path / "table")
+def test_two_at_once_are_one(spark, table):
     append(spark, table, 1)
     rival = iter([2])
 

@@ -73,8 +73,7 @@ def test_appends_that_create_one_table(spark, table, before_commit, actions):
 
 
 @pytest.mark.parametrize("mode", ["errorifexists", "ignore", "overwrite"])
-def test_a_write_that_needs_that_there_is_no_table(spark, tmp_path, before_commit, mode):
-    table = str(tmp_path / "t")
+def test_a_write_that_needs_that_there_is_no_table(spark, table, before_commit, mode):
     before_commit(lambda: spark.range(1).write.format("delta").save(table))
     with pytest.raises(DeltaConcurrentModificationException, match="created") as caught:
         spark.range(5, 6).write.format("delta").mode(mode).save(table)
@@ -84,8 +83,7 @@ def test_a_write_that_needs_that_there_is_no_table(spark, tmp_path, before_commi
 
 
 @pytest.mark.parametrize("rival", ["append", "overwrite"])
-def test_an_overwrite_that_loses(spark, tmp_path, before_commit, rival):
-    table = str(tmp_path / "t")
+def test_an_overwrite_that_loses(spark, table, before_commit, rival):
     spark.range(3).write.format("delta").save(table)
     before_commit(lambda: spark.range(7, 8).write.format("delta").mode(rival).save(table))
     with pytest.raises(ConcurrentAppendException, match="full scan of the table") as caught:
@@ -102,8 +100,7 @@ def test_an_append_next_to_an_overwrite(spark, table, before_commit):
     assert numbers(spark, table) == [5, 7]
 
 
-def test_a_table_of_another_schema_that_came_first(spark, tmp_path, before_commit):
-    table = str(tmp_path / "t")
+def test_a_table_of_another_schema_that_came_first(spark, table, before_commit):
     other = spark.range(1).selectExpr("cast(id as string) as id")
     before_commit(lambda: other.write.format("delta").mode("append").save(table))
     with pytest.raises(DeltaConcurrentModificationException, match="column id is string in the table"):
@@ -111,9 +108,8 @@ def test_a_table_of_another_schema_that_came_first(spark, tmp_path, before_commi
     assert versions(table) == [0]
 
 
-def test_an_interrupted_writer_leaves_no_commit(spark, tmp_path, before_commit):
+def test_an_interrupted_writer_leaves_no_commit(spark, table, before_commit):
     """What a callback raises, even KeyboardInterrupt, ends the write before its commit."""
-    table = str(tmp_path / "t")
     spark.range(1).write.format("delta").save(table)
 
     def interrupt():
@@ -192,9 +188,8 @@ def blind(table, version):
 
 @pytest.mark.parametrize("read", ["rows", "count", "subquery"])
 def test_an_overwrite_by_a_frame_of_its_own_table_loses_to_what_came_since_it_was_read(
-    spark, tmp_path, before_commit, read
+    spark, table, before_commit, read
 ):
-    table = str(tmp_path / "raced")  # the losers leave files
     spark.range(3).write.format("delta").save(table)
     loaded = spark.read.format("delta").load(table)
     spark.range(100, 101).write.format("delta").mode("append").save(table)
@@ -212,8 +207,7 @@ def test_an_overwrite_by_a_frame_of_its_own_table_loses_to_what_came_since_it_wa
     assert numbers(spark, table) == [1, 2, 7, 100]
 
 
-def test_an_append_that_reads_its_table_is_not_blind(spark, tmp_path, before_commit):
-    table = str(tmp_path / "raced")  # the losers leave files
+def test_an_append_that_reads_its_table_is_not_blind(spark, table, before_commit):
     spark.range(3).write.format("delta").save(table)
     loaded = spark.read.format("delta").load(table)
     new = spark.range(5).join(loaded, "id", "left_anti")

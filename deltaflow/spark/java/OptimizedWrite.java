@@ -39,7 +39,7 @@ final class OptimizedWrite {
    * The rows, exchanged if the write is to be optimized: plan has the bytes of a task's rows, or null. The written
    * columns stand for the rows' in their order (those of a micro-batch have other ids).
    */
-  static SparkPlan over(SparkPlan rows, List columns, List partitionColumns, JsonNode plan) {
+  static SparkPlan over(SparkPlan rows, List columns, List partitionColumns, JsonNode plan, Long handle) {
     if (plan.get("optimizedWriteBytes").isNull()) return rows;
     int tasks = rows.execute().getNumPartitions();
     if (tasks <= 1) return rows;
@@ -54,7 +54,7 @@ final class OptimizedWrite {
       // An interrupt ends the wait: a stream that is stopped cancels its jobs.
       written = (MapOutputStatistics) ThreadUtils.awaitResult(stage.materialize(), Duration$.MODULE$.Inf());
     } catch (Throwable e) {
-      throw Thrown.asIs(e);
+      throw Violations.found(e, handle);
     }
     stage.resultOption().set(new Some(written));
     return new AQEShuffleReadExec(stage, pieces(exchange.shuffleId(), written.bytesByPartitionId(),

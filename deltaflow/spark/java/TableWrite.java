@@ -60,14 +60,14 @@ final class TableWrite {
     request.put("storeAssignmentPolicy", session.sessionState().conf().storeAssignmentPolicy().toString());
     request.put("scans", scans(query));
     boolean ended = false;
+    Map commit = new LinkedHashMap();
+    commit.put("handle", handle);
     try {
       JsonNode plan = Python.call("write.begin", request);
       if (!plan.get("skip").asBoolean()) {
         // Whatever the analysis refuses, it refuses before a file is written.
         RowChanges rows = new RowChanges(session, query, plan);
         ReplacedRows replaced = plan.get("replaceWhere").isNull() ? null : new ReplacedRows(session, plan, handle);
-        Map commit = new LinkedHashMap();
-        commit.put("handle", handle);
         commit.put("files", write(session, rows.plan(), rows.columns(), plan, handle));
         commit.put("kept", replaced == null || replaced.kept() == null ? new ArrayList()
             : write(session, replaced.kept(), replaced.columns(), plan, handle));
@@ -77,10 +77,9 @@ final class TableWrite {
       for (JsonNode setting : plan.get("settingsToUnset")) session.conf().unset(setting.asText());
     } finally {
       if (!ended) {
-        // Python forgets the write. After this returns, no commit of it can appear any more.
-        Map abort = new LinkedHashMap();
-        abort.put("handle", handle);
-        Python.callToTheEnd("write.abort", abort);
+        // Python forgets the write, and removes what files there are. After this returns, no commit of it can
+        // appear any more.
+        Python.callToTheEnd("write.abort", commit);
       }
     }
   }
@@ -120,7 +119,7 @@ final class TableWrite {
     String calendar = session.sparkContext().getLocalProperty(CALENDAR);
     session.sparkContext().setLocalProperty(CALENDAR, "CORRECTED");
     try {
-      arguments.set(1, OptimizedWrite.over(rows, columns, partitionColumns, plan));
+      arguments.set(1, OptimizedWrite.over(rows, columns, partitionColumns, plan, handle));
       write.invoke(org.apache.spark.sql.execution.datasources.FileFormatWriter$.MODULE$, arguments.toArray());
     } catch (InvocationTargetException e) {
       throw Violations.found(e.getCause(), handle);
