@@ -146,7 +146,9 @@ def check_columns(fields: Any, columns: list[pa.ChunkedArray], low: Any, high: A
 
 def check_bounds(kind: pa.DataType, column: pa.ChunkedArray, low: Any, high: Any) -> None:
     if pa.types.is_timestamp(kind):
-        assert str(kind) == "timestamp[us, tz=UTC]"
+        assert str(kind) in ("timestamp[us, tz=UTC]", "timestamp[us]")
+        for bound in (low, high):
+            assert bound is None or bound.endswith("Z") == (kind.tz is not None)
         column = column.cast(pa.int64())
     values = [value for value in column.to_pylist() if value is not None]
     if not values or pa.types.is_boolean(kind) or pa.types.is_binary(kind):
@@ -172,5 +174,5 @@ def check_bounds(kind: pa.DataType, column: pa.ChunkedArray, low: Any, high: Any
 
 
 def milliseconds(text: str) -> int:
-    moment = dt.datetime.fromisoformat(text)
+    moment = dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
     return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
