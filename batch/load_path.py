@@ -71,7 +71,7 @@ def load_path(request: Mapping[str, Any]) -> LoadPath:
     if timestamp is not None or at_timestamp is not None:
         timestamp_ms = _timestamp_ms(request["timestampMicros"], timestamp, at_timestamp)
     table, partition = _table_and_partition(path)
-    return LoadPath(table, _version(version or at_version), timestamp_ms, partition)
+    return LoadPath(table, version_number(version or at_version), timestamp_ms, partition)
 
 
 def _split(path: str, settings: Mapping[str, str]) -> tuple[str, str | None, str | None]:
@@ -85,7 +85,8 @@ def _split(path: str, settings: Mapping[str, str]) -> tuple[str, str | None, str
     return path, None, None
 
 
-def _version(value: str | None) -> int | None:
+def version_number(value: str | None) -> int | None:
+    """A version as options and VERSION AS OF have it."""
     if value is None:
         return None
     if not re.fullmatch(r"\d{1,19}", value, re.ASCII):

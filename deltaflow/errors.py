@@ -38,6 +38,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "0A000",
         "Please use ALTER TABLE ADD CONSTRAINT to add CHECK constraints.",
     ),
+    "DELTA_AMBIGUOUS_PATHS_IN_CREATE_TABLE": (
+        "42613",
+        "CREATE TABLE contains two different locations: {identifier} and {location}. "
+        "Remove the LOCATION clause.",
+    ),
     "DELTA_CANNOT_CHANGE_LOCATION": (
         "42601",
         "Cannot change the 'location' of the Delta table using SET TBLPROPERTIES.",
@@ -70,10 +75,35 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42703",
         "Couldn't find column {name} in: {schema}.",
     ),
+    "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA": (
+        "42601",
+        "The external table {table_name} is to be created at a path that is empty, and without columns. "
+        "Give the columns, or a query.",
+    ),
+    "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_TXN_LOG": (
+        "42K03",
+        "The external table {table_name} is to be created where there are files but no transaction log. "
+        "Check that the path is the root of a Delta table.",
+    ),
+    "DELTA_CREATE_TABLE_SCHEME_MISMATCH": (
+        "42KD7",
+        "The specified schema does not match the existing schema. Specified: {specified}. "
+        "Existing: {existing}. Leave the columns out to take the table as it is.",
+    ),
     "DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING": (
         "42KD7",
         "Partition columns do not match the partition columns of the table. "
         "Given: {specified}. Table: {existing}. Leave partitionBy out, or give the table's own columns.",
+    ),
+    "DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY": (
+        "42KD7",
+        "The specified properties do not match the existing properties. Specified: {specified}. "
+        "Existing: {existing}. Leave them out to take the table as it is.",
+    ),
+    "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION": (
+        "42601",
+        "Cannot create table {table_name}: its location is not empty. Use an empty location, or create the "
+        "table without a query to take over the Delta table that is there.",
     ),
     "DELTA_DATA_CHANGE_FALSE": (
         "0AKDE",
@@ -125,9 +155,9 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Invalid options for idempotent DataFrame writes: both spark.databricks.delta.write.txnAppId and "
         "spark.databricks.delta.write.txnVersion must be specified.",
     ),
-    "DELTA_INVALID_PROTOCOL_VERSION": (
-        "KD004",
-        "Unsupported Delta protocol version: {versions}. Use a newer release, if there is one.",
+    "DELTA_INVALID_MANAGED_TABLE_SYNTAX_NO_SCHEMA": (
+        "42000",
+        "The managed table {table_name} is to be created without columns. Give the columns, or a query.",
     ),
     "DELTA_INVALID_PARTITION_COLUMN_TYPE": (
         "42996",
@@ -137,6 +167,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "22KD1",
         "A partition path fragment should be the form like `part1=foo/part2=bar`. The partition path: "
         "{path}. Load the table itself, or one of its partitions.",
+    ),
+    "DELTA_INVALID_PROTOCOL_VERSION": (
+        "KD004",
+        "Unsupported Delta protocol version: {versions}. Use a newer release, if there is one.",
     ),
     "DELTA_INVALID_SOURCE_OFFSET_FORMAT": ("XXKDS", "The stored source offset format is invalid: {offset}."),
     "DELTA_INVALID_SOURCE_VERSION": ("XXKDS", "sourceVersion({source_version}) is invalid."),
@@ -149,6 +183,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "The log no longer has what makes version {missing_version}, whose snapshot the stream is reading: "
         "{reason} If nobody deleted it, the stream is lagging behind the cleanup of the log. Delete its "
         "checkpoint to restart from scratch, and consider a longer delta.logRetentionDuration.",
+    ),
+    "DELTA_METADATA_ABSENT_EXISTING_CATALOG_TABLE": (
+        "42K03",
+        "The catalog has the table {table_name}, and there is no Delta table at its location. "
+        "Drop it (DROP TABLE {table_name}) and create it again.",
     ),
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION": (
         "42K03",
@@ -177,6 +216,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Non-partitioning column(s) {columns} are specified where only partitioning columns are expected: "
         "{fragment}. Load the table and filter it.",
     ),
+    "DELTA_NOT_A_DELTA_TABLE": (
+        "0AKDD",
+        "{table_name} is not a Delta table. Drop it first (DROP TABLE {table_name}) to create it as one.",
+    ),
     "DELTA_NOT_NULL_CONSTRAINT_VIOLATED": (
         "23502",
         "NOT NULL constraint violated for column: {column_name}.",
@@ -188,6 +231,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_ONEOF_IN_TIMETRAVEL": (
         "42601",
         "Please either provide 'timestampAsOf' or 'versionAsOf' for time travel, not both.",
+    ),
+    "DELTA_OPERATION_NOT_ALLOWED_DETAIL": (
+        "0AKDC",
+        "Operation not allowed: to {operation} is not supported for the Delta table {table_name}.",
     ),
     "DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE": (
         "42613",
@@ -228,12 +275,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "The schema of the table has changed since the stream was loaded: from {read_schema} to "
         '{data_schema}. Load the stream again (spark.readStream.format("delta").load(path)) and start it.',
     ),
-    "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS": (
-        "KD007",
-        "The schema of the table has changed in an incompatible way since the DataFrame was made, from "
-        "{analysed} to {newest}. Make the DataFrame again "
-        '(spark.read.format("delta").load(path)), or fix its version with option versionAsOf.',
-    ),
     "DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS": (
         "KD007",
         "Detected schema change in version {changed_in}: streaming source schema: {read_schema}; data file "
@@ -244,6 +285,16 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "KD007",
         "Detected schema change in version {changed_in}: streaming source schema: {read_schema}; data file "
         "schema: {data_schema}. {remedy}",
+    ),
+    "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS": (
+        "KD007",
+        "The schema of the table has changed in an incompatible way since the DataFrame was made, from "
+        "{analysed} to {newest}. Make the DataFrame again "
+        '(spark.read.format("delta").load(path)), or fix its version with option versionAsOf.',
+    ),
+    "DELTA_SCHEMA_NOT_PROVIDED": (
+        "42908",
+        "Table schema is not provided. Give the columns, or a query, to replace the table.",
     ),
     "DELTA_SCHEMA_NOT_SET": (
         "KD008",
@@ -272,9 +323,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "{seen_version} are missing from the transaction log. Restore them from a copy, or restart the "
         "stream with a new checkpoint location.",
     ),
-    "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE": (
-        "42604",
-        "versionAsOf needs to be a version, a number that is not negative, and is {value!r}.",
+    "DELTA_TABLE_LOCATION_MISMATCH": (
+        "42613",
+        "The location of the existing table {table_name} is {existing}. It doesn't match the specified "
+        "location {specified}. Leave LOCATION out.",
     ),
     "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": (
         "42816",
@@ -289,6 +341,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42816",
         "The provided timestamp ({timestamp}) cannot be converted to a valid timestamp. Write it as "
         "yyyy-MM-dd HH:mm:ss[.SSS], with a zone or in that of the session, or as a date.",
+    ),
+    "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE": (
+        "42604",
+        "versionAsOf needs to be a version, a number that is not negative, and is {value!r}.",
     ),
     "DELTA_UNKNOWN_CONFIGURATION": (
         "F0000",

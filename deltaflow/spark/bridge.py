@@ -36,6 +36,7 @@ _LOG = logging.getLogger(__name__)
 _PROVIDER = "io.deltaflow.spark.DeltaProvider"
 _CATALOG = "io.deltaflow.spark.DeltaCatalog"
 _CATALOG_CONF = "spark.sql.catalog.spark_catalog"
+_NAMED_CATALOG_CONF = "spark.sql.catalog.deltaflow"
 _EXTENSIONS_CONF = "spark.sql.extensions"
 _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 # Says to a later `register` in the same JVM which sources the loaded classes come from.
@@ -195,13 +196,22 @@ def _connect(spark: SparkSession) -> None:
 
 
 def _set_catalog(spark: SparkSession) -> None:
-    """Puts our session catalog in place, for this session and for those made from its context."""
+    """Puts our session catalog in place, for this session and for those made from its context.
+
+    Where another project's is there already, ours goes beside it, under a name of its own.
+    """
     current = spark.conf.get(_CATALOG_CONF, "builtin")
-    if current == "builtin":
-        spark.conf.set(_CATALOG_CONF, _CATALOG)
-        spark.sparkContext._jsc.sc().conf().set(_CATALOG_CONF, _CATALOG)
-    elif current != _CATALOG:
-        _LOG.warning("%s is %s and stays so: Delta tables work by path, not by name", _CATALOG_CONF, current)
+    setting = _CATALOG_CONF
+    if current not in ("builtin", _CATALOG):
+        setting = _NAMED_CATALOG_CONF
+        _LOG.warning(
+            "%s is %s and stays so: Delta tables by name are in the catalog deltaflow "
+            "(deltaflow.<database>.<table>, deltaflow.delta.`<path>`); paths work as ever",
+            _CATALOG_CONF,
+            current,
+        )
+    spark.conf.set(setting, _CATALOG)
+    spark.sparkContext._jsc.sc().conf().set(setting, _CATALOG)
 
 
 def _install_error_conversion() -> None:

@@ -9,7 +9,7 @@ import org.apache.spark.sql.classic.SparkSession;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 
-/** What a session needs beside the format itself: rules of its optimizer. */
+/** What a session needs beside the format itself: a rule of its optimizer, and one of its planner. */
 public final class DeltaExtensions {
   /** The SparkSessionExtensions that know our rules; sessions made by newSession share their parent's. */
   private static final ConcurrentMap INJECTED = new MapMaker().weakKeys().makeMap();
@@ -19,9 +19,13 @@ public final class DeltaExtensions {
   /** Idempotent. Sessions cloned from this one (streams) have its rules, those made by newSession too. */
   public static synchronized void install(SparkSession session) {
     addRule(session);
+    addStrategy(session);
     if (INJECTED.putIfAbsent(session.extensions(), Boolean.TRUE) != null) return;
     session.extensions().injectPreCBORule(new AbstractFunction1() {
       public Object apply(Object newSession) { return new PinScans(); }
+    });
+    session.extensions().injectPlannerStrategy(new AbstractFunction1() {
+      public Object apply(Object newSession) { return new DynamicOverwrite(); }
     });
   }
 
@@ -33,5 +37,14 @@ public final class DeltaExtensions {
     }
     rules.add(new PinScans());
     session.experimental().extraOptimizations_$eq(CollectionConverters.asScala(rules).toList());
+  }
+
+  private static void addStrategy(SparkSession session) {
+    List strategies = new ArrayList(CollectionConverters.asJava(session.experimental().extraStrategies()));
+    for (Object strategy : strategies) {
+      if (strategy instanceof DynamicOverwrite) return;
+    }
+    strategies.add(new DynamicOverwrite());
+    session.experimental().extraStrategies_$eq(CollectionConverters.asScala(strategies).toList());
   }
 }

@@ -52,24 +52,6 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
    */
   private static final ConcurrentMap DEFINED_SCHEMAS = new MapMaker().weakKeys().makeMap();
 
-  /**
-   * Spark makes one to look at before it runs saveAsTable, and this is the last moment to refuse it: over
-   * a table of another format it asks no catalog, and drops that table first.
-   */
-  public DeltaProvider() {
-    boolean saveAsTable = false;
-    for (StackTraceElement frame : new Throwable().getStackTrace()) {
-      // A search for another format makes one of every provider.
-      if (frame.getClassName().startsWith("java.util.ServiceLoader")) return;
-      if (frame.getMethodName().equals("saveAsTable")) saveAsTable = true;
-    }
-    if (!saveAsTable) return;
-    Map request = new LinkedHashMap();
-    request.put("what", "save as");
-    request.put("table", "a table");
-    Python.call("catalog.refuse", request);
-  }
-
   public String shortName() { return "delta"; }
 
   /** Spark's own messages name the format so. */

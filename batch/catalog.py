@@ -1,0 +1,117 @@
+"""Tables by name, as Spark's catalog asks: what a table is now, and what a CREATE or REPLACE makes of it.
+
+The catalog's entry of a table holds its name and its location. Schema, partitioning, properties and
+comment are the log's, here and now: an entry that says otherwise is never believed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deltaflow.batch.load_path import version_number
+from deltaflow.batch.options import required_path
+from deltaflow.batch.table_definition import TableDefinition
+from deltaflow.errors import (
+    DeltaAnalysisException,
+    DeltaTableNotFoundError,
+    DeltaUnsupportedOperationException,
+)
+from deltaflow.log import DeltaLog, Operation, Snapshot, remove_files
+from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.spark.scan import hadoop_path
+
+
+@dispatcher.handle("catalog.load")
+def load(request: dict[str, Any]) -> dict[str, Any]:
+    """A table as its log has it, now or at the version or time that a query names.
+
+    Without a table `exists` is false if the request says that it may be so.
+    """
+    log = DeltaLog.for_table(required_path(request["path"]))
+    newest = log.snapshot_if_exists()
+    if newest is None:
+        if request["mayBeAbsent"]:
+            return {"exists": False}
+        raise DeltaTableNotFoundError(
+            f"{request['name']} is at {log.path}, and there is no Delta table. Check the path; a name that "
+            f"has lost its files can be dropped (DROP TABLE {request['name']}).",
+            error_class="DELTA_TABLE_NOT_FOUND",
+            table=log.path,
+        )
+    version = version_number(request["version"])
+    if request["timestampMicros"] is not None:
+        version = log.version_at_timestamp(request["timestampMicros"] // 1000)
+    return {
+        **_described(newest if version is None else log.snapshot_at(version)),
+        "exists": True,
+        "path": hadoop_path(log.path),
+        "version": version,
+    }
+
+
+@dispatcher.handle("catalog.exists")
+def exists(request: dict[str, Any]) -> dict[str, Any]:
+    """Whether there is a table at a path."""
+    return {"exists": DeltaLog.for_table(required_path(request["path"])).exists()}
+
+
+@dispatcher.handle("catalog.check")
+def check(request: dict[str, Any]) -> None:
+    """Refuses a CREATE or REPLACE that cannot be, before its query runs."""
+    TableDefinition.of(request).check()
+
+
+@dispatcher.handle("catalog.commit")
+def commit(request: dict[str, Any]) -> None:
+    """CREATE or REPLACE without a query: one commit, or none where there is the same table already."""
+    definition = TableDefinition.of(request)
+    log = DeltaLog.for_table(definition.path)
+    transaction = log.start_transaction(definition.settings)
+    snapshot = transaction.snapshot
+    replaces = definition.operation != "create" and (snapshot is not None or definition.is_in_catalog)
+    if snapshot is not None and not replaces:
+        definition.check_same_as(snapshot)
+        return
+    definition.check_location(exists=snapshot is not None, as_select=False)
+    if not definition.schema.fields:
+        raise definition.without_schema(log.path)
+    transaction.read_whole_table()
+    metadata = definition.metadata(definition.schema, transaction)
+    transaction.update_metadata(metadata)
+    removes = [] if snapshot is None else remove_files(snapshot.files, transaction.log.clock())
+    assert transaction.metadata is not None
+    made = transaction.metadata
+    parameters = definition.parameters(made.partition_columns, made.configuration)
+    transaction.commit(removes, Operation(definition.operation_name(as_select=False), parameters, {}))
+
+
+@dispatcher.handle("catalog.refuse")
+def refuse(request: dict[str, Any]) -> None:
+    """A statement that would go past the log."""
+    raise DeltaUnsupportedOperationException(
+        error_class="DELTA_OPERATION_NOT_ALLOWED_DETAIL",
+        operation=request["what"],
+        table_name=request["table"],
+    )
+
+
+@dispatcher.handle("catalog.refuseOtherFormat")
+def refuse_other_format(request: dict[str, Any]) -> None:
+    """A Delta table in the place of a table of another format."""
+    raise DeltaAnalysisException(error_class="DELTA_NOT_A_DELTA_TABLE", table_name=request["table"])
+
+
+def _described(snapshot: Snapshot) -> dict[str, Any]:
+    protocol = snapshot.protocol
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    return {
+        "schema": snapshot.schema.json(),
+        "partitionColumns": list(snapshot.partition_columns),
+        "properties": {
+            **snapshot.metadata.configuration,
+            "delta.minReaderVersion": str(protocol.min_reader_version),
+            "delta.minWriterVersion": str(protocol.min_writer_version),
+            **{f"delta.feature.{name}": "supported" for name in sorted(features)},
+        },
+        "comment": snapshot.metadata.description,
+    }

@@ -1,0 +1,121 @@
+package io.deltaflow.spark;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
+import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
+import org.apache.spark.sql.connector.write.SupportsOverwrite;
+import org.apache.spark.sql.connector.write.V1Write;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution$;
+import org.apache.spark.sql.execution.datasources.LogicalRelation$;
+import org.apache.spark.sql.sources.AlwaysTrue;
+import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.sources.InsertableRelation;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
+
+/** A write into a table by name: the same one as df.write.format("delta").save(path) makes. */
+final class NamedWrite implements SupportsOverwrite, SupportsDynamicOverwrite, V1Write, InsertableRelation {
+  private final DeltaTable table;
+  private final Map options;
+  private String mode = "Append";
+  private boolean byFilter;
+
+  NamedWrite(DeltaTable table, LogicalWriteInfo info) {
+    this.table = table;
+    this.options = new HashMap(info.options().asCaseSensitiveMap());
+  }
+
+  public WriteBuilder truncate() {
+    mode = "Overwrite";
+    options.put("partitionOverwriteMode", "static");
+    return this;
+  }
+
+  public WriteBuilder overwrite(Filter[] filters) {
+    truncate();
+    byFilter = !(filters.length == 1 && filters[0] instanceof AlwaysTrue);
+    return this;
+  }
+
+  public WriteBuilder overwriteDynamicPartitions() {
+    mode = "Overwrite";
+    options.put("partitionOverwriteMode", "dynamic");
+    return this;
+  }
+
+  DeltaTable table() { return table; }
+
+  public Write build() { return this; }
+
+  public InsertableRelation toInsertableRelation() { return this; }
+
+  public String description() { return "DeltaWrite(" + table.name() + ")"; }
+
+  /** The rows are the statement's own query: `ignored` has none where DynamicOverwrite planned the write. */
+  public void insert(Dataset ignored, boolean overwrite) {
+    SparkSession session = (SparkSession) ignored.sparkSession();
+    V2WriteCommand command = command(session);
+    Dataset data = org.apache.spark.sql.classic.Dataset.ofRows(session, command.query());
+    if (byFilter) options.put("replaceWhere", sql(((OverwriteByExpression) command).deleteExpr()));
+    Map request = request(table.path(), mode, options);
+    request.put("byPosition", Boolean.valueOf(!command.isByName()));
+    TableWrite.run(session, data, request);
+    recache(session, table.path());
+  }
+
+  /** What Spark has cached of the table is read anew. */
+  static void recache(SparkSession session, String path) {
+    if (session.sharedState().cacheManager().isEmpty()) return;
+    Map request = new LinkedHashMap();
+    request.put("path", path);
+    request.put("options", new LinkedHashMap());
+    session.sharedState().cacheManager().recacheByPlan(session,
+        LogicalRelation$.MODULE$.apply(DeltaProvider.read(session, request), false));
+  }
+
+  /** What is asked of Python for a write of this mode. */
+  static Map request(String path, String mode, Map options) {
+    Map request = new LinkedHashMap();
+    request.put("kind", "batch");
+    request.put("path", path);
+    request.put("mode", mode);
+    request.put("options", options);
+    return request;
+  }
+
+  /** The statement that is being executed: it alone knows whether columns go by name, and the predicate. */
+  private static V2WriteCommand command(SparkSession session) {
+    String id = session.sparkContext().getLocalProperty("spark.sql.execution.id");
+    QueryExecution execution = SQLExecution$.MODULE$.getQueryExecution(Long.parseLong(id));
+    return (V2WriteCommand) execution.analyzed();
+  }
+
+  /** A predicate on the table's columns as SQL, without the table's name. */
+  private static String sql(Expression predicate) {
+    return ((Expression) predicate.transform(new Unqualified())).sql();
+  }
+
+  private static final class Unqualified extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object expression) { return expression instanceof AttributeReference; }
+
+    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+      if (!isDefinedAt(expression)) return otherwise.apply(expression);
+      Seq none = CollectionConverters.asScala(new ArrayList()).toList();
+      return ((AttributeReference) expression).withQualifier(none);
+    }
+  }
+}
