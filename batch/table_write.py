@@ -12,7 +12,7 @@ from deltaflow.spark.write import FileWrite, Skip, write_kind
 
 @write_kind("table")
 def begin_table(request: dict[str, Any]) -> FileWrite | Skip:
-    """The write of a statement's query into the table that the statement defines (see deltaflow.batch.save)."""
+    """The write of a query into the table that its statement defines; see deltaflow.batch.save."""
     definition = TableDefinition.of(request["definition"])
     exists = DeltaLog.for_table(definition.path).exists()
     definition.check_location(exists=exists, as_select=True)
