@@ -71,14 +71,17 @@ class DataFiles:
             )
         return adds, rows
 
-    def discard(self, files: Sequence[WrittenFile] | None, *, is_certain: bool) -> None:
+    def discard(
+        self, files: Sequence[WrittenFile] | None, *, is_certain: bool, log_level: int = logging.WARNING
+    ) -> None:
         """Removes the files of a write that has ended without a commit, and says what stays.
 
         Nothing is removed unless it `is_certain` that no commit names the files, now or later. Without
-        `files` it is Spark's job that has failed.
+        `files` it is Spark's job that has failed. `log_level`: how much the user should care.
         """
         if files is None:
-            _LOG.warning(
+            _LOG.log(
+                log_level,
                 "%s: a write failed before its commit; nothing of it is in the table. Spark removes its "
                 "files, except those of tasks that were killed with their executors: VACUUM removes these.",
                 self._path,
@@ -86,7 +89,8 @@ class DataFiles:
             return
         paths = [local_path(file.path) for file in files]
         if not is_certain:
-            _LOG.warning(
+            _LOG.log(
+                log_level,
                 "%s: a write ended early, and its commit is in the table or may be; its %s files stay: %s",
                 self._path,
                 len(paths),
@@ -95,13 +99,15 @@ class DataFiles:
             return
         failures = [failure for path in paths if (failure := _remove(path)) is not None]
         if failures:
-            _LOG.warning(
+            _LOG.log(
+                log_level,
                 "%s: a write was not committed, and some of its files could not be removed; VACUUM removes "
                 "them: %s",
                 self._path,
                 ", ".join(map(str, failures)),
             )
-        _LOG.warning(
+        _LOG.log(
+            log_level,
             "%s: a write was not committed; %s of its %s files were removed.",
             self._path,
             len(paths) - len(failures),

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import StructType
 
+from deltaflow.batch.auto_compaction import auto_compaction
 from deltaflow.batch.data_files import DataFiles
 from deltaflow.batch.file_layout import file_options, optimized_write_bytes
 from deltaflow.batch.options import option
@@ -33,7 +34,7 @@ from deltaflow.log import (
 from deltaflow.log.features import check_writable, is_append_only
 from deltaflow.log.isolation import isolation_of_table
 from deltaflow.log.observer import observe
-from deltaflow.spark.write import ReplaceWhere, RowPlan, WrittenFile
+from deltaflow.spark.write import FileRewrite, ReplaceWhere, RowPlan, WrittenFile
 
 _LOG = logging.getLogger(__name__)
 
@@ -82,13 +83,14 @@ class TableWriter:
         self._application = application
         self._data_change = data_change
         self._user_metadata = option(options, "userMetadata")
+        self._compaction = auto_compaction(transaction, options, self.file_options)
 
     @property
     def replace_where(self) -> ReplaceWhere | None:
         """What Spark has to find out of the rows that are replaced; None if nothing."""
         return self._removal.replace_where
 
-    def commit(self, files: Sequence[WrittenFile], kept: Sequence[WrittenFile]) -> None:
+    def commit(self, files: Sequence[WrittenFile], kept: Sequence[WrittenFile]) -> FileRewrite | None:
         """Commits the files, those with kept rows included, and the removal of what they replace."""
         observe("files written", path=self.path, files=len(files) + len(kept))
         adds, rows = self._data_files.add_actions(files, data_change=self._data_change)
@@ -115,6 +117,7 @@ class TableWriter:
         version = self._transaction.commit(actions, operation=operation).version
         observe("write committed", path=self.path, version=version)
         _LOG.info("%s: version %s with %s files, %s rows", self.path, version, len(adds), rows)
+        return None if self._compaction is None else self._compaction.after_commit([*adds, *copies])
 
     def cancel(self, files: Sequence[WrittenFile] | None) -> None:
         """No commit of this write appears after this has returned; where none has, its files are removed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deltaflow.errors import CommitOutcomeUnknownError, DeltaConcurrentModificationException
@@ -11,12 +12,12 @@ from deltaflow.errors import CommitOutcomeUnknownError, DeltaConcurrentModificat
 class Operation:
     """What a commit tells about itself in commitInfo.
 
-    Values of `parameters` are strings as delta-spark writes them: plain ("Append"), or the JSON text
-    of what is no string ('["month"]'). Values of `metrics` are numbers as strings.
+    Values of `parameters` are as delta-spark writes them: strings, plain ("Append") or the JSON text of a
+    list ('["month"]'), and true or false. Values of `metrics` are numbers as strings.
     """
 
     name: str
-    parameters: dict[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str | bool] = field(default_factory=dict)
     metrics: dict[str, str] = field(default_factory=dict)
     user_metadata: str | None = None
     source_offsets: list[str] | None = None

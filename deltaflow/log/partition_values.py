@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
 
-_NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
+NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
 _FOLDER_TIMESTAMP: Final = re.compile(r"([+-]?\d{4,}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?", re.ASCII)
 ARROW_TYPES: Final[dict[type[DataType], pa.DataType]] = {
@@ -99,7 +99,7 @@ def typed_values(values: pa.StringArray, data_type: DataType) -> pa.Array:
 
 def _column_and_value(folder: str) -> tuple[str, str | None]:
     name, _, value = folder.partition("=")
-    return _hive_unescaped(name), None if value == _NULL_FOLDER else _hive_unescaped(value)
+    return _hive_unescaped(name), None if value == NULL_FOLDER else _hive_unescaped(value)
 
 
 def _hive_unescaped(text: str) -> str:

@@ -116,6 +116,18 @@ SET_TRANSACTION_RETENTION_MS: Property[int | None] = Property(
     "delta.setTransactionRetentionDuration", None, interval_ms, _INTERVAL
 )
 
+AUTO_COMPACT_ENABLED: Property[bool | None] = Property(
+    "spark.databricks.delta.autoCompact.enabled", None, _boolean, "true or false"
+)
+AUTO_COMPACT_MAX_FILE_SIZE = Property(
+    "spark.databricks.delta.autoCompact.maxFileSize", 128 << 20, _at_least(0), "a number of bytes"
+)
+AUTO_COMPACT_MIN_FILE_SIZE: Property[int | None] = Property(
+    "spark.databricks.delta.autoCompact.minFileSize", None, _at_least(0), "a number of bytes"
+)
+AUTO_COMPACT_MIN_NUM_FILES = Property(
+    "spark.databricks.delta.autoCompact.minNumFiles", 50, _at_least(0), "an integer, 0 or larger"
+)
 ALLOW_ARBITRARY_PROPERTIES = _flag("spark.databricks.delta.allowArbitraryProperties.enabled", default=False)
 CHECKPOINT_PART_SIZE: Property[int | None] = Property(
     "spark.databricks.delta.checkpoint.partSize", None, _at_least(1), "a positive integer"
@@ -152,6 +164,10 @@ DATA_SKIPPING_STATS_COLUMNS: Property[list[tuple[str, ...]] | None] = Property(
 DATA_SKIPPING_STRING_PREFIX_LENGTH = Property(
     "delta.dataSkippingStringPrefixLength", 32, _at_least(0), "an integer, 0 or larger"
 )
+AUTO_COMPACT: Property[bool | None] = Property(
+    "delta.autoOptimize.autoCompact", None, _boolean, "true or false"
+)
+AUTO_OPTIMIZE: Property[bool | None] = Property("delta.autoOptimize", None, _boolean, "true or false")
 OPTIMIZE_WRITE: Property[bool | None] = Property(
     "delta.autoOptimize.optimizeWrite", None, _boolean, "true or false"
 )
@@ -162,8 +178,6 @@ TARGET_FILE_SIZE_BYTES: Property[int | None] = Property(
 )
 
 _OTHER_FLAGS = (
-    "delta.autoOptimize",
-    "delta.autoOptimize.autoCompact",
     "delta.castIcebergTimeType",
     "delta.enableChangeDataCapture",
     "delta.enableChangeDataFeed",
@@ -197,6 +211,8 @@ _OFF_ONLY = (
 )
 _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     APPEND_ONLY,
+    AUTO_COMPACT,
+    AUTO_OPTIMIZE,
     CHECKPOINT_INTERVAL,
     CHECKPOINT_POLICY,
     CHECKPOINT_WRITE_STATS_AS_JSON,

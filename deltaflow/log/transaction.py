@@ -86,6 +86,7 @@ class OptimisticTransaction:
         attempts = MAX_COMMIT_ATTEMPTS.of(session, log.path)
         self._retries = retries if attempts is None else replace(retries, max_attempts=attempts)
         self.session = session
+        """Spark's settings spark.databricks.delta.*."""
         self._reads = Reads(log.path, snapshot)
         self._new_metadata: Metadata | None = None
         self._new_protocol: Protocol | None = None

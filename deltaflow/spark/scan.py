@@ -99,7 +99,7 @@ def _listing(scan: str) -> _Listing:
 
 def _list(scanned: ScannedFiles) -> _Listing:
     files = scanned.files
-    partitions, numbers = _partitions(files, scanned.partition_columns)
+    partitions, numbers = partitions_of(files, scanned.partition_columns)
     return _Listing(
         partitions,
         pa.table(
@@ -114,7 +114,7 @@ def _list(scanned: ScannedFiles) -> _Listing:
     )
 
 
-def _partitions(files: pa.Table, columns: tuple[str, ...]) -> tuple[pa.Table, pa.Array]:
+def partitions_of(files: pa.Table, columns: tuple[str, ...]) -> tuple[pa.Table, pa.Array]:
     """The distinct partitions, and for every file the number of its own."""
     numbers = pa.repeat(pa.scalar(0, pa.int32()), files.num_rows)
     values: dict[str, pa.Array] = {}

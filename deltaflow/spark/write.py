@@ -129,12 +129,24 @@ class FileWrite(Protocol):
     def settings_to_unset(self) -> Sequence[str]:
         """Settings of the session that the write uses up: they are unset when it is done."""
 
-    def commit(self, files: Sequence[WrittenFile], kept: Sequence[WrittenFile]) -> None:
-        """Commits the files, and those of the `kept` rows; raises one of ours where that can't be."""
+    def commit(self, files: Sequence[WrittenFile], kept: Sequence[WrittenFile]) -> FileRewrite | None:
+        """Commits the files, and those of the `kept` rows; raises one of ours where that can't be. Returns a
+        rewrite that is to follow."""
 
     def cancel(self, files: Sequence[WrittenFile] | None) -> None:
         """Makes sure that no commit comes any more; waits for a put that has begun. Then nobody needs the
         `files`; None: Spark's job, which removes its files itself, has failed or was not begun."""
+
+
+class FileRewrite(Protocol):
+    """Files of a table that are to be replaced by new ones with the same rows (see Rewrites.java)."""
+
+    def request(self, handle: int) -> dict[str, Any]:
+        """What the JVM needs to run it. Its jobs are writes that name the handle, and so do its scans."""
+
+    def end(self, error: str | None) -> FileRewrite | None:
+        """To be called when it is over, with what failed it: the rewrite to run instead, or None. After this
+        has returned, no commit of it comes any more."""
 
 
 Begin = Callable[[dict[str, Any]], FileWrite | Skip]
@@ -154,6 +166,8 @@ def write_kind(kind: str) -> Callable[[Begin], Begin]:
 @dataclass
 class _Slot:
     write: FileWrite | None = field(default=None)
+    rewrite: FileRewrite | None = field(default=None)
+    """What follows the write's commit."""
 
 
 @dispatcher.handle("write.begin")
@@ -229,10 +243,10 @@ def _unplannable(request: dict[str, Any]) -> None:
 
 
 @dispatcher.handle("write.commit")
-def _commit(request: dict[str, Any]) -> None:
+def _commit(request: dict[str, Any]) -> dict[str, Any]:
     files, kept = ([WrittenFile(*file) for file in request[name]] for name in ("files", "kept"))
-    _write(request).commit(files, kept)
-    dispatcher.release(request["handle"])
+    slot: _Slot | None = dispatcher.find(request["handle"])
+    return _offer(request["handle"], slot, _write(request).commit(files, kept))
 
 
 def _write(request: dict[str, Any]) -> FileWrite:
@@ -240,6 +254,31 @@ def _write(request: dict[str, Any]) -> FileWrite:
     if slot is None or slot.write is None:
         raise OperationCancelledError("the write was stopped before its commit")
     return slot.write
+
+
+def _offer(handle: int, slot: _Slot | None, rewrite: FileRewrite | None) -> dict[str, Any]:
+    """The answer that has the JVM run a rewrite. From now on it stands under the handle, for an abort too."""
+    if slot is None or rewrite is None:
+        dispatcher.release(handle)
+        return {"rewrite": None}
+    slot.rewrite = rewrite
+    return {"rewrite": rewrite.request(handle)}
+
+
+@dispatcher.handle("rewrite.end")
+def _end_of_rewrite(request: dict[str, Any]) -> dict[str, Any]:
+    slot: _Slot | None = dispatcher.find(request["handle"])
+    if slot is None or slot.rewrite is None:
+        return {"rewrite": None}
+    return _offer(request["handle"], slot, slot.rewrite.end(request["error"]))
+
+
+def open_rewrite(handle: int) -> FileRewrite:
+    """The rewrite that runs under a handle; OperationCancelledError when it has ended."""
+    slot: _Slot | None = dispatcher.find(handle)
+    if slot is None or slot.rewrite is None:
+        raise OperationCancelledError("the rewrite was stopped")
+    return slot.rewrite
 
 
 @dispatcher.handle("write.abort")

@@ -117,13 +117,16 @@ public final class Python {
     }
   }
 
-  private static JsonNode result(Object answer) {
-    JsonNode node;
+  static JsonNode parse(String json) {
     try {
-      node = MAPPER.readTree((String) answer);
+      return MAPPER.readTree(json);
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
+  }
+
+  private static JsonNode result(Object answer) {
+    JsonNode node = parse((String) answer);
     JsonNode error = node.get("error");
     if (error != null) {
       throw new DeltaFlowException(error.get("message").asText(), text(error, "condition"),

@@ -16,6 +16,7 @@ import java.util.Map;
 import java.util.UUID;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.NullNode;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.mapreduce.Job;
@@ -62,6 +63,7 @@ final class TableWrite {
     boolean ended = false;
     Map commit = new LinkedHashMap();
     commit.put("handle", handle);
+    JsonNode rewrite = NullNode.getInstance();
     try {
       JsonNode plan = Python.call("write.begin", request);
       if (!plan.get("skip").asBoolean()) {
@@ -71,7 +73,7 @@ final class TableWrite {
         commit.put("files", write(session, rows.plan(), rows.columns(), plan, handle));
         commit.put("kept", replaced == null || replaced.kept() == null ? new ArrayList()
             : write(session, replaced.kept(), replaced.columns(), plan, handle));
-        Python.call("write.commit", commit);
+        rewrite = Python.call("write.commit", commit).get("rewrite");
       }
       ended = true;
       for (JsonNode setting : plan.get("settingsToUnset")) session.conf().unset(setting.asText());
@@ -82,6 +84,7 @@ final class TableWrite {
         Python.callToTheEnd("write.abort", commit);
       }
     }
+    Rewrites.afterCommit(session, handle.longValue(), rewrite);
   }
 
   /** Writes rows into the table's folder; returns the files. */
