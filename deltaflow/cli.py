@@ -68,7 +68,7 @@ def state(path: str, version: int | None, as_json: bool) -> None:
     """What the table is at a version: schema, properties, protocol, numbers."""
     log = _table(path)
     snapshot = log.snapshot() if version is None else log.snapshot_at(version)
-    row = _state_row(snapshot)
+    row = _state_row(snapshot) | {"checksum": _checksum_row(log.checksum_differences(snapshot))}
     if as_json:
         _write_json([row])
         return
@@ -216,6 +216,13 @@ def _state_row(snapshot: Snapshot) -> Row:
         "transactions": {app_id: txn.version for app_id, txn in snapshot.transactions.items()},
         "domains": {name: domain.configuration for name, domain in snapshot.domains.items()},
     }
+
+
+def _checksum_row(differences: dict[str, tuple[Any, Any]] | None) -> Any:
+    """What the version's checksum file is worth: None without one."""
+    if not differences:
+        return None if differences is None else "agrees with the log"
+    return {name: {"log": of_log, "checksum": own} for name, (of_log, own) in differences.items()}
 
 
 def _of_partitions(snapshot: Snapshot, partitions: Iterable[str]) -> pa.Table:

@@ -13,6 +13,7 @@ from deltaflow.log.log_files import LogFiles
 from deltaflow.log.properties import CHECKPOINT_INTERVAL
 from deltaflow.log.segment import list_newest, load_state
 from deltaflow.log.snapshot import Snapshot
+from deltaflow.log.version_checksum import warn_of_differences
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ def checkpoint(log: LogFiles, snapshot: Snapshot, session: Mapping[str, str]) ->
     UnsupportedFeatureError if the table needs of its writers what deltaflow lacks.
     """
     check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
+    warn_of_differences(log, snapshot)
     write_checkpoint(log, snapshot, session)
     clean_up(log, snapshot)
 

@@ -23,6 +23,7 @@ from deltaflow.log.segment import list_newest, load_state
 from deltaflow.log.snapshot import Snapshot
 from deltaflow.log.time_travel import available, version_at
 from deltaflow.log.transaction import OptimisticTransaction
+from deltaflow.log.version_checksum import checksum_differences
 from deltaflow.store import LogStore, store_for
 
 _CACHED_LOGS = 100
@@ -212,6 +213,12 @@ class DeltaLog:
     def checkpoint(self, session: Mapping[str, str] = _NO_SETTINGS) -> None:
         """Write a checkpoint of the newest version, and delete what of the log has expired."""
         checkpoint(self._files, self.snapshot(), session)
+
+    def checksum_differences(self, snapshot: Snapshot) -> dict[str, tuple[Any, Any]] | None:
+        """What the checksum file of a snapshot's version says otherwise than the log, which is what counts:
+        by its name, the log's value and the file's. None without a checksum file.
+        """
+        return checksum_differences(self._files, snapshot)
 
     def _update(
         self, known: tuple[Snapshot, str] | None, *, is_unchanged: bool

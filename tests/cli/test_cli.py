@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,23 @@ def test_state_of_the_newest_and_of_an_older_version(table: str) -> None:
     text = run(table, "state")
     assert "|-- id: long (nullable = true)" in text
     assert newest["id"] in text
+
+
+def test_state_tells_what_the_checksum_of_the_version_is_worth(table: str, tmp_path: Path) -> None:
+    assert run_json(table, "state")[0]["checksum"] is None
+    log = tmp_path / "t" / "_delta_log"
+    shutil.copytree(Path(table) / "_delta_log", log)
+    (state,) = run_json(str(log.parent), "state")
+    checksum = log / "00000000000000000003.crc"
+    checksum.write_text(json.dumps({"numFiles": state["files"], "tableSizeBytes": state["size_bytes"]}))
+    assert run_json(str(log.parent), "state") == [state | {"checksum": "agrees with the log"}]
+    checksum.write_text(json.dumps({"numFiles": 7, "metadata": {"id": "other"}}))
+    differences = {
+        "numFiles": {"log": 2, "checksum": 7},
+        "metadata.id": {"log": state["id"], "checksum": "other"},
+    }
+    assert run_json(str(log.parent), "state") == [state | {"checksum": differences}]
+    assert "numFiles.checksum: 7" in run(str(log.parent), "state")
 
 
 def test_commit_gives_the_actions_as_the_log_has_them(table: str) -> None:
