@@ -131,6 +131,12 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "22001",
         'Value "{value}" exceeds char/varchar type length limitation. Failed check: {expression}.',
     ),
+    "DELTA_FILE_NOT_FOUND_DETAILED": (
+        "42K03",
+        "File {path} referenced in the transaction log cannot be found, and {read} {root} needs it. Most "
+        "likely VACUUM deleted it, which keeps removed files for delta.deletedFileRetentionDuration only, or "
+        "somebody deleted it by hand. Read a newer version, or restore the file from a copy.",
+    ),
     "DELTA_ILLEGAL_OPTION": ("42616", "Invalid value '{input}' for option '{name}', {explain}."),
     "DELTA_INSERT_COLUMN_ARITY_MISMATCH": (
         "42802",

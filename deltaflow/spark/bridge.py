@@ -27,6 +27,7 @@ from pyspark.errors.exceptions import captured
 from deltaflow.errors import RegistrationError
 from deltaflow.spark.catalog import insert_into_view_error
 from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.spark.scan import missing_file_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +42,7 @@ _EXTENSIONS_CONF = "spark.sql.extensions"
 _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 # Says to a later `register` in the same JVM which sources the loaded classes come from.
 _LOADED = "io.deltaflow.spark.sources"
+_FILE_NOT_EXIST = "FAILED_READ_FILE.FILE_NOT_EXIST"
 _OLDEST_SPARK = (4, 0)
 
 _lock = threading.Lock()
@@ -241,7 +243,7 @@ def _install_error_conversion() -> None:
 
 
 def _python_exception(java_exception: Any) -> BaseException | None:
-    """The exception that a callback raised, if it is what this Java exception is about.
+    """The exception of ours that this Java exception is about: a callback raised it, or a file is missing.
 
     A failed stream stays Spark's StreamingQueryException: its message has ours.
     """
@@ -253,5 +255,7 @@ def _python_exception(java_exception: Any) -> BaseException | None:
             return None
         if name == "io.deltaflow.spark.DeltaFlowException":
             return dispatcher.find_error(java_exception.errorId())
+        if name == "org.apache.spark.SparkException" and java_exception.getCondition() == _FILE_NOT_EXIST:
+            return missing_file_error(java_exception.getMessageParameters().get("path"))
         java_exception = java_exception.getCause()
     return None

@@ -8,9 +8,11 @@ keeps a Python object alive, and a description can be answered by another proces
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -18,6 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from deltaflow.errors import CorruptLogError, StoreError
+from deltaflow.log.aggregates import aggregates, enough
 from deltaflow.log.data_skipping import may_match
 from deltaflow.log.file_statistics import FileStatistics
 from deltaflow.log.files import ABSOLUTE_PATHS, decoded_path
@@ -94,7 +97,30 @@ class _Listing:
 @functools.lru_cache(_KEPT_LISTINGS)
 def _listing(scan: str) -> _Listing:
     description = msgspec.json.decode(scan)
-    return _list(_kinds[description["kind"]](description))
+    listing = _list(_kinds[description["kind"]](description))
+    _recent.append((description, listing))
+    return listing
+
+
+_recent: deque[tuple[dict[str, Any], _Listing]] = deque(maxlen=_KEPT_LISTINGS)
+
+
+def missing_file_error(uri: str) -> StoreError | None:
+    """What to say when Spark's readers miss the file of this URI; None unless a scan of late listed it."""
+    file = unquote(uri)
+    for description, listing in reversed(list(_recent)):
+        if pc.index(listing.files["path"], file).as_py() >= 0:
+            version = description.get("version")
+            return StoreError(
+                error_class="DELTA_FILE_NOT_FOUND_DETAILED",
+                file=file,
+                table=description["path"],
+                version=version,
+                path=file,
+                read="a stream of the table" if version is None else f"version {version} of the table",
+                root=description["path"],
+            )
+    return None
 
 
 def _list(scanned: ScannedFiles) -> _Listing:
@@ -148,17 +174,42 @@ def _scan_partitions(request: dict[str, Any]) -> bytes:
     return _arrow_stream(_listing(request["scan"]).partitions)
 
 
+@dispatcher.handle("scan.aggregates")
+def _scan_aggregates(request: dict[str, Any]) -> dict[str, Any]:
+    listing = _listing(request["scan"])
+    if listing.statistics is None:
+        return {"values": None}
+    columns = {name: listing.partitions[name] for name in listing.partitions.column_names}
+    of_files = {name: values.take(listing.files["partition"]) for name, values in columns.items()}
+    return {
+        "values": aggregates(
+            request["functions"], listing.statistics, of_files, _all_of(_selected(listing, request))
+        )
+    }
+
+
+def _selected(listing: _Listing, request: dict[str, Any]) -> list[Any]:
+    """One column of booleans, true for the files of the selected partitions; nothing where all are."""
+    if request["partitions"] is None:
+        return []
+    return [pc.is_in(listing.files["partition"], pa.array(request["partitions"], pa.int32()))]
+
+
+def _all_of(masks: list[Any]) -> Any:
+    return functools.reduce(pc.and_, masks) if masks else None
+
+
 @dispatcher.handle("scan.files")
 def _scan_files(request: dict[str, Any]) -> bytes:
     listing = _listing(request["scan"])
     files = listing.files
-    keeps: list[Any] = []
-    if request["partitions"] is not None:
-        keeps.append(pc.is_in(files["partition"], pa.array(request["partitions"], pa.int32())))
+    keeps = _selected(listing, request)
     if request["predicate"] is not None and listing.statistics is not None:
         keeps.append(may_match(request["predicate"], listing.statistics))
+    if request["limit"] is not None and listing.statistics is not None:
+        keeps.append(enough(listing.statistics.num_records, _all_of(keeps), request["limit"]))
     if keeps:
-        files = files.filter(functools.reduce(pc.and_, keeps))
+        files = files.filter(_all_of(keeps))
     _refuse_names_with_colon(files["path"], request["scan"])
     return _arrow_stream(files)
 

@@ -94,11 +94,11 @@ def test_columns_stay_where_the_table_has_them(spark, events):
         ("cast(day as string) = '2024-01-06'", 1, 1),
         ("day = '2024-01-06' or day = '2024-01-07'", 2, 2),
         ("day = '2024-01-06' or id = 3", 2, 60),
-        ("day > '2024-01-10' and id < 20", 10, 50),
+        ("day > '2024-01-10' and id < 20", 10, 10),
         ("date_format(day, 'E') = 'Mon' and kind = 'kind 3'", 2, 2),
         ("day = (select max(day) from values (date'2024-01-06') as t(day))", 1, 1),
         ("coalesce(kind, 'none') = 'none'", 15, 15),
-        ("id = 7", 1, 60),
+        ("id = 7", 1, 1),
     ],
 )
 def test_partitions_are_pruned(spark, events, condition, rows, files):
@@ -147,7 +147,7 @@ def test_what_spark_knows_of_the_files(spark, events):
 
 
 def test_counting_reads_no_columns(spark, events):
-    frame = spark.read.format("delta").load(events).groupBy().count()
+    frame = spark.read.format("delta").load(events).groupBy("kind").count()
     assert "ReadSchema: struct<>" in plan(frame)
 
 

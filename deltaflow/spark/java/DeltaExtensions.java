@@ -27,6 +27,9 @@ public final class DeltaExtensions {
     session.extensions().injectPlannerStrategy(new AbstractFunction1() {
       public Object apply(Object newSession) { return new DynamicOverwrite(); }
     });
+    session.extensions().injectPreCBORule(new AbstractFunction1() {
+      public Object apply(Object newSession) { return new StatisticsAnswers(); }
+    });
   }
 
   /** A session that is there has built its optimizer; this is the one list that it looks at each time. */
@@ -36,6 +39,7 @@ public final class DeltaExtensions {
       if (rule instanceof PinScans) return;
     }
     rules.add(new PinScans());
+    rules.add(new StatisticsAnswers());
     session.experimental().extraOptimizations_$eq(CollectionConverters.asScala(rules).toList());
   }
 

@@ -61,6 +61,7 @@ public final class TableScan implements FileIndex {
   private final long sizeInBytes;
   private final String timeZone;
   private final boolean pinned;
+  private int limit = Integer.MAX_VALUE;
   private InternalRow[] partitions;
 
   public TableScan(String root, String description, StructType partitionSchema, long sizeInBytes,
@@ -88,6 +89,29 @@ public final class TableScan implements FileIndex {
   /** For those who list files without the optimizer: the newest version. */
   private TableScan pinned() { return pinned(Pins.ofThisExecution(), null); }
 
+  /** Whether a limit to so many rows is new to this scan. */
+  boolean needsFewer(int rows) { return rows < limit; }
+
+  /** This scan for a query that takes no more than so many rows of it, in any order. */
+  TableScan limitedTo(int rows) {
+    TableScan limited = new TableScan(root, description, partitionSchema, sizeInBytes, timeZone, pinned);
+    limited.limit = rows;
+    return limited;
+  }
+
+  /**
+   * The values of aggregate functions over the rows of the partitions that the filters keep; null where the
+   * statistics don't tell them exactly.
+   */
+  JsonNode aggregates(Seq partitionFilters, List functions) {
+    Map request = new LinkedHashMap();
+    request.put("scan", description);
+    request.put("partitions", selected(partitionFilters));
+    request.put("functions", functions);
+    JsonNode values = Python.call("scan.aggregates", request).get("values");
+    return values.isNull() ? null : values;
+  }
+
   /**
    * Two roots, because Spark refuses in analysis to insert into a relation with more than one:
    * an INSERT into a view over this scan would write and delete files past the log.
@@ -111,7 +135,7 @@ public final class TableScan implements FileIndex {
   public String[] inputFiles() {
     if (!pinned) return pinned().inputFiles();
     List paths = new ArrayList();
-    for (Object directory : files(null, null)) {
+    for (Object directory : files(null, null, limit)) {
       for (FileStatus file : ((Listed) directory).files()) paths.add(file.getPath().toUri().toString());
     }
     return (String[]) paths.toArray(new String[0]);
@@ -120,7 +144,8 @@ public final class TableScan implements FileIndex {
   public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
     if (!pinned) return pinned().listFiles(partitionFilters, dataFilters);
     List directories = new ArrayList();
-    for (Object directory : files(selected(partitionFilters), Filters.toJson(dataFilters))) {
+    for (Object directory : files(selected(partitionFilters), Filters.toJson(dataFilters),
+        dataFilters.isEmpty() ? limit : Integer.MAX_VALUE)) {
       Listed listed = (Listed) directory;
       directories.add(PartitionDirectory.apply(listed.values, listed.files()));
     }
@@ -222,13 +247,14 @@ public final class TableScan implements FileIndex {
 
   /**
    * The files of the selected partitions (null: of all) that may have rows for which the predicate is true
-   * (null: any), one entry for each partition that has any.
+   * (null: any), one entry for each partition that has any; no more files than are sure to have so many rows.
    */
-  private List files(List selected, Map predicate) {
+  private List files(List selected, Map predicate, int rows) {
     Map request = new LinkedHashMap();
     request.put("scan", description);
     request.put("partitions", selected);
     request.put("predicate", predicate);
+    request.put("limit", rows == Integer.MAX_VALUE ? null : Integer.valueOf(rows));
     InternalRow[] values = partitions();
     BufferAllocator allocator = ArrowUtils.rootAllocator().newChildAllocator("deltaflow", 0, Long.MAX_VALUE);
     ArrowStreamReader reader = new ArrowStreamReader(
@@ -283,7 +309,8 @@ public final class TableScan implements FileIndex {
   }
 
   public boolean equals(Object other) {
-    return other instanceof TableScan && description.equals(((TableScan) other).description);
+    return other instanceof TableScan && description.equals(((TableScan) other).description)
+        && limit == ((TableScan) other).limit;
   }
 
   public int hashCode() { return description.hashCode(); }
