@@ -77,10 +77,10 @@ class DeltaSource:
                 return start
         else:
             start = parse_offset(start_json, reading.table_id, reading.path)
-        self._initial = None
-        if start.is_starting_version:
-            self._initial = initial_snapshot(reading, start.reservoir_version)
-        elif not self._is_checked:
+        is_initial = start.is_starting_version
+        # One after the other: what is held is found again, and not built anew.
+        self._initial = initial_snapshot(reading, start.reservoir_version) if is_initial else None
+        if not (is_initial or self._is_checked):
             check_start(reading, start.reservoir_version, newest.version)
         self._is_checked = True
         end, files = next_batch(reading, start, last_version, limits)
