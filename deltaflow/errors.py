@@ -432,7 +432,7 @@ class DeltaError(Exception):
         named = [
             f"{kind} {value}"
             for kind, value in places.items()
-            if value is not None and str(value) not in message
+            if value is not None and (f"{kind} {value}" if kind == "version" else str(value)) not in message
         ]
         return f" ({', '.join(named)})" if named else ""
 

@@ -209,3 +209,21 @@ def checkpoint(tmp_path: Path) -> str:
 def sink(tmp_path: Path) -> str:
     """A path for the table that a stream writes, with nothing there."""
     return str(tmp_path / "sink")
+
+
+@pytest.fixture
+def settings(spark: SparkSession) -> Iterator[Callable[..., None]]:
+    """Sets settings of the session, `__` for the dots in their names, until the test ends."""
+    names: list[str] = []
+
+    def set_all(**values: str) -> None:
+        for name, value in values.items():
+            names.append(name.replace("__", "."))
+            spark.conf.set(names[-1], value)
+
+    before = {name: spark.conf.get(name) for name in ("spark.sql.session.timeZone",)}
+    yield set_all
+    for name in names:
+        spark.conf.unset(name)
+    for name, value in before.items():
+        spark.conf.set(name, value)

@@ -1,0 +1,88 @@
+"""Tables for streams to read: data files by pyarrow, commits line by line, as a test tells them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+FIELDS = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
+
+
+class SourceTable:
+    """A table of the column `id`, a file for each list of ids."""
+
+    def __init__(self, path: str, *files: list[int], **metadata: Any) -> None:
+        self.path = path
+        self.log = Path(path, "_delta_log")
+        self.log.mkdir(parents=True)
+        self.next_version = 0
+        self._number = 0
+        self.metadata = metadata_action(**metadata)
+        self.commit(*files, protocol={"minReaderVersion": 1, "minWriterVersion": 2}, metaData=self.metadata)
+
+    def commit(
+        self,
+        *files: list[int],
+        data_change: bool = True,
+        remove: tuple[str, ...] = (),
+        time_ms: int | None = None,
+        **actions: dict[str, Any],
+    ) -> int:
+        """The next version: adds files, removes files by their paths; other actions by their kinds."""
+        info = {"timestamp": 0, "operation": "TEST", "operationParameters": {"by": "hand"}}
+        lines: list[dict[str, Any]] = [{"commitInfo": info}]
+        lines += [{kind: action} for kind, action in actions.items()]
+        lines += [
+            {"remove": {"path": path, "deletionTimestamp": 1, "dataChange": data_change}} for path in remove
+        ]
+        lines += [{"add": {**self.file(ids), "dataChange": data_change}} for ids in files]
+        file = self.commit_file(self.next_version)
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        if time_ms is not None:
+            os.utime(file, ns=(time_ms * 1_000_000,) * 2)
+        self.next_version += 1
+        return self.next_version - 1
+
+    def file(self, ids: list[int]) -> dict[str, Any]:
+        """Writes a data file; its add action. Files are numbered, and as old as their numbers."""
+        path = f"f{self._number:03}.parquet"
+        self._number += 1
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), f"{self.path}/{path}")
+        return {
+            "path": path,
+            "partitionValues": {},
+            "size": os.path.getsize(f"{self.path}/{path}"),
+            "modificationTime": self._number,
+            "stats": json.dumps(
+                {"numRecords": len(ids), "minValues": {"id": min(ids)}, "maxValues": {"id": max(ids)}}
+            ),
+        }
+
+    def commit_file(self, version: int) -> Path:
+        return self.log / f"{version:020}.json"
+
+    def size(self, number: int) -> int:
+        """The bytes of a file."""
+        return os.path.getsize(f"{self.path}/f{number:03}.parquet")
+
+
+def metadata_action(
+    *fields: dict[str, Any],
+    table_id: str = "table-1",
+    partition_columns: tuple[str, ...] = (),
+    **configuration: str,
+) -> dict[str, Any]:
+    """A metaData action; without fields those of `id` alone."""
+    return {
+        "id": table_id,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": list(fields or FIELDS)}),
+        "partitionColumns": list(partition_columns),
+        "configuration": {name.replace("_", "."): value for name, value in configuration.items()},
+        "createdTime": 1,
+    }

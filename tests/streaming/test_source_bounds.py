@@ -1,0 +1,210 @@
+"""Where a stream begins and where it ends: by version, by time, as of its start, and after a crash."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.streaming.source_tables import SourceTable
+
+pytestmark = pytest.mark.spark
+
+HOUR_MS = 3_600_000
+NEW_YEAR_MS = 1_704_067_200_000  # 2024-01-01 00:00:00 UTC
+
+
+def rows(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> list[int]:
+    found = streams.batches(streams.read(table.path, **options), str(checkpoint))
+    return sorted(row for batch in found.values() for row in batch)
+
+
+def hourly(path: str) -> SourceTable:
+    """Versions 0 to 3, each with the row of its number; version 0 is of new year, then one an hour."""
+    table = SourceTable(path, [0])
+    os.utime(table.commit_file(0), ns=(NEW_YEAR_MS * 1_000_000,) * 2)
+    for version in (1, 2, 3):
+        table.commit([version], time_ms=NEW_YEAR_MS + version * HOUR_MS)
+    return table
+
+
+def failure(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> Any:
+    """The error of a query whose function must not see a row."""
+    seen: list[Any] = []
+    source = streams.read(table.path, **options)
+    error = streams.failure(streams.foreach(source, str(checkpoint), lambda b, _: seen.extend(b.collect())))
+    assert seen == []
+    return error
+
+
+@pytest.mark.covers("startingVersion", "DELTA_VERSION_NOT_FOUND")
+def test_starting_version(streams: Any, table: str, tmp_path: Path) -> None:
+    source = hourly(table)
+    assert rows(streams, source, tmp_path / "2", startingVersion="2") == [2, 3]
+    # On the same checkpoint it says nothing any more, whatever it is.
+    source.commit([4])
+    assert rows(streams, source, tmp_path / "2", startingVersion="0") == [4]
+    error = failure(streams, source, tmp_path / "9", startingVersion="9")
+    assert (error.code, error.state) == ("DELTA_VERSION_NOT_FOUND", "22003")
+    assert "Cannot time travel Delta table to version 9. Available versions: [0, 4]." in error.message
+
+
+@pytest.mark.covers("startingVersion", "DELTA_VERSION_NOT_FOUND")
+def test_a_starting_version_that_was_cleaned_up(streams: Any, table: str, tmp_path: Path) -> None:
+    import deltalake
+
+    source = hourly(table)
+    deltalake.DeltaTable(table).create_checkpoint()
+    source.commit([4])
+    source.commit_file(0).unlink()
+    source.commit_file(1).unlink()
+    error = failure(streams, source, tmp_path / "1", startingVersion="1")
+    assert (error.code, error.state) == ("DELTA_VERSION_NOT_FOUND", "22003")
+    assert "Available versions: [2, 4]" in error.message
+    # Its snapshot cannot be built any more, its commit can be read.
+    assert rows(streams, source, tmp_path / "2", startingVersion="2") == [2, 3, 4]
+
+
+@pytest.mark.covers("startingVersion")
+def test_latest_is_what_comes_after_the_start(streams: Any, table: str, checkpoint: str) -> None:
+    """Its first batch is empty and says where it began, so a crash, or the end of the run, loses nothing."""
+    source = hourly(table)
+    attempts: list[list[int]] = []
+
+    def fail_at_first(batch: Any, _: int) -> None:
+        attempts.append([row.id for row in batch.collect()])
+        if len(attempts) == 1:
+            raise ValueError("fails at first")
+
+    frame = streams.read(table, startingVersion="latest")
+    with pytest.raises(StreamingQueryException, match="fails at first"):
+        streams.ended(streams.foreach(frame, checkpoint, fail_at_first))
+    source.commit([4])
+    streams.ended(streams.foreach(frame, checkpoint, fail_at_first))
+    assert attempts == [[], [], [4]]
+    source.commit([5])
+    assert rows(streams, source, checkpoint, startingVersion="latest") == [5]
+
+
+@pytest.mark.covers("startingTimestamp")
+@pytest.mark.parametrize(
+    ("zone", "timestamp", "first"),
+    [
+        ("UTC", "2024-01-01", 0),
+        ("UTC", "2024-01-01 00:00:00.001", 1),
+        ("UTC", "2024-01-01T01:00:00Z", 1),
+        ("UTC", "2024-01-01 01:30:00", 2),
+        ("UTC", "2024-01-01 03:00:00", 3),
+        ("UTC", "1999-01-01", 0),
+        ("Asia/Tokyo", "2024-01-01 10:00:00", 1),
+        ("America/New_York", "2023-12-31 21:00:00", 2),
+    ],
+)
+def test_starting_timestamp(
+    streams: Any, settings: Any, table: str, checkpoint: str, zone: str, timestamp: str, first: int
+) -> None:
+    source = hourly(table)
+    settings(spark__sql__session__timeZone=zone)
+    assert rows(streams, source, checkpoint, STARTINGTIMESTAMP=timestamp) == list(range(first, 4))
+
+
+@pytest.mark.covers("startingTimestamp", "startingVersion")
+@pytest.mark.covers("DELTA_TIMESTAMP_INVALID", "DELTA_TIMESTAMP_GREATER_THAN_COMMIT")
+@pytest.mark.covers("DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET", "endingVersion", "endingTimestamp")
+def test_bounds_that_are_none(streams: Any, table: str, checkpoint: str) -> None:
+    source = hourly(table)
+    for options, code, state, said in (
+        ({"startingTimestamp": "soon"}, "DELTA_TIMESTAMP_INVALID", "42816", "timestamp (soon) cannot"),
+        ({"endingTimestamp": "late"}, "DELTA_TIMESTAMP_INVALID", "42816", "timestamp (late) cannot"),
+        (
+            {"startingTimestamp": "2024-01-01 03:00:00.001"},
+            "DELTA_TIMESTAMP_GREATER_THAN_COMMIT",
+            "42816",
+            "2024-01-01 03:00:00.001",
+        ),
+        (
+            {"startingTimestamp": "2024-01-01", "startingVersion": "0"},
+            "DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET",
+            "42613",
+            "Please either provide 'startingVersion' or 'startingTimestamp'",
+        ),
+        (
+            {"endingTimestamp": "2024-01-01", "endingVersion": "0"},
+            "DELTA_MULTIPLE_CDC_BOUNDARY",
+            "42614",
+            "endingTimestamp or endingVersion",
+        ),
+        (
+            {"startingVersion": "2", "endingVersion": "1"},
+            "DELTA_ILLEGAL_OPTION",
+            "42616",
+            "must not be before the version 2 with which the stream starts",
+        ),
+    ):
+        error = failure(streams, source, checkpoint, **options)
+        assert (error.code, error.state) == (code, state)
+        assert said in error.message
+
+
+@pytest.mark.covers("startingTimestamp", "startingVersion", "changeDataFeed.timestampOutOfRange.enabled")
+@pytest.mark.parametrize("start", [{"startingTimestamp": "2024-01-01 04:00:00"}, {"startingVersion": "4"}])
+def test_a_start_that_is_still_to_come(
+    streams: Any, settings: Any, table: str, checkpoint: str, start: dict[str, str]
+) -> None:
+    source = hourly(table)
+    settings(spark__databricks__delta__changeDataFeed__timestampOutOfRange__enabled="true")
+    assert rows(streams, source, checkpoint, **start) == []
+    source.commit([4], time_ms=NEW_YEAR_MS + 5 * HOUR_MS)
+    assert rows(streams, source, checkpoint, **start) == [4]
+
+
+@pytest.mark.covers("startingVersion", "startingTimestamp")
+@pytest.mark.parametrize(
+    "start", [{}, {"startingVersion": "1"}, {"startingTimestamp": "2024-01-01 01:00:00"}]
+)
+def test_the_first_batch_again_after_a_crash(
+    streams: Any, table: str, checkpoint: str, start: dict[str, str]
+) -> None:
+    """Spark knows its end alone: the beginning is the option's, or the snapshot's before the end."""
+    source = hourly(table)
+    attempts: list[list[int]] = []
+
+    def fail(batch: Any, _: int) -> None:
+        attempts.append(sorted(row.id for row in batch.collect()))
+        raise ValueError("always")
+
+    frame = streams.read(table, **start)
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="always"):
+            streams.ended(streams.foreach(frame, checkpoint, fail))
+        source.commit([source.next_version])
+    first = list(range(4)) if not start else [1, 2, 3]
+    assert attempts == [first, first]
+    assert rows(streams, source, checkpoint, **start) == [*first, 4, 5]
+
+
+@pytest.mark.covers("endingVersion", "endingTimestamp")
+@pytest.mark.parametrize(
+    "end", [{"endingVersion": "1"}, {"endingTimestamp": "2024-01-01 01:59:59"}, {"ENDINGVERSION": "+1"}]
+)
+def test_a_stream_with_an_end(streams: Any, table: str, tmp_path: Path, end: dict[str, str]) -> None:
+    source = hourly(table)
+    assert rows(streams, source, tmp_path / "from the snapshot", **end) == [0, 1]
+    assert rows(streams, source, tmp_path / "from a version", startingVersion="1", **end) == [1]
+    source.commit([4], time_ms=NEW_YEAR_MS + 4 * HOUR_MS)
+    assert rows(streams, source, tmp_path / "from a version", startingVersion="1", **end) == []
+    # A later end goes on.
+    assert rows(streams, source, tmp_path / "from a version", endingVersion="3") == [2, 3]
+
+
+@pytest.mark.covers("endingVersion", "endingTimestamp")
+@pytest.mark.parametrize("end", [{"endingVersion": "4"}, {"endingTimestamp": "2024-01-01 04:30:00"}])
+def test_an_end_that_is_still_to_come(streams: Any, table: str, checkpoint: str, end: dict[str, str]) -> None:
+    source = hourly(table)
+    assert rows(streams, source, checkpoint, **end) == [0, 1, 2, 3]
+    source.commit([4], time_ms=NEW_YEAR_MS + 4 * HOUR_MS)
+    source.commit([5], time_ms=NEW_YEAR_MS + 5 * HOUR_MS)
+    assert rows(streams, source, checkpoint, **end) == [4]

@@ -1,0 +1,314 @@
+"""What a stream misses in its table's log, or finds changed there, stops it and is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from deltaflow.errors import (
+    DeltaAnalysisException,
+    DeltaIllegalArgumentException,
+    DeltaTableNotFoundError,
+    UnsupportedFeatureError,
+)
+from tests.streaming.source_tables import FIELDS, SourceTable, metadata_action
+
+pytestmark = pytest.mark.spark
+
+TEXT = {**FIELDS[0], "type": "string"}
+MORE = {**FIELDS[0], "name": "x"}
+REQUIRED = {**FIELDS[0], "nullable": False}
+STREAMING = "spark__databricks__delta__streaming__"
+
+
+def rows(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> list[int]:
+    found = streams.batches(streams.read(table.path, **options), str(checkpoint))
+    return sorted(row for batch in found.values() for row in batch)
+
+
+def failure(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> Any:
+    """The error of a query whose function must not see a row."""
+    seen: list[Any] = []
+    source = streams.read(table.path, **options)
+    error = streams.failure(streams.foreach(source, str(checkpoint), lambda b, _: seen.extend(b.collect())))
+    assert seen == []
+    return error
+
+
+def planned(streams: Any, table: SourceTable, checkpoint: str, **options: object) -> None:
+    """Plans the next batch, which then fails: it comes again at the next start."""
+
+    def fail(batch: Any, _: int) -> None:
+        raise ValueError("planned")
+
+    with pytest.raises(StreamingQueryException, match="planned"):
+        streams.ended(streams.foreach(streams.read(table.path, **options), checkpoint, fail))
+
+
+@pytest.mark.covers("DELTA_STREAMING_TRAILING_COMMIT_MISSING", "streaming.trailingCommitValidation.enabled")
+@pytest.mark.parametrize("end", ["inside the commit", "behind the commit"])
+def test_the_last_commit_of_a_planned_batch_is_gone(
+    streams: Any, settings: Any, table: str, checkpoint: str, end: str
+) -> None:
+    source = SourceTable(table, [0])
+    assert rows(streams, source, checkpoint) == [0]
+    source.commit([1])
+    source.commit([2], [3])
+    planned(streams, source, checkpoint, maxFilesPerTrigger=2 if end == "inside the commit" else 3)
+    source.commit_file(2).unlink()
+    error = failure(streams, source, checkpoint)
+    assert (error.code, error.state) == ("DELTA_STREAMING_TRAILING_COMMIT_MISSING", "42K03")
+    assert "commits up to version 2 but files after version 1 are missing" in error.message
+    settings(**{f"{STREAMING}trailingCommitValidation__enabled": "false"})
+    assert rows(streams, source, checkpoint) == [1]
+
+
+@pytest.mark.covers("DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE")
+def test_the_log_of_the_initial_snapshot_is_gone(streams: Any, table: str, checkpoint: str) -> None:
+    source = SourceTable(table, [0], [1])
+    planned(streams, source, checkpoint, maxFilesPerTrigger=1)
+    for version in (1, 2):
+        source.commit([version + 1])
+    deltalake.DeltaTable(table).create_checkpoint()
+    for version in (0, 1):
+        source.commit_file(version).unlink()
+    error = failure(streams, source, checkpoint)
+    assert (error.code, error.state) == ("DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE", "42K03")
+    assert "version 0" in error.message
+    assert "Delete its checkpoint to restart from scratch" in error.message
+
+
+@pytest.mark.covers("failOnDataLoss", "DELTA_MISSING_FILES_UNEXPECTED_VERSION")
+def test_all_that_a_stream_has_still_to_read_is_gone(streams: Any, table: str, checkpoint: str) -> None:
+    """A checkpoint tells that versions were there, and no commit is left of them."""
+    source = SourceTable(table, [0])
+    assert rows(streams, source, checkpoint) == [0]
+    for version in (1, 2):
+        source.commit([version])
+    deltalake.DeltaTable(table).create_checkpoint()
+    for version in (0, 1, 2):
+        source.commit_file(version).unlink()
+    error = failure(streams, source, checkpoint)
+    assert (error.code, error.state) == ("DELTA_MISSING_FILES_UNEXPECTED_VERSION", "42K03")
+    assert "cannot resume from version 1; transaction log starts at 3" in error.message
+    assert rows(streams, source, checkpoint, failOnDataLoss="false") == []
+    source.commit([3])
+    assert rows(streams, source, checkpoint, failOnDataLoss="false") == [3]
+
+
+@pytest.mark.covers("streaming.offsetValidation.enabled")
+def test_offsets_of_a_checkpoint_that_go_back(
+    streams: Any, settings: Any, table: str, checkpoint: str
+) -> None:
+    source = SourceTable(table, [0])
+    assert rows(streams, source, checkpoint) == [0]
+    source.commit([1])
+    planned(streams, source, checkpoint)
+    first, second = (Path(checkpoint, "offsets", name) for name in "01")
+    back = second.read_text().replace('"reservoirVersion":2', '"reservoirVersion":0')
+    assert back != second.read_text()
+    second.write_text(back)
+    second.with_name(".1.crc").unlink()
+    assert first.exists()
+    error = failure(streams, source, checkpoint)
+    assert error.code == "DELTA_ILLEGAL_STATE"
+    assert "'reservoirVersion' moved back" in error.message
+    settings(**{f"{STREAMING}offsetValidation__enabled": "false"})
+    assert rows(streams, source, checkpoint) == [0, 1]
+
+
+@pytest.mark.covers("DELTA_INVALID_SOURCE_VERSION", "DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION")
+@pytest.mark.covers("DELTA_INVALID_SOURCE_OFFSET_FORMAT", "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE")
+@pytest.mark.covers("schema tracking")
+def test_offsets_that_are_not_understood(streams: Any, table: str, checkpoint: str) -> None:
+    source = SourceTable(table, [0])
+    assert rows(streams, source, checkpoint) == [0]
+    source.commit([1])
+    file = Path(checkpoint, "offsets", "0")
+    good = file.read_text()
+    for old, new, code, state, said in (
+        ('"sourceVersion":1', '"sourceVersion":2', "DELTA_INVALID_SOURCE_VERSION", "XXKDS", "(2) is invalid"),
+        ('"sourceVersion":1,', "", "DELTA_INVALID_SOURCE_VERSION", "XXKDS", "sourceVersion(0)"),
+        (
+            '"sourceVersion":1',
+            '"sourceVersion":4',
+            "DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION",
+            "XXKDS",
+            "smaller than or equal to 3 but was 4",
+        ),
+        ('"index":-1', '"index":"a"', "DELTA_INVALID_SOURCE_OFFSET_FORMAT", "XXKDS", "format is invalid"),
+        (
+            "table-1",
+            "table-0",
+            "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+            "55019",
+            "table (id = 'table-1')",
+        ),
+        ('1,"reservoirId"', '3,"reservoirId"', None, None, None),
+        ('-1,"is', '-20,"is', "DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET", None, "schema tracking"),
+        ('-1,"is', '-19,"is', "DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET", None, "POST_METADATA_CHANGE"),
+    ):
+        assert old in good
+        file.write_text(good.replace(old, new))
+        file.with_name(".0.crc").unlink(missing_ok=True)
+        if code is None:
+            continue
+        error = failure(streams, source, checkpoint)
+        assert error.code == code
+        assert state in (None, error.state)
+        assert said in error.message
+    file.write_text(good.replace('1,"reservoirId"', '3,"reservoirId"').replace(":-1,", ":-100,"))
+    assert rows(streams, source, checkpoint) == [1]
+
+
+@pytest.mark.covers("DELTA_INVALID_PROTOCOL_VERSION", "DELTA_UNSUPPORTED_FEATURES_FOR_READ")
+def test_a_protocol_on_the_way_that_asks_too_much(streams: Any, table: str, tmp_path: Path) -> None:
+    """The newest version would be readable."""
+    for number, (protocol, code, state, said) in enumerate(
+        (
+            (
+                {"minReaderVersion": 4, "minWriterVersion": 7},
+                "DELTA_INVALID_PROTOCOL_VERSION",
+                "KD004",
+                "reader version 4",
+            ),
+            (
+                {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]},
+                "DELTA_UNSUPPORTED_FEATURES_FOR_READ",
+                "56038",
+                "deletionVectors",
+            ),
+        )
+    ):
+        source = SourceTable(f"{table}{number}", [0])
+        checkpoint = str(tmp_path / str(number))
+        assert rows(streams, source, checkpoint) == [0]
+        source.commit([1], protocol={**protocol, "writerFeatures": protocol.get("readerFeatures", [])})
+        source.commit([2], protocol={"minReaderVersion": 1, "minWriterVersion": 2})
+        error = failure(streams, source, checkpoint)
+        assert (error.code, error.state) == (code, state)
+        assert said in error.message
+        assert "version 1" in error.message
+
+
+@pytest.mark.covers("columnMapping", "deletionVectors", "typeWidening", "DELTA_UNSUPPORTED_FEATURES_FOR_READ")
+@pytest.mark.covers("changeDataFeed", "identityColumns")
+def test_tables_with_features_that_are_to_come(streams: Any, table: str, tmp_path: Path) -> None:
+    for feature in ("columnMapping", "deletionVectors", "typeWidening"):
+        source = SourceTable(f"{table}-{feature}", [0])
+        source.commit(
+            protocol={
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": [feature],
+                "writerFeatures": [feature],
+            }
+        )
+        with pytest.raises(UnsupportedFeatureError, match=feature) as refused:
+            streams.read(source.path)
+        assert refused.value.error_class == "DELTA_UNSUPPORTED_FEATURES_FOR_READ"
+        assert (refused.value.sqlstate, refused.value.features) == ("56038", (feature,))
+    # These are for writers: the rows are read as they are.
+    for feature in ("changeDataFeed", "identityColumns"):
+        source = SourceTable(f"{table}-{feature}", [0])
+        source.commit([1], protocol={"minReaderVersion": 1, "minWriterVersion": 6})
+        assert rows(streams, source, tmp_path / feature) == [0, 1]
+
+
+@pytest.mark.covers("DELTA_SCHEMA_NOT_SET", "path")
+def test_a_table_that_has_no_schema_yet(streams: Any, table: str, tmp_path: Path) -> None:
+    with pytest.raises(DeltaTableNotFoundError, match="not a Delta table") as refused:
+        streams.read(str(tmp_path / "nothing"))
+    assert (refused.value.error_class, refused.value.sqlstate) == ("DELTA_SCHEMA_NOT_SET", "KD008")
+    source = SourceTable(table)
+    empty = {**source.metadata, "schemaString": '{"type":"struct","fields":[]}'}
+    source.commit(metaData=empty)
+    with pytest.raises(DeltaAnalysisException, match="Table schema is not set") as not_set:
+        streams.read(table)
+    assert (not_set.value.error_class, not_set.value.sqlstate) == ("DELTA_SCHEMA_NOT_SET", "KD008")
+
+
+@pytest.mark.covers("DELTA_SCHEMA_CHANGED_WITH_VERSION", "DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS")
+@pytest.mark.parametrize("start", ["startingVersion", None])
+def test_another_type_on_the_way(streams: Any, table: str, checkpoint: str, start: str | None) -> None:
+    source = SourceTable(table, [0])
+    if start is None:
+        assert rows(streams, source, checkpoint) == [0]
+    source.commit(metaData=metadata_action(TEXT))
+    source.commit(metaData=metadata_action())
+    error = failure(streams, source, checkpoint, **({} if start is None else {start: 0}))
+    kind = "VERSION" if start is None else "STARTING_OPTIONS"
+    assert (error.code, error.state) == (f"DELTA_SCHEMA_CHANGED_WITH_{kind}", "KD007")
+    assert "Detected schema change in version 1: streaming source schema: struct<id:bigint>" in error.message
+    assert "data file schema: struct<id:string>" in error.message
+    assert "new checkpoint location" in error.message
+    assert ("startingVersion or startingTimestamp" in error.message) == (start is not None)
+
+
+@pytest.mark.covers(
+    "DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS",
+    "streaming.unsafeReadOnIncompatibleSchemaChangesDuringStreamStart.enabled",
+)
+def test_a_column_that_is_gone_since(streams: Any, settings: Any, table: str, checkpoint: str) -> None:
+    """The commits that the stream has to read have no metaData that would tell of it."""
+    source = SourceTable(table, [0])
+    source.commit(metaData=metadata_action(*FIELDS, MORE))
+    source.commit([1])
+    source.commit(metaData=metadata_action())
+    error = failure(streams, source, checkpoint, startingVersion=2)
+    assert (error.code, error.state) == ("DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS", "KD007")
+    assert "in version 2" in error.message
+    assert "The change is incompatible" in error.message
+    settings(**{f"{STREAMING}unsafeReadOnIncompatibleSchemaChangesDuringStreamStart__enabled": "true"})
+    assert rows(streams, source, checkpoint, startingVersion=2) == [1]
+
+
+@pytest.mark.covers("streaming.unsafeReadOnNullabilityChange.enabled")
+def test_nulls_on_the_way(streams: Any, settings: Any, table: str, checkpoint: str) -> None:
+    source = SourceTable(table, [0])
+    source.commit(metaData=metadata_action(REQUIRED))
+    error = failure(streams, source, checkpoint, startingVersion=0)
+    assert (error.code, error.state) == ("DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS", "KD007")
+    assert "in version 0" in error.message
+    settings(**{f"{STREAMING}unsafeReadOnNullabilityChange__enabled": "true"})
+    assert rows(streams, source, checkpoint, startingVersion=0) == [0]
+
+
+@pytest.mark.covers("streaming.unsafeReadOnPartitionColumnChanges.enabled")
+def test_partition_columns_on_the_way(streams: Any, settings: Any, table: str, checkpoint: str) -> None:
+    source = SourceTable(table)
+    source.commit(metaData=metadata_action(*FIELDS, MORE))
+    source.commit([1])
+    source.commit(metaData=metadata_action(*FIELDS, MORE, partition_columns=("x",)))
+    error = failure(streams, source, checkpoint, startingVersion=2)
+    assert (error.code, error.state) == ("DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS", "KD007")
+    assert "partition columns" in error.message
+    settings(**{f"{STREAMING}unsafeReadOnPartitionColumnChanges__enabled": "true"})
+    assert rows(streams, source, checkpoint, startingVersion=2) == [1]
+
+
+@pytest.mark.covers("DELTA_UNKNOWN_READ_LIMIT")
+def test_a_limit_of_an_unknown_kind(streams: Any, table: str) -> None:
+    """No trigger of Spark's asks so: asked in its place."""
+    SourceTable(table, [0])
+    jvm = streams.spark.sparkContext._jvm
+    context = streams.spark._jsparkSession.sqlContext()
+    options = getattr(getattr(jvm, "scala.collection.immutable.Map$EmptyMap$"), "MODULE$").updated(
+        "path", table
+    )
+    provider = jvm.io.deltaflow.spark.DeltaProvider()
+    provider.sourceSchema(context, jvm.scala.Option.empty(), "delta", options)
+    source = provider.createSource(context, "", jvm.scala.Option.empty(), "delta", options)
+    limits = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit
+    try:
+        with pytest.raises(DeltaIllegalArgumentException, match="Unknown ReadLimit: ReadMinRows") as refused:
+            source.latestOffset(None, limits.minRows(5, 1000))
+        assert refused.value.error_class == "DELTA_UNKNOWN_READ_LIMIT"
+        assert refused.value.sqlstate == "42601"
+        assert '"reservoirVersion":1' in source.latestOffset(None, limits.allAvailable()).json()
+    finally:
+        source.stop()
