@@ -7,12 +7,13 @@ whose txn the table already has is skipped. Source: delta-spark's DeltaSink.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from pyspark.sql.types import NullType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
-from deltaflow.batch import idempotent
+from deltaflow.batch.idempotent import idempotent_write
 from deltaflow.batch.options import required_path, unsupported_options
 from deltaflow.batch.overwrites import WholeTable
 from deltaflow.batch.schema_on_write import schema_rules
@@ -33,7 +34,9 @@ _NOT_YET = ("mergeSchema", "overwriteSchema", "replaceWhere", "partitionOverwrit
 def open_sink(request: dict[str, Any]) -> None:
     """Checks a writeStream when it starts."""
     required_path(request["path"])
-    unsupported_options(request["options"], (*_NOT_YET, *idempotent.OPTIONS), "a streaming write")
+    unsupported_options(request["options"], _NOT_YET, "a streaming write")
+    # Checked and not used: a stream's application is the query, and its number the batch's id.
+    idempotent_write(request["options"], {}, request["path"])
     if request["outputMode"] not in ("Append", "Complete"):
         raise DeltaUnsupportedOperationException(
             error_class="DELTA_UNSUPPORTED_OUTPUT_MODE", source="delta", mode=request["outputMode"]
@@ -83,9 +86,23 @@ def _source_offsets(entry: str | None) -> list[str] | None:
 
 def _schema(request: dict[str, Any], path: str) -> StructType:
     schema = StructType.fromJson(msgspec.json.decode(request["schema"]))
-    for field in schema.fields:
-        if isinstance(field.dataType, NullType):
-            raise DeltaAnalysisException(
-                error_class="DELTA_NULL_SCHEMA_IN_STREAMING_WRITE", table=path, column=field.name
-            )
+    for column in _null_columns(schema, ""):
+        raise DeltaAnalysisException(
+            error_class="DELTA_NULL_SCHEMA_IN_STREAMING_WRITE", table=path, column=column
+        )
     return schema
+
+
+def _null_columns(kind: DataType, path: str) -> Iterator[str]:
+    """The names of columns, of fields, elements, keys and values within them too, that are NullType."""
+    match kind:
+        case NullType():
+            yield path
+        case StructType():
+            for field in kind.fields:
+                yield from _null_columns(field.dataType, f"{path}.{field.name}" if path else field.name)
+        case ArrayType():
+            yield from _null_columns(kind.elementType, f"{path}.element")
+        case MapType():
+            yield from _null_columns(kind.keyType, f"{path}.key")
+            yield from _null_columns(kind.valueType, f"{path}.value")

@@ -1,0 +1,237 @@
+"""Micro-batches of deltaflow's sink and source beside those of Spark's Parquet files, in one run.
+
+    python benchmarks/streams.py [--batches 2000] [--segment 100] [--directory DIR]
+
+Batches of 1,000 rows. The sink: one stream into a Delta table and one into a Parquet sink take turns by
+segments of batches, each going on from its own checkpoint, until both have made all their batches. The
+source: a stream of one file a batch over the table so made, and one over the same files as plain Parquet,
+both into Spark's noop sink, take turns the same way. Printed are the median and the 95th percentile of
+triggerExecution, their ratios and bounds, Spark's own parts of a batch, and for the sink the milliseconds
+of its steps. Exits 1 if a bound is broken. The figures of a busy machine are worth little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import deltaflow
+from deltaflow.batch.data_files import DataFiles
+from deltaflow.log import DeltaLog, OptimisticTransaction
+
+BOUND = 1.3
+GROWTH_BOUND = 1.2
+ROWS_PER_BATCH = 1_000
+# The first batches of a segment load classes and plans, and pay for the start of the query.
+WARM_UP = 5
+# Every tenth version writes a checkpoint, and Spark compacts its own logs as often.
+CHECKPOINT_INTERVAL = 10
+GROWTH_WINDOW = 40
+SEEN = (50, 2_000)
+PARTS = ("latestOffset", "getBatch", "walCommit", "queryPlanning", "addBatch", "commitOffsets")
+
+Start = Callable[[], StreamingQuery]
+
+
+class Batches:
+    """What a stream's batches took, in milliseconds, by batch id."""
+
+    def __init__(self, name: str, start: Start) -> None:
+        self.name = name
+        self._start = start
+        self.took: dict[int, dict[str, int]] = {}
+        self._counted: set[int] = set()
+
+    def go_on(self, number: int) -> None:
+        """Starts the stream again for a segment of that many batches, or until it has nothing to read."""
+        query = self._start()
+        first = None
+        try:
+            while query.isActive:
+                progress = query.lastProgress
+                if progress is not None:
+                    first = progress.batchId if first is None else first
+                    if progress.batchId >= first + number or progress.numInputRows == 0:
+                        break
+                time.sleep(0.02)
+        finally:
+            query.stop()
+        if (error := query.exception()) is not None:
+            raise error
+        done = [p for p in query.recentProgress if p.numInputRows > 0]
+        for progress in done:
+            self.took[progress.batchId] = dict(progress.durationMs)
+        self._counted.update(p.batchId for p in done[WARM_UP:])
+
+    def counted(self, part: str = "triggerExecution") -> list[int]:
+        """What the batches took that are no segment's first ones."""
+        return [took.get(part, 0) for batch, took in self.took.items() if batch in self._counted]
+
+    def around(self, batch: int) -> list[int]:
+        """What the batches near this one took, those aside whose commit writes a checkpoint."""
+        near = range(batch - GROWTH_WINDOW, batch + GROWTH_WINDOW)
+        return [
+            took["triggerExecution"]
+            for number, took in self.took.items()
+            if number in near and number in self._counted and number % CHECKPOINT_INTERVAL
+        ]
+
+    def __str__(self) -> str:
+        times = sorted(self.counted())
+        parts = ", ".join(f"{part} {statistics.median(self.counted(part)):.0f}" for part in PARTS)
+        return (
+            f"{self.name:<16} {len(times)} batches: median {statistics.median(times):.0f} ms, "
+            f"95th percentile {times[int(len(times) * 0.95)]} ms ({parts})"
+        )
+
+
+def take_turns(ours: Batches, parquet: Batches, batches: int, segment: int) -> bool:
+    """Runs both to that many batches; whether the ratio of the medians keeps the bound."""
+    turn = 0
+    while min(len(ours.took), len(parquet.took)) < batches:
+        before = len(ours.took), len(parquet.took)
+        for side in (ours, parquet) if turn % 2 == 0 else (parquet, ours):
+            side.go_on(segment)
+        if (len(ours.took), len(parquet.took)) == before:
+            break
+        turn += 1
+    ratio = statistics.median(ours.counted()) / statistics.median(parquet.counted())
+    print(ours, parquet, sep="\n")
+    print(f"{'':<16} ratio {ratio:.2f} (bound {BOUND}) {verdict(ratio <= BOUND)}", flush=True)
+    return ratio <= BOUND
+
+
+def verdict(holds: bool) -> str:
+    return "ok" if holds else "ABOVE THE BOUND"
+
+
+def grows_little(batches: Batches) -> bool:
+    """Compares late batches with early ones."""
+    first, last = (batches.around(batch) for batch in (SEEN[0], min(SEEN[1], max(batches.took))))
+    ratio = statistics.median(last) / statistics.median(first)
+    print(
+        f"{batches.name:<16} growth: around batch {SEEN[0]} {statistics.median(first):.0f} ms, around "
+        f"{min(SEEN[1], max(batches.took))} {statistics.median(last):.0f} ms, ratio {ratio:.2f} "
+        f"(bound {GROWTH_BOUND}) {verdict(ratio <= GROWTH_BOUND)}",
+        flush=True,
+    )
+    return ratio <= GROWTH_BOUND
+
+
+class Steps:
+    """Milliseconds of the sink's steps in Python; Spark's writing of the files is the rest of addBatch."""
+
+    def __init__(self) -> None:
+        self.took: dict[str, list[float]] = defaultdict(list)
+        self.measure(DeltaLog, "start_transaction", "snapshot update")
+        self.measure(DataFiles, "add_actions", "footers")
+        self.measure(OptimisticTransaction, "commit", "commit")
+
+    def measure(self, kind: type, method: str, name: str) -> None:
+        """From now on the method's calls are timed under this name."""
+        original = getattr(kind, method)
+
+        def measured(*arguments: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return original(*arguments, **named)
+            finally:
+                self.took[name].append((time.perf_counter() - start) * 1_000)
+
+        setattr(kind, method, measured)
+
+    def show(self, batches: Batches) -> None:
+        medians = {name: statistics.median(took) for name, took in self.took.items()}
+        medians["write"] = statistics.median(batches.counted("addBatch")) - sum(medians.values())
+        order = ("snapshot update", "write", "footers", "commit")
+        print(f"{'':<16} steps: " + ", ".join(f"{name} {medians[name]:.1f} ms" for name in order), flush=True)
+
+
+def sink(frame: Callable[[], DataFrame], format_name: str, directory: Path) -> Batches:
+    def start() -> StreamingQuery:
+        writer = frame().writeStream.format(format_name)
+        writer = writer.option("checkpointLocation", str(directory / f"checkpoint-{format_name}"))
+        return writer.start(str(directory / f"sink-{format_name}"))
+
+    return Batches(f"sink {format_name}", start)
+
+
+def source(frame: Callable[[], DataFrame], format_name: str, directory: Path) -> Batches:
+    def start() -> StreamingQuery:
+        writer = frame().writeStream.format("noop")
+        return writer.option("checkpointLocation", str(directory / f"read-{format_name}")).start()
+
+    return Batches(f"source {format_name}", start)
+
+
+def run(spark: SparkSession, directory: Path, batches: int, segment: int) -> bool:
+    def rows() -> DataFrame:
+        reader = spark.readStream.format("rate-micro-batch")
+        return reader.option("rowsPerBatch", ROWS_PER_BATCH).option("numPartitions", 1).load()
+
+    delta, parquet = sink(rows, "delta", directory), sink(rows, "parquet", directory)
+    steps = Steps()
+    results = [take_turns(delta, parquet, batches, segment)]
+    steps.show(delta)
+    results.append(grows_little(delta))
+
+    table, files = directory / "sink-delta", directory / "files"
+    files.mkdir()
+    for file in table.glob("*.parquet"):
+        (files / file.name).hardlink_to(file)
+    schema = spark.read.format("delta").load(str(table)).schema
+
+    def delta_files() -> DataFrame:
+        return spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(str(table))
+
+    def parquet_files() -> DataFrame:
+        return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(files))
+
+    delta, parquet = (
+        source(delta_files, "delta", directory),
+        source(parquet_files, "parquet", directory),
+    )
+    results.append(take_turns(delta, parquet, batches - 2 * segment, segment))
+    results.append(grows_little(delta))
+    return all(results)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batches", type=int, default=2_050)
+    parser.add_argument("--segment", type=int, default=100)
+    parser.add_argument("--directory", type=Path)
+    arguments = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="deltaflow-benchmark-", dir=arguments.directory))
+    spark = deltaflow.session(
+        "benchmark",
+        master="local[2]",
+        config={
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "2g",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.log.level": "FATAL",
+            "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        },
+    )
+    try:
+        return 0 if run(spark, directory, arguments.batches, arguments.segment) else 1
+    finally:
+        spark.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""A lost checkpoint is rebuilt from the table, by the code that the documentation gives."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "lost-checkpoint.md"
+
+
+def rebuild(table: str, checkpoint: str, query_id: str | None = None) -> None:
+    """Runs the documentation's code."""
+    [code] = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    exec(code, {"table": table, "checkpoint": checkpoint, "query_id": query_id})
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> str:
+    """A second table to read."""
+    return str(tmp_path / "other")
+
+
+def test_offsets_of_every_batch_are_in_the_table(
+    streams: Any, table: str, other: str, sink: str, checkpoint: str
+) -> None:
+    streams.append(table, 0, 10, files=2)
+    streams.append(other, 10, 20)
+    both = streams.read(table, maxFilesPerTrigger=1).union(streams.read(other, maxFilesPerTrigger=1))
+    streams.copy(both, sink, checkpoint)
+    offsets = streams.offsets(checkpoint)
+    assert len(offsets) > 1
+    for batch, of_batch in offsets.items():
+        assert len(of_batch) == 2
+        assert streams.actions(sink, batch)[0]["commitInfo"]["sourceOffsets"] == of_batch
+
+
+@pytest.mark.parametrize("planned", [False, True], ids=["between batches", "in a batch"])
+def test_the_stream_goes_on(
+    streams: Any, table: str, other: str, sink: str, checkpoint: str, planned: bool
+) -> None:
+    streams.append(table, 0, 10, files=2)
+    streams.append(other, 10, 20)
+
+    def both() -> Any:
+        return streams.read(table, maxFilesPerTrigger=1).union(streams.read(other, maxFilesPerTrigger=1))
+
+    query = streams.copy(both(), sink, checkpoint)
+    streams.append(table, 20, 30)
+    if planned:
+        broken = both().selectExpr("IF(id >= 20, raise_error('stop'), id) AS id")
+        streams.failed(streams.write(broken, sink, checkpoint))
+        assert max(streams.offsets(checkpoint)) == streams.versions(sink)[-1] + 1
+    # Another stream writes the table later.
+    streams.copy(streams.read(other).selectExpr("id + 100 AS id"), sink, f"{checkpoint}2")
+    before = streams.versions(sink)
+
+    shutil.rmtree(checkpoint)
+    rebuild(sink, checkpoint, query.id)
+    streams.append(other, 30, 40)
+    again = streams.copy(both(), sink, checkpoint)
+    assert again.id == query.id
+    assert streams.ids(sink) == [*range(40), *range(110, 120)]
+    new = [
+        streams.actions(sink, version)[0]["commitInfo"] for version in streams.versions(sink)[len(before) :]
+    ]
+    batches = [int(info["operationParameters"]["epochId"]) for info in new]
+    assert batches == list(range(batches[0], batches[0] + len(new)))
+    assert batches[0] == len(before) - 1
+
+
+def test_without_a_query_the_last_one_is_taken(streams: Any, table: str, sink: str, checkpoint: str) -> None:
+    streams.append(table, 0, 5)
+    query = streams.copy(streams.read(table), sink, checkpoint)
+    streams.append(sink, 5, 6)
+    shutil.rmtree(checkpoint)
+    rebuild(sink, checkpoint)
+    streams.append(table, 6, 9)
+    assert streams.copy(streams.read(table), sink, checkpoint).id == query.id
+    assert streams.ids(sink) == list(range(9))
