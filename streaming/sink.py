@@ -13,30 +13,24 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
-from deltaflow.batch.idempotent import idempotent_write
-from deltaflow.batch.options import required_path, unsupported_options
+from deltaflow.batch.options import required_path, table_properties
 from deltaflow.batch.overwrites import WholeTable
-from deltaflow.batch.schema_on_write import schema_rules
+from deltaflow.batch.schema_on_write import DeclaredTable, schema_rules
 from deltaflow.batch.writer import OperationOfWrite, TableWriter, begin_write, own_scans
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.observer import observe
 from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.write import Skip, write_kind
+from deltaflow.streaming.sink_options import check_sink_options
 
 _LOG = logging.getLogger(__name__)
-
-# Each would change what is written; so none is passed over in silence.
-_NOT_YET = ("mergeSchema", "overwriteSchema", "replaceWhere", "partitionOverwriteMode")
 
 
 @dispatcher.handle("sink.open")
 def open_sink(request: dict[str, Any]) -> None:
     """Checks a writeStream when it starts."""
-    required_path(request["path"])
-    unsupported_options(request["options"], _NOT_YET, "a streaming write")
-    # Checked and not used: a stream's application is the query, and its number the batch's id.
-    idempotent_write(request["options"], {}, request["path"])
+    check_sink_options(request["options"], required_path(request["path"]))
     if request["outputMode"] not in ("Append", "Complete"):
         raise DeltaUnsupportedOperationException(
             error_class="DELTA_UNSUPPORTED_OUTPUT_MODE", source="delta", mode=request["outputMode"]
@@ -75,6 +69,7 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
             _source_offsets(request["offsets"]),
         ),
         transaction=transaction,
+        declared=DeclaredTable(properties=table_properties(request["options"])),
         application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
     )
 

@@ -115,27 +115,6 @@ def test_a_user_function_that_fails_in_a_task(streams: Any, table: str, sink: st
     assert not Path(sink, "_delta_log", f"{0:020}.json").exists()
 
 
-def test_a_rival_run_of_the_same_query(streams: Any, table: str, sink: str, checkpoint: str) -> None:
-    """Another run of the query commits the batch first: this one fails, and the batch is there once."""
-    streams.append(table, 0, 5, files=2)
-    source = streams.read(table, maxFilesPerTrigger=1)
-    query = streams.copy(source, sink, checkpoint)
-    streams.append(table, 5, 10)
-
-    def observer(point: str, facts: dict[str, Any]) -> None:
-        if point == "commit prepared" and facts["version"] == 2 and facts["table"] == sink:
-            txn = {"txn": {"appId": query.id, "version": 2, "lastUpdated": 0}}
-            streams.add_version(sink, txn)
-
-    set_observer(observer)
-    message = streams.failed(streams.write(source, sink, checkpoint))
-    assert message.startswith("[DELTA_CONCURRENT_TRANSACTION]")
-    assert query.id in message
-    set_observer(None)
-    streams.copy(source, sink, checkpoint)
-    assert streams.versions(sink) == [0, 1, 2]
-
-
 def test_complete_mode_never_goes_over_what_another_wrote_meanwhile(
     streams: Any, table: str, sink: str, checkpoint: str
 ) -> None:

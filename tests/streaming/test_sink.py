@@ -9,10 +9,7 @@ from typing import Any
 
 import deltalake
 import pytest
-from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
-
-from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
 
 pytestmark = pytest.mark.spark
 
@@ -181,31 +178,6 @@ def test_counts_in_complete_mode_over_a_restart(streams: Any, table: str, sink: 
     assert rows(sink) == [(0, 7), (1, 6)]
 
 
-def test_complete_mode_needs_a_table_that_may_lose_rows(
-    streams: Any, table: str, sink: str, checkpoint: str
-) -> None:
-    deltalake.DeltaTable.create(
-        sink,
-        deltalake.Schema(
-            [
-                deltalake.Field("odd", deltalake.schema.PrimitiveType("long")),
-                deltalake.Field("count", deltalake.schema.PrimitiveType("long")),
-            ]
-        ),
-        configuration={"delta.appendOnly": "true"},
-    )
-    streams.append(table, 0, 10, files=2)
-    source = streams.read(table, maxFilesPerTrigger=1)
-    counts = source.groupBy((F.col("id") % 2).alias("odd")).count()
-    message = streams.failed(streams.write(counts, sink, checkpoint, mode="complete"))
-    assert message.startswith("[DELTA_CANNOT_MODIFY_APPEND_ONLY]")
-    assert streams.versions(sink) == [0]
-    assert [path.name for path in Path(sink).iterdir()] == ["_delta_log"]
-    # Appends are what it allows.
-    streams.copy(source.selectExpr("id AS odd", "id AS count"), sink, f"{checkpoint}2")
-    assert len(rows(sink)) == 10
-
-
 def test_duplicates_dropped_over_a_restart(streams: Any, table: str, sink: str, checkpoint: str) -> None:
     streams.append(table, 0, 6)
     distinct = streams.read(table).selectExpr("id % 4 AS id").dropDuplicates(["id"])
@@ -232,40 +204,12 @@ def test_join_of_two_streams_over_a_restart(
     assert all(len(offsets) == 2 for offsets in streams.offsets(checkpoint).values())
 
 
-def test_partitioned_sink(streams: Any, table: str, sink: str, checkpoint: str) -> None:
-    streams.append(table, 0, 6)
-    frame = streams.read(table).selectExpr("id", "id % 2 AS odd", "'a/b c' AS s")
-    streams.copy(frame, sink, checkpoint, partition_by=["odd", "S"])
-    assert deltalake.DeltaTable(sink).metadata().partition_columns == ["odd", "s"]
-    assert rows(sink) == [(i, i % 2, "a/b c") for i in range(6)]
-    # The table knows its partitioning; the same may be said again, another may not.
-    streams.append(table, 6, 8)
-    streams.copy(frame, sink, checkpoint)
-    streams.append(table, 8, 9)
-    streams.copy(frame, sink, checkpoint, partition_by=["odd", "s"])
-    assert [row[0] for row in rows(sink)] == list(range(9))
-    streams.append(table, 9, 10)
-    for columns, words in (
-        (["s"], "Partition columns do not match"),
-        (["id", "odd", "s"], "Cannot use all columns for partition columns"),
-        (["nope"], "nope"),
-    ):
-        try:
-            query = streams.write(frame, sink, checkpoint, partition_by=columns)
-        except AnalysisException as error:  # Spark looks itself, in later versions
-            assert "nope" in str(error)  # noqa: PT017
-            continue
-        assert words in streams.failed(query)
-    assert [row[0] for row in rows(sink)] == list(range(9))
-
-
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
         (["CAST(id AS STRING) AS id"], "schema mismatch"),
         (["id", "1 AS extra"], "extra"),
         (["id AS other"], "other"),
-        (["id", "NULL AS nothing"], "DELTA_NULL_SCHEMA_IN_STREAMING_WRITE"),
     ],
 )
 def test_a_batch_of_another_schema(
@@ -278,21 +222,6 @@ def test_a_batch_of_another_schema(
     assert re.match(r"\[DELTA_\w+\]", message)
     assert words in message
     assert sorted(path.name for path in Path(sink).rglob("*")) == before
-
-
-def test_refused_when_the_query_starts(streams: Any, table: str, sink: str, checkpoint: str) -> None:
-    streams.append(table, 0, 5)
-    source = streams.read(table)
-    with pytest.raises(DeltaUnsupportedOperationException, match="not support Update output mode") as update:
-        streams.write(source.groupBy("id").count(), sink, checkpoint, mode="update")
-    assert update.value.error_class == "DELTA_UNSUPPORTED_OUTPUT_MODE"
-    assert isinstance(update.value, AnalysisException)
-    for name in ("mergeSchema", "overwriteSchema", "txnAppId", "txnVersion"):
-        with pytest.raises(DeltaUnsupportedOperationException, match=name):
-            streams.write(source, sink, checkpoint, **{name: "true"})
-    with pytest.raises(DeltaIllegalArgumentException, match="'path' is not specified"):
-        source.writeStream.format("delta").option("checkpointLocation", checkpoint).start()
-    assert not Path(sink).exists()
 
 
 def test_rate_source(streams: Any, sink: str, checkpoint: str) -> None:

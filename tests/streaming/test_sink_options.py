@@ -1,0 +1,315 @@
+"""Every option and every error of the sink, each by a real query."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import deltalake
+import pyarrow.parquet as pq
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F
+
+from deltaflow.errors import DeltaError
+from deltaflow.log.observer import set_observer
+
+pytestmark = pytest.mark.spark
+
+OPTIONS = {
+    "outputMode",
+    "checkpointLocation",
+    "path",
+    "partitionBy",
+    "mergeSchema",
+    "overwriteSchema",
+    "userMetadata",
+    "optimizeWrite",
+    "txnAppId",
+    "txnVersion",
+    "replaceWhere",
+    "replaceOn",
+    "replaceUsing",
+    "partitionOverwriteMode",
+    "dataChange",
+    "maxRecordsPerFile",
+    "compression",
+    "parquet.*",
+}
+ERRORS = {
+    "DELTA_CANNOT_MODIFY_APPEND_ONLY": "42809",
+    "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION": "428FT",
+    "DELTA_CONCURRENT_TRANSACTION": "2D521",
+    "DELTA_ILLEGAL_OPTION": "42616",
+    "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_DATAFRAME_WRITE_OPTIONS": "42616",
+    "DELTA_NULL_SCHEMA_IN_STREAMING_WRITE": "42P18",
+    "DELTA_SCHEMA_MISMATCH": "42KD7",
+    "DELTA_UNSUPPORTED_OUTPUT_MODE": "0AKDC",
+}
+"""The errors by class, with their SQLSTATE."""
+
+_covered: set[str] = set()
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def covers(*names: str) -> Callable[[Test], Test]:
+    """Decorator: the test is about these options and errors."""
+    _covered.update(names)
+    return lambda test: test
+
+
+def test_every_option_and_error_has_a_test() -> None:
+    assert _covered == OPTIONS | set(ERRORS)
+
+
+@pytest.fixture
+def source(streams: Any, table: str) -> Any:
+    """The ids 0 to 5 as a stream of two batches."""
+    streams.append(table, 0, 6, files=2)
+    return streams.read(table, maxFilesPerTrigger=1)
+
+
+def check_refused(error: DeltaError | Any, code: str, words: str, sink: str) -> None:
+    """An error of the start of a query: it says what it should, and nothing was written."""
+    assert (error.error_class, error.sqlstate) == (code, ERRORS[code])
+    assert words in error.message
+    assert not Path(sink).exists()
+
+
+def check_failed(failure: Any, code: str, words: str = "") -> None:
+    """An error of a running query."""
+    assert (failure.code, failure.state) == (code, ERRORS[code])
+    assert words in failure.message
+
+
+def infos(streams: Any, path: str) -> list[dict[str, Any]]:
+    """The commitInfo of every version."""
+    return [streams.actions(path, version)[0]["commitInfo"] for version in streams.versions(path)]
+
+
+@covers("outputMode", "DELTA_UNSUPPORTED_OUTPUT_MODE")
+def test_output_mode(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
+    counts = source.groupBy().count()
+    with pytest.raises(AnalysisException) as raised:
+        streams.write(counts, sink, checkpoint, mode="update")
+    check_refused(raised.value, "DELTA_UNSUPPORTED_OUTPUT_MODE", "not support Update output mode", sink)
+    streams.copy(counts, sink, checkpoint, mode="complete")
+    assert [info["operationParameters"]["outputMode"] for info in infos(streams, sink)] == ["Complete"] * 2
+    assert deltalake.DeltaTable(sink).to_pyarrow_table().to_pydict() == {"count": [6]}
+
+
+@covers("DELTA_CANNOT_MODIFY_APPEND_ONLY")
+def test_complete_mode_needs_a_table_that_may_lose_rows(
+    streams: Any, source: Any, sink: str, checkpoint: str
+) -> None:
+    long = deltalake.schema.PrimitiveType("long")
+    schema = deltalake.Schema([deltalake.Field("odd", long), deltalake.Field("count", long)])
+    deltalake.DeltaTable.create(sink, schema, configuration={"delta.appendOnly": "true"})
+    counts = source.groupBy((F.col("id") % 2).alias("odd")).count()
+    failure = streams.failure(streams.write(counts, sink, checkpoint, mode="complete"))
+    check_failed(failure, "DELTA_CANNOT_MODIFY_APPEND_ONLY", "delta.appendOnly")
+    assert streams.versions(sink) == [0]
+    assert [path.name for path in Path(sink).iterdir()] == ["_delta_log"]
+    # Appends are what it allows.
+    streams.copy(source.selectExpr("id AS odd", "id AS count"), sink, f"{checkpoint}2")
+    assert deltalake.DeltaTable(sink).to_pyarrow_table().num_rows == 6
+
+
+@covers("checkpointLocation", "path")
+def test_places(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
+    writer = source.writeStream.format("delta").trigger(availableNow=True)
+    with pytest.raises(PySparkException, match="checkpointLocation"):
+        writer.start(sink)
+    assert not Path(sink).exists()
+    writer = writer.option("checkpointLocation", checkpoint)
+    with pytest.raises(AnalysisException, match="'path' is not specified"):
+        writer.start()
+    streams.ended(writer.option("PATH", sink).start())
+    assert streams.ids(sink) == list(range(6))
+
+
+@covers(
+    "partitionBy",
+    "DELTA_SCHEMA_MISMATCH",
+    "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION",
+)
+def test_partition_by(streams: Any, source: Any, table: str, sink: str, checkpoint: str) -> None:
+    frame = source.selectExpr("id", "id % 2 AS odd", "'a/b c' AS s")
+    streams.copy(frame, sink, checkpoint, partition_by=["odd", "S"])
+    assert deltalake.DeltaTable(sink).metadata().partition_columns == ["odd", "s"]
+    # The table knows its partitioning; the same may be said again, another may not.
+    streams.append(table, 6, 8)
+    streams.copy(frame, sink, checkpoint)
+    streams.append(table, 8, 9)
+    streams.copy(frame, sink, checkpoint, partition_by=["odd", "s"])
+    found = deltalake.DeltaTable(sink).to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["odd"], row["s"]) for row in found) == [
+        (i, i % 2, "a/b c") for i in range(9)
+    ]
+    streams.append(table, 9, 10)
+    failure = streams.failure(streams.write(frame, sink, checkpoint, partition_by=["s"]))
+    check_failed(failure, "DELTA_SCHEMA_MISMATCH", "Partition columns do not match")
+    everything = streams.write(frame, f"{sink}2", f"{checkpoint}2", partition_by=["id", "odd", "s"])
+    check_failed(streams.failure(everything), "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION")
+    with pytest.raises(PySparkException, match="nope"):
+        streams.copy(frame, f"{sink}3", f"{checkpoint}3", partition_by=["nope"])
+    assert streams.ids(sink) == list(range(9))
+    assert not Path(f"{sink}2").exists()
+
+
+@covers("userMetadata")
+def test_user_metadata(streams: Any, source: Any, table: str, sink: str, checkpoint: str) -> None:
+    streams.copy(source, sink, checkpoint, userMetadata="by a stream")
+    streams.append(table, 6, 7)
+    streams.spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", "of the session")
+    try:
+        streams.copy(source, sink, checkpoint)
+        streams.append(table, 7, 8)
+        streams.copy(source, sink, checkpoint, userMetadata="by a stream")
+    finally:
+        streams.spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
+    found = [info["userMetadata"] for info in infos(streams, sink)]
+    assert found == ["by a stream", "by a stream", "of the session", "by a stream"]
+
+
+@covers("DELTA_ILLEGAL_OPTION")
+@pytest.mark.parametrize(
+    ("name", "value", "explained"),
+    [
+        ("mergeSchema", "yes", "must be 'true' or 'false'"),
+        ("overwriteSchema", "1", "must be 'true' or 'false'"),
+        ("optimizeWrite", "on", "must be 'true' or 'false'"),
+        ("txnVersion", "-1", "must be a non-negative integer"),
+        ("maxRecordsPerFile", "many", "must be an integer"),
+    ],
+)
+def test_illegal_values(
+    streams: Any, source: Any, sink: str, checkpoint: str, name: str, value: str, explained: str
+) -> None:
+    application = {"txnAppId": "a"} if name == "txnVersion" else {}
+    with pytest.raises(AnalysisException) as raised:
+        streams.write(source, sink, checkpoint, **application, **{name: value})
+    words = f"Invalid value '{value}' for option '{name}', {explained}"
+    check_refused(raised.value, "DELTA_ILLEGAL_OPTION", words, sink)
+
+
+@covers("optimizeWrite")
+@pytest.mark.parametrize(("value", "files"), [("true", 1), ("false", 3)])
+def test_optimize_write(streams: Any, table: str, sink: str, checkpoint: str, value: str, files: int) -> None:
+    streams.append(table, 0, 6, files=3)
+    scattered = streams.read(table).repartition(3)
+    streams.copy(scattered, sink, checkpoint, optimizeWrite=value)
+    assert len([action for action in streams.actions(sink, 0) if "add" in action]) == files
+    assert streams.ids(sink) == list(range(6))
+
+
+@covers(
+    "txnAppId",
+    "txnVersion",
+    "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_DATAFRAME_WRITE_OPTIONS",
+)
+def test_application_and_version_are_checked_and_ignored(
+    streams: Any, source: Any, sink: str, checkpoint: str
+) -> None:
+    for half in ({"txnAppId": "mine"}, {"txnVersion": "1"}):
+        with pytest.raises(AnalysisException) as raised:
+            streams.write(source, sink, checkpoint, **half)
+        code = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_DATAFRAME_WRITE_OPTIONS"
+        check_refused(raised.value, code, "both txnVersion and txnAppId must be specified", sink)
+    query = streams.copy(source, sink, checkpoint, txnAppId="mine", txnVersion="1")
+    txns = [action["txn"] for v in (0, 1) for action in streams.actions(sink, v) if "txn" in action]
+    assert [(txn["appId"], txn["version"]) for txn in txns] == [(query.id, 0), (query.id, 1)]
+
+
+@covers("replaceWhere", "replaceOn", "replaceUsing", "partitionOverwriteMode", "dataChange")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("replaceWhere", "id = 1"),
+        ("replaceOn", "id"),
+        ("replaceUsing", "id"),
+        ("partitionOverwriteMode", "dynamic"),
+        ("dataChange", "false"),
+    ],
+)
+def test_options_of_batch_writes_are_refused(
+    streams: Any, source: Any, sink: str, checkpoint: str, name: str, value: str
+) -> None:
+    with pytest.raises(AnalysisException, match=f"A stream does not write with option {name}") as raised:
+        streams.write(source, sink, checkpoint, **{name: value})
+    assert not Path(sink).exists()
+
+
+@covers("maxRecordsPerFile", "compression", "parquet.*")
+def test_options_of_files(streams: Any, table: str, sink: str, checkpoint: str) -> None:
+    streams.append(table, 0, 6)
+    options = {"maxRecordsPerFile": 4, "compression": "gzip", "parquet.enable.dictionary": "false"}
+    streams.copy(streams.read(table), sink, checkpoint, **options)
+    files = [action["add"] for action in streams.actions(sink, 0) if "add" in action]
+    assert sorted(json.loads(file["stats"])["numRecords"] for file in files) == [2, 4]
+    for file in files:
+        column = pq.read_metadata(f"{sink}/{file['path']}").row_group(0).column(0)
+        assert column.compression == "GZIP"
+        assert not column.has_dictionary_page
+    assert streams.ids(sink) == list(range(6))
+
+
+@covers("DELTA_NULL_SCHEMA_IN_STREAMING_WRITE")
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [
+        ("NULL AS nothing", "nothing"),
+        ("named_struct('a', 1, 'b', NULL) AS s", "s.b"),
+        ("array(named_struct('n', NULL)) AS a", "a.element.n"),
+        ("map('k', NULL) AS m", "m.value"),
+    ],
+)
+def test_columns_without_a_type(
+    streams: Any, source: Any, sink: str, checkpoint: str, column: str, name: str
+) -> None:
+    failure = streams.failure(streams.write(source.selectExpr("id", column), sink, checkpoint))
+    check_failed(failure, "DELTA_NULL_SCHEMA_IN_STREAMING_WRITE", f"column {name}")
+    assert not Path(sink).exists()
+
+
+@covers("DELTA_CONCURRENT_TRANSACTION")
+def test_a_rival_run_of_the_same_query(streams: Any, table: str, sink: str, checkpoint: str) -> None:
+    """Another run of the query commits the batch first: this one fails, and the batch is there once."""
+    streams.append(table, 0, 5, files=2)
+    source = streams.read(table, maxFilesPerTrigger=1)
+    query = streams.copy(source, sink, checkpoint)
+    streams.append(table, 5, 10)
+
+    def observer(point: str, facts: dict[str, Any]) -> None:
+        if point == "commit prepared" and facts["version"] == 2 and facts["table"] == sink:
+            txn = {"txn": {"appId": query.id, "version": 2, "lastUpdated": 0}}
+            streams.add_version(sink, txn)
+
+    set_observer(observer)
+    failure = streams.failure(streams.write(source, sink, checkpoint))
+    check_failed(failure, "DELTA_CONCURRENT_TRANSACTION", query.id)
+    set_observer(None)
+    streams.copy(source, sink, checkpoint)
+    assert streams.versions(sink) == [0, 1, 2]
+
+
+def test_two_queries_of_one_session_with_one_checkpoint(
+    streams: Any, source: Any, sink: str, checkpoint: str
+) -> None:
+    """Spark refuses the second, or stops the first for it, by its own setting."""
+    forever = {"processingTime": "0 seconds"}
+    first = streams.write(source, sink, checkpoint, trigger=forever)
+    streams.spark.conf.set("spark.sql.streaming.stopActiveRunOnRestart", "false")
+    try:
+        with pytest.raises((PySparkException, Py4JJavaError), match=r"another query with same id|CONCURRENT"):
+            streams.write(source, sink, checkpoint)
+    finally:
+        streams.spark.conf.unset("spark.sql.streaming.stopActiveRunOnRestart")
+    assert first.isActive
+    streams.copy(source, sink, checkpoint)
+    assert not first.isActive
+    assert streams.ids(sink) == list(range(6))
+    assert streams.versions(sink) == [0, 1]
