@@ -23,6 +23,8 @@ _LOG = logging.getLogger(__name__)
 Answer = dict[str, Any] | bytes | None
 Handler = Callable[[dict[str, Any]], Answer]
 
+# An abort may overtake the call that opens what it aborts; so many of them at once are not to be thought of.
+_REMEMBERED_RELEASES = 1_000
 # Exceptions are kept for the caller of a batch operation. Spark may throw what one plan threw again and
 # again, and of a stream's errors it shows the message alone, so none is known to be done with: the oldest
 # make room.
@@ -38,6 +40,7 @@ class Dispatcher:
         self._error_ids = itertools.count(1)
         self._lock = threading.Lock()
         self._handles: dict[int, Any] = {}
+        self._released_early: OrderedDict[int, None] = OrderedDict()
 
     def handle(self, method: str) -> Callable[[Handler], Handler]:
         """Decorator: the function answers calls of `method`."""
@@ -49,16 +52,25 @@ class Dispatcher:
         return add
 
     def keep(self, handle: int, value: Any) -> None:
-        """Keeps `value` under the JVM's `handle` until it is released."""
-        self._handles[handle] = value
+        """Keeps `value` under the JVM's `handle` until it is released; not at all if it was already."""
+        with self._lock:
+            if handle in self._released_early:
+                del self._released_early[handle]
+            else:
+                self._handles[handle] = value
 
     def find(self, handle: int) -> Any | None:
         """What is kept under `handle`; None when it was released."""
         return self._handles.get(handle)
 
     def release(self, handle: int) -> Any | None:
-        """Forgets `handle` and returns what it held; None when it holds nothing any more."""
-        return self._handles.pop(handle, None)
+        """Forgets `handle` and returns what it held; None when it holds nothing (yet, or any more)."""
+        with self._lock:
+            if handle not in self._handles:
+                self._released_early[handle] = None
+                while len(self._released_early) > _REMEMBERED_RELEASES:
+                    self._released_early.popitem(last=False)
+            return self._handles.pop(handle, None)
 
     @property
     def open_handles(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -202,26 +201,6 @@ def test_join_of_two_streams_over_a_restart(
     streams.copy(joined, sink, checkpoint)
     assert streams.ids(sink) == [0, 1, 4, 5, 6, 7]
     assert all(len(offsets) == 2 for offsets in streams.offsets(checkpoint).values())
-
-
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [
-        (["CAST(id AS STRING) AS id"], "schema mismatch"),
-        (["id", "1 AS extra"], "extra"),
-        (["id AS other"], "other"),
-    ],
-)
-def test_a_batch_of_another_schema(
-    streams: Any, table: str, sink: str, checkpoint: str, columns: list[str], words: str
-) -> None:
-    streams.append(table, 0, 5)
-    streams.append(sink, 0, 5)
-    before = sorted(path.name for path in Path(sink).rglob("*"))
-    message = streams.failed(streams.write(streams.read(table).selectExpr(*columns), sink, checkpoint))
-    assert re.match(r"\[DELTA_\w+\]", message)
-    assert words in message
-    assert sorted(path.name for path in Path(sink).rglob("*")) == before
 
 
 def test_rate_source(streams: Any, sink: str, checkpoint: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import deltalake
 import pyarrow.parquet as pq
@@ -46,23 +46,24 @@ ERRORS = {
     "DELTA_ILLEGAL_OPTION": "42616",
     "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_DATAFRAME_WRITE_OPTIONS": "42616",
     "DELTA_NULL_SCHEMA_IN_STREAMING_WRITE": "42P18",
-    "DELTA_SCHEMA_MISMATCH": "42KD7",
+    "DELTA_METADATA_MISMATCH": "42KDG",
+    "DELTA_MISSING_NOT_NULL_COLUMN_VALUE": "23502",
+    "DELTA_NOT_NULL_CONSTRAINT_VIOLATED": "23502",
+    "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE": "56038",
     "DELTA_UNSUPPORTED_OUTPUT_MODE": "0AKDC",
+    "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": "23001",
 }
 """The errors by class, with their SQLSTATE."""
 
-_covered: set[str] = set()
-Test = TypeVar("Test", bound=Callable[..., None])
-
-
-def covers(*names: str) -> Callable[[Test], Test]:
-    """Decorator: the test is about these options and errors."""
-    _covered.update(names)
-    return lambda test: test
-
 
 def test_every_option_and_error_has_a_test() -> None:
-    assert _covered == OPTIONS | set(ERRORS)
+    """By the marks of the sink's tests, in all their modules."""
+    marked: set[str] = set()
+    for module in Path(__file__).parent.glob("test_sink*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.covers":
+                marked.update(ast.literal_eval(argument) for argument in node.args)
+    assert marked == OPTIONS | set(ERRORS)
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def infos(streams: Any, path: str) -> list[dict[str, Any]]:
     return [streams.actions(path, version)[0]["commitInfo"] for version in streams.versions(path)]
 
 
-@covers("outputMode", "DELTA_UNSUPPORTED_OUTPUT_MODE")
+@pytest.mark.covers("outputMode", "DELTA_UNSUPPORTED_OUTPUT_MODE")
 def test_output_mode(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
     counts = source.groupBy().count()
     with pytest.raises(AnalysisException) as raised:
@@ -101,7 +102,7 @@ def test_output_mode(streams: Any, source: Any, sink: str, checkpoint: str) -> N
     assert deltalake.DeltaTable(sink).to_pyarrow_table().to_pydict() == {"count": [6]}
 
 
-@covers("DELTA_CANNOT_MODIFY_APPEND_ONLY")
+@pytest.mark.covers("DELTA_CANNOT_MODIFY_APPEND_ONLY")
 def test_complete_mode_needs_a_table_that_may_lose_rows(
     streams: Any, source: Any, sink: str, checkpoint: str
 ) -> None:
@@ -118,7 +119,7 @@ def test_complete_mode_needs_a_table_that_may_lose_rows(
     assert deltalake.DeltaTable(sink).to_pyarrow_table().num_rows == 6
 
 
-@covers("checkpointLocation", "path")
+@pytest.mark.covers("checkpointLocation", "path")
 def test_places(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
     writer = source.writeStream.format("delta").trigger(availableNow=True)
     with pytest.raises(PySparkException, match="checkpointLocation"):
@@ -131,9 +132,9 @@ def test_places(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
     assert streams.ids(sink) == list(range(6))
 
 
-@covers(
+@pytest.mark.covers(
     "partitionBy",
-    "DELTA_SCHEMA_MISMATCH",
+    "DELTA_METADATA_MISMATCH",
     "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION",
 )
 def test_partition_by(streams: Any, source: Any, table: str, sink: str, checkpoint: str) -> None:
@@ -151,7 +152,7 @@ def test_partition_by(streams: Any, source: Any, table: str, sink: str, checkpoi
     ]
     streams.append(table, 9, 10)
     failure = streams.failure(streams.write(frame, sink, checkpoint, partition_by=["s"]))
-    check_failed(failure, "DELTA_SCHEMA_MISMATCH", "Partition columns do not match")
+    check_failed(failure, "DELTA_METADATA_MISMATCH", "Partition columns do not match")
     everything = streams.write(frame, f"{sink}2", f"{checkpoint}2", partition_by=["id", "odd", "s"])
     check_failed(streams.failure(everything), "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION")
     with pytest.raises(PySparkException, match="nope"):
@@ -160,7 +161,7 @@ def test_partition_by(streams: Any, source: Any, table: str, sink: str, checkpoi
     assert not Path(f"{sink}2").exists()
 
 
-@covers("userMetadata")
+@pytest.mark.covers("userMetadata")
 def test_user_metadata(streams: Any, source: Any, table: str, sink: str, checkpoint: str) -> None:
     streams.copy(source, sink, checkpoint, userMetadata="by a stream")
     streams.append(table, 6, 7)
@@ -175,7 +176,7 @@ def test_user_metadata(streams: Any, source: Any, table: str, sink: str, checkpo
     assert found == ["by a stream", "by a stream", "of the session", "by a stream"]
 
 
-@covers("DELTA_ILLEGAL_OPTION")
+@pytest.mark.covers("DELTA_ILLEGAL_OPTION")
 @pytest.mark.parametrize(
     ("name", "value", "explained"),
     [
@@ -196,7 +197,7 @@ def test_illegal_values(
     check_refused(raised.value, "DELTA_ILLEGAL_OPTION", words, sink)
 
 
-@covers("optimizeWrite")
+@pytest.mark.covers("optimizeWrite")
 @pytest.mark.parametrize(("value", "files"), [("true", 1), ("false", 3)])
 def test_optimize_write(streams: Any, table: str, sink: str, checkpoint: str, value: str, files: int) -> None:
     streams.append(table, 0, 6, files=3)
@@ -206,7 +207,7 @@ def test_optimize_write(streams: Any, table: str, sink: str, checkpoint: str, va
     assert streams.ids(sink) == list(range(6))
 
 
-@covers(
+@pytest.mark.covers(
     "txnAppId",
     "txnVersion",
     "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_DATAFRAME_WRITE_OPTIONS",
@@ -224,7 +225,7 @@ def test_application_and_version_are_checked_and_ignored(
     assert [(txn["appId"], txn["version"]) for txn in txns] == [(query.id, 0), (query.id, 1)]
 
 
-@covers("replaceWhere", "replaceOn", "replaceUsing", "partitionOverwriteMode", "dataChange")
+@pytest.mark.covers("replaceWhere", "replaceOn", "replaceUsing", "partitionOverwriteMode", "dataChange")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -238,12 +239,12 @@ def test_application_and_version_are_checked_and_ignored(
 def test_options_of_batch_writes_are_refused(
     streams: Any, source: Any, sink: str, checkpoint: str, name: str, value: str
 ) -> None:
-    with pytest.raises(AnalysisException, match=f"A stream does not write with option {name}") as raised:
+    with pytest.raises(AnalysisException, match=f"A stream does not write with option {name}"):
         streams.write(source, sink, checkpoint, **{name: value})
     assert not Path(sink).exists()
 
 
-@covers("maxRecordsPerFile", "compression", "parquet.*")
+@pytest.mark.covers("maxRecordsPerFile", "compression", "parquet.*")
 def test_options_of_files(streams: Any, table: str, sink: str, checkpoint: str) -> None:
     streams.append(table, 0, 6)
     options = {"maxRecordsPerFile": 4, "compression": "gzip", "parquet.enable.dictionary": "false"}
@@ -257,7 +258,7 @@ def test_options_of_files(streams: Any, table: str, sink: str, checkpoint: str) 
     assert streams.ids(sink) == list(range(6))
 
 
-@covers("DELTA_NULL_SCHEMA_IN_STREAMING_WRITE")
+@pytest.mark.covers("DELTA_NULL_SCHEMA_IN_STREAMING_WRITE")
 @pytest.mark.parametrize(
     ("column", "name"),
     [
@@ -275,7 +276,7 @@ def test_columns_without_a_type(
     assert not Path(sink).exists()
 
 
-@covers("DELTA_CONCURRENT_TRANSACTION")
+@pytest.mark.covers("DELTA_CONCURRENT_TRANSACTION")
 def test_a_rival_run_of_the_same_query(streams: Any, table: str, sink: str, checkpoint: str) -> None:
     """Another run of the query commits the batch first: this one fails, and the batch is there once."""
     streams.append(table, 0, 5, files=2)

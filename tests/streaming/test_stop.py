@@ -208,3 +208,14 @@ def test_a_complete_batch_is_stopped_whole(
     streams.copy(counts, sink, checkpoint, mode="complete")
     [total] = streams.spark.read.format("delta").load(sink).collect()
     assert total["count"] == 6
+
+
+def test_a_release_that_overtakes_its_call() -> None:
+    """The call's thread may come last; what it opens is not kept, and its handle is not used again."""
+    dispatcher = Dispatcher()
+    assert dispatcher.release(1) is None
+    dispatcher.keep(1, "late")
+    assert dispatcher.find(1) is None
+    dispatcher.keep(2, "in time")
+    assert dispatcher.release(2) == "in time"
+    assert dispatcher.open_handles == 0

@@ -41,7 +41,8 @@ final class RowChanges {
 
   RowChanges(SparkSession session, QueryExecution query, JsonNode rows) {
     StructType frame = Plans.schema(rows.get("frame").asText());
-    List attributes = Plans.renamed(query.analyzed().output(), frame);
+    // By position: where a micro-batch passes a column of its source through, the ids of the two plans differ.
+    List attributes = Plans.renamed(query.executedPlan().output(), frame);
     if (rows.get("cast").isNull()) {
       plan = query.executedPlan();
       columns = attributes;

@@ -1,0 +1,192 @@
+"""Streams into a table that is there: casts by name, new columns, constraints, going on after an error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def source(streams: Any, table: str) -> Any:
+    """The ids 0 to 3 as a stream of one batch."""
+    streams.append(table, 0, 4)
+    return streams.read(table)
+
+
+def make(path: str, *fields: pa.Field) -> None:
+    """A table without rows."""
+    deltalake.DeltaTable.create(path, pa.schema(fields))
+
+
+def rows(path: str) -> list[dict[str, Any]]:
+    """The rows as the independent reader sees them, by their id."""
+    return sorted(deltalake.DeltaTable(path).to_pyarrow_table().to_pylist(), key=lambda row: row["id"])
+
+
+@contextmanager
+def setting(spark: Any, name: str, value: str) -> Iterator[None]:
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.unset(name)
+
+
+def check_stopped(streams: Any, query: Any, code: str, state: str, words: str, sink: str) -> None:
+    """The query failed so, and the table is as it was made."""
+    failure = streams.failure(query)
+    assert (failure.code, failure.state) == (code, state)
+    assert words in failure.message
+    assert not deltalake.DeltaTable(sink).file_uris()
+
+
+def test_casts_by_name(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
+    inner = pa.struct([("a", pa.int16()), ("b", pa.string())])
+    make(
+        sink,
+        pa.field("id", pa.int64()),
+        pa.field("n", pa.int32()),
+        pa.field("s", inner),
+        pa.field("l", pa.list_(pa.int64())),
+    )
+    frame = source.selectExpr(
+        "array(CAST(id AS INT)) AS l",
+        "CAST(id AS INT) AS ID",
+        "named_struct('B', 'b', 'A', id) AS S",
+        "id + 1 AS N",
+    )
+    streams.copy(frame, sink, checkpoint)
+    assert rows(sink) == [{"id": i, "n": i + 1, "s": {"a": i, "b": "b"}, "l": [i]} for i in range(4)]
+    assert all(action.keys() != {"metaData"} for action in streams.actions(sink, 1))
+
+
+def test_a_value_that_does_not_fit(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
+    """It stops the stream; without it the stream goes on."""
+    make(sink, pa.field("id", pa.int64()), pa.field("n", pa.int8()))
+    frame = source.selectExpr("id", "id * 100 AS n")
+    with pytest.raises(StreamingQueryException, match=r"CAST_OVERFLOW_IN_TABLE_INSERT"):
+        streams.ended(streams.write(frame, sink, checkpoint))
+    assert rows(sink) == []
+    streams.copy(frame.where("n < 128"), sink, checkpoint)
+    assert rows(sink) == [{"id": 0, "n": 0}, {"id": 1, "n": 100}]
+    assert streams.versions(sink) == [0, 1]
+
+
+def test_casts_of_a_query_with_state(
+    streams: Any, table: str, source: Any, sink: str, checkpoint: str
+) -> None:
+    make(sink, pa.field("id", pa.int16()), pa.field("count", pa.int32()))
+    counts = source.groupBy((F.col("id") % 2).alias("ID")).count()
+    streams.copy(counts, sink, checkpoint, mode="complete")
+    streams.append(table, 4, 7)
+    streams.copy(counts, sink, checkpoint, mode="complete")
+    assert rows(sink) == [{"id": 0, "count": 4}, {"id": 1, "count": 3}]
+
+
+@pytest.mark.covers("mergeSchema", "DELTA_METADATA_MISMATCH")
+@pytest.mark.parametrize("by", ["option", "session"])
+def test_new_columns(streams: Any, table: str, sink: str, checkpoint: str, by: str) -> None:
+    streams.append(table, 0, 2)
+    make(sink, pa.field("id", pa.int64()))
+    wider = streams.read(table).selectExpr("id", "id * 2 AS Twice", "named_struct('x', id) AS s")
+    query = streams.write(wider, sink, checkpoint)
+    check_stopped(streams, query, "DELTA_METADATA_MISMATCH", "42KDG", "mergeSchema", sink)
+    if by == "option":
+        streams.copy(wider, sink, checkpoint, mergeSchema="true")
+    else:
+        with setting(streams.spark, "spark.databricks.delta.schema.autoMerge.enabled", "true"):
+            streams.copy(wider, sink, checkpoint)
+    assert rows(sink) == [{"id": i, "Twice": 2 * i, "s": {"x": i}} for i in range(2)]
+    # Fewer columns fit as well, and change nothing.
+    streams.append(table, 2, 3)
+    streams.copy(streams.read(table), sink, checkpoint)
+    assert rows(sink)[2] == {"id": 2, "Twice": None, "s": None}
+    assert not any("metaData" in action for action in streams.actions(sink, 2))
+
+
+@pytest.mark.covers("DELTA_METADATA_MISMATCH")
+@pytest.mark.parametrize("columns", [["CAST(id AS STRING) AS id"], ["id AS other"]])
+def test_types_and_names_that_do_not_fit(
+    streams: Any, source: Any, sink: str, checkpoint: str, columns: list[str]
+) -> None:
+    make(sink, pa.field("id", pa.int64()))
+    query = streams.write(source.selectExpr(*columns), sink, checkpoint)
+    check_stopped(streams, query, "DELTA_METADATA_MISMATCH", "42KDG", "schema mismatch", sink)
+
+
+@pytest.mark.covers("overwriteSchema")
+def test_another_schema_in_complete_mode(
+    streams: Any, table: str, source: Any, sink: str, checkpoint: str
+) -> None:
+    make(sink, pa.field("id", pa.string()), pa.field("old", pa.int64()))
+    counts = source.groupBy((F.col("id") % 2).alias("id")).count()
+    query = streams.write(counts, sink, checkpoint, mode="complete")
+    check_stopped(streams, query, "DELTA_METADATA_MISMATCH", "42KDG", "overwriteSchema", sink)
+    streams.copy(counts, sink, checkpoint, mode="complete", overwriteSchema="true")
+    streams.append(table, 4, 5)
+    streams.copy(counts, sink, checkpoint, mode="complete", overwriteSchema="true")
+    assert rows(sink) == [{"id": 0, "count": 3}, {"id": 1, "count": 2}]
+    assert not any("metaData" in action for action in streams.actions(sink, 2))
+    # Only there: an append never takes what is in the table away.
+    appended = streams.write(
+        streams.read(table).selectExpr("'x' AS id"), sink, f"{checkpoint}2", overwriteSchema="true"
+    )
+    assert streams.failure(appended).code == "DELTA_METADATA_MISMATCH"
+    assert len(rows(sink)) == 2
+
+
+@pytest.mark.covers("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "DELTA_MISSING_NOT_NULL_COLUMN_VALUE")
+def test_not_null(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
+    make(sink, pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int64()))
+    some = source.selectExpr("IF(id = 2, NULL, id) AS id", "id AS n")
+    query = streams.write(some, sink, checkpoint)
+    check_stopped(streams, query, "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "23502", "id", sink)
+    query = streams.write(source.selectExpr("id AS n"), sink, checkpoint)
+    check_stopped(streams, query, "DELTA_MISSING_NOT_NULL_COLUMN_VALUE", "23502", "id", sink)
+    streams.copy(some.where("id IS NOT NULL"), sink, checkpoint)
+    assert [row["id"] for row in rows(sink)] == [0, 1, 3]
+
+
+@pytest.mark.covers("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES")
+@pytest.mark.parametrize("stateful", [False, True])
+def test_check(streams: Any, source: Any, sink: str, checkpoint: str, stateful: bool) -> None:
+    """Its violation tells the value; without the constraint the stream goes on, with its state."""
+    make(sink, pa.field("id", pa.int64()))
+    deltalake.DeltaTable(sink).alter.add_constraint({"small": "id < 3"})
+    frame = source.dropDuplicates(["id"]) if stateful else source
+    query = streams.write(frame, sink, checkpoint)
+    check_stopped(streams, query, "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "23001", "id : 3", sink)
+    deltalake.DeltaTable(sink).alter.drop_constraint("small")
+    streams.copy(frame, sink, checkpoint)
+    assert streams.ids(sink) == [0, 1, 2, 3]
+
+
+def test_properties_of_a_new_table(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
+    streams.copy(source, sink, checkpoint, **{"delta.appendOnly": "true"})
+    assert deltalake.DeltaTable(sink).metadata().configuration == {"delta.appendOnly": "true"}
+
+
+@pytest.mark.covers("DELTA_UNSUPPORTED_FEATURES_FOR_WRITE")
+def test_identity_columns_are_refused_by_name(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
+    make(sink, pa.field("id", pa.int64()), pa.field("n", pa.int64()))
+    [metadata] = [action["metaData"] for action in streams.actions(sink, 0) if "metaData" in action]
+    schema = json.loads(metadata["schemaString"])
+    schema["fields"][1]["metadata"] = {"delta.identity.start": 1, "delta.identity.step": 1}
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 6}
+    streams.add_version(
+        sink, {"protocol": protocol}, {"metaData": {**metadata, "schemaString": json.dumps(schema)}}
+    )
+    failure = streams.failure(streams.write(source, sink, checkpoint))
+    assert (failure.code, failure.state) == ("DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "56038")
+    assert "identityColumns" in failure.message
+    assert streams.versions(sink) == [0, 1]
