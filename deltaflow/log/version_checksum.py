@@ -45,9 +45,7 @@ def warn_of_differences(log: LogFiles, snapshot: Snapshot) -> None:
     """A warning in this module's log where a version's checksum says something else than the log."""
     differences = checksum_differences(log, snapshot)
     if differences:
-        said = "; ".join(
-            f"{name} is {of_log!r}, there {own!r}" for name, (of_log, own) in differences.items()
-        )
+        said = [f"{name} is {of_log!r}, there {own!r}" for name, (of_log, own) in differences.items()]
         _LOG.warning(
             "Version %s of %s is not what its checksum file says. By the log, which counts: %s",
             snapshot.version,
