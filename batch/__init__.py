@@ -6,6 +6,6 @@ if __name__ != "deltaflow.batch":
         "modules would be loaded. Import deltaflow.batch instead."
     )
 
-from deltaflow.batch import catalog, reader, save, table_write, writer
+from deltaflow.batch import catalog, reader, save, statements, table_write, writer
 
-__all__ = ["catalog", "reader", "save", "table_write", "writer"]
+__all__ = ["catalog", "reader", "save", "statements", "table_write", "writer"]

@@ -19,11 +19,11 @@ def set_properties(log: DeltaLog, properties: Mapping[str, str], settings: Mappi
 
     `settings` are the session's. Raises, and changes nothing, for names and values that Delta refuses.
     """
-    transaction, metadata = _begin(log, settings)
+    transaction, metadata = begin_change(log, settings)
     _refuse_what_is_no_property(properties, log.path)
     checked = {checked_name(name, value, settings, log.path): value for name, value in properties.items()}
     new = {name: value for name, value in checked.items() if name != _COMMENT}
-    return _commit(
+    return commit_change(
         transaction,
         msgspec.structs.replace(
             metadata,
@@ -41,7 +41,7 @@ def unset_properties(
 
     DELTA_UNSET_NON_EXISTENT_PROPERTY for one that is not set, unless `if_exists`.
     """
-    transaction, metadata = _begin(log, settings)
+    transaction, metadata = begin_change(log, settings)
     usual = [usual_name(name) for name in names]
     present = {*metadata.configuration, *([] if metadata.description is None else [_COMMENT])}
     for name in usual:
@@ -53,7 +53,7 @@ def unset_properties(
                 table=log.path,
             )
     kept = {name: value for name, value in metadata.configuration.items() if name not in usual}
-    return _commit(
+    return commit_change(
         transaction,
         msgspec.structs.replace(
             metadata,
@@ -64,7 +64,8 @@ def unset_properties(
     )
 
 
-def _begin(log: DeltaLog, settings: Mapping[str, str]) -> tuple[OptimisticTransaction, Metadata]:
+def begin_change(log: DeltaLog, settings: Mapping[str, str]) -> tuple[OptimisticTransaction, Metadata]:
+    """A transaction that is to change a table's metadata, and that; DeltaTableNotFoundError without one."""
     transaction = log.start_transaction(settings)
     if transaction.snapshot is None:
         raise DeltaTableNotFoundError(
@@ -73,7 +74,8 @@ def _begin(log: DeltaLog, settings: Mapping[str, str]) -> tuple[OptimisticTransa
     return transaction, transaction.snapshot.metadata
 
 
-def _commit(transaction: OptimisticTransaction, metadata: Metadata, operation: Operation) -> int:
+def commit_change(transaction: OptimisticTransaction, metadata: Metadata, operation: Operation) -> int:
+    """Commits the metadata alone; the version."""
     transaction.update_metadata(metadata)
     return transaction.commit([], operation).version
 

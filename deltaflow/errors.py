@@ -34,9 +34,18 @@ from typing import Any
 from pyspark.errors import AnalysisException
 
 CATALOGUE: dict[str, tuple[str, str]] = {
+    "DELTA_ADD_COLUMN_PARENT_NOT_STRUCT": (
+        "42KD3",
+        "Cannot add {column_name} because its parent is not a StructType. Found {other}.",
+    ),
     "DELTA_ADD_CONSTRAINTS": (
         "0A000",
         "Please use ALTER TABLE ADD CONSTRAINT to add CHECK constraints.",
+    ),
+    "DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED": (
+        "42837",
+        "ALTER TABLE CHANGE COLUMN is not supported for changing column {current_type} to {new_type}. "
+        "Write the table anew with overwriteSchema.",
     ),
     "DELTA_AMBIGUOUS_PATHS_IN_CREATE_TABLE": (
         "42613",
@@ -71,6 +80,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Data skipping is not supported for column '{name}' of type {data_type}. "
         "Remove it from delta.dataSkippingStatsColumns.",
     ),
+    "DELTA_COLUMN_NOT_FOUND": ("42703", "Unable to find the column {column_name} given [{column_list}]."),
     "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA": (
         "42703",
         "Couldn't find column {name} in: {schema}.",
@@ -238,6 +248,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42601",
         "Please either provide 'timestampAsOf' or 'versionAsOf' for time travel, not both.",
     ),
+    "DELTA_OPERATION_NOT_ALLOWED": (
+        "0AKDC",
+        "Operation not allowed: {operation} is not supported for Delta tables. {advice}",
+    ),
     "DELTA_OPERATION_NOT_ALLOWED_DETAIL": (
         "0AKDC",
         "Operation not allowed: to {operation} is not supported for the Delta table {table_name}.",
@@ -305,6 +319,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_SCHEMA_NOT_SET": (
         "KD008",
         "Table schema is not set. Write data into it or use CREATE TABLE to set the schema.",
+    ),
+    "DELTA_SHOW_PARTITION_IN_NON_PARTITIONED_TABLE": (
+        "42809",
+        "SHOW PARTITIONS is not allowed on a table that is not partitioned: {table_name}.",
     ),
     "DELTA_SOURCE_IGNORE_DELETE": (
         "0A000",

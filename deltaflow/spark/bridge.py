@@ -227,6 +227,9 @@ def _install_error_conversion() -> None:
         return
 
     def convert_exception(java_exception: Any) -> Any:
+        # Around what Spark's parser throws without declaring it: DeltaParser's proxy has to.
+        if java_exception.getClass().getName() == "java.lang.reflect.UndeclaredThrowableException":
+            java_exception = java_exception.getCause()
         ours = _python_exception(java_exception)
         if ours is not None:
             return ours

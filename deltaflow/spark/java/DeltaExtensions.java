@@ -9,7 +9,7 @@ import org.apache.spark.sql.classic.SparkSession;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 
-/** What a session needs beside the format itself: a rule of its optimizer, and one of its planner. */
+/** What a session needs beside the format itself: rules of its optimizer and planner, and our parser. */
 public final class DeltaExtensions {
   /** The SparkSessionExtensions that know our rules; sessions made by newSession share their parent's. */
   private static final ConcurrentMap INJECTED = new MapMaker().weakKeys().makeMap();
@@ -20,6 +20,7 @@ public final class DeltaExtensions {
   public static synchronized void install(SparkSession session) {
     addRule(session);
     addStrategy(session);
+    DeltaParser.replace(session);
     if (INJECTED.putIfAbsent(session.extensions(), Boolean.TRUE) != null) return;
     session.extensions().injectPreCBORule(new AbstractFunction1() {
       public Object apply(Object newSession) { return new PinScans(); }
@@ -30,6 +31,7 @@ public final class DeltaExtensions {
     session.extensions().injectPreCBORule(new AbstractFunction1() {
       public Object apply(Object newSession) { return new StatisticsAnswers(); }
     });
+    session.extensions().injectParser(new DeltaParser.Injected());
   }
 
   /** A session that is there has built its optimizer; this is the one list that it looks at each time. */

@@ -1,0 +1,118 @@
+"""SQL statements on Delta tables that commit to the log, or answer from it.
+
+A further statement is one more function here, or in a module of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deltaflow.batch.columns import (
+    ColumnChange,
+    NewColumn,
+    add_columns,
+    change_columns,
+    column_field,
+    data_type,
+)
+from deltaflow.batch.partitions import partition_folders
+from deltaflow.batch.refused_statements import refused
+from deltaflow.batch.table_properties import set_properties, unset_properties
+from deltaflow.errors import DeltaAnalysisException
+from deltaflow.log import DeltaLog, Operation, remove_files
+from deltaflow.log.features import check_writable
+from deltaflow.spark.statements import Rows, Statement, statement
+
+
+@statement("SetTableProperties")
+def _set_properties(statement: Statement) -> Rows:
+    set_properties(_log(statement), statement.fields["properties"], statement.settings)
+    return ()
+
+
+@statement("UnsetTableProperties")
+def _unset_properties(statement: Statement) -> Rows:
+    fields = statement.fields
+    unset_properties(_log(statement), fields["propertyKeys"], fields["ifExists"], statement.settings)
+    return ()
+
+
+@statement("CommentOnTable")
+def _comment(statement: Statement) -> Rows:
+    set_properties(_log(statement), {"comment": statement.fields["comment"]}, statement.settings)
+    return ()
+
+
+@statement("AddColumns")
+def _add_columns(statement: Statement) -> Rows:
+    columns = []
+    for column in statement.fields["columnsToAdd"]:
+        _refuse_default(statement, column)
+        field = column_field(
+            column["colName"], column["dataType"], nullable=column["nullable"], comment=column["comment"]
+        )
+        parent = () if column["path"] is None else column["path"]["name"]
+        columns.append(NewColumn(parent, field, _position(column["position"])))
+    add_columns(_log(statement), columns, statement.settings)
+    return ()
+
+
+@statement("AlterColumns")
+def _change_columns(statement: Statement) -> Rows:
+    changes = []
+    for spec in statement.fields["specs"]:
+        _refuse_default(statement, spec)
+        change = ColumnChange(
+            spec["column"]["name"],
+            None if spec["newDataType"] is None else data_type(spec["newDataType"]),
+            spec["newNullability"],
+            spec["newComment"],
+            _position(spec["newPosition"]),
+        )
+        changes.append(change)
+    change_columns(_log(statement), changes, statement.settings)
+    return ()
+
+
+@statement("TruncateTable")
+def _truncate(statement: Statement) -> Rows:
+    log = _log(statement)
+    snapshot = log.snapshot()
+    check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
+    transaction = log.start_transaction(statement.settings, read_version=snapshot.version)
+    transaction.read_whole_table()
+    removes = remove_files(snapshot.files, transaction.log.clock())
+    transaction.commit(removes, Operation("TRUNCATE", {}, {"numRemovedFiles": str(len(removes))}))
+    return ()
+
+
+@statement("ShowColumns", table="child")
+def _show_columns(statement: Statement) -> Rows:
+    return [(name,) for name in _log(statement).snapshot().schema.names]
+
+
+@statement("ShowPartitions")
+def _show_partitions(statement: Statement) -> Rows:
+    snapshot = _log(statement).snapshot()
+    if not snapshot.partition_columns:
+        raise DeltaAnalysisException(
+            error_class="DELTA_SHOW_PARTITION_IN_NON_PARTITIONED_TABLE", table_name=snapshot.path
+        )
+    pattern = statement.fields["pattern"]
+    return [(folder,) for folder in partition_folders(snapshot, {} if pattern is None else pattern["spec"])]
+
+
+def _log(statement: Statement) -> DeltaLog:
+    assert statement.table is not None
+    assert statement.table.path is not None
+    return DeltaLog.for_table(statement.table.path)
+
+
+def _position(position: dict[str, Any] | None) -> str | None:
+    return None if position is None else str(position["position"])
+
+
+def _refuse_default(statement: Statement, column: dict[str, Any]) -> None:
+    # Spark 4.0 says DROP DEFAULT as an empty text, later ones as a flag.
+    if any(value not in (None, False) for key, value in column.items() if "default" in key.lower()):
+        raise refused("a column with DEFAULT", statement, "Leave DEFAULT out: it is not built yet.")

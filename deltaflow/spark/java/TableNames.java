@@ -1,0 +1,116 @@
+package io.deltaflow.spark;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.analysis.NoSuchDatabaseException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
+import org.apache.spark.sql.catalyst.plans.logical.View;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.CatalogManager;
+import org.apache.spark.sql.connector.catalog.CatalogNotFoundException;
+import org.apache.spark.sql.connector.catalog.CatalogPlugin;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** Names in SQL as Spark reads them, for one question: is it a Delta table, and where? Reads no table. */
+final class TableNames {
+  private static final ObjectMapper MAPPER = new ObjectMapper();
+
+  private TableNames() {}
+
+  /** What Python is to know about the Delta table of this name, or about the view over one; null for all else. */
+  static Map find(SparkSession session, List parts) {
+    if (parts.isEmpty()) return null;
+    SessionCatalog entries = session.sessionState().catalog();
+    Seq name = CollectionConverters.asScala(parts).toSeq();
+    if (entries.isTempView(name)) return view(entries, parts);
+    CatalogManager catalogs = session.sessionState().catalogManager();
+    CatalogPlugin catalog = catalogs.currentCatalog();
+    List namespace = Arrays.asList(catalogs.currentNamespace());
+    if (parts.size() > 1) {
+      namespace = parts.subList(0, parts.size() - 1);
+      try {
+        catalog = catalogs.catalog((String) parts.get(0));
+        namespace = namespace.subList(1, namespace.size());
+      } catch (Exception e) {
+        // Undeclared and checked, so it can't be caught by its name. The part is a namespace then.
+        if (!(e instanceof CatalogNotFoundException)) throw Thrown.asIs(e);
+      }
+    }
+    // In all other catalogs, Spark's own session catalog included, a Delta table is not ours to answer for.
+    if (!(catalog instanceof DeltaCatalog) || namespace.size() != 1) return null;
+    String database = (String) namespace.get(0);
+    String table = (String) parts.get(parts.size() - 1);
+    CatalogTable entry = entry(entries, database, table);
+    if (entry != null) return isDelta(entry) ? ofEntry(catalog, entry) : null;
+    return isDelta(database) && new Path(table).isAbsolute() ? described("delta.`" + table + "`", table) : null;
+  }
+
+  static boolean isDelta(Object provider) {
+    return "delta".equalsIgnoreCase((String) provider) || DeltaProvider.class.getName().equals(provider);
+  }
+
+  static String json(Map table) {
+    try {
+      return MAPPER.writeValueAsString(table);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  private static boolean isDelta(CatalogTable entry) {
+    return entry.provider().isDefined() && isDelta(entry.provider().get());
+  }
+
+  private static CatalogTable entry(SessionCatalog entries, String database, String table) {
+    try {
+      return entries.getTableRawMetadata(new TableIdentifier(table, Option.apply(database)));
+    } catch (Exception e) {
+      if (e instanceof NoSuchTableException || e instanceof NoSuchDatabaseException
+          || e instanceof NoSuchNamespaceException) return null;
+      throw Thrown.asIs(e);
+    }
+  }
+
+  private static Map ofEntry(CatalogPlugin catalog, CatalogTable entry) {
+    return described(catalog.name() + "." + entry.identifier().database().get() + "." + entry.identifier().table(),
+        new Path(entry.location()).toString());
+  }
+
+  private static Map view(SessionCatalog entries, List parts) {
+    String name = (String) parts.get(parts.size() - 1);
+    Option view = parts.size() == 1 ? entries.getTempView(name) : entries.getGlobalTempView(name);
+    if (view.isEmpty()) return null;
+    for (Object leaf : CollectionConverters.asJava(((View) view.get()).child().collectLeaves())) {
+      if (!(leaf instanceof LogicalRelation)) continue;
+      Object relation = ((LogicalRelation) leaf).relation();
+      if (!(relation instanceof HadoopFsRelation)) continue;
+      if (!(((HadoopFsRelation) relation).location() instanceof TableScan)) continue;
+      Map table = described(name, null);
+      table.put("view", Boolean.TRUE);
+      return table;
+    }
+    return null;
+  }
+
+  private static Map described(String name, String path) {
+    Map table = new LinkedHashMap();
+    table.put("name", name);
+    table.put("path", path);
+    return table;
+  }
+}

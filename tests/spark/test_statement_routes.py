@@ -1,0 +1,220 @@
+"""The ways by which a statement reaches Spark: all of them come to the log, none runs before its time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from deltaflow.errors import DeltaUnsupportedOperationException
+from deltaflow.log import DeltaLog
+
+pytestmark = pytest.mark.spark
+
+SET = "ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('mine' = '{value}')"
+REPAIR = "MSCK REPAIR TABLE delta.`{path}`"
+
+
+@pytest.fixture
+def path(spark: SparkSession, tmp_path: Path) -> str:
+    path = str(tmp_path / "table")
+    spark.range(3).write.format("delta").save(path)
+    return path
+
+
+def properties(path: str) -> dict[str, str]:
+    return dict(DeltaLog.for_table(path).snapshot().metadata.configuration)
+
+
+def version(path: str) -> int:
+    return DeltaLog.for_table(path).snapshot().version
+
+
+def test_a_session_made_by_new_session(spark: SparkSession, path: str) -> None:
+    session = spark.newSession()
+    session.sql(SET.format(path=path, value="new session"))
+    assert properties(path) == {"mine": "new session"}
+    with pytest.raises(DeltaUnsupportedOperationException):
+        session.sql(REPAIR.format(path=path))
+    session.newSession().sql(SET.format(path=path, value="its child"))
+    assert properties(path) == {"mine": "its child"}
+
+
+def test_the_session_of_a_micro_batch(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+
+    def batch(frame: DataFrame, batch_id: int) -> None:
+        frame.sparkSession.sql(SET.format(path=path, value="foreachBatch"))
+        try:
+            frame.sparkSession.sql(REPAIR.format(path=path))
+        except DeltaUnsupportedOperationException as error:
+            errors.append(error)
+
+    source = spark.readStream.format("delta").load(path)
+    stream = source.writeStream.foreachBatch(batch).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    stream.trigger(availableNow=True).start().awaitTermination()
+    assert properties(path) == {"mine": "foreachBatch"}
+    assert len(errors) == 1
+
+
+def test_execute_immediate(spark: SparkSession, path: str) -> None:
+    statement = SET.format(path=path, value="immediate")
+    spark.sql(f'EXECUTE IMMEDIATE "{statement}"')
+    assert properties(path) == {"mine": "immediate"}
+    assert version(path) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("'delta.`{path}`'", None),
+        ("'delta.`' || '{path}`'", None),
+        (":name", {"name": "delta.`{path}`"}),
+        ("concat('delta.`', ?, '`')", ["{path}"]),
+    ],
+)
+def test_identifier_clauses_and_parameters(
+    spark: SparkSession, path: str, name: str, arguments: dict[str, str] | list[str] | None
+) -> None:
+    statement = f"ALTER TABLE IDENTIFIER({name.format(path=path)}) SET TBLPROPERTIES ('mine' = 'x')"
+    filled: Any = None
+    if isinstance(arguments, dict):
+        filled = {key: value.format(path=path) for key, value in arguments.items()}
+    if isinstance(arguments, list):
+        filled = [value.format(path=path) for value in arguments]
+    plan = spark.sql("EXPLAIN " + statement, args=filled).first()
+    assert plan is not None
+    assert "DeltaCommand" in plan.plan or "LateStatement" in plan.plan
+    assert version(path) == 0
+    spark.sql(statement, args=filled)
+    assert properties(path) == {"mine": "x"}
+    assert version(path) == 1
+    rows = spark.sql(f"SHOW COLUMNS IN IDENTIFIER({name.format(path=path)})", args=filled).collect()
+    assert [row.col_name for row in rows] == ["id"]
+
+
+def test_parameters_in_a_statement_that_is_refused(spark: SparkSession, path: str) -> None:
+    for statement in ("DELETE FROM delta.`{path}` WHERE id = :id", "UPDATE delta.`{path}` SET id = :id"):
+        with pytest.raises(DeltaUnsupportedOperationException):
+            spark.sql(statement.format(path=path), args={"id": 1})
+    assert version(path) == 0
+
+
+def test_a_script_runs_the_statements_that_it_comes_to(spark: SparkSession, path: str) -> None:
+    spark.conf.set("spark.sql.scripting.enabled", "true")
+    spark.sql(
+        f"""
+        BEGIN
+          DECLARE rounds INT DEFAULT 0;
+          IF rounds > 0 THEN {SET.format(path=path, value="never")}; END IF;
+          WHILE rounds < 2 DO
+            {SET.format(path=path, value="in a loop")};
+            SET rounds = rounds + 1;
+          END WHILE;
+        END
+        """
+    )
+    assert properties(path) == {"mine": "in a loop"}
+    assert version(path) == 2
+
+
+def test_a_handler_of_a_script(spark: SparkSession, path: str) -> None:
+    if spark.version < "4.1":
+        pytest.skip("Spark 4.0 has handlers of other errors only")
+    spark.conf.set("spark.sql.scripting.enabled", "true")
+    spark.sql(
+        f"""
+        BEGIN
+          DECLARE EXIT HANDLER FOR SQLEXCEPTION
+          BEGIN
+            {SET.format(path=path, value="handled")};
+          END;
+          {REPAIR.format(path=path)};
+        END
+        """
+    )
+    assert properties(path) == {"mine": "handled"}
+
+
+STATEMENTS = [
+    "SELECT 1 AS a",
+    "SELEC 1",
+    "SELECT :a",
+    "SELECT * FROM nothing",
+    "ALTER TABLE nothing SET TBLPROPERTIES ('a' = 'b')",
+    "ALTER TABLE numbers SET TBLPROPERTIES ('a' = 'b')",
+    "SHOW TBLPROPERTIES numbers ('a')",
+    "ALTER TABLE numbers ADD COLUMN x INT",
+    "ALTER TABLE numbers ADD COLUMN x INT FIRST",
+    "ALTER TABLE numbers RENAME COLUMN id TO y",
+    "ALTER TABLE numbers ADD PARTITION (m = '9')",
+    "ALTER TABLE numbers PARTITION (m = '9') RENAME TO PARTITION (m = '8')",
+    "SHOW PARTITIONS numbers",
+    "SHOW COLUMNS IN numbers",
+    "TRUNCATE TABLE numbers PARTITION (m = '8')",
+    "TRUNCATE TABLE numbers",
+    "TRUNCATE TABLE seen",
+    "UPDATE numbers SET id = 1",
+    "UPDATE seen SET id = 1",
+    "DELETE FROM numbers WHERE id = 1",
+    "DELETE FROM IDENTIFIER('num' || 'bers') WHERE nothing = 1",
+    "ALTER TABLE IDENTIFIER('not' || 'hing') SET TBLPROPERTIES ('a' = 'b')",
+    "ALTER TABLE IDENTIFIER(1 + 1) SET TBLPROPERTIES ('a' = 'b')",
+    "MERGE INTO numbers USING seen ON false WHEN MATCHED THEN DELETE",
+    "EXPLAIN TRUNCATE TABLE numbers",
+    "ANALYZE TABLE numbers COMPUTE STATISTICS NOSCAN",
+    "MSCK REPAIR TABLE numbers",
+    "LOAD DATA LOCAL INPATH '/nothing' INTO TABLE numbers",
+    "CREATE TABLE alike LIKE numbers",
+    "ALTER TABLE alike RENAME TO renamed",
+    "INSERT OVERWRITE DIRECTORY 'written' USING json SELECT 1 AS a",
+    "COMMENT ON TABLE numbers IS 'c'",
+    "VACUUM numbers",
+    "DESCRIBE HISTORY numbers",
+    "EXECUTE IMMEDIATE 'DELETE FROM numbers'",
+    "BEGIN DELETE FROM numbers; END",
+    "BEGIN ALTER TABLE nothing SET TBLPROPERTIES ('a' = 'b'); END",
+    "BEGIN ALTER TABLE numbers SET TBLPROPERTIES ('a' = 'c'); SHOW TBLPROPERTIES numbers ('a'); END",
+]
+AS_EVER = """
+import json, re
+from pyspark.sql import SparkSession
+import deltaflow
+
+builder = SparkSession.builder.master("local[1]").config("spark.sql.scripting.enabled", "true")
+for name, value in SETTINGS.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+
+def outcome(statement):
+    try:
+        return [list(row) for row in spark.sql(statement).collect()]
+    except Exception as error:
+        # Spark numbers the columns that it makes.
+        condition = getattr(error, "getCondition", lambda: None)()
+        return [type(error).__name__, condition, re.sub("#[0-9]+", "#", str(error))]
+
+def outcomes():
+    spark.sql("CREATE TABLE numbers (id INT, m STRING) USING parquet PARTITIONED BY (m)")
+    spark.sql("SELECT 1 AS id").createOrReplaceTempView("seen")
+    found = [outcome(statement) for statement in json.loads(sys.argv[1])]
+    for table in ("numbers", "alike", "renamed"):
+        spark.sql("DROP TABLE IF EXISTS " + table)
+    return found
+
+without = outcomes()
+deltaflow.register(spark)
+deltaflow.register(spark)
+print(json.dumps([without, outcomes()]))
+"""
+
+
+def test_what_is_not_about_our_tables_is_as_ever(run: Callable[..., str]) -> None:
+    printed = run(AS_EVER, json.dumps(STATEMENTS)).splitlines()[-1]
+    without, registered = json.loads(printed)
+    for statement, expected, found in zip(STATEMENTS, without, registered, strict=True):
+        assert found == expected, statement
