@@ -93,7 +93,10 @@ def update_metadata(
     Raises SchemaError or one of its kinds, or UnsupportedFeatureError, if the frame cannot be written.
     """
     snapshot, path = transaction.snapshot, transaction.path
-    check_no_duplicates(frame, path)
+    by_name = frame
+    if rules.by_position and snapshot is not None:  # the frame's own names do not count
+        by_name = named_as_table(frame, snapshot.schema, rules, path)
+    check_no_duplicates(by_name, path)
     if snapshot is None or rules.replaces_table:
         _make(transaction, frame, partition_by, declared, rules)
     elif rules.overwrite_schema:

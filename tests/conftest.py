@@ -42,3 +42,13 @@ def spark() -> Iterator[SparkSession]:
 def table(tmp_path: Path) -> str:
     """A path for a table, with nothing there."""
     return str(tmp_path / "table")
+
+
+@pytest.fixture
+def no_open_handles() -> Iterator[None]:
+    """Checks that the test leaves nothing open in Python for the JVM."""
+    from deltaflow.spark.dispatcher import dispatcher
+
+    before = dispatcher.open_handles
+    yield
+    assert dispatcher.open_handles == before

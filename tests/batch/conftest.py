@@ -175,3 +175,15 @@ def check_bounds(kind: pa.DataType, column: pa.ChunkedArray, low: Any, high: Any
 def milliseconds(text: str) -> int:
     moment = dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
     return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
+
+
+@pytest.fixture
+def database(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
+    """The folder of a database of the test's own, which is the current one; its name is the folder's."""
+    folder = tmp_path / f"db_{tmp_path.name}".lower().replace("-", "_")
+    spark.sql(f"CREATE DATABASE {folder.name} LOCATION '{folder}'")
+    before = spark.catalog.currentDatabase()
+    spark.sql(f"USE {folder.name}")
+    yield folder
+    spark.sql(f"USE {before}")
+    spark.sql(f"DROP DATABASE {folder.name} CASCADE")

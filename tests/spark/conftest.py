@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,13 +155,3 @@ def janino(spark: SparkSession) -> Callable[[str], dict[str, bytes]]:
         }
 
     return compile_source
-
-
-@pytest.fixture
-def no_open_handles() -> Iterator[None]:
-    """Checks that the test leaves nothing open in Python for the JVM."""
-    from deltaflow.spark.dispatcher import dispatcher
-
-    before = dispatcher.open_handles
-    yield
-    assert dispatcher.open_handles == before
