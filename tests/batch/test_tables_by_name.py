@@ -44,7 +44,8 @@ def log(database: Path) -> Log:
 def test_a_table_is_what_its_statement_says(sql: Sql, log: Log, actions: Any, database: Path) -> None:
     sql(
         "CREATE TABLE t (id BIGINT NOT NULL COMMENT 'a key', p STRING, c CHAR(3), n STRUCT<x: INT>) "
-        "USING delta PARTITIONED BY (p) COMMENT 'all of it' TBLPROPERTIES ('delta.appendOnly' = 'true', 'mine' = '1')"
+        "USING delta PARTITIONED BY (p) COMMENT 'all of it' "
+        "TBLPROPERTIES ('delta.appendOnly' = 'true', 'mine' = '1')"
     )
     table = log("t")
     assert table.schema.simpleString() == "struct<id:bigint,p:string,c:string,n:struct<x:int>>"

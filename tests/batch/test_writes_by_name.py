@@ -1,0 +1,255 @@
+"""saveAsTable, insertInto, INSERT and writeTo: rows into tables by name, each write a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+
+from deltaflow.errors import DeltaError, DeltaUnsupportedOperationException, SchemaError, SchemaMismatchError
+from deltaflow.log import DeltaLog, Snapshot
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
+
+Rows = Callable[[str], list[tuple[Any, ...]]]
+Log = Callable[[str], Snapshot]
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> Rows:
+    return lambda name: sorted(map(tuple, spark.table(name).collect()))
+
+
+@pytest.fixture
+def log(database: Path) -> Log:
+    return lambda name: DeltaLog.for_table(str(database / name)).snapshot()
+
+
+@pytest.fixture
+def t(spark: SparkSession, database: Path) -> str:
+    """A table (id BIGINT, p STRING) partitioned by p with the rows (0, a), (1, b), (2, a)."""
+    spark.sql("CREATE TABLE t (id BIGINT, p STRING) USING delta PARTITIONED BY (p)")
+    spark.sql("INSERT INTO t VALUES (0, 'a'), (1, 'b'), (2, 'a')")
+    return "t"
+
+
+def of(spark: SparkSession, *values: tuple[int, str]) -> DataFrame:
+    return spark.createDataFrame(list(values), "id BIGINT, p STRING")
+
+
+def test_save_as_table_in_its_modes(spark: SparkSession, database: Path, rows: Rows, log: Log) -> None:
+    def save(mode: str, value: int) -> None:
+        of(spark, (value, "a")).write.format("delta").partitionBy("p").mode(mode).saveAsTable("t")
+
+    save("errorifexists", 1)
+    assert list(log("t").partition_columns) == ["p"]
+    with pytest.raises(AnalysisException, match="already exists"):
+        save("errorifexists", 2)
+    save("ignore", 3)
+    assert rows("t") == [(1, "a")]
+    save("append", 4)
+    assert rows("t") == [(1, "a"), (4, "a")]
+    before = log("t")
+    save("overwrite", 5)
+    assert rows("t") == [(5, "a")]
+    assert (log("t").table_id, log("t").version) == (before.table_id, before.version + 1)
+
+
+@pytest.mark.parametrize("mode", ["errorifexists", "append", "overwrite", "ignore"])
+def test_save_as_table_makes_a_table_at_a_path(
+    spark: SparkSession, database: Path, rows: Rows, mode: str
+) -> None:
+    of(spark, (1, "a")).write.format("delta").mode(mode).option("path", str(database / "path")).saveAsTable(
+        "t"
+    )
+    assert rows("t") == rows(f"delta.`{database}/path`") == [(1, "a")]
+    spark.sql("DROP TABLE t")
+    assert rows(f"delta.`{database}/path`") == [(1, "a")]
+
+
+def test_save_as_table_takes_the_options_of_save(spark: SparkSession, t: str, rows: Rows, log: Log) -> None:
+    frame = of(spark, (7, "b"))
+    frame.write.format("delta").mode("overwrite").option("replaceWhere", "p = 'b'").saveAsTable(t)
+    assert rows(t) == [(0, "a"), (2, "a"), (7, "b")]
+    wider = frame.withColumn("n", col("id") + 1)
+    with pytest.raises(SchemaMismatchError, match="mergeSchema"):
+        wider.write.format("delta").mode("append").saveAsTable(t)
+    wider.write.format("delta").mode("append").option("mergeSchema", "true").saveAsTable(t)
+    assert spark.table(t).columns == ["id", "p", "n"]
+    with pytest.raises(SchemaMismatchError, match="overwriteSchema"):
+        frame.selectExpr("p AS id").write.format("delta").mode("overwrite").saveAsTable(t)
+    new = frame.selectExpr("id AS q", "p AS r").write.format("delta").mode("overwrite").partitionBy("r")
+    new.option("overwriteSchema", "true").option("userMetadata", "anew").saveAsTable(t)
+    assert (spark.table(t).columns, list(log(t).partition_columns)) == (["q", "r"], ["r"])
+    with pytest.raises(Exception, match="do not match the existing table"):
+        frame.selectExpr("id AS q", "p AS r").write.format("delta").mode("append").partitionBy(
+            "q"
+        ).saveAsTable(t)
+
+
+def test_save_as_table_overwrites_partitions_of_the_data(spark: SparkSession, t: str, rows: Rows) -> None:
+    write = of(spark, (9, "a")).write.format("delta").mode("overwrite")
+    write.option("partitionOverwriteMode", "dynamic").saveAsTable(t)
+    assert rows(t) == [(1, "b"), (9, "a")]
+
+
+def test_a_table_of_another_format_stays_what_it_is(spark: SparkSession, database: Path, rows: Rows) -> None:
+    of(spark, (1, "a")).write.format("parquet").saveAsTable("other")
+    with pytest.raises(DeltaError) as refused:
+        of(spark, (2, "b")).write.format("delta").mode("overwrite").saveAsTable("other")
+    assert refused.value.error_class == "DELTA_NOT_A_DELTA_TABLE"
+    with pytest.raises(AnalysisException, match="format"):
+        of(spark, (2, "b")).write.format("delta").mode("append").saveAsTable("other")
+    with pytest.raises(DeltaError) as refused:
+        spark.sql("CREATE OR REPLACE TABLE other USING delta AS SELECT 1 AS a")
+    assert refused.value.error_class == "DELTA_NOT_A_DELTA_TABLE"
+    assert rows("other") == [(1, "a")]
+
+
+def test_a_delta_table_is_not_replaced_by_one_of_another_format(
+    spark: SparkSession, t: str, rows: Rows
+) -> None:
+    """Spark would drop it, history and all."""
+    with pytest.raises(DeltaUnsupportedOperationException):
+        of(spark, (2, "b")).write.mode("overwrite").saveAsTable(t)
+    with pytest.raises(AnalysisException, match="format"):
+        of(spark, (2, "b")).write.mode("append").saveAsTable(t)
+    assert len(rows(t)) == 3
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("INSERT INTO t VALUES (5, 'c')", [(0, "a"), (1, "b"), (2, "a"), (5, "c")]),
+        ("INSERT INTO t SELECT 5, 5", [(0, "a"), (1, "b"), (2, "a"), (5, "5")]),
+        ("INSERT INTO t (p, id) VALUES ('c', 5)", [(0, "a"), (1, "b"), (2, "a"), (5, "c")]),
+        ("INSERT INTO t (id) VALUES (5)", None),
+        ("INSERT INTO t BY NAME SELECT 'c' AS P, 5 AS ID", [(0, "a"), (1, "b"), (2, "a"), (5, "c")]),
+        ("INSERT INTO t PARTITION (p = 'c') VALUES (5)", [(0, "a"), (1, "b"), (2, "a"), (5, "c")]),
+        ("INSERT INTO t PARTITION (p) VALUES (5, 'c')", [(0, "a"), (1, "b"), (2, "a"), (5, "c")]),
+        ("INSERT INTO t REPLACE WHERE p = 'a' SELECT 5, 'a'", [(1, "b"), (5, "a")]),
+        ("INSERT INTO t REPLACE WHERE id > 0 AND p <=> 'b' SELECT 5, 'b'", [(0, "a"), (2, "a"), (5, "b")]),
+        ("INSERT OVERWRITE t VALUES (5, 'c')", [(5, "c")]),
+        ("INSERT OVERWRITE t BY NAME SELECT 'c' AS p, 5 AS id", [(5, "c")]),
+        ("INSERT OVERWRITE t PARTITION (p = 'a') VALUES (5)", [(1, "b"), (5, "a")]),
+        ("INSERT OVERWRITE t PARTITION (p = 'a') SELECT id + 5 FROM range(0)", [(1, "b")]),
+        ("INSERT OVERWRITE t SELECT id, upper(p) FROM delta.`{path}` WHERE id > 0", [(1, "B"), (2, "A")]),
+    ],
+)
+def test_insert(
+    spark: SparkSession, database: Path, t: str, rows: Rows, log: Log, statement: str, expected: Any
+) -> None:
+    before = log(t)
+    statement = statement.format(path=database / "t")
+    if expected is None:
+        with pytest.raises(SchemaError):
+            spark.sql(statement)
+        assert log(t).version == before.version
+        return
+    spark.sql(statement)
+    assert rows(t) == expected
+    assert (log(t).table_id, log(t).version) == (before.table_id, before.version + 1)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO t VALUES (5)",
+        "INSERT INTO t VALUES (5, 'c', 1)",
+        "INSERT INTO t VALUES ('five', 'c')",
+        "INSERT INTO t BY NAME SELECT 'c' AS p, 5 AS key",
+        "INSERT INTO t REPLACE WHERE p = 'a' SELECT 5, 'b'",
+        "INSERT OVERWRITE t PARTITION (p = 'a') VALUES (5, 'a')",
+    ],
+)
+def test_an_insert_that_does_not_fit(spark: SparkSession, t: str, log: Log, statement: str) -> None:
+    with pytest.raises(AnalysisException if "REPLACE" not in statement else DeltaError):
+        spark.sql(statement)
+    assert log(t).version == 1
+
+
+@pytest.fixture
+def dynamic(spark: SparkSession) -> Iterator[None]:
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    yield
+    spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+
+
+@pytest.mark.usefixtures("dynamic")
+def test_insert_overwrite_of_dynamic_partitions(
+    spark: SparkSession, t: str, rows: Rows, actions: Any, database: Path
+) -> None:
+    spark.sql("INSERT OVERWRITE t VALUES (5, 'a'), (6, 'c')")
+    assert rows(t) == [(1, "b"), (5, "a"), (6, "c")]
+    of(spark, (7, "c")).write.insertInto(t, overwrite=True)
+    assert rows(t) == [(1, "b"), (5, "a"), (7, "c")]
+    parameters = actions(str(database / "t"), "commitInfo")[0]["operationParameters"]
+    assert parameters["isDynamicPartitionOverwrite"] in (True, "true")
+    of(spark, (8, "d")).writeTo(t).overwrite(col("id") > 5)  # says what it overwrites, whatever the setting
+    assert rows(t) == [(1, "b"), (5, "a"), (8, "d")]
+
+
+def test_insert_into_goes_by_position(spark: SparkSession, t: str, rows: Rows) -> None:
+    of(spark, (5, "c")).toDF("p", "other").write.insertInto(t)
+    assert rows(t) == [(0, "a"), (1, "b"), (2, "a"), (5, "c")]
+    of(spark, (6, "c")).write.format("delta").insertInto(t, overwrite=True)
+    assert rows(t) == [(6, "c")]
+    spark.table(t).write.insertInto(t)
+    assert rows(t) == [(6, "c"), (6, "c")]
+
+
+def test_write_to(spark: SparkSession, t: str, rows: Rows, log: Log) -> None:
+    table_id = log(t).table_id
+    of(spark, (5, "c")).select("p", "id").writeTo(t).append()
+    assert rows(t) == [(0, "a"), (1, "b"), (2, "a"), (5, "c")]
+    of(spark, (6, "c")).writeTo(t).overwritePartitions()
+    assert rows(t) == [(0, "a"), (1, "b"), (2, "a"), (6, "c")]
+    of(spark, (2, "it's")).writeTo(t).overwrite(
+        (col("p") == "a") & col("id").isin(0, 2) | (col("p") == "it's")
+    )
+    assert rows(t) == [(1, "b"), (2, "it's"), (6, "c")]
+    of(spark, (0, "z")).writeTo(t).overwrite(col("id") >= 0)
+    assert rows(t) == [(0, "z")]
+    wider = of(spark, (1, "z")).withColumn("n", col("id"))
+    wider.writeTo(t).option("mergeSchema", "true").append()
+    assert spark.table(t).columns == ["id", "p", "n"]
+    assert (log(t).table_id, log(t).version) == (table_id, 6)
+
+
+def test_write_to_makes_and_replaces_tables(
+    spark: SparkSession, database: Path, rows: Rows, log: Log
+) -> None:
+    frame = of(spark, (1, "a"))
+    with pytest.raises(AnalysisException, match="cannot be found"):
+        frame.writeTo("t").using("delta").replace()
+    frame.writeTo("t").using("delta").partitionedBy(col("p")).tableProperty("a", "b").create()
+    table = log("t")
+    assert (list(table.partition_columns), table.metadata.configuration) == (["p"], {"a": "b"})
+    with pytest.raises(AnalysisException, match="already exists"):
+        frame.writeTo("t").using("delta").create()
+    frame.selectExpr("id AS x").writeTo("t").using("delta").replace()
+    assert (log("t").table_id, log("t").schema.names) == (table.table_id, ["x"])
+    frame.writeTo("t").using("delta").tableProperty("delta.appendOnly", "true").createOrReplace()
+    assert (log("t").version, log("t").schema.names) == (2, ["id", "p"])
+    frame.writeTo("u").using("delta").createOrReplace()
+    assert rows("u") == rows("t") == [(1, "a")]
+
+
+def test_writes_into_a_path(spark: SparkSession, database: Path, rows: Rows) -> None:
+    by_path = f"delta.`{database}/a path%20`"
+    spark.sql(f"CREATE TABLE {by_path} USING delta AS SELECT 1L AS id, 'a' AS p")
+    spark.sql(f"INSERT INTO {by_path} VALUES (2, 'b')")
+    of(spark, (3, "c")).writeTo(by_path).append()
+    of(spark, (4, "d")).write.insertInto(by_path)
+    of(spark, (5, "e")).write.format("delta").mode("append").saveAsTable(by_path)
+    assert rows(by_path) == [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
+    of(spark, (6, "f")).write.format("delta").mode("overwrite").saveAsTable(by_path)
+    assert rows(by_path) == [(6, "f")]
+    with pytest.raises(AnalysisException, match="cannot be found"):
+        spark.sql(f"INSERT INTO delta.`{database}/nothing` VALUES (1)")
+    assert not (database / "nothing").exists()
