@@ -19,8 +19,11 @@ from deltaflow.log.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA
 from deltaflow.log.files import (
     COLUMNS_OF_ADD,
     COLUMNS_OF_REMOVE,
+    FIELDS_OF_ADD,
+    FIELDS_OF_REMOVE,
+    FILES_SCHEMA,
     ODD_PATHS,
-    STRING_MAP,
+    TOMBSTONES_SCHEMA,
     logical_key,
 )
 from deltaflow.log.json_column import json_column
@@ -41,22 +44,9 @@ _REQUIRED_FIELDS = {
     "sidecar": "path",
     "checkpointMetadata": "version",
 }
-_ADD_FIELDS = {
-    "path": ("path", pa.string()),
-    "partition_values": ("partitionValues", STRING_MAP),
-    "size": ("size", pa.int64()),
-    "modification_time": ("modificationTime", pa.int64()),
-    "stats": ("stats", pa.string()),
-    "tags": ("tags", STRING_MAP),
-}
+_ADD_FIELDS = {column: (name, FILES_SCHEMA.field(column).type) for name, column in FIELDS_OF_ADD.items()}
 _REMOVE_FIELDS = {
-    "path": ("path", pa.string()),
-    "deletion_timestamp": ("deletionTimestamp", pa.int64()),
-    "extended_file_metadata": ("extendedFileMetadata", pa.bool_()),
-    "partition_values": ("partitionValues", STRING_MAP),
-    "size": ("size", pa.int64()),
-    "stats": ("stats", pa.string()),
-    "tags": ("tags", STRING_MAP),
+    column: (name, TOMBSTONES_SCHEMA.field(column).type) for name, column in FIELDS_OF_REMOVE.items()
 }
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
 

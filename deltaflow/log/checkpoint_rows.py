@@ -30,7 +30,7 @@ from deltaflow.log.actions import (
     Sidecar,
     encode_actions,
 )
-from deltaflow.log.files import STRING_MAP
+from deltaflow.log.files import FIELDS_OF_ADD, FIELDS_OF_REMOVE, STRING_MAP
 from deltaflow.log.indexed_columns import ColumnPath, indexed_leaves
 from deltaflow.log.json_text import kind_of, structs_of
 from deltaflow.log.partition_values import ARROW_TYPES, typed_values
@@ -60,22 +60,9 @@ _EXTRA_OF_REMOVE = pa.struct(
     ]
 )
 _EXTRA_OF_ADD = pa.struct([*_EXTRA_OF_REMOVE, pa.field("clusteringProvider", pa.string())])
-_ADD_COLUMNS = {
-    "path": "path",
-    "partitionValues": "partition_values",
-    "size": "size",
-    "modificationTime": "modification_time",
-    "dataChange": None,
-    "tags": "tags",
-}
-_REMOVE_COLUMNS = {
-    "path": "path",
-    "deletionTimestamp": "deletion_timestamp",
-    "dataChange": None,
-    "extendedFileMetadata": "extended_file_metadata",
-    "partitionValues": "partition_values",
-    "size": "size",
-}
+# Statistics are written by the table's properties, and none of them, nor tags, of tombstones.
+_ADD_COLUMNS = {name: column for name, column in FIELDS_OF_ADD.items() if name != "stats"}
+_REMOVE_COLUMNS = {name: column for name, column in FIELDS_OF_REMOVE.items() if name not in ("stats", "tags")}
 _OTHER_KINDS: Mapping[str, pa.StructType] = {
     "txn": pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
     "metaData": pa.struct(
@@ -248,11 +235,9 @@ def _batch(rows: pa.Table) -> pa.RecordBatch:
     return rows.combine_chunks().to_batches()[0]
 
 
-def _columns(rows: pa.RecordBatch, names: Mapping[str, str | None]) -> dict[str, pa.Array]:
-    return {
-        name: pa.repeat(False, rows.num_rows) if column is None else rows.column(column)
-        for name, column in names.items()
-    }
+def _columns(rows: pa.RecordBatch, names: Mapping[str, str]) -> dict[str, pa.Array]:
+    columns = {name: rows.column(column) for name, column in names.items()}
+    return {**columns, "dataChange": pa.repeat(False, rows.num_rows)}
 
 
 def _extra_kind(extra: pa.ChunkedArray, known: pa.StructType, table: str) -> pa.StructType:

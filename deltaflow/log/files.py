@@ -45,18 +45,28 @@ TOMBSTONES_SCHEMA = pa.schema(
 """One row a removed file: columns as in FILES_SCHEMA, deletion_timestamp in ms; `extra` is the JSON
 object of all other fields of the remove action but dataChange, null without any."""
 
-COLUMNS_OF_ADD = ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "dataChange")
+FIELDS_OF_ADD = {
+    "path": "path",
+    "partitionValues": "partition_values",
+    "size": "size",
+    "modificationTime": "modification_time",
+    "stats": "stats",
+    "tags": "tags",
+}
+"""The fields of an add action that are columns of FILES_SCHEMA, with the columns' names."""
+FIELDS_OF_REMOVE = {
+    "path": "path",
+    "deletionTimestamp": "deletion_timestamp",
+    "extendedFileMetadata": "extended_file_metadata",
+    "partitionValues": "partition_values",
+    "size": "size",
+    "stats": "stats",
+    "tags": "tags",
+}
+"""The fields of a remove action that are columns of TOMBSTONES_SCHEMA, with the columns' names."""
+COLUMNS_OF_ADD = (*FIELDS_OF_ADD, "dataChange")
 """The fields of an add action that are not in `extra`."""
-COLUMNS_OF_REMOVE = (
-    "path",
-    "deletionTimestamp",
-    "extendedFileMetadata",
-    "partitionValues",
-    "size",
-    "stats",
-    "tags",
-    "dataChange",
-)
+COLUMNS_OF_REMOVE = (*FIELDS_OF_REMOVE, "dataChange")
 """The fields of a remove action that are not in `extra`."""
 ROWS_PER_BATCH = 16_384
 ABSOLUTE_PATHS = r"^(?:/|%2[Ff]|[A-Za-z][A-Za-z0-9+.-]*:)"
