@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F
 
 from deltaflow.errors import CommitOutcomeUnknownError, StoreError
+from deltaflow.log import DeltaLog
 from deltaflow.log.observer import set_observer
 from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.store import LocalLogStore
@@ -104,3 +108,33 @@ def test_a_task_that_fails_leaves_no_files(spark, table, written, caplog, mode):
     assert any(f"{table}: a write failed before its commit" in message for message in caplog.messages)
     assert len(os.listdir(Path(table, "_delta_log"))) <= 2  # one commit, and what Hadoop puts beside it
     assert dispatcher.open_handles == 0
+
+
+def test_a_cancelled_write_leaves_neither_a_commit_nor_files(spark, table, written, tmp_path):
+    began, ended = tmp_path / "began", tmp_path / "ended"
+
+    @F.udf("long")
+    def hold(value):
+        if value == 9:
+            began.touch()
+            while not ended.exists():
+                time.sleep(0.01)
+        return value
+
+    rows = spark.range(1, 10, 1, 1).select(hold("id").alias("id"))
+    writer = rows.write.format("delta").mode("append").option("maxRecordsPerFile", 2)
+    with ThreadPoolExecutor(1) as pool:
+        write = pool.submit(
+            rows.write.format("delta").mode("append").option("maxRecordsPerFile", 2).save, table
+        )
+        while not began.exists():
+            assert not write.done()
+            time.sleep(0.01)
+        spark.sparkContext.cancelAllJobs()
+        error = write.exception(120)
+        ended.touch()
+    assert "cancelled" in str(error)
+    assert DeltaLog.for_table(table).latest_version() == 0
+    # The killed task cleans up after itself, a moment after the job has ended.
+    while data_files(table) != written:
+        time.sleep(0.01)
