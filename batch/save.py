@@ -154,7 +154,8 @@ def _removal(
             data_change=rules.data_change,
         )
     snapshot = transaction.snapshot
-    is_partitioned = bool(partition_by if snapshot is None else snapshot.partition_columns)
+    keeps_partitioning = snapshot is not None and not rules.overwrite_schema
+    is_partitioned = bool(snapshot.partition_columns if keeps_partitioning else partition_by)
     if not is_dynamic or not is_partitioned or rules.replaces_table:
         return WholeTable()
     if rules.overwrite_schema:

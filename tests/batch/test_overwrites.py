@@ -1,0 +1,408 @@
+"""Overwrites of a part of a table, by a predicate or by the partitions; and writes that change no data."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from deltaflow.errors import (
+    ConcurrentAppendException,
+    DeltaAnalysisException,
+    DeltaIllegalArgumentException,
+    DeltaUnsupportedOperationException,
+)
+from deltaflow.log import DeltaLog, set_observer
+
+pytestmark = pytest.mark.spark
+
+DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
+
+
+@pytest.fixture
+def setting(spark):
+    """Sets a setting of the session for one test."""
+    names = []
+
+    def set_(name, value):
+        names.append(name)
+        spark.conf.set(name, value)
+
+    yield set_
+    for name in names:
+        spark.conf.unset(name)
+
+
+def frame(spark, *rows):
+    """(id, p, s) rows."""
+    return spark.createDataFrame(
+        [(*row, *("a",) * (3 - len(row))) for row in rows], "id int, p int, s string"
+    )
+
+
+def write(data, table, mode="append", partition_by=(), **options):
+    data.coalesce(1).write.format("delta").mode(mode).options(**options).partitionBy(*partition_by).save(
+        table
+    )
+
+
+def overwrite(data, table, **options):
+    write(data, table, "overwrite", **options)
+
+
+def ids(spark, table):
+    return sorted(row.id for row in spark.read.format("delta").load(table).collect())
+
+
+def files(table):
+    return sorted(path for path in Path(table).rglob("*") if path.is_file())
+
+
+def test_replace_where_on_a_partition(spark, table, actions):
+    write(frame(spark, (1, 1), (2, 2), (3, None)), table, partition_by=["p"])
+    before = {add["partitionValues"]["p"]: add["path"] for add in actions(table, "add")}
+    overwrite(frame(spark, (9, 2)), table, replaceWhere="p = 2")
+    assert ids(spark, table) == [1, 3, 9]
+    assert [remove["path"] for remove in actions(table, "remove")] == [before["2"]]
+    [info] = actions(table, "commitInfo")
+    assert info["operationParameters"] == {"mode": "Overwrite", "partitionBy": "[]", "predicate": "p = 2"}
+    metrics = info["operationMetrics"]
+    removed, [added] = actions(table, "remove"), actions(table, "add")
+    assert metrics == {
+        "numFiles": "1",
+        "numOutputRows": "1",
+        "numOutputBytes": str(added["size"]),
+        "numRemovedFiles": "1",
+        "numRemovedBytes": str(sum(remove["size"] for remove in removed)),
+        "numDeletedRows": "1",
+        "numCopiedRows": "0",
+        "numAddedChangeFiles": "0",
+    }
+    assert info["isBlindAppend"] is False
+
+
+@pytest.mark.parametrize(
+    ("predicate", "replaced"),
+    [
+        ("id > 5 and id <= 8", {6, 7, 8}),
+        ("p = 1 and id >= 4", {4, 7}),
+        ("P = 1 AND ID BETWEEN 2 AND 5", {4}),
+        ("s like 's%' and (id = 3 or id = 4)", {3, 4}),
+        ("s is null", {0}),
+        ("p = 5", set()),
+        ("true", set(range(9))),
+        ("upper(s) = 'S3'", {3}),
+        ("p in (0, 2)", {0, 2, 3, 5, 6, 8}),
+        ("p is null", set()),
+        ("not (p <=> 1)", {0, 2, 3, 5, 6, 8}),
+        ("false", set()),
+    ],
+)
+def test_replace_where_keeps_the_other_rows(spark, table, rows, predicate, replaced):
+    data = spark.range(9).selectExpr(
+        "cast(id as int) id", "cast(id % 3 as int) p", "case when id > 0 then 's' || id end s"
+    )
+    write(data, table, partition_by=["p"])
+    new = data.where(predicate).selectExpr("id", "p", "s")
+    overwrite(new, table, replaceWhere=predicate)
+    read = spark.read.format("delta").load(table)
+    assert rows(read) == rows(data)
+    overwrite(new.where("false"), table, replaceWhere=predicate)
+    assert ids(spark, table) == sorted(set(range(9)) - replaced)
+
+
+def test_replace_where_leaves_files_without_a_match_alone(spark, table, actions):
+    write(frame(spark, (1, 1), (2, 1)), table)
+    write(frame(spark, (5, 1), (6, 1)), table)
+    write(frame(spark, (7, 1), (8, None)), table)
+    untouched, both, one = (actions(table, "add", version)[0]["path"] for version in range(3))
+    overwrite(frame(spark, (50, 1)), table, replaceWhere="id >= 5 and p = 1")
+    assert {remove["path"] for remove in actions(table, "remove")} == {both, one}
+    assert untouched not in {add["path"] for add in actions(table, "add")}
+    assert ids(spark, table) == [1, 2, 8, 50]
+    metrics = actions(table, "commitInfo")[0]["operationMetrics"]
+    assert [metrics[name] for name in ("numDeletedRows", "numCopiedRows", "numOutputRows")] == ["3", "1", "2"]
+
+
+@pytest.mark.parametrize("partition_by", [(), ("p",)])
+def test_rows_outside_the_predicate(spark, table, actions, partition_by):
+    write(frame(spark, (1, 1), (2, 2)), table, partition_by=partition_by)
+    for predicate, bad in (
+        ("p = 2", (77, 3, "odd")),
+        ("p = 2 and id > 100", (78, 2, "odd")),
+        ("id > 1", (None, 2)),
+    ):
+        with pytest.raises(DeltaAnalysisException) as caught:
+            overwrite(frame(spark, (200, 2), bad), table, replaceWhere=predicate)
+        assert caught.value.getErrorClass() == "DELTA_REPLACE_WHERE_MISMATCH"
+        assert caught.value.getSqlState() == "44000"
+        assert predicate in str(caught.value)
+        values = {"id": bad[0], "p": bad[1]}
+        for name in {"id", "p"} & set(predicate.split()):
+            assert f"\n - {name} : {'null' if values[name] is None else values[name]}" in str(caught.value)
+        assert isinstance(caught.value, AnalysisException)
+    assert ids(spark, table) == [1, 2]
+    assert len(list(Path(table, "_delta_log").glob("*.json"))) == 1
+    for leftover in set(files(table)) - {Path(table, add["path"]) for add in actions(table, "add", 0)}:
+        if leftover.suffix in (".parquet", ".crc"):
+            leftover.unlink()
+
+
+def test_rows_outside_the_predicate_without_the_check(spark, table, setting):
+    write(frame(spark, (1, 1), (2, 2)), table, partition_by=["p"])
+    setting("spark.databricks.delta.replaceWhere.constraintCheck.enabled", "false")
+    overwrite(frame(spark, (9, 3)), table, replaceWhere="p = 2")
+    assert ids(spark, table) == [1, 9]
+
+
+def test_replace_where_for_partition_columns_alone(spark, table, setting):
+    write(frame(spark, (1, 1), (2, 2)), table, partition_by=["p"])
+    setting("spark.databricks.delta.replaceWhere.dataColumns.enabled", "false")
+    before = files(table)
+    for predicate in ("id = 2", "p = 2 and id = 2"):
+        with pytest.raises(DeltaAnalysisException) as caught:
+            overwrite(frame(spark, (2, 2)), table, replaceWhere=predicate)
+        assert caught.value.getErrorClass() == "DELTA_NON_PARTITION_COLUMN_REFERENCE"
+    assert files(table) == before
+    overwrite(frame(spark, (9, 2)), table, replaceWhere="p = 2")
+    assert ids(spark, table) == [1, 9]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "error_class"),
+    [
+        ("nope = 1", "UNRESOLVED_COLUMN.WITH_SUGGESTION"),
+        ("p = ", "PARSE_SYNTAX_ERROR"),
+        ("p", "DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN"),
+        ("p = (select 1)", "DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES"),
+    ],
+)
+def test_predicates_that_are_none(spark, table, predicate, error_class):
+    write(frame(spark, (1, 1)), table)
+    before = files(table)
+    with pytest.raises(AnalysisException) as caught:
+        overwrite(frame(spark, (2, 2)), table, replaceWhere=predicate)
+    assert caught.value.getCondition() == error_class
+    assert files(table) == before
+
+
+def test_replace_where_makes_a_table_and_means_nothing_to_an_append(spark, table):
+    overwrite(frame(spark, (1, 1)), table, replaceWhere="p = 1")
+    write(frame(spark, (2, 2)), table, replaceWhere="p = 1")
+    assert ids(spark, table) == [1, 2]
+
+
+def test_replace_where_from_the_table_itself(spark, table):
+    write(frame(spark, (1, 1), (2, 2), (3, 2)), table)
+    same = spark.read.format("delta").load(table).where("p = 2").selectExpr("id * 10 as id", "p", "s")
+    overwrite(same, table, replaceWhere="p = 2")
+    assert ids(spark, table) == [1, 20, 30]
+
+
+def test_replace_where_of_odd_partition_values(spark, table, rows):
+    data = spark.createDataFrame(
+        [(1, "a b/%", dt.date(2024, 1, 1)), (2, "é=:", None), (3, None, dt.date(2024, 1, 2))],
+        "id int, p string, d date",
+    )
+    write(data, table, partition_by=["p", "d"])
+    for predicate in (
+        "p = 'a b/%'",
+        "d is null",
+        "p is null and d = '2024-01-02'",
+        "id = 3 and d > '2020-01-01'",
+    ):
+        overwrite(data.where(predicate), table, replaceWhere=predicate)
+        assert rows(spark.read.format("delta").load(table)) == rows(data)
+
+
+@pytest.mark.parametrize("by_setting", [False, True])
+def test_dynamic_partition_overwrite(spark, table, actions, setting, by_setting):
+    write(frame(spark, (1, 1), (2, 2), (3, None)), table, partition_by=["p"])
+    write(frame(spark, (4, 2)), table)
+    options = {} if by_setting else {"partitionOverwriteMode": "Dynamic"}
+    if by_setting:
+        setting(DYNAMIC, "dynamic")
+    overwrite(frame(spark, (9, 2), (8, None), (7, 5)), table, **options)
+    assert ids(spark, table) == [1, 7, 8, 9]
+    [info] = actions(table, "commitInfo")
+    assert info["operationParameters"] == {
+        "mode": "Overwrite",
+        "partitionBy": "[]",
+        "isDynamicPartitionOverwrite": True,
+    }
+    assert info["operationMetrics"]["numRemovedFiles"] == "3"
+    overwrite(frame(spark, (9, 2)).where("false"), table, **options)
+    assert ids(spark, table) == [1, 7, 8, 9]
+    overwrite(frame(spark, (6, 6)), table, partitionOverwriteMode="static")
+    assert ids(spark, table) == [6]
+
+
+def test_dynamic_partition_overwrite_of_several_columns(spark, table, rows):
+    data = spark.range(8).selectExpr(
+        "id", "cast(id % 2 as string) a", "case when id % 4 > 1 then id % 4 end b"
+    )
+    write(data, table, partition_by=["a", "b"])
+    new = spark.sql("select 100L id, '0' a, cast(null as long) b union all select 101L, '1', 3L")
+    overwrite(new, table, partitionOverwriteMode="dynamic")
+    expected = data.where("not (a = '0' and b is null) and not (a <=> '1' and b <=> 3)").union(new)
+    assert rows(spark.read.format("delta").load(table)) == rows(expected)
+
+
+def test_dynamic_overwrite_means_all_of_a_table_without_partitions(spark, table, setting):
+    setting(DYNAMIC, "dynamic")
+    overwrite(frame(spark, (1, 1)), table)
+    overwrite(frame(spark, (2, 2)), table)
+    assert ids(spark, table) == [2]
+    # One that gets partitions now is replaced as well.
+    overwrite(
+        frame(spark, (3, 3)),
+        table,
+        partitionOverwriteMode="static",
+        overwriteSchema="true",
+        partition_by=["p"],
+    )
+    overwrite(frame(spark, (4, 4)), table, overwriteSchema="true")
+    assert ids(spark, table) == [4]
+
+
+@pytest.mark.parametrize(
+    ("options", "error_class"),
+    [
+        (
+            {"partitionOverwriteMode": "dynamic", "replaceWhere": "p = 1"},
+            "DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE",
+        ),
+        (
+            {"partitionOverwriteMode": "dynamic", "overwriteSchema": "true", "partition_by": ["p"]},
+            "DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE",
+        ),
+        ({"partitionOverwriteMode": "sometimes"}, "DELTA_ILLEGAL_OPTION"),
+    ],
+)
+def test_options_that_contradict_each_other(spark, table, options, error_class):
+    write(frame(spark, (1, 1)), table, partition_by=["p"])
+    before = files(table)
+    with pytest.raises(DeltaIllegalArgumentException) as caught:
+        overwrite(frame(spark, (2, 1)), table, **options)
+    assert caught.value.getErrorClass() == error_class
+    assert files(table) == before
+
+
+def test_a_setting_of_dynamic_overwrite_gives_way_to_replace_where(spark, table, setting):
+    write(frame(spark, (1, 1), (2, 2)), table, partition_by=["p"])
+    setting(DYNAMIC, "dynamic")
+    overwrite(frame(spark, (9, 1)), table, replaceWhere="p < 3")
+    assert ids(spark, table) == [9]
+
+
+def test_dynamic_overwrite_can_be_switched_off(spark, table, setting):
+    write(frame(spark, (1, 1)), table, partition_by=["p"])
+    setting("spark.databricks.delta.dynamicPartitionOverwrite.enabled", "false")
+    with pytest.raises(DeltaIllegalArgumentException) as caught:
+        overwrite(frame(spark, (2, 1)), table, partitionOverwriteMode="dynamic")
+    assert caught.value.getErrorClass() == "DELTA_DYNAMIC_PARTITION_OVERWRITE_DISABLED"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"replaceWhere": "p = 1"},
+        {"partitionOverwriteMode": "dynamic"},
+        {"overwriteSchema": "true"},
+        {"dataChange": "false"},
+    ],
+)
+def test_a_table_that_only_takes_appends(spark, table, options):
+    write(frame(spark, (1, 1)), table, partition_by=["p"], **{"delta.appendOnly": "true"})
+    before = files(table)
+    with pytest.raises(DeltaUnsupportedOperationException) as caught:
+        overwrite(frame(spark, (2, 1)), table, **options)
+    assert caught.value.getErrorClass() == "DELTA_CANNOT_MODIFY_APPEND_ONLY"
+    assert files(table) == before
+    write(frame(spark, (2, 1)), table)
+    assert ids(spark, table) == [1, 2]
+
+
+def test_rearranged_data(spark, tmp_path, actions):
+    path = str(tmp_path / "t")
+    for part in ((1, 1), (2, 2), (3, 1)):
+        write(frame(spark, part), path)
+    overwrite(spark.read.format("delta").load(path), path, dataChange="false")
+    assert ids(spark, path) == [1, 2, 3]
+    [info] = actions(path, "commitInfo")
+    assert info["isolationLevel"] == "SnapshotIsolation"
+    changes = [action["dataChange"] for kind in ("add", "remove") for action in actions(path, kind)]
+    assert changes == [False] * 4
+    write(frame(spark, (4, 1)), path, dataChange="false")
+    assert [add["dataChange"] for add in actions(path, "add")] == [False]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "operation"),
+    [
+        (["id", "p", "s", "1 as extra"], {"mergeSchema": "true"}, "Change the Delta table schema"),
+        (["id", "p"], {"overwriteSchema": "true"}, "Overwrite the Delta table schema"),
+        (["id", "p", "s"], {"overwriteSchema": "true", "partition_by": ["p"]}, "change the partition schema"),
+    ],
+)
+def test_rearranged_data_has_the_tables_schema(spark, tmp_path, columns, options, operation):
+    path = str(tmp_path / "t")
+    with pytest.raises(DeltaAnalysisException, match="Create a Delta table") as caught:
+        write(frame(spark, (1, 1)), path, dataChange="false")
+    assert caught.value.getErrorClass() == "DELTA_DATA_CHANGE_FALSE"
+    write(frame(spark, (1, 1)), path)
+    before = files(path)
+    with pytest.raises(DeltaAnalysisException, match=operation) as caught:
+        overwrite(frame(spark, (1, 1)).selectExpr(*columns), path, dataChange="false", **options)
+    assert caught.value.getErrorClass() == "DELTA_DATA_CHANGE_FALSE"
+    assert files(path) == before
+
+
+def test_rearranged_data_and_a_predicate_on_data(spark, tmp_path):
+    path = str(tmp_path / "t")
+    write(frame(spark, (1, 1), (2, 2)), path, partition_by=["p"])
+    with pytest.raises(DeltaAnalysisException) as caught:
+        overwrite(frame(spark, (1, 1)), path, dataChange="false", replaceWhere="id = 1")
+    assert caught.value.getErrorClass() == "DELTA_REPLACE_WHERE_WITH_FILTER_DATA_CHANGE_UNSET"
+    overwrite(frame(spark, (1, 1)), path, dataChange="false", replaceWhere="p = 1")
+    assert ids(spark, path) == [1, 2]
+
+
+PARTS = [
+    {"replaceWhere": "p = 1"},
+    {"replaceWhere": "p = 1 and id > 0"},
+    {"replaceWhere": "p < 2"},
+    {"partitionOverwriteMode": "dynamic"},
+]
+
+
+@pytest.mark.parametrize(("options", "rival"), [*itertools.product(PARTS, [1, 2])])
+def test_a_rival_in_the_same_partition_and_in_another(spark, table, options, rival):
+    """The rival commits after this write has read the table and written its files."""
+    write(frame(spark, (1, 1), (2, 2)), table, partition_by=["p"])
+    once = iter([True])
+
+    def append_meanwhile(event, facts):
+        if event == "commit prepared" and facts["version"] == 1 and next(once, False):
+            write(frame(spark, (10, rival)), table)
+
+    set_observer(append_meanwhile)
+    try:
+        if rival == 1:
+            with pytest.raises(ConcurrentAppendException, match="p=1"):
+                overwrite(frame(spark, (5, 1)), table, **options)
+        else:
+            overwrite(frame(spark, (5, 1)), table, **options)
+    finally:
+        set_observer(None)
+    assert ids(spark, table) == ([1, 2, 10] if rival == 1 else [2, 5, 10])
+    if rival == 1:
+        known = set(DeltaLog.for_table(table).snapshot().files["path"].to_pylist())
+        for file in Path(table).rglob("*.parquet"):
+            if str(file.relative_to(table)) not in known:
+                file.unlink()
+                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
