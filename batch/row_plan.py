@@ -23,7 +23,9 @@ _INVARIANTS = "delta.invariants"
 _CONSTRAINTS = "delta.constraints."
 
 
-def row_plan(frame: T.StructType, table: T.StructType, checks: Sequence[Check]) -> RowPlan:
+def row_plan(
+    frame: T.StructType, table: T.StructType, partition_columns: Sequence[str], checks: Sequence[Check]
+) -> RowPlan:
     """How rows of `frame`, whose columns have the table's names, become rows of the table.
 
     The frame has no columns that the table lacks, and types that fit.
@@ -37,7 +39,7 @@ def row_plan(frame: T.StructType, table: T.StructType, checks: Sequence[Check]) 
         return RowPlan(frame=_bare_struct(frame), table=_bare_struct(table))
     cast = _restricted(table, frame)
     columns = [
-        _value(quoted(field.name), cast[field.name].dataType, kind, field.name, 0)
+        _column(field.name, cast[field.name].dataType, kind, is_partition=field.name in partition_columns)
         if field.name not in missing
         else "null"
         for field, kind in zip(table.fields, wanted, strict=True)
@@ -162,6 +164,13 @@ def _inside(sql: str, kind: T.DataType, depth: int) -> str | None:
         if parts:
             conditions.append(f"coalesce(forall({values}, {element} -> {' and '.join(parts)}), true)")
     return " and ".join(conditions) or None
+
+
+def _column(name: str, have: T.DataType, want: T.DataType, *, is_partition: bool) -> str:
+    value = _value(quoted(name), have, want, name, 0)
+    # Among partition values the empty string is null, which the checks are to see.
+    is_text = is_partition and isinstance(have, T.StringType)
+    return f"if({quoted(name)} = '', null, {value})" if is_text else value
 
 
 def _value(sql: str, have: T.DataType, want: T.DataType, column: str, depth: int) -> str:

@@ -154,9 +154,9 @@ def _removal(
             data_change=rules.data_change,
         )
     snapshot = transaction.snapshot
-    keeps_partitioning = snapshot is not None and not rules.overwrite_schema
-    is_partitioned = bool(snapshot.partition_columns if keeps_partitioning else partition_by)
-    if not is_dynamic or not is_partitioned or rules.replaces_table:
+    if snapshot is not None and not rules.overwrite_schema:
+        partition_by = list(snapshot.partition_columns)
+    if not is_dynamic or not partition_by or rules.replaces_table:
         return WholeTable()
     if rules.overwrite_schema:
         raise DeltaIllegalArgumentException(

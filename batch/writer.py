@@ -152,14 +152,16 @@ def begin_write(
                 error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY", table=path
             )
     update_metadata(transaction, frame_schema, partition_by, rules, declared or DeclaredTable())
-    metadata = transaction.metadata
+    metadata, protocol = transaction.metadata, transaction.protocol
     assert metadata is not None
+    assert protocol is not None
+    check_writable(protocol, metadata, path)
     table = schema_from_string(metadata.schema_string, table=path)
     removal.begin(transaction)
     checks = [*checks_of_table(metadata, table), *removal.checks]
     return TableWriter(
         transaction,
-        row_plan(named_as_table(frame_schema, table, rules, path), table, checks),
+        row_plan(named_as_table(frame_schema, table, rules, path), table, metadata.partition_columns, checks),
         options,
         removal=removal,
         operation=operation,

@@ -223,7 +223,7 @@ class OptimisticTransaction:
     def _check(self, actions: Sequence[WritableAction]) -> IsolationLevel:
         """Refuse what may not be committed to the version that was read; the isolation level otherwise."""
         metadata = self.metadata
-        protocol = self._protocol
+        protocol = self.protocol
         if metadata is None or protocol is None:
             raise DeltaAnalysisException(
                 f"There is no table at {self.path}, and the first commit of a table needs its metadata.",
@@ -244,7 +244,8 @@ class OptimisticTransaction:
         return isolation_of_commit(actions, of_table, changes_metadata=self._changes_metadata)
 
     @property
-    def _protocol(self) -> Protocol | None:
+    def protocol(self) -> Protocol | None:
+        """The table's protocol as the commit will leave it; None if there is none yet."""
         if self._new_protocol is not None:
             return self._new_protocol
         return None if self.snapshot is None else self.snapshot.protocol
@@ -270,7 +271,7 @@ class OptimisticTransaction:
     ) -> bytes:
         """The commit file for the version after `head`."""
         now_ms = self.log.clock()
-        protocol, metadata = self._protocol, self.metadata
+        protocol, metadata = self.protocol, self.metadata
         if head is not None and not self._changes_metadata:
             protocol, metadata = head.protocol, head.metadata
         assert protocol is not None

@@ -61,7 +61,7 @@ final class ReplacedRows {
     Expression others = new Not(new EqualNullSafe(matches, Literal.create(Boolean.TRUE, DataTypes.BooleanType)));
     QueryExecution query = Dataset.ofRows(session, new Filter(others, touched)).queryExecution();
     kept = query.executedPlan();
-    columns = Plans.renamed(query.analyzed().output(), Plans.schema(plan.get("table").asText()));
+    columns = Plans.renamed(kept.output(), Plans.schema(plan.get("table").asText()));
   }
 
   /** The rows to write again; null if there are none. */

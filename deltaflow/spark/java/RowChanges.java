@@ -109,7 +109,8 @@ final class RowChanges {
     List message = new ArrayList();
     message.add(text(check.get("message").asText()));
     if (check.get("shows_values").asBoolean()) {
-      for (Object attribute : byName(((Filter) alone).condition().references().toSeq())) {
+      for (Object attribute : byName(rows.output())) {
+        if (!((Filter) alone).condition().references().contains((NamedExpression) attribute)) continue;
         message.add(text("\n - " + ((Attribute) attribute).name() + " : "));
         Expression value = new Cast((Expression) attribute, DataTypes.StringType, Option.empty(),
             EvalMode$.MODULE$.ANSI());
