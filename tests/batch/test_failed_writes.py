@@ -124,9 +124,7 @@ def test_a_cancelled_write_leaves_neither_a_commit_nor_files(spark, table, writt
     rows = spark.range(1, 10, 1, 1).select(hold("id").alias("id"))
     writer = rows.write.format("delta").mode("append").option("maxRecordsPerFile", 2)
     with ThreadPoolExecutor(1) as pool:
-        write = pool.submit(
-            rows.write.format("delta").mode("append").option("maxRecordsPerFile", 2).save, table
-        )
+        write = pool.submit(writer.save, table)
         while not began.exists():
             assert not write.done()
             time.sleep(0.01)

@@ -129,6 +129,8 @@ def test_while_python_works(
     assert dispatcher.open_handles == handles
     set_observer(None)
     assert len(list(log.glob("*.json"))) == committed
+    # Files that no commit names are gone.
+    assert any(Path(sink).rglob("part-*")) == bool(committed)
     streams.append(table, 5, 8)
     streams.copy(source, sink, checkpoint)
     assert streams.ids(sink) == list(range(8))
