@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from deltaflow.log.file_statistics import FileStatistics
 
 _FILES_PER_LOOK = 4_096
+
+Selection = Callable[[pa.Table], pa.Array]
+"""One boolean a file."""
 
 
 class Files(Protocol):
@@ -37,28 +42,39 @@ class Limits:
     bytes: int | None = None
     rows: int | None = None
 
-    def admit(self, files: Files, first: int) -> list[pa.Table]:
-        """The files from the one numbered `first` on that there is room for; takes their room away."""
+    def admit(self, files: Files, first: int, selects: Selection | None = None) -> tuple[list[pa.Table], int]:
+        """The files from the one numbered `first` on that there is room for, whose room is then taken away.
+
+        `selects` says which files of a table count at all. Also the number of the first file that counts and
+        finds no room; that of all files if there is none.
+        """
         pieces: list[pa.Table] = []
-        while first < files.num_rows and not self._is_used_up():
-            look = files.slice(first, self._files_to_look_at(files.num_rows - first))
-            count = min(
-                look.num_rows if self.files is None else min(look.num_rows, self.files),
-                _number_within(look["size"], self.bytes),
-                _number_within(self._rows_of(look), self.rows),
-            )
-            taken = look.slice(0, count)
+        while first < files.num_rows:
+            look = files.slice(first, self._files_to_look_at(files.num_rows - first, selects))
+            numbers = None if selects is None else pc.indices_nonzero(selects(look))
+            counting = look if numbers is None else look.take(numbers)
+            taken = counting.slice(0, self._room_for(counting))
             pieces.append(taken)
-            first += count
             self._take(taken)
-        return pieces
+            if taken.num_rows < counting.num_rows:
+                return pieces, first + (
+                    taken.num_rows if numbers is None else numbers[taken.num_rows].as_py()
+                )
+            first += look.num_rows
+        return pieces, files.num_rows
 
-    def _is_used_up(self) -> bool:
-        return any(left is not None and left <= 0 for left in (self.files, self.bytes, self.rows))
+    def _files_to_look_at(self, waiting: int, selects: Selection | None) -> int:
+        """One more than there is room for, where that is known: it shows that the batch ends before it."""
+        if selects is not None or self.bytes is not None or self.rows is not None:
+            return min(_FILES_PER_LOOK, waiting)
+        return waiting if self.files is None else min(self.files + 1, waiting)
 
-    def _files_to_look_at(self, waiting: int) -> int:
-        at_most = waiting if self.files is None else min(self.files, waiting)
-        return at_most if self.bytes is None and self.rows is None else min(at_most, _FILES_PER_LOOK)
+    def _room_for(self, files: pa.Table) -> int:
+        return min(
+            files.num_rows if self.files is None else min(files.num_rows, self.files),
+            _number_within(files["size"], self.bytes),
+            _number_within(self._rows_of(files), self.rows),
+        )
 
     def _take(self, taken: pa.Table) -> None:
         if self.files is not None:
@@ -71,7 +87,7 @@ class Limits:
     def _rows_of(self, files: pa.Table) -> pa.ChunkedArray | None:
         if self.rows is None:
             return None
-        return pa.chunked_array([_num_records(files["stats"].to_pylist(), self.rows)])
+        return pc.fill_null(FileStatistics(files["stats"], StructType()).num_records, self.rows)
 
 
 def _number_within(amounts: pa.ChunkedArray | None, capacity: int | None) -> int:
@@ -80,20 +96,3 @@ def _number_within(amounts: pa.ChunkedArray | None, capacity: int | None) -> int
         return 2**63 - 1
     before = pc.subtract(pc.cumulative_sum(amounts), amounts)
     return int(pc.sum(pc.less(before, capacity)).as_py() or 0)
-
-
-class _Stats(msgspec.Struct, rename="camel"):
-    num_records: int | None = None
-
-
-def _num_records(stats: Sequence[str | None], unknown: int) -> pa.Array:
-    decoder = msgspec.json.Decoder(_Stats)
-
-    def of(text: str | None) -> int:
-        try:
-            found = None if text is None else decoder.decode(text).num_records
-        except msgspec.MsgspecError:
-            found = None  # statistics are hints: what cannot be understood says nothing
-        return unknown if found is None else found
-
-    return pa.array([of(text) for text in stats], pa.int64())

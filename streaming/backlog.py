@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from deltaflow.log import Commit, Snapshot
 from deltaflow.log.log_files import Clock, system_clock
+from deltaflow.streaming.commits import file_table
 from deltaflow.streaming.initial_snapshot import InitialSnapshot
 from deltaflow.streaming.offsets import DeltaSourceOffset
 from deltaflow.streaming.reading import Reading
+from deltaflow.streaming.source_filter import selection
 
 # A progress counts so many commits at most: some tenths of a second.
 _COMMITS_PER_PROGRESS = 1_000
@@ -21,7 +23,12 @@ class _Count(NamedTuple):
 
     timestamp_ms: int
     sizes: array[int]
-    size: int
+    """By the numbers of files; -1 of those that the stream's filter leaves out."""
+
+    def left(self, index: int) -> tuple[int, int]:
+        """Number and bytes of the files from the one numbered `index` on."""
+        sizes = [size for size in self.sizes[index:] if size >= 0]
+        return len(sizes), sum(sizes)
 
 
 @dataclass
@@ -48,13 +55,14 @@ class Backlog:
             "versionsBehind": max(0, newest.version + 1 - done.reservoir_version),
             "secondsBehind": self._seconds_since(counts[0].timestamp_ms if counts else None, initial),
         }
-        if first + len(counts) > newest.version:
-            files, size = sum(len(count.sizes) for count in counts), sum(count.size for count in counts)
+        # Which files of the initial snapshot a filter leaves out is known when a batch comes to them.
+        is_known = initial is None or selection(self.reading) is None
+        if is_known and first + len(counts) > newest.version:
+            left = [count.left(index if initial is None and i == 0 else 0) for i, count in enumerate(counts)]
             if initial is not None:
-                files, size = files + initial.num_rows - index, size + initial.bytes_from(index)
-            elif counts:
-                files, size = files - index, size - sum(counts[0].sizes[:index])
-            metrics |= {"numFilesOutstanding": files, "numBytesOutstanding": size}
+                left.append((initial.num_rows - index, initial.bytes_from(index)))
+            metrics["numFilesOutstanding"] = sum(files for files, _ in left)
+            metrics["numBytesOutstanding"] = sum(size for _, size in left)
         return {name: str(value) for name, value in metrics.items()}
 
     def _seconds_since(self, first_ms: int | None, initial: InitialSnapshot | None) -> int:
@@ -69,11 +77,16 @@ class Backlog:
         expected = start
         for commit in self.reading.log.commits_present(start, min(last, start + _COMMITS_PER_PROGRESS - 1)):
             for missing in range(expected, commit.version):
-                self._counts[missing] = _Count(commit.timestamp_ms, array("q"), 0)
+                self._counts[missing] = _Count(commit.timestamp_ms, array("q"))
             self._counts[commit.version] = self._of(commit)
             expected = commit.version + 1
 
     def _of(self, commit: Commit) -> _Count:
         skips = self.reading.options.skip_change_commits and any(r.data_change for r in commit.removes)
-        sizes = array("q", [] if skips else [add.size for add in commit.adds if add.data_change])
-        return _Count(commit.timestamp_ms, sizes, sum(sizes))
+        adds = [] if skips else [add for add in commit.adds if add.data_change]
+        sizes = array("q", [add.size for add in adds])
+        selects = selection(self.reading)
+        if selects is not None:
+            for number, is_wanted in enumerate(selects(file_table(adds, with_stats=True)).to_pylist()):
+                sizes[number] = sizes[number] if is_wanted else -1
+        return _Count(commit.timestamp_ms, sizes)

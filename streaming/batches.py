@@ -15,6 +15,7 @@ from deltaflow.streaming.commits import COLUMNS, check_data_loss, commits, emitt
 from deltaflow.streaming.initial_snapshot import initial_snapshot
 from deltaflow.streaming.offsets import BASE_INDEX, DeltaSourceOffset
 from deltaflow.streaming.reading import Reading
+from deltaflow.streaming.source_filter import selection
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,10 @@ def next_batch(
     """The offset after as many files as the limits admit, or after `last_version`; and these files."""
     offset = start
     pieces: list[pa.Table] = []
+    selects = selection(reading)
     for version in _versions(reading, start, last_version):
-        admitted = limits.admit(version.files, version.first)
+        admitted, next_index = limits.admit(version.files, version.first, selects)
         pieces.extend(admitted)
-        next_index = version.first + sum(piece.num_rows for piece in admitted)
         if next_index < version.files.num_rows:
             if next_index > version.first:
                 offset = _at(start, version.version, next_index - 1, version.is_initial)
@@ -90,6 +91,9 @@ def _versions(reading: Reading, start: DeltaSourceOffset, last_version: int) -> 
 def _emitted(reading: Reading, pieces: Iterable[pa.Table]) -> pa.Table:
     """The files that are read of those of a batch; the others count for its offsets all the same."""
     files = pa.concat_tables([COLUMNS.empty_table(), *pieces])
+    selects = selection(reading)
+    if selects is not None:
+        files = files.filter(selects(files))
     pattern = reading.options.exclude_regex
     if pattern is None or files.num_rows == 0:
         return files

@@ -60,7 +60,7 @@ def emitted_files(reading: Reading, commit: Commit) -> pa.Table:
             check_partition_columns(reading, add.partition_values, commit.version)
         if add.deletion_vector is not None:
             raise _unreadable_file(reading, add, commit.version)
-    return _table(files, with_stats=reading.options.reads_stats)
+    return file_table(files, with_stats=reading.options.reads_stats)
 
 
 def _files_by_options(reading: Reading, commit: Commit) -> Sequence[AddFile]:
@@ -109,7 +109,8 @@ def _unreadable_file(reading: Reading, add: AddFile, version: int) -> Unsupporte
     )
 
 
-def _table(adds: Sequence[AddFile], *, with_stats: bool) -> pa.Table:
+def file_table(adds: Sequence[AddFile], *, with_stats: bool) -> pa.Table:
+    """The files of add actions, by COLUMNS."""
     return pa.table(
         [
             [add.path for add in adds],

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from deltaflow.batch.options import boolean_option, option
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
@@ -43,6 +44,7 @@ _KNOWN = (
     "skipChangeCommits",
     "excludeRegex",
     "failOnDataLoss",
+    "sourceFilter",
     *_CHANGE_FEED,
     *_NEEDS,
 )
@@ -66,6 +68,9 @@ class SourceOptions:
     skip_change_commits: bool
     exclude_regex: str | None
     fail_on_data_loss: bool
+    source_filter: str | None
+    source_predicate: dict[str, Any] | None
+    """What of the filter can be told of files, as deltaflow.log.data_skipping takes it."""
     validate_offsets: bool
     validate_trailing_commit: bool
     allow_start_out_of_range: bool
@@ -88,7 +93,7 @@ class SourceOptions:
     @property
     def reads_stats(self) -> bool:
         """Whether files are chosen by their statistics."""
-        return self.max_rows_per_trigger is not None
+        return self.max_rows_per_trigger is not None or self.source_predicate is not None
 
 
 def check_load_options(options: Mapping[str, str]) -> None:
@@ -109,12 +114,16 @@ def check_load_options(options: Mapping[str, str]) -> None:
 
 
 def source_options(
-    options: Mapping[str, str], settings: Mapping[str, str], timestamp_micros: Mapping[str, int | None]
+    options: Mapping[str, str],
+    settings: Mapping[str, str],
+    timestamp_micros: Mapping[str, int | None],
+    source_filter: Mapping[str, Any] | None = None,
 ) -> SourceOptions:
     """Parses the options of a readStream when its query starts; DELTA_ILLEGAL_OPTION for a wrong value.
 
     `timestamp_micros`: Spark's cast of the options that are timestamps, by their names in lower case, in the
-    session's time zone; None where one is no timestamp.
+    session's time zone; None where one is no timestamp. `source_filter`: Spark's reading of that option, its
+    `predicate`, or why it is none, `fault`.
     """
     unknown = sorted(name for name in options if name.lower() not in {known.lower() for known in _KNOWN})
     if unknown:
@@ -149,6 +158,8 @@ def source_options(
         exclude_regex=_regex(options),
         fail_on_data_loss=option(options, "failOnDataLoss") is None
         or boolean_option(options, "failOnDataLoss"),
+        source_filter=option(options, "sourceFilter"),
+        source_predicate=_predicate(options, source_filter),
         validate_offsets=_setting(settings, "streaming.offsetValidation.enabled", default=True),
         validate_trailing_commit=_setting(
             settings, "streaming.trailingCommitValidation.enabled", default=True
@@ -232,6 +243,18 @@ def _regex(options: Mapping[str, str]) -> str | None:
             error_class="DELTA_REGEX_OPT_SYNTAX_ERROR", option="excludeRegex", reason=fault
         )
     return pattern
+
+
+def _predicate(options: Mapping[str, str], read: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    value = option(options, "sourceFilter")
+    if value is None or read is None:
+        return None
+    if read["fault"] is not None:
+        raise _illegal(
+            value, "sourceFilter", f"must be a predicate over the table's columns: {read['fault']}"
+        )
+    predicate: dict[str, Any] | None = read["predicate"]
+    return predicate
 
 
 def _setting(settings: Mapping[str, str], name: str, *, default: bool = False) -> bool:

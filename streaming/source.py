@@ -224,7 +224,9 @@ def start_source(request: dict[str, Any]) -> dict[str, Any]:
     Spark gives the batches' columns the names that they had then, by position.
     """
     snapshot = _table_to_read(request)
-    options = source_options(request["options"], request["settings"], request["timestampMicros"])
+    options = source_options(
+        request["options"], request["settings"], request["timestampMicros"], request["sourceFilter"]
+    )
     defined = None if request["definedSchema"] is None else _schema(request["definedSchema"])
     is_same = (
         defined is not None
@@ -252,6 +254,7 @@ def start_source(request: dict[str, Any]) -> dict[str, Any]:
         "root": hadoop_path(snapshot.path),
         "reading": msgspec.json.encode(facts).decode(),
         "limits": options.limits(),
+        "filter": options.source_filter,
     }
 
 

@@ -38,7 +38,7 @@ OPTIONS = [
     "schema",
     "path",
 ]
-OWN_OPTIONS = ["maxRowsPerTrigger"]
+OWN_OPTIONS = ["maxRowsPerTrigger", "sourceFilter"]
 ERRORS = [
     "DELTA_ILLEGAL_OPTION",
     "DELTA_VERSION_NOT_FOUND",

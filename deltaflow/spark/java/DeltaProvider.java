@@ -124,6 +124,8 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     request.put("definedSchema", DEFINED_SCHEMAS.get(options));
     request.put("settings", TableWrite.deltaSettings(session(context)));
     request.put("timestampMicros", DeltaSource.timestampMicros(session(context), (Map) request.get("options")));
+    request.put("sourceFilter", SourceFilter.of(session(context), (Map) request.get("options"),
+        (String) request.get("definedSchema")));
     return new DeltaSource(session(context), Python.call("source.start", request));
   }
 

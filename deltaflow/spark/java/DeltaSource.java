@@ -37,6 +37,7 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow, ReportsS
   private final StructType schema;
   private final String root;
   private final String reading;
+  private final String filter;
   private final Long handle = Long.valueOf(Python.newHandle());
   private final ReadLimit defaultLimit;
   private volatile org.apache.spark.sql.connector.read.streaming.Offset newest;
@@ -48,6 +49,7 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow, ReportsS
     this.schema = (StructType) DataType.fromJson(answer.get("schema").asText());
     this.root = answer.get("root").asText();
     this.reading = answer.get("reading").asText();
+    this.filter = answer.get("filter").isNull() ? null : answer.get("filter").asText();
     this.defaultLimit = limitOf(answer.get("limits"));
   }
 
@@ -105,9 +107,10 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow, ReportsS
     request.put("start", start.isEmpty() ? null : ((Offset) start.get()).json());
     request.put("end", end.json());
     JsonNode batch = Python.call("source.getBatch", request);
-    return org.apache.spark.sql.classic.Dataset.ofRows(session,
+    Dataset rows = org.apache.spark.sql.classic.Dataset.ofRows(session,
         org.apache.spark.sql.execution.datasources.LogicalRelation$.MODULE$.apply(
             Relations.of(session, batch), true));
+    return filter == null ? rows : rows.where(filter);
   }
 
   public Map metrics(Optional done) {

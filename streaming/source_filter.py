@@ -1,0 +1,68 @@
+"""The option sourceFilter: files that hold no row of a predicate are left out before a batch is made up.
+
+By partition values and statistics, so a file may stay that has no such row; Spark filters the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+from deltaflow.log.data_skipping import may_match
+from deltaflow.log.file_statistics import ColumnPath, ColumnStatistics, FileStatistics, bound_type
+from deltaflow.log.partition_values import typed_values
+from deltaflow.streaming.admission import Selection
+from deltaflow.streaming.reading import Reading
+
+# The others have values that compare otherwise than their text tells (a zone that is not said, rounding).
+_EXACT = (
+    T.StringType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.FloatType,
+    T.DoubleType,
+    T.DateType,
+    T.TimestampNTZType,
+)
+
+
+def selection(reading: Reading) -> Selection | None:
+    """Which files may hold rows of the stream's filter; None where it has none, or none that tells files."""
+    predicate = reading.options.source_predicate
+    if predicate is None:
+        return None
+    return lambda files: may_match(predicate, _Statistics(files, reading.schema, reading.partition_columns))
+
+
+class _Statistics(FileStatistics):
+    """The statistics of files, and their partition values as bounds."""
+
+    def __init__(self, files: pa.Table, schema: T.StructType, partition_columns: Iterable[str]) -> None:
+        super().__init__(files["stats"], schema)
+        self._values = files["partition_values"]
+        self._partition_columns = {(name,) for name in partition_columns}
+
+    def load(self, paths: Iterable[ColumnPath]) -> None:
+        super().load(path for path in paths if path not in self._partition_columns)
+
+    def column(self, path: ColumnPath) -> ColumnStatistics | None:
+        if path not in self._partition_columns:
+            return super().column(path)
+        kind = self.data_type(path)
+        if not isinstance(kind, _EXACT):
+            return None
+        values = pc.map_lookup(self._values, path[0], "first").combine_chunks()
+        try:
+            typed = typed_values(values, kind)
+        except pa.ArrowInvalid:
+            return None  # the scan says which value is none
+        is_null = typed.is_null()
+        bounds = typed.cast(bound_type(kind))
+        if pa.types.is_floating(bounds.type):
+            bounds = pc.if_else(pc.is_nan(bounds), pa.scalar(None, bounds.type), bounds)
+        return ColumnStatistics(bounds, bounds, is_null.cast(pa.int64()), pa.repeat(1, len(bounds)))

@@ -1,0 +1,131 @@
+"""The option sourceFilter: files without a row of it are no part of a batch, and no other row comes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from deltaflow.spark.scan import ScannedFiles
+from deltaflow.streaming import source as streaming_source
+from tests.streaming.source_tables import FIELDS, SourceTable, metadata_action
+
+pytestmark = pytest.mark.spark
+
+PART = [
+    {**FIELDS[0], "name": "p", "type": "string"},
+    {**FIELDS[0], "name": "d", "type": "date"},
+    {**FIELDS[0], "name": "f", "type": "double"},
+]
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of files in each batch that Spark plans."""
+    numbers: list[int] = []
+
+    def scanned(path: str, partition_columns: tuple[str, ...], files: pa.Table) -> ScannedFiles:
+        numbers.append(files.num_rows)
+        return ScannedFiles(path, partition_columns, files)
+
+    monkeypatch.setattr(streaming_source, "ScannedFiles", scanned)
+    return numbers
+
+
+def batches(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> list[list[int]]:
+    found = streams.batches(streams.read(table.path, **options), str(checkpoint))
+    return [rows for rows in found.values() if rows]
+
+
+@pytest.mark.covers("sourceFilter")
+@pytest.mark.parametrize("start", [{}, {"startingVersion": 0}])
+def test_files_are_left_out_before_a_batch_is_made_up(
+    streams: Any, planned: list[int], table: str, checkpoint: str, start: dict[str, int]
+) -> None:
+    """Ten of two hundred files, spread over the table, make one batch of ten."""
+    source = SourceTable(table, *([2 * i, 2 * i + 1] for i in range(100)))
+    source.commit(*([2 * i, 2 * i + 1] for i in range(100, 200)))
+    wanted = [40 * i for i in range(10)]
+    sql = f"ID IN ({', '.join(map(str, wanted))}) AND id + 1 > 0"
+    options = {"sourceFilter": sql, "maxFilesPerTrigger": 10, **start}
+
+    def see(batch: Any, _: int) -> None:
+        assert sorted(row.id for row in batch.collect()) == wanted
+
+    query = streams.ended(streams.foreach(streams.read(table, **options), checkpoint, see))
+    assert planned == [10]
+    assert query.lastProgress["sources"][0]["metrics"]["numFilesOutstanding"] == "0"
+    [offset] = streams.offsets(checkpoint)[0]
+    assert '"reservoirVersion":2,"index":-1,"isStartingVersion":false' in offset
+
+
+@pytest.mark.covers("sourceFilter")
+def test_numbers_of_files_stay_and_the_filter_may_change(streams: Any, table: str, checkpoint: str) -> None:
+    source = SourceTable(table, *([i] for i in range(8)))
+    query = streams.foreach(
+        streams.read(table, sourceFilter="id IN (1, 4, 6)", maxFilesPerTrigger=1),
+        checkpoint,
+        lambda batch, _: batch.collect(),
+    )
+    streams.ended(query)
+    ends = [json.loads(offset)["index"] for [offset] in streams.offsets(checkpoint).values()]
+    # Each ends before the next file that counts.
+    assert ends == [3, 5, -1]
+    streams.forget_all_but(checkpoint, 0)
+    assert batches(streams, source, checkpoint, sourceFilter="id <> 5") == [[4, 6, 7]]
+
+
+@pytest.mark.covers("sourceFilter")
+@pytest.mark.parametrize(
+    ("sql", "files", "rows"),
+    [
+        ("p = 'a'", 2, [0, 1]),
+        ("p IS NULL", 1, [3]),
+        ("p LIKE 'b%' OR d >= '2024-03-01'", 2, [2, 3]),
+        ("d < DATE'2024-02-01'", 2, [0, 1]),
+        ("d BETWEEN '2024-02-01' AND '2024-02-28'", 1, [2]),
+        # NaN is larger than every number, in Spark.
+        ("f > 5", 2, [2, 3]),
+        ("NOT (p = 'a' AND id = 0)", 3, [1, 2, 3]),
+        # Of these files tell that there are values, or nothing at all: Spark filters.
+        ("length(p) = 1", 3, [0, 1, 2]),
+        ("rand() < 2", 4, [0, 1, 2, 3]),
+    ],
+)
+def test_partition_values_and_statistics(
+    streams: Any, planned: list[int], table: str, checkpoint: str, sql: str, files: int, rows: list[int]
+) -> None:
+    source = SourceTable(table)
+    source.commit(metaData=metadata_action(*FIELDS, *PART, partition_columns=("p", "d", "f")))
+    values = [
+        ("a", "2024-01-01", "1.5"),
+        ("a", "2024-01-02", "-0.0"),
+        ("b", "2024-02-01", "NaN"),
+        (None, "2024-03-01", "7"),
+    ]
+    adds = [
+        {**source.file([number]), "dataChange": True, "partitionValues": dict(zip("pdf", value, strict=True))}
+        for number, value in enumerate(values)
+    ]
+    source.commit_file(1).write_text(
+        "".join([source.commit_file(1).read_text(), *(json.dumps({"add": add}) + "\n" for add in adds)])
+    )
+    assert [row for found in batches(streams, source, checkpoint, sourceFilter=sql) for row in found] == rows
+    assert planned == [files]
+
+
+@pytest.mark.covers("sourceFilter")
+def test_what_is_no_filter(streams: Any, table: str, tmp_path: Path) -> None:
+    source = SourceTable(table, [0], [1])
+    for sql in ("id >", "x = 1", "id + 1", "id IN (SELECT 1)", ""):
+        query = streams.foreach(
+            streams.read(table, sourceFilter=sql), str(tmp_path / "c"), lambda batch, _: batch.collect()
+        )
+        error = streams.failure(query)
+        assert (error.code, error.state) == ("DELTA_ILLEGAL_OPTION", "42616")
+        assert f"Invalid value '{sql}' for option 'sourceFilter', must be a predicate" in error.message
+    assert batches(streams, source, tmp_path / "all", sourceFilter="true") == [[0, 1]]
+    assert batches(streams, source, tmp_path / "none", sourceFilter="false") == []
