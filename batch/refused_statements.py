@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote
 
+import msgspec
+
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import LOG_DIRECTORY
-from deltaflow.spark.statements import Statement, statement
+from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.spark.statements import NamedTable, Statement, statement
 from deltaflow.store import scheme_of
 
 
@@ -93,9 +96,8 @@ _REFUSED: Mapping[str, _Refusal] = {
 }
 
 
-def refused(name: str, statement: Statement, advice: str) -> DeltaUnsupportedOperationException:
+def refused(name: str, table: NamedTable | None, advice: str) -> DeltaUnsupportedOperationException:
     """What to raise for a statement that cannot be."""
-    table = statement.table
     return DeltaUnsupportedOperationException(
         f"Operation not allowed: {name} is not supported for Delta tables"
         f"{'' if table is None else ': ' + table.name}. {advice}",
@@ -106,11 +108,17 @@ def refused(name: str, statement: Statement, advice: str) -> DeltaUnsupportedOpe
 
 def _refuse(statement: Statement) -> NoReturn:
     refusal = _REFUSED[statement.kind]
-    raise refused(refusal.name, statement, refusal.advice)
+    raise refused(refusal.name, statement.table, refusal.advice)
 
 
 for _kind, _refusal in _REFUSED.items():
     statement(_kind, table=_refusal.table, views=_refusal.views)(_refuse)
+
+
+@dispatcher.handle("statement.refuse")
+def _refuse_unparsed(request: dict[str, Any]) -> NoReturn:
+    """Statements that only Delta knows, of which the JVM tells the first words."""
+    raise refused(request["name"], msgspec.convert(request["table"], NamedTable), "It is not built yet.")
 
 
 def _makes_delta(fields: Mapping[str, Any]) -> bool:
@@ -121,7 +129,7 @@ def _makes_delta(fields: Mapping[str, Any]) -> bool:
 @statement("CreateTableLikeCommand", table="sourceTable", concerns=_makes_delta)
 def _create_like(statement: Statement) -> NoReturn:
     raise refused(
-        "CREATE TABLE LIKE", statement, "Use CREATE TABLE … USING delta AS SELECT * FROM … WHERE false."
+        "CREATE TABLE LIKE", statement.table, "Use CREATE TABLE … USING delta AS SELECT * FROM … WHERE false."
     )
 
 
@@ -134,7 +142,7 @@ def _writes_into_table(fields: Mapping[str, Any]) -> bool:
 def _insert_into_directory(statement: Statement) -> NoReturn:
     raise refused(
         "INSERT OVERWRITE DIRECTORY",
-        statement,
+        statement.table,
         "It would replace files past the log. INSERT OVERWRITE the table, or write into another directory.",
     )
 

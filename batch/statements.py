@@ -24,26 +24,26 @@ from deltaflow.log.features import check_writable
 from deltaflow.spark.statements import Rows, Statement, statement
 
 
-@statement("SetTableProperties")
+@statement("SetTableProperties", changes=True)
 def _set_properties(statement: Statement) -> Rows:
     set_properties(_log(statement), statement.fields["properties"], statement.settings)
     return ()
 
 
-@statement("UnsetTableProperties")
+@statement("UnsetTableProperties", changes=True)
 def _unset_properties(statement: Statement) -> Rows:
     fields = statement.fields
     unset_properties(_log(statement), fields["propertyKeys"], fields["ifExists"], statement.settings)
     return ()
 
 
-@statement("CommentOnTable")
+@statement("CommentOnTable", changes=True)
 def _comment(statement: Statement) -> Rows:
     set_properties(_log(statement), {"comment": statement.fields["comment"]}, statement.settings)
     return ()
 
 
-@statement("AddColumns")
+@statement("AddColumns", changes=True)
 def _add_columns(statement: Statement) -> Rows:
     columns = []
     for column in statement.fields["columnsToAdd"]:
@@ -57,7 +57,7 @@ def _add_columns(statement: Statement) -> Rows:
     return ()
 
 
-@statement("AlterColumns")
+@statement("AlterColumns", changes=True)
 def _change_columns(statement: Statement) -> Rows:
     changes = []
     for spec in statement.fields["specs"]:
@@ -74,7 +74,7 @@ def _change_columns(statement: Statement) -> Rows:
     return ()
 
 
-@statement("TruncateTable")
+@statement("TruncateTable", changes=True)
 def _truncate(statement: Statement) -> Rows:
     log = _log(statement)
     snapshot = log.snapshot()
@@ -115,4 +115,4 @@ def _position(position: dict[str, Any] | None) -> str | None:
 def _refuse_default(statement: Statement, column: dict[str, Any]) -> None:
     # Spark 4.0 says DROP DEFAULT as an empty text, later ones as a flag.
     if any(value not in (None, False) for key, value in column.items() if "default" in key.lower()):
-        raise refused("a column with DEFAULT", statement, "Leave DEFAULT out: it is not built yet.")
+        raise refused("a column with DEFAULT", statement.table, "Leave DEFAULT out: it is not built yet.")

@@ -47,6 +47,7 @@ class _Kind:
     run: Run
     table: str | None
     views: bool
+    changes: bool
     concerns: Concerns | None
 
 
@@ -54,18 +55,22 @@ _kinds: dict[str, _Kind] = {}
 
 
 def statement(
-    *kinds: str, table: str | None = "table", views: bool = False, concerns: Concerns | None = None
+    *kinds: str,
+    table: str | None = "table",
+    views: bool = False,
+    changes: bool = False,
+    concerns: Concerns | None = None,
 ) -> Callable[[Run], Run]:
     """Decorator: the function runs statements of these kinds on Delta tables, and answers with their rows.
 
     `table` is the field of the parsed plan that names the table, or has the relation over it. `views`: also
-    on views over Delta tables. `concerns` tells by the plan's fields whether a statement is ours that names
-    no Delta table.
+    on views over Delta tables. `changes`: the table is another one afterwards. `concerns` tells by the
+    plan's fields whether a statement is ours that names no Delta table.
     """
 
     def add(function: Run) -> Run:
         for kind in kinds:
-            _kinds[kind] = _Kind(function, table, views, concerns)
+            _kinds[kind] = _Kind(function, table, views, changes, concerns)
         return function
 
     return add
@@ -87,12 +92,9 @@ def _concerns(request: dict[str, Any]) -> dict[str, Any]:
 
 @dispatcher.handle("statement.run")
 def _run(request: dict[str, Any]) -> dict[str, Any]:
-    rows = _kinds[request["kind"]].run(
-        Statement(
-            request["kind"],
-            msgspec.json.decode(request["table"], type=NamedTable | None),
-            request["statement"],
-            request["settings"],
-        )
-    )
-    return {"rows": rows}
+    table = msgspec.json.decode(request["table"], type=NamedTable | None)
+    kind = _kinds[request["kind"]]
+    rows = kind.run(Statement(request["kind"], table, request["statement"], request["settings"]))
+    # What Spark has cached of the table is read anew.
+    changed = table.path if kind.changes and table is not None else None
+    return {"rows": rows, "changed": changed}

@@ -137,6 +137,20 @@ def test_truncate_removes_every_file_and_keeps_history(world: World) -> None:
     assert world.log.snapshot_at(0).num_files == files
 
 
+def test_what_is_cached_of_a_table_follows_a_statement(named: World) -> None:
+    named.sql("CACHE TABLE named")
+    try:
+        assert named.sql("SELECT count(*) FROM named") == [(6,)]
+        named.sql("TRUNCATE TABLE named")
+        assert named.spark.catalog.isCached("named")
+        assert named.sql("SELECT count(*) FROM named") == [(0,)]
+        named.sql("ALTER TABLE named ADD COLUMN x INT")
+        assert named.spark.table("named").columns == ["id", "s", "m", "x"]
+        assert named.sql("SELECT max(x) FROM named") == [(None,)]
+    finally:
+        named.sql("UNCACHE TABLE IF EXISTS named")
+
+
 def test_truncate_of_an_append_only_table_is_refused(world: World) -> None:
     world.sql("ALTER TABLE delta.`@PATH` SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
     with pytest.raises(DeltaUnsupportedOperationException) as refused:
@@ -300,6 +314,32 @@ def test_refused_before_a_file_is_touched(named: World, tree: Callable[[Path], A
     assert refused.value.error_class == "DELTA_OPERATION_NOT_ALLOWED_DETAIL"
     assert tree(named.folder) == files
     assert str(tables.listTables(DATABASE)) == entries
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("VACUUM {t}", "VACUUM"),
+        ("vacuum {t} RETAIN 0 HOURS DRY RUN", "VACUUM"),
+        ("OPTIMIZE {t} WHERE m = '1' ZORDER BY (id)", "OPTIMIZE"),
+        ("REORG TABLE {t} APPLY (PURGE)", "REORG TABLE"),
+        ("RESTORE TABLE {t} TO VERSION AS OF 0", "RESTORE TABLE"),
+        ("RESTORE {t} TO VERSION AS OF 0", "RESTORE"),
+        ("DESCRIBE HISTORY {t}", "DESCRIBE HISTORY"),
+        ("DESC  DETAIL {t}", "DESC DETAIL"),
+    ],
+)
+def test_statements_that_only_delta_has(
+    named: World, tree: Callable[[Path], Any], statement: str, name: str
+) -> None:
+    files = tree(named.folder)
+    for table in ("named", "delta.`@PATH`"):
+        with pytest.raises(DeltaUnsupportedOperationException, match=f"not allowed: {name} is not supported"):
+            named.sql(statement.format(t=table))
+    with pytest.raises(AnalysisException) as spark_says:
+        named.sql(statement.format(t="other"))
+    assert not isinstance(spark_says.value, DeltaUnsupportedOperationException)
+    assert tree(named.folder) == files
 
 
 @pytest.mark.parametrize(

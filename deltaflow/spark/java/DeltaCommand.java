@@ -36,6 +36,7 @@ public final class DeltaCommand extends StatementCommand {
     request.put("statement", StatementFields.of(parsed));
     request.put("settings", TableWrite.deltaSettings(session));
     JsonNode answer = Python.call("statement.run", request);
+    if (answer.hasNonNull("changed")) NamedWrite.recache(session, answer.get("changed").asText());
     List rows = new ArrayList();
     for (JsonNode row : answer.get("rows")) rows.add(row(row));
     return CollectionConverters.asScala(rows).toList();

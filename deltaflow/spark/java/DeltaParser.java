@@ -29,13 +29,15 @@ final class DeltaParser implements InvocationHandler {
   }
 
   public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
+    boolean isStatement = method.getName().startsWith("parsePlan");
+    if (isStatement) DeltaGrammar.refuse(session, parser, (String) arguments[0]);
     Object parsed;
     try {
       parsed = method.invoke(parser, arguments);
     } catch (InvocationTargetException e) {
       throw e.getCause();
     }
-    return method.getName().startsWith("parsePlan") ? Statements.answered(session, (LogicalPlan) parsed) : parsed;
+    return isStatement ? Statements.answered(session, (LogicalPlan) parsed) : parsed;
   }
 
   /** For sessions to come: their builders make their parsers with this. */
