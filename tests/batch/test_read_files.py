@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from deltaflow.errors import StoreError
+from deltaflow.errors import ConcurrentAppendException, StoreError
 
 pytestmark = pytest.mark.spark
 
@@ -150,5 +150,19 @@ def test_a_cached_view(spark, table):
 
 
 def test_an_overwrite_by_a_cached_frame_of_its_own_table(spark, table, cached):
+    cached.where("id > 0").write.format("delta").mode("overwrite").save(table)
+    assert [row.id for row in cached.collect()] == [1]
+
+
+@pytest.mark.parametrize("of", ["rows", "subquery"])
+def test_an_overwrite_by_a_cached_frame_loses_to_what_came_since(spark, table, cached, of):
+    commit_of_another_process(table)
+    cached.createOrReplaceTempView("cached_before")
+    frame = cached.where("id > 0").groupBy("id").count().select("id")
+    if of == "subquery":
+        frame = spark.sql("SELECT id FROM range(9) WHERE id IN (SELECT id FROM cached_before)")
+    with pytest.raises(ConcurrentAppendException, match="Version 1"):
+        frame.write.format("delta").mode("overwrite").save(table)
+    spark.catalog.refreshByPath(table)
     cached.where("id > 0").write.format("delta").mode("overwrite").save(table)
     assert [row.id for row in cached.collect()] == [1]

@@ -157,6 +157,7 @@ final class TableWrite {
     if (newest) {
       query.optimizedPlan();
       descriptions.addAll(Pins.of(query.tracker()).descriptions());
+      CachedScans.addTo(descriptions, query.withCachedData());
     }
     return descriptions;
   }
