@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -149,33 +147,3 @@ def test_settings_of_the_jar_in_a_session_are_named(spark: SparkSession) -> None
     session.conf.set("spark.sql.catalog.spark_catalog", CATALOG)
     with pytest.raises(RegistrationError, match=f"spark.sql.catalog.spark_catalog={CATALOG}"):
         deltaflow.register(session)
-
-
-@pytest.mark.spark
-def test_a_session_catalog_of_another_kind_is_left_alone(
-    spark: SparkSession,
-    janino: Callable[[str], dict[str, bytes]],
-    tmp_path: Path,
-    table: str,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    jar = tmp_path / "catalog.jar"
-    with zipfile.ZipFile(jar, "w") as archive:
-        source = """
-            package other;
-            public class OtherCatalog
-                extends org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension {}"""
-        for name, code in janino(source).items():
-            archive.writestr(name, code)
-    jvm: Any = spark.sparkContext._jvm
-    loader = bridge._driver_class_loader(jvm)
-    loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
-    session = spark.newSession()
-    session.conf.set("spark.sql.catalog.spark_catalog", "other.OtherCatalog")
-    with caplog.at_level(logging.WARNING, logger="deltaflow"):
-        deltaflow.register(session)
-    assert "spark.sql.catalog.spark_catalog is other.OtherCatalog and stays so" in caplog.text
-    assert session.conf.get("spark.sql.catalog.spark_catalog") == "other.OtherCatalog"
-    session.range(3).write.format("delta").save(table)
-    assert session.read.format("delta").load(table).count() == 3
-    assert session.sql("SHOW TABLES").collect() is not None
