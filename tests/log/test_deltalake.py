@@ -8,11 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log import (
     AddFile,
     DeltaLog,
@@ -80,12 +78,12 @@ def test_appending_to_a_table_of_deltalake(tmp_path: Path) -> None:
     assert DeltaTable(tmp_path).to_pyarrow_table().num_rows == 8
 
 
-def test_a_column_that_may_not_be_null_keeps_deltaflow_from_writing(tmp_path: Path) -> None:
+def test_a_column_that_may_not_be_null_is_kept_so(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
     write_deltalake(tmp_path, pa.table({"id": [1]}, schema=schema))
-    transaction = log_of(tmp_path).start_transaction()
-    with pytest.raises(UnsupportedFeatureError, match="NOT NULL"):
-        transaction.commit([], Operation("WRITE"))
+    log_of(tmp_path).start_transaction().commit([], Operation("WRITE"))
+    assert DeltaTable(tmp_path).version() == 1
+    assert not log_of(tmp_path).snapshot().schema["id"].nullable
 
 
 def test_a_table_of_deltaflow_is_read_by_deltalake(tmp_path: Path) -> None:

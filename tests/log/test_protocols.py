@@ -86,7 +86,6 @@ class TestNewTables:
             ({"delta.enableDeletionVectors": "true"}, UnsupportedFeatureError, "deletionVectors"),
             ({"delta.columnMapping.mode": "name"}, UnsupportedFeatureError, "columnMapping"),
             ({"delta.enableChangeDataFeed": "true"}, UnsupportedFeatureError, "changeDataFeed"),
-            ({"delta.constraints.c": "id > 0"}, UnsupportedFeatureError, "checkConstraints"),
             ({"delta.minWriterVersion": "8"}, UnsupportedFeatureError, "version 8; deltaflow knows 1 to 7"),
             ({"delta.minReaderVersion": "three"}, DeltaIllegalArgumentException, "integer.*'three'"),
             (
