@@ -345,7 +345,8 @@ def test_a_column_without_a_zone_comes_with_its_feature(spark, table, actions):
     assert load(spark, table).where("ts is not null").count() == 1
 
 
-def test_a_stream_is_cast_and_checked(spark, table, tmp_path):
+def test_a_stream_is_cast_and_checked(spark, tmp_path):
+    table = str(tmp_path / "t")
     source = str(tmp_path / "source")
     write(spark.range(3).selectExpr("cast(id as int) ID", "'x' s"), source)
     write(
