@@ -38,8 +38,8 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
 _NO_FILES = FILES_SCHEMA.empty_table()
 
 
-class AppendOnly:
-    """The write removes nothing."""
+class Removal:
+    """Which files of the table a write removes: none."""
 
     checks: Sequence[Check] = ()
     """What its rows have to satisfy besides the table's own checks."""
@@ -57,10 +57,7 @@ class AppendOnly:
         return {}
 
 
-Removal = AppendOnly
-
-
-class WholeTable(AppendOnly):
+class WholeTable(Removal):
     """Every file is removed."""
 
     def begin(self, transaction: OptimisticTransaction) -> None:

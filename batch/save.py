@@ -39,7 +39,7 @@ from deltaflow.batch.options import (
     table_properties,
     unsupported_options,
 )
-from deltaflow.batch.overwrites import AppendOnly, MatchingRows, Removal, WholeTable, WrittenPartitions
+from deltaflow.batch.overwrites import MatchingRows, Removal, WholeTable, WrittenPartitions
 from deltaflow.batch.schema_on_write import DeclaredTable, SchemaRules, schema_rules
 from deltaflow.batch.writer import OperationOfWrite, TableWriter, begin_write, own_scans
 from deltaflow.errors import (
@@ -138,7 +138,7 @@ def _removal(
 ) -> Removal:
     options, settings = request["options"], request["settings"]
     if not rules.overwrites:
-        return AppendOnly()
+        return Removal()
     predicate = option(options, "replaceWhere")
     is_dynamic = _is_dynamic(options, settings, request["partitionOverwriteMode"])
     if predicate is not None:

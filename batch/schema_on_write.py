@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import msgspec
 from pyspark.sql import types as T
 
+from deltaflow.batch.char_varchar import CHAR_VARCHAR, with_char_as_string
 from deltaflow.batch.options import boolean_option, option
-from deltaflow.batch.row_plan import CHAR_VARCHAR, with_char_as_string
 from deltaflow.errors import DeltaAnalysisException, SchemaError, SchemaMismatchError
 from deltaflow.log import (
     Metadata,

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import StructField, StructType
 
+from deltaflow.batch.char_varchar import with_char_as_string
 from deltaflow.batch.options import required_path
-from deltaflow.batch.row_plan import with_char_as_string
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import (
     LOG_DIRECTORY,

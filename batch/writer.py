@@ -19,8 +19,9 @@ from deltaflow.batch.auto_compaction import auto_compaction
 from deltaflow.batch.data_files import DataFiles
 from deltaflow.batch.file_layout import file_options, optimized_write_bytes
 from deltaflow.batch.options import option
-from deltaflow.batch.overwrites import AppendOnly, Removal
-from deltaflow.batch.row_plan import checks_of_table, row_plan
+from deltaflow.batch.overwrites import Removal
+from deltaflow.batch.row_checks import checks_of_table
+from deltaflow.batch.row_plan import row_plan
 from deltaflow.batch.schema_on_write import DeclaredTable, SchemaRules, named_as_table, update_metadata
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import (
@@ -143,7 +144,7 @@ def begin_write(
     SchemaError or UnsupportedFeatureError before any file is written.
     """
     snapshot, path = transaction.snapshot, transaction.log.path
-    removal = removal or AppendOnly()
+    removal = removal or Removal()
     if snapshot is not None:
         check_writable(snapshot.protocol, snapshot.metadata, path, snapshot.version)
         isolation_of_table(snapshot.metadata, path)  # a wrong value would stop the commit

@@ -1,0 +1,116 @@
+"""CHAR and VARCHAR: strings in the log, whose column remembers what was declared."""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql import types as T
+
+from deltaflow.errors import DeltaInvariantViolationException
+
+CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+"""Spark's name in a column's metadata for the type that the user declared; the column's own is string."""
+
+
+def with_char_as_string(kind: T.StructType) -> T.StructType:
+    """A schema as the log keeps it: CHAR and VARCHAR are strings whose column remembers what was declared."""
+    fields = []
+    for field in kind.fields:
+        plain = _without_char(field.dataType)
+        metadata = dict(field.metadata)
+        if plain != field.dataType:
+            metadata[CHAR_VARCHAR] = field.dataType.simpleString()
+        fields.append(T.StructField(field.name, plain, field.nullable, metadata))
+    return T.StructType(fields)
+
+
+def of_length(sql: str, kind: T.CharType | T.VarcharType, column: str) -> str:
+    """Blanks at the end do not count (as in Spark's CharVarcharCodegenUtils); CHAR is filled up with them."""
+    error = DeltaInvariantViolationException(
+        error_class="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
+        value="\0",
+        expression=f"(length({column}) <= {kind.length})",
+    )
+    before, after = str(error).split("\0")
+    message = f"concat({_literal(before)}, {sql}, {_literal(after)})"
+    fitted = (
+        f"rpad({sql}, {kind.length})"
+        if isinstance(kind, T.CharType)
+        else f"substring({sql}, 1, {kind.length})"
+    )
+    return f"if(char_length(rtrim({sql})) > {kind.length}, raise_error({message}), {fitted})"
+
+
+def _literal(text: str) -> str:
+    """A string as SQL, whatever the session's rules of quoting are."""
+    return f"cast(x'{text.encode().hex()}' as string)"
+
+
+def _without_char(kind: T.DataType) -> T.DataType:
+    match kind:
+        case T.StructType():
+            return T.StructType(
+                [
+                    T.StructField(f.name, _without_char(f.dataType), f.nullable, f.metadata)
+                    for f in kind.fields
+                ]
+            )
+        case T.ArrayType():
+            return T.ArrayType(_without_char(kind.elementType), kind.containsNull)
+        case T.MapType():
+            return T.MapType(
+                _without_char(kind.keyType), _without_char(kind.valueType), kind.valueContainsNull
+            )
+        case T.CharType() | T.VarcharType():
+            return T.StringType()
+    return kind
+
+
+def is_plain(kind: T.DataType) -> bool:
+    """Whether there is no CHAR or VARCHAR in the type."""
+    return kind == _without_char(kind)
+
+
+def declared_type(field: T.StructField) -> T.DataType:
+    """The column's type with CHAR and VARCHAR as declared."""
+    text = field.metadata.get(CHAR_VARCHAR)
+    return field.dataType if text is None else _with_char(field.dataType, text)
+
+
+def _with_char(kind: T.DataType, text: str) -> T.DataType:
+    """The type with the CHAR and VARCHAR of its text, which is that of Spark's `catalogString`."""
+    length = re.fullmatch(r"(char|varchar)\((\d+)\)", text)
+    if length is not None:
+        return (T.CharType if length[1] == "char" else T.VarcharType)(int(length[2]))
+    parts = _parts(text[text.find("<") + 1 : -1])
+    match kind:
+        case T.StructType():
+            return T.StructType(
+                [
+                    T.StructField(f.name, _with_char(f.dataType, part[_name_end(part) + 1 :].strip()))
+                    for f, part in zip(kind.fields, parts, strict=True)
+                ]
+            )
+        case T.ArrayType():
+            return T.ArrayType(_with_char(kind.elementType, parts[0]))
+        case T.MapType():
+            return T.MapType(_with_char(kind.keyType, parts[0]), _with_char(kind.valueType, parts[1]))
+    return kind
+
+
+def _parts(text: str) -> list[str]:
+    """What commas separate that are not within brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _name_end(part: str) -> int:
+    """Where the name of a struct's field ends and its type begins."""
+    brackets = part.find("<")
+    return part.rfind(":", 0, brackets if brackets >= 0 else len(part))
