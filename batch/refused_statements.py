@@ -19,7 +19,7 @@ from deltaflow.store import scheme_of
 class _Refusal(NamedTuple):
     name: str
     """How SQL calls the statement."""
-    table: str
+    table: str | None
     """The field of Spark's plan that names the table."""
     advice: str
     views: bool = False
@@ -90,6 +90,7 @@ _REFUSED: Mapping[str, _Refusal] = {
     "TruncatePartition": _Refusal(
         "TRUNCATE TABLE PARTITION", "table", "Overwrite with the option replaceWhere."
     ),
+    "Union": _Refusal("FROM … INSERT … INSERT", None, "Write one INSERT statement for each table."),
     "UpdateTable": _Refusal(
         "UPDATE", "table", "It is not built yet: overwrite with the option replaceWhere.", views=True
     ),

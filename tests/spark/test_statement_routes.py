@@ -177,6 +177,8 @@ STATEMENTS = [
     "DESCRIBE HISTORY numbers",
     "EXECUTE IMMEDIATE 'DELETE FROM numbers'",
     "BEGIN DELETE FROM numbers; END",
+    "FROM numbers INSERT INTO numbers SELECT * INSERT INTO numbers SELECT *",
+    "BEGIN SELECT 1 AS a UNION ALL SELECT 2; END",
     "BEGIN ALTER TABLE nothing SET TBLPROPERTIES ('a' = 'b'); END",
     "BEGIN ALTER TABLE numbers SET TBLPROPERTIES ('a' = 'c'); SHOW TBLPROPERTIES numbers ('a'); END",
 ]

@@ -13,9 +13,11 @@ import org.apache.spark.sql.catalyst.analysis.UnresolvedTable;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedTableOrView;
 import org.apache.spark.sql.catalyst.plans.logical.CompoundBody;
 import org.apache.spark.sql.catalyst.plans.logical.CompoundPlanStatement;
+import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.SingleStatement;
 import org.apache.spark.sql.catalyst.plans.logical.UnaryNode;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.UnresolvedWith;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
@@ -45,6 +47,7 @@ final class Statements {
     if (kind == null) return plan;
     Object target = target(statement, kind);
     Map table = target == null ? null : TableNames.find(session, nameOf(target));
+    if (statement instanceof Union) table = insertedInto(session, (Union) statement);
     if (!isOurs(table, kind) && !concerns(statement, kind)) return plan;
     if (LateStatement.hasParameters(plan)) return LateStatement.of(plan);
     return new DeltaCommand(plan, TableNames.json(table));
@@ -96,6 +99,7 @@ final class Statements {
 
   private static JsonNode kind(LogicalPlan statement) {
     // The plan of a query, which is most of what is parsed, is of another package or name.
+    if (statement instanceof Union && !(statement.children().head() instanceof InsertIntoStatement)) return null;
     if (kinds == null) kinds = Python.call("statement.kinds", new LinkedHashMap());
     return kinds.get(statement.getClass().getSimpleName());
   }
@@ -104,6 +108,15 @@ final class Statements {
     Object target = kind.get("table").isNull() ? null : field(statement, kind.get("table").asText());
     while (target instanceof UnaryNode) target = ((UnaryNode) target).child();
     return target;
+  }
+
+  /** FROM … INSERT … INSERT, which Spark plans as a union of them: the first Delta table among theirs. */
+  private static Map insertedInto(SparkSession session, Union inserts) {
+    for (Object insert : CollectionConverters.asJava(inserts.children())) {
+      Map table = TableNames.find(session, nameOf(((InsertIntoStatement) insert).table()));
+      if (table != null && !Boolean.TRUE.equals(table.get("view"))) return table;
+    }
+    return null;
   }
 
   private static boolean isOurs(Map table, JsonNode kind) {
