@@ -135,6 +135,12 @@ CHECKPOINT_PART_SIZE: Property[int | None] = Property(
 MAX_COMMIT_ATTEMPTS: Property[int | None] = Property(
     "spark.databricks.delta.maxCommitAttempts", None, _at_least(1), "a positive integer"
 )
+OPTIMIZE_MAX_FILE_SIZE = Property(
+    "spark.databricks.delta.optimize.maxFileSize", 1 << 30, _at_least(0), "a number of bytes"
+)
+OPTIMIZE_MIN_FILE_SIZE = Property(
+    "spark.databricks.delta.optimize.minFileSize", 1 << 30, _at_least(0), "a number of bytes"
+)
 OPTIMIZE_WRITE_BIN_SIZE_BYTES = Property(
     "spark.databricks.delta.optimizeWrite.binSize",
     512 << 20,

@@ -273,6 +273,11 @@ def _end_of_rewrite(request: dict[str, Any]) -> dict[str, Any]:
     return _offer(request["handle"], slot, slot.rewrite.end(request["error"]))
 
 
+def keep_rewrite(handle: int, rewrite: FileRewrite) -> None:
+    """Keeps a rewrite that no write has brought about under a handle of the JVM's, until it has ended."""
+    dispatcher.keep(handle, _Slot(rewrite=rewrite))
+
+
 def open_rewrite(handle: int) -> FileRewrite:
     """The rewrite that runs under a handle; OperationCancelledError when it has ended."""
     slot: _Slot | None = dispatcher.find(handle)

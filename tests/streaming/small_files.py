@@ -11,6 +11,7 @@ and the table's bytes in files of the target size; the second stream sees every 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import random
@@ -38,13 +39,13 @@ WAIT_S = 7_200.0
 _AUTO_COMPACT = "spark.databricks.delta.autoCompact."
 
 
-def rewrite(path: str) -> None:
-    """Puts one file in the place of some of a partition, again and again, until a file `stop` is there."""
+def rewrite(path: str, pause_s: float) -> None:
+    """Puts one file in the place of two of a partition, again and again, until a file `stop` is there."""
     log = DeltaLog.for_table(path)
     outcomes: Counter[str] = Counter()
     chance = random.Random(1)
     while not Path(path, "..", "stop").exists():
-        time.sleep(chance.uniform(0, 1))
+        time.sleep(chance.uniform(0, pause_s))
         transaction = log.start_transaction()
         if transaction.snapshot is None:
             continue
@@ -52,7 +53,7 @@ def rewrite(path: str) -> None:
         values = [dict(items)["p"] for items in files["partition_values"].to_pylist()]
         p = chance.choice("01")
         rows = [i for i, value in enumerate(values) if value == p]
-        chosen = files.take(chance.sample(rows, min(len(rows), chance.randint(2, 5))))
+        chosen = files.take(chance.sample(rows, min(len(rows), 2)))
         if chosen.num_rows < 2:
             continue
         transaction.read_files(chosen)
@@ -80,11 +81,11 @@ def rewrite(path: str) -> None:
 class Rewriter:
     """The process that rewrites."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pause_s: float) -> None:
         self._stop = folder / "stop"
         root = str(Path(deltaflow.__file__).parents[1])
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "rewrite", str(folder / "table")],
+            [sys.executable, __file__, "rewrite", str(folder / "table"), str(pause_s)],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": root},
@@ -125,13 +126,16 @@ def follow(spark: SparkSession, folder: Path, trigger: dict[str, Any]) -> Stream
 
 
 def run(
-    spark: SparkSession, folder: Path, *, count: int, min_num_files: int, target_size: int
+    spark: SparkSession, folder: Path, *, count: int, min_num_files: int, target_size: int, pause_s: float
 ) -> dict[str, Any]:
-    """Runs the streams for `count` batches, checks what they have left, and tells how it went."""
+    """Runs the streams for `count` batches, checks what they have left, and tells how it went.
+
+    The other process pauses up to `pause_s` between two rewrites.
+    """
     settings = {"minNumFiles": str(min_num_files), "maxFileSize": str(target_size)}
     for name, value in settings.items():
         spark.conf.set(_AUTO_COMPACT + name, value)
-    rewriter = Rewriter(folder)
+    rewriter = Rewriter(folder, pause_s)
     began = time.monotonic()
     try:
         query = compacted(batches(spark), folder)
@@ -182,7 +186,8 @@ def check_files(table: Path, min_num_files: int, target_size: int) -> dict[str, 
                 most = max(most, len(sizes))
                 assert len(sizes) <= min_num_files + math.ceil(sum(sizes) / target_size), (file, p)
         by = info.get("operationParameters", {}).get("by", "")
-        operations[f"{info.get('operation')} {by}".strip()] += bool(actions)
+        if actions:
+            operations[f"{info['operation']} {by}".strip()] += 1
         for action in actions:
             if "add" in action:
                 active[action["add"]["path"]] = (action["add"]["partitionValues"]["p"], action["add"]["size"])
@@ -206,6 +211,16 @@ def check_rows(spark: SparkSession, folder: Path) -> None:
         assert sorted(ids) == list(range(number * ROWS_PER_BATCH)), name
 
 
+class Lost(logging.Handler):
+    """Counts the races that autoCompact has lost."""
+
+    count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += "lost a race" in record.getMessage()
+        assert record.levelno < logging.WARNING, record.getMessage()
+
+
 def main(folder: Path) -> None:
     spark = deltaflow.session(
         "small files",
@@ -218,13 +233,17 @@ def main(folder: Path) -> None:
         },
     )
     spark.sparkContext.setLogLevel("ERROR")
-    print(json.dumps(run(spark, folder, count=1_000, min_num_files=50, target_size=1 << 20), indent=2))
+    lost = Lost()
+    logging.getLogger("deltaflow.batch.auto_compaction").addHandler(lost)
+    logging.getLogger("deltaflow.batch.auto_compaction").setLevel(logging.DEBUG)
+    found = run(spark, folder, count=1_000, min_num_files=50, target_size=1 << 20, pause_s=0.3)
+    print(json.dumps({**found, "lost races": lost.count}, indent=2))
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["rewrite", table]:
-            rewrite(table)
+        case ["rewrite", table, pause_s]:
+            rewrite(table, float(pause_s))
         case [given]:
             main(Path(given))
         case _:

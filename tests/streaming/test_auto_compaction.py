@@ -156,5 +156,5 @@ def added(streams: Any, table: Path) -> set[str]:
 
 def test_few_files_whatever_others_do(spark: SparkSession, tmp_path: Path) -> None:
     """A short run of `small_files`."""
-    found = small_files.run(spark, tmp_path, count=20, min_num_files=5, target_size=20_000)
+    found = small_files.run(spark, tmp_path, count=20, min_num_files=5, target_size=20_000, pause_s=1)
     assert found["commits"]["OPTIMIZE"] > 1
