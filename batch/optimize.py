@@ -83,8 +83,8 @@ def _files_where(spark: SparkSession, snapshot: Snapshot, where: str) -> pa.Tabl
         if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN."):
             raise
         raise DeltaAnalysisException(
-            f"The predicate {where} references columns that are no partition columns. OPTIMIZE takes only those: "
-            f"[{', '.join(columns)}].",
+            f"The predicate {where} of OPTIMIZE references columns that are no partition columns, of which "
+            f"there are [{', '.join(columns)}].",
             error_class="DELTA_NON_PARTITION_COLUMN_REFERENCE",
             table=snapshot.path,
         ) from error
