@@ -253,3 +253,27 @@ def test_writes_into_a_path(spark: SparkSession, database: Path, rows: Rows) -> 
     with pytest.raises(AnalysisException, match="cannot be found"):
         spark.sql(f"INSERT INTO delta.`{database}/nothing` VALUES (1)")
     assert not (database / "nothing").exists()
+
+
+def test_inserts_in_statements_of_other_shapes(
+    spark: SparkSession, t: str, rows: Rows, log: Log, database: Path
+) -> None:
+    spark.sql("CREATE TABLE u (id BIGINT, p STRING) USING delta")
+    spark.sql("FROM t INSERT INTO u SELECT * WHERE id = 0 INSERT INTO u SELECT id + 10, p WHERE id = 1 "
+              "INSERT OVERWRITE t SELECT id, upper(p) WHERE p = 'b'")  # fmt: skip
+    assert (rows("u"), rows(t)) == ([(0, "a"), (11, "b")], [(1, "B")])
+    spark.sql("WITH c AS (SELECT 5 AS x, 'c' AS y) INSERT INTO t SELECT * FROM c")
+    spark.sql("INSERT INTO t TABLE u")
+    spark.sql("EXECUTE IMMEDIATE 'INSERT INTO t VALUES (?, ?)' USING 6, 'd'")
+    assert rows(t) == [(0, "a"), (1, "B"), (5, "c"), (6, "d"), (11, "b")]
+
+    def both(batch: DataFrame, number: int) -> None:
+        batch.write.format("delta").mode("append").saveAsTable("u")
+        batch.writeTo(f"{database.name}.u").append()
+
+    stream = spark.readStream.table("u").writeStream.foreachBatch(both).trigger(availableNow=True)
+    stream.option("checkpointLocation", str(database / "checkpoint")).start().awaitTermination()
+    assert len(rows("u")) == 6
+    spark.sql("EXPLAIN INSERT OVERWRITE u VALUES (1, 'a')")
+    spark.sql("EXPLAIN CREATE OR REPLACE TABLE u USING delta AS SELECT 1 AS a")
+    assert log("u").version == 4

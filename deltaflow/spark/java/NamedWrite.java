@@ -3,11 +3,13 @@ package io.deltaflow.spark;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.classic.SparkSession;
@@ -20,6 +22,7 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution$;
 import org.apache.spark.sql.execution.datasources.LogicalRelation$;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.sources.AlwaysTrue;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.sources.InsertableRelation;
@@ -97,11 +100,29 @@ final class NamedWrite implements SupportsOverwrite, SupportsDynamicOverwrite, V
     return request;
   }
 
-  /** The statement that is being executed: it alone knows whether columns go by name, and the predicate. */
-  private static V2WriteCommand command(SparkSession session) {
+  /**
+   * The part of the statement being executed that writes this table (FROM … INSERT … INSERT … has several):
+   * it alone knows whether columns go by name, and the predicate.
+   */
+  private V2WriteCommand command(SparkSession session) {
     String id = session.sparkContext().getLocalProperty("spark.sql.execution.id");
     QueryExecution execution = SQLExecution$.MODULE$.getQueryExecution(Long.parseLong(id));
-    return (V2WriteCommand) execution.analyzed();
+    List commands = new ArrayList();
+    addCommands(execution.analyzed(), commands);
+    for (Object command : commands) {
+      if (((DataSourceV2Relation) ((V2WriteCommand) command).table()).table() == table) return (V2WriteCommand) command;
+    }
+    // Spark may have loaded the table once more since.
+    if (commands.size() != 1) throw new IllegalStateException("No write into " + table.name() + " in the statement");
+    return (V2WriteCommand) commands.get(0);
+  }
+
+  private static void addCommands(LogicalPlan plan, List commands) {
+    if (plan instanceof V2WriteCommand) {
+      if (((V2WriteCommand) plan).table() instanceof DataSourceV2Relation) commands.add(plan);
+      return;
+    }
+    for (Object child : CollectionConverters.asJava(plan.children())) addCommands((LogicalPlan) child, commands);
   }
 
   /** A predicate on the table's columns as SQL, without the table's name. */
