@@ -149,6 +149,28 @@ def test_a_cached_view(spark, table):
         spark.sql("UNCACHE TABLE cached_view")
 
 
+def test_a_cached_table_by_name(spark, table):
+    spark.range(2).write.format("delta").save(table)
+    spark.sql(f"CREATE TABLE cached_by_name USING delta LOCATION '{table}'")
+    try:
+        spark.sql("CACHE TABLE cached_by_name")
+        assert spark.table("cached_by_name").count() == 2
+        spark.sql("INSERT INTO cached_by_name VALUES (7)")
+        assert spark.table("cached_by_name").count() == 3
+        spark.range(8, 9).write.format("delta").mode("append").save(table)
+        assert (spark.table("cached_by_name").count(), load(spark, table).count()) == (4, 4)
+        spark.catalog.refreshTable("cached_by_name")
+        assert spark.catalog.isCached("cached_by_name")
+        assert "In-memory table" in plan_of(spark.table("cached_by_name"))
+        assert spark.table("cached_by_name").count() == 4
+    finally:
+        spark.sql("DROP TABLE cached_by_name")
+
+
+def plan_of(frame):
+    return frame._jdf.queryExecution().executedPlan().toString()
+
+
 def test_an_overwrite_by_a_cached_frame_of_its_own_table(spark, table, cached):
     cached.where("id > 0").write.format("delta").mode("overwrite").save(table)
     assert [row.id for row in cached.collect()] == [1]
