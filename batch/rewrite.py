@@ -33,6 +33,7 @@ from deltaflow.spark.scan import ScannedFiles, relation, scan_kind
 from deltaflow.spark.write import (
     FileRewrite,
     FileWrite,
+    Quarantine,
     ReplaceWhere,
     RowPlan,
     WrittenFile,
@@ -187,6 +188,7 @@ class _Job:
     optimized_write_bytes: int | None = None
     replace_where: ReplaceWhere | None = None
     settings_to_unset: Sequence[str] = ()
+    quarantine: Quarantine | None = None
 
     @property
     def path(self) -> str:

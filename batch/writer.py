@@ -35,7 +35,7 @@ from deltaflow.log import (
 from deltaflow.log.features import check_writable, is_append_only
 from deltaflow.log.isolation import isolation_of_table
 from deltaflow.log.observer import observe
-from deltaflow.spark.write import FileRewrite, ReplaceWhere, RowPlan, WrittenFile
+from deltaflow.spark.write import FileRewrite, Quarantine, ReplaceWhere, RowPlan, WrittenFile
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class TableWriter:
         application: SetTransaction | None,
         data_change: bool,
         settings_to_unset: Sequence[str],
+        only_with_files: bool,
     ) -> None:
         assert transaction.metadata is not None
         self.path = transaction.log.path
@@ -83,6 +84,8 @@ class TableWriter:
         self._operation = operation
         self._application = application
         self._data_change = data_change
+        self._only_with_files = only_with_files
+        self.quarantine: Quarantine | None = None
         self._user_metadata = option(options, "userMetadata")
         self._compaction = auto_compaction(transaction, options, self.file_options)
 
@@ -98,6 +101,8 @@ class TableWriter:
         copies, copied_rows = self._data_files.add_actions(kept, data_change=self._data_change)
         removed = self._removal.removed_files(self._transaction, adds)
         removes = remove_files(removed, self._transaction.log.clock(), data_change=self._data_change)
+        if self._only_with_files and not adds and not copies and not removes:
+            return None
         actions: list[Any] = [] if self._application is None else [self._application]
         actions += [*adds, *copies, *removes]
         name_of_added, name_of_removed = self._operation.numbers_of_files
@@ -137,11 +142,13 @@ def begin_write(
     declared: DeclaredTable | None = None,
     application: SetTransaction | None = None,
     settings_to_unset: Sequence[str] = (),
+    only_with_files: bool = False,
 ) -> TableWriter:
     """Checks a write against the table, and gives the transaction the metadata that it leaves.
 
-    `removal` says which files of the table the commit removes, none without it. Raises SchemaMismatchError,
-    SchemaError or UnsupportedFeatureError before any file is written.
+    `removal` says which files of the table the commit removes, none without it. `only_with_files`: there is
+    no commit where there is no file to add or remove. Raises SchemaMismatchError, SchemaError or
+    UnsupportedFeatureError before any file is written.
     """
     snapshot, path = transaction.snapshot, transaction.log.path
     removal = removal or Removal()
@@ -169,6 +176,7 @@ def begin_write(
         application=application,
         data_change=rules.data_change,
         settings_to_unset=settings_to_unset,
+        only_with_files=only_with_files,
     )
 
 

@@ -100,6 +100,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "The specified schema does not match the existing schema. Specified: {specified}. "
         "Existing: {existing}. Leave the columns out to take the table as it is.",
     ),
+    "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE": (
+        "22003",
+        "Failed to write a value of type {source_type} into the {target_type} type column {column_name}.",
+    ),
     "DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING": (
         "42KD7",
         "Partition columns do not match the partition columns of the table. "

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
-from deltaflow.batch.options import required_path, table_properties
+from deltaflow.batch.options import option, required_path, table_properties
 from deltaflow.batch.overwrites import WholeTable
 from deltaflow.batch.schema_on_write import DeclaredTable, schema_rules
 from deltaflow.batch.writer import OperationOfWrite, TableWriter, begin_write, own_scans
@@ -22,6 +22,7 @@ from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.observer import observe
 from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.write import Skip, write_kind
+from deltaflow.streaming.quarantine import begin_quarantine
 from deltaflow.streaming.sink_options import check_sink_options
 
 _LOG = logging.getLogger(__name__)
@@ -30,10 +31,11 @@ _LOG = logging.getLogger(__name__)
 @dispatcher.handle("sink.open")
 def open_sink(request: dict[str, Any]) -> None:
     """Checks a writeStream when it starts."""
-    check_sink_options(request["options"], required_path(request["path"]))
-    if request["outputMode"] not in ("Append", "Complete"):
+    path, mode = required_path(request["path"]), request["outputMode"]
+    check_sink_options(request["options"], path, mode)
+    if mode not in ("Append", "Complete"):
         raise DeltaUnsupportedOperationException(
-            error_class="DELTA_UNSUPPORTED_OUTPUT_MODE", source="delta", mode=request["outputMode"]
+            error_class="DELTA_UNSUPPORTED_OUTPUT_MODE", source="delta", mode=mode
         )
 
 
@@ -50,28 +52,33 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
     if committed is not None and committed >= batch_id:
         _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)
         return Skip()
-    mode = request["outputMode"]
-    return begin_write(
-        _schema(request, path),
+    mode, options, schema = request["outputMode"], request["options"], _schema(request, path)
+    operation = OperationOfWrite(
+        "STREAMING UPDATE",
+        {"outputMode": mode, "queryId": query_id, "epochId": str(batch_id)},
+        ("numAddedFiles", "numRemovedFiles"),
+        _source_offsets(request["offsets"]),
+    )
+    writer = begin_write(
+        schema,
         request["partitionBy"],
-        request["options"],
+        options,
         rules=schema_rules(
-            request["options"],
+            options,
             request["settings"],
             store_assignment=request["storeAssignmentPolicy"],
             overwrites=mode == "Complete",
         ),
         removal=WholeTable() if mode == "Complete" else None,
-        operation=OperationOfWrite(
-            "STREAMING UPDATE",
-            {"outputMode": mode, "queryId": query_id, "epochId": str(batch_id)},
-            ("numAddedFiles", "numRemovedFiles"),
-            _source_offsets(request["offsets"]),
-        ),
+        operation=operation,
         transaction=transaction,
-        declared=DeclaredTable(properties=table_properties(request["options"])),
+        declared=DeclaredTable(properties=table_properties(options)),
         application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
     )
+    quarantine_path = option(options, "quarantinePath")
+    if quarantine_path is not None:
+        writer.quarantine = begin_quarantine(request, quarantine_path, schema, writer.rows, operation)
+    return writer
 
 
 def _source_offsets(entry: str | None) -> list[str] | None:

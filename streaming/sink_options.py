@@ -6,15 +6,16 @@ from collections.abc import Mapping
 
 from deltaflow.batch.file_layout import file_options
 from deltaflow.batch.idempotent import idempotent_write
-from deltaflow.batch.options import boolean_option, option
-from deltaflow.errors import DeltaUnsupportedOperationException
+from deltaflow.batch.options import boolean_option, option, required_path
+from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
+from deltaflow.log import DeltaLog
 
 _BOOLEANS = ("mergeSchema", "overwriteSchema", "optimizeWrite", "dataChange")
 # Options of batch writes. Each would change what is written; so none is passed over in silence.
 _OF_BATCHES = ("replaceWhere", "replaceOn", "replaceUsing", "partitionOverwriteMode", "__clustering_columns")
 
 
-def check_sink_options(options: Mapping[str, str], path: str) -> None:
+def check_sink_options(options: Mapping[str, str], path: str, output_mode: str) -> None:
     """Raises one of ours for a bad or unsupported option of a writeStream."""
     for name in _BOOLEANS:
         boolean_option(options, name)
@@ -30,4 +31,24 @@ def check_sink_options(options: Mapping[str, str], path: str) -> None:
             "foreachBatch, with txnAppId and txnVersion.",
             error_class="DELTA_UNSUPPORTED_OPTION",
             table=path,
+        )
+    quarantine = option(options, "quarantinePath")
+    if quarantine is not None:
+        _check_quarantine(required_path(quarantine), path, output_mode)
+
+
+def _check_quarantine(quarantine: str, path: str, output_mode: str) -> None:
+    if output_mode != "Append":
+        raise DeltaUnsupportedOperationException(
+            "A stream in complete mode writes all its rows again in every batch, and has no quarantine. "
+            "Remove the option quarantinePath, or write in append mode.",
+            error_class="DELTA_UNSUPPORTED_OPTION",
+            table=path,
+        )
+    if DeltaLog.for_table(quarantine).path == DeltaLog.for_table(path).path:
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_ILLEGAL_OPTION",
+            input=quarantine,
+            name="quarantinePath",
+            explain="must be another table than the stream's own",
         )

@@ -129,6 +129,10 @@ class FileWrite(Protocol):
     def settings_to_unset(self) -> Sequence[str]:
         """Settings of the session that the write uses up: they are unset when it is done."""
 
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """Where rows go that do not fit the table; None: the first of them fails the write."""
+
     def commit(self, files: Sequence[WrittenFile], kept: Sequence[WrittenFile]) -> FileRewrite | None:
         """Commits the files, and those of the `kept` rows; raises one of ours where that can't be. Returns a
         rewrite that is to follow."""
@@ -136,6 +140,22 @@ class FileWrite(Protocol):
     def cancel(self, files: Sequence[WrittenFile] | None) -> None:
         """Makes sure that no commit comes any more; waits for a put that has begun. Then nobody needs the
         `files`; None: Spark's job, which removes its files itself, has failed or was not begun."""
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """A write of the rows of a batch that do not fit the table, with the columns reason, batch id, query id
+    and row (see Quarantine.java). It commits first.
+
+    A reason is one of these texts with the value after it, one for each column of the write's RowPlan.cast
+    and of its RowPlan.table, or the message of a check.
+    """
+
+    write: FileWrite
+    batch_id: int
+    query_id: str
+    cast_errors: Sequence[str]
+    value_errors: Sequence[str]
 
 
 class FileRewrite(Protocol):
@@ -183,14 +203,31 @@ def _begin(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "skip": False,
         "settingsToUnset": list(write.settings_to_unset),
+        **_target(write),
+        "replaceWhere": None if write.replace_where is None else write.replace_where.predicate,
+        "relation": None if write.replace_where is None else write.replace_where.relation,
+        "quarantine": None if write.quarantine is None else _described_quarantine(write.quarantine),
+    }
+
+
+def _target(write: FileWrite) -> dict[str, Any]:
+    return {
         "optimizedWriteBytes": write.optimized_write_bytes,
         "path": hadoop_path(write.path if write.folder is None else f"{write.path}/{write.folder}"),
         **_described(write.rows),
-        "replaceWhere": None if write.replace_where is None else write.replace_where.predicate,
-        "relation": None if write.replace_where is None else write.replace_where.relation,
         "partitionColumns": list(write.partition_columns),
         # Partition folders show timestamps in this zone; the log's values are in UTC.
         "options": {**write.file_options, "timeZone": "UTC"},
+    }
+
+
+def _described_quarantine(quarantine: Quarantine) -> dict[str, Any]:
+    return {
+        **_target(quarantine.write),
+        "batchId": quarantine.batch_id,
+        "queryId": quarantine.query_id,
+        "castErrors": list(quarantine.cast_errors),
+        "valueErrors": list(quarantine.value_errors),
     }
 
 
@@ -244,9 +281,14 @@ def _unplannable(request: dict[str, Any]) -> None:
 
 @dispatcher.handle("write.commit")
 def _commit(request: dict[str, Any]) -> dict[str, Any]:
-    files, kept = ([WrittenFile(*file) for file in request[name]] for name in ("files", "kept"))
+    files, kept, quarantined = (
+        [WrittenFile(*file) for file in request.get(name, ())] for name in ("files", "kept", "quarantined")
+    )
+    write = _write(request)
+    if write.quarantine is not None:
+        write.quarantine.write.commit(quarantined, [])
     slot: _Slot | None = dispatcher.find(request["handle"])
-    return _offer(request["handle"], slot, _write(request).commit(files, kept))
+    return _offer(request["handle"], slot, write.commit(files, kept))
 
 
 def _write(request: dict[str, Any]) -> FileWrite:
@@ -294,3 +336,5 @@ def _abort(request: dict[str, Any]) -> None:
         if "files" in request:
             files = [WrittenFile(*file) for file in [*request["files"], *request.get("kept", [])]]
         slot.write.cancel(files)
+        if slot.write.quarantine is not None and "quarantined" in request:
+            slot.write.quarantine.write.cancel([WrittenFile(*file) for file in request["quarantined"]])

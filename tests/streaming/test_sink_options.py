@@ -38,6 +38,7 @@ OPTIONS = {
     "maxRecordsPerFile",
     "compression",
     "parquet.*",
+    "quarantinePath",
 }
 ERRORS = {
     "DELTA_CANNOT_MODIFY_APPEND_ONLY": "42809",

@@ -24,7 +24,6 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
@@ -39,22 +38,18 @@ final class RowChanges {
   private final SparkPlan plan;
   private final List columns;
 
-  RowChanges(SparkSession session, QueryExecution query, JsonNode rows) {
-    StructType frame = Plans.schema(rows.get("frame").asText());
-    // By position: where a micro-batch passes a column of its source through, the ids of the two plans differ.
-    List attributes = Plans.renamed(query.executedPlan().output(), frame);
-    if (rows.get("cast").isNull()) {
-      plan = query.executedPlan();
+  /** rows: the physical plan of the frame; its columns are taken by position, since a micro-batch's have other ids. */
+  RowChanges(SparkSession session, SparkPlan rows, JsonNode changes) {
+    List attributes = Plans.renamed(rows.output(), Plans.schema(changes.get("frame").asText()));
+    if (changes.get("cast").isNull()) {
+      plan = rows;
       columns = attributes;
       return;
     }
-    StructType table = Plans.schema(rows.get("table").asText());
-    LogicalPlan changed = cast(session, Plans.standIn(attributes), Plans.schema(rows.get("cast").asText()),
-        rows.get("path").asText());
-    changed = selected(session, changed, rows.get("columns"), table);
-    for (JsonNode check : rows.get("checks")) changed = checked(session, changed, check);
-    plan = Plans.on(session, changed, query.executedPlan());
-    columns = Plans.renamed(changed.output(), table);
+    LogicalPlan changed = selected(session, cast(session, attributes, changes), changes);
+    for (JsonNode check : changes.get("checks")) changed = checked(session, changed, check);
+    plan = Plans.on(session, changed, rows);
+    columns = Plans.renamed(changed.output(), Plans.schema(changes.get("table").asText()));
   }
 
   SparkPlan plan() { return plan; }
@@ -62,8 +57,11 @@ final class RowChanges {
   /** The plan's output under the table's names. */
   List columns() { return columns; }
 
-  /** Spark's own store assignment, by name, in nested types too. */
-  private static LogicalPlan cast(SparkSession session, LogicalPlan rows, StructType types, String table) {
+  /** Spark's own store assignment, by name, in nested types too: a projection over a stand-in. */
+  static LogicalPlan cast(SparkSession session, List attributes, JsonNode changes) {
+    LogicalPlan rows = Plans.standIn(attributes);
+    StructType types = Plans.schema(changes.get("cast").asText());
+    String table = changes.get("path").asText();
     List expected = new ArrayList();
     for (StructField field : types.fields()) {
       expected.add(new AttributeReference(field.name(), field.dataType(), true, Metadata.empty(),
@@ -88,10 +86,11 @@ final class RowChanges {
   }
 
   /** One column a field of the table, from SQL, by position of its nested fields. */
-  private static LogicalPlan selected(SparkSession session, LogicalPlan rows, JsonNode columns, StructType table) {
+  static LogicalPlan selected(SparkSession session, LogicalPlan rows, JsonNode changes) {
+    StructType table = Plans.schema(changes.get("table").asText());
     List selected = new ArrayList();
     int i = 0;
-    for (JsonNode column : columns) {
+    for (JsonNode column : changes.get("columns")) {
       StructField field = table.fields()[i++];
       Expression value = Plans.parsed(session, column.asText());
       Expression typed = new Cast(value, field.dataType(), Option.empty(), EvalMode$.MODULE$.ANSI());
@@ -103,28 +102,39 @@ final class RowChanges {
 
   /** The rows, or an error at the first that does not satisfy the condition. */
   private static LogicalPlan checked(SparkSession session, LogicalPlan rows, JsonNode check) {
-    Expression condition = Plans.parsed(session, check.get("condition").asText());
+    Expression[] analyzed = check(session, rows, check);
+    Expression error = new Cast(new RaiseError(analyzed[1]), DataTypes.BooleanType, Option.empty(),
+        EvalMode$.MODULE$.ANSI());
+    Expression holds = new If(analyzed[0], Literal.create(Boolean.TRUE, DataTypes.BooleanType), error);
+    return Plans.analyzed(session, new Filter(holds, rows));
+  }
+
+  /** A check of the rows: whether it holds for one (true or false), and what to say of one for which it does not. */
+  static Expression[] check(SparkSession session, LogicalPlan rows, JsonNode check) {
     // Analysed by itself first: it is to be a condition, and tells which columns it speaks of.
-    LogicalPlan alone = Plans.analyzed(session, new Filter(condition, rows));
+    Expression condition = ((Filter) Plans.analyzed(session,
+        new Filter(Plans.parsed(session, check.get("condition").asText()), rows))).condition();
     List message = new ArrayList();
     message.add(text(check.get("message").asText()));
     if (check.get("shows_values").asBoolean()) {
       for (Object attribute : byName(rows.output())) {
-        if (!((Filter) alone).condition().references().contains((NamedExpression) attribute)) continue;
+        if (!condition.references().contains((NamedExpression) attribute)) continue;
         message.add(text("\n - " + ((Attribute) attribute).name() + " : "));
-        Expression value = new Cast((Expression) attribute, DataTypes.StringType, Option.empty(),
-            EvalMode$.MODULE$.ANSI());
-        message.add(new Coalesce(Plans.seq(Arrays.asList(new Object[] {value, text("null")}))));
+        message.add(shown((Expression) attribute));
       }
     }
     Expression holds = new Coalesce(Plans.seq(Arrays.asList(new Object[] {
-        ((Filter) alone).condition(), Literal.create(Boolean.FALSE, DataTypes.BooleanType)})));
-    Expression error = new Cast(new RaiseError(new Concat(Plans.seq(message))), DataTypes.BooleanType,
-        Option.empty(), EvalMode$.MODULE$.ANSI());
-    return Plans.analyzed(session, new Filter(new If(holds, Literal.create(Boolean.TRUE, DataTypes.BooleanType), error), rows));
+        condition, Literal.create(Boolean.FALSE, DataTypes.BooleanType)})));
+    return new Expression[] {holds, new Concat(Plans.seq(message))};
   }
 
-  private static Literal text(String text) { return Literal.create(text, DataTypes.StringType); }
+  /** A value as text, "null" for none. */
+  static Expression shown(Expression value) {
+    Expression text = new Cast(value, DataTypes.StringType, Option.empty(), EvalMode$.MODULE$.ANSI());
+    return new Coalesce(Plans.seq(Arrays.asList(new Object[] {text, text("null")})));
+  }
+
+  static Literal text(String text) { return Literal.create(text, DataTypes.StringType); }
 
   private static List byName(Seq attributes) {
     List sorted = new ArrayList(CollectionConverters.asJava(attributes));

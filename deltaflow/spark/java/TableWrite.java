@@ -64,13 +64,25 @@ final class TableWrite {
     Map commit = new LinkedHashMap();
     commit.put("handle", handle);
     JsonNode rewrite = NullNode.getInstance();
+    Quarantine quarantine = null;
     try {
       JsonNode plan = Python.call("write.begin", request);
       if (!plan.get("skip").asBoolean()) {
         // Whatever the analysis refuses, it refuses before a file is written.
-        RowChanges rows = new RowChanges(session, query, plan);
+        RowChanges rows = null;
+        if (plan.get("quarantine").isNull() || plan.get("cast").isNull()) {
+          rows = new RowChanges(session, query.executedPlan(), plan);
+        } else {
+          quarantine = new Quarantine(session, query.executedPlan(), plan);
+        }
         ReplacedRows replaced = plan.get("replaceWhere").isNull() ? null : new ReplacedRows(session, plan, handle);
-        commit.put("files", write(session, rows.plan(), rows.columns(), plan, handle));
+        if (quarantine != null) {
+          RowChanges refused = quarantine.refused();
+          commit.put("quarantined",
+              write(session, refused.plan(), refused.columns(), plan.get("quarantine"), handle));
+        }
+        commit.put("files", quarantine == null ? write(session, rows.plan(), rows.columns(), plan, handle)
+            : write(session, quarantine.accepted(), quarantine.columns(), plan, handle));
         commit.put("kept", replaced == null || replaced.kept() == null ? new ArrayList()
             : write(session, replaced.kept(), replaced.columns(), plan, handle));
         rewrite = Python.call("write.commit", commit).get("rewrite");
@@ -78,6 +90,7 @@ final class TableWrite {
       ended = true;
       for (JsonNode setting : plan.get("settingsToUnset")) session.conf().unset(setting.asText());
     } finally {
+      if (quarantine != null) quarantine.close();
       if (!ended) {
         // Python forgets the write, and removes what files there are. After this returns, no commit of it can
         // appear any more.

@@ -1,0 +1,105 @@
+"""Rows of a stream that do not fit the table (a cast, NOT NULL, CHECK, a length) go to a table of their own.
+
+Per batch: the quarantine commits first, then the table, both with `txn(query id, batch id)`. Where the
+process ends between the two, the batch runs again, and what it had quarantined is replaced: rows may fit
+by now. So the two tables together hold every row once. A batch without such rows makes no commit there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from deltaflow.batch.overwrites import AppendOnly
+from deltaflow.batch.schema_on_write import schema_rules
+from deltaflow.batch.writer import OperationOfWrite, begin_write
+from deltaflow.errors import DeltaInvariantViolationException
+from deltaflow.log import FILES_SCHEMA, AddFile, DeltaLog, OptimisticTransaction, SetTransaction
+from deltaflow.spark.write import Quarantine, RowPlan
+
+
+def begin_quarantine(
+    request: dict[str, Any], path: str, frame: StructType, rows: RowPlan, operation: OperationOfWrite
+) -> Quarantine:
+    """Begins the quarantine's write of a batch whose rows go through `rows` into the stream's table."""
+    query_id, batch_id = request["queryId"], request["batchId"]
+    log = DeltaLog.for_table(path)
+    transaction = log.start_transaction(request["settings"])
+    transaction.txn_version(query_id)  # a rival with the same batch is a conflict
+    schema = StructType(
+        [
+            StructField("reason", StringType()),
+            StructField("batch_id", LongType()),
+            StructField("query_id", StringType()),
+            StructField("row", frame),
+        ]
+    )
+    write = begin_write(
+        schema,
+        [],
+        {},
+        rules=schema_rules({"mergeSchema": "true"}, {}, store_assignment=request["storeAssignmentPolicy"]),
+        operation=operation,
+        transaction=transaction,
+        removal=_EarlierRun(log, query_id, batch_id),
+        application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
+        only_with_files=True,
+    )
+    return Quarantine(write, batch_id, query_id, _cast_errors(rows), _value_errors(rows))
+
+
+class _EarlierRun(AppendOnly):
+    """Removes what an earlier run of the same batch has quarantined."""
+
+    def __init__(self, log: DeltaLog, query_id: str, batch_id: int) -> None:
+        self._log = log
+        self._query_id = query_id
+        self._batch_id = batch_id
+
+    def removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
+        snapshot = transaction.snapshot
+        done = None if snapshot is None else snapshot.txn_version(self._query_id)
+        if snapshot is None or done is None or done < self._batch_id:
+            return FILES_SCHEMA.empty_table()
+        files = snapshot.files
+        earlier = files.filter(pc.is_in(files["path"], pa.array(self._paths(snapshot.version), pa.string())))
+        transaction.read_files(earlier)
+        return earlier
+
+    def _paths(self, newest: int) -> list[str]:
+        """The files of the earlier run's commit, which is among the newest: one after another is read."""
+        for version in range(newest, -1, -1):
+            for commit in self._log.commits(version, version):
+                if any((txn.app_id, txn.version) == (self._query_id, self._batch_id) for txn in commit.txns):
+                    return [add.path for add in commit.adds]
+        return []
+
+
+def _cast_errors(rows: RowPlan) -> list[str]:
+    """What is said of a value that the cast to a column's type fails for, up to the value."""
+    errors = []
+    for target in () if rows.cast is None else rows.cast.fields:
+        error = DeltaInvariantViolationException(
+            error_class="DELTA_CAST_OVERFLOW_IN_TABLE_WRITE",
+            source_type=rows.frame[target.name].dataType.simpleString().upper(),
+            target_type=target.dataType.simpleString().upper(),
+            column_name=target.name,
+        )
+        errors.append(f"{error} Value: ")
+    return errors
+
+
+def _value_errors(rows: RowPlan) -> list[str]:
+    """The same of a value that is longer than its column's CHAR or VARCHAR."""
+    errors = []
+    for target in rows.table.fields:
+        error = DeltaInvariantViolationException(
+            f"The value exceeds the char/varchar length limitation of column {target.name}.",
+            error_class="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
+        )
+        errors.append(f"{error} Value: ")
+    return errors

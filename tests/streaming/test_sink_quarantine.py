@@ -1,0 +1,264 @@
+"""Rows that do not fit go to the quarantine, with the reason; it and the table hold every row once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+
+from deltaflow.log.observer import set_observer
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def quarantine(tmp_path: Path) -> str:
+    """A path for the quarantine's table, with nothing there."""
+    return str(tmp_path / "quarantine")
+
+
+def make(path: str, *fields: pa.Field, **constraints: str) -> None:
+    """A table without rows."""
+    table = deltalake.DeltaTable.create(path, pa.schema(fields))
+    for name, expression in constraints.items():
+        table.alter.add_constraint({name: expression})
+
+
+def rows(path: str) -> list[dict[str, Any]]:
+    """The rows as the independent reader sees them."""
+    if not deltalake.DeltaTable.is_deltatable(path):
+        return []
+    return list(deltalake.DeltaTable(path).to_pyarrow_table().to_pylist())
+
+
+def set_aside(path: str) -> list[tuple[int, Any, str]]:
+    """Batch, id and first line of the reason of every quarantined row."""
+    return sorted((row["batch_id"], row["row"]["id"], row["reason"].split("\n")[0]) for row in rows(path))
+
+
+def txns(streams: Any, path: str) -> list[tuple[str, int]]:
+    found = [
+        action["txn"]
+        for v in streams.versions(path)
+        for action in streams.actions(path, v)
+        if "txn" in action
+    ]
+    return [(txn["appId"], txn["version"]) for txn in found]
+
+
+def check_whole(sink: str, quarantine: str, ids: range) -> None:
+    """Every id is in one of the two tables, once."""
+    found = Counter(row["id"] for row in rows(sink)) + Counter(row["row"]["id"] for row in rows(quarantine))
+    assert found == Counter(ids)
+
+
+@pytest.mark.covers("quarantinePath")
+def test_every_kind_of_row_that_does_not_fit(
+    streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
+) -> None:
+    long, tiny = pa.int64(), pa.int8()
+    make(
+        sink,
+        pa.field("id", long),
+        pa.field("n", tiny),
+        pa.field("must", pa.string(), nullable=False),
+        pa.field("s", pa.struct([("a", tiny), ("b", pa.string())])),
+        pa.field("l", pa.list_(tiny)),
+        pa.field("extra", long),
+        small="id < 8 AND 10 / (id - 6) < 100",
+    )
+    streams.append(table, 0, 10)
+    frame = streams.read(table).selectExpr(
+        "id",
+        "IF(id = 1, 300, id) AS N",
+        "IF(id IN (2, 3), NULL, 'x') AS must",
+        "named_struct('B', 'b', 'A', IF(id = 4, 400, id)) AS s",
+        "IF(id = 5, array(1, 500), NULL) AS l",
+    )
+    query = streams.copy(frame, sink, checkpoint, quarantinePath=quarantine)
+    fits = [{"id": i, "n": i, "must": "x", "s": {"a": i, "b": "b"}, "l": None, "extra": None} for i in (0, 7)]
+    assert sorted(rows(sink), key=lambda row: row["id"]) == fits
+    overflow = "[DELTA_CAST_OVERFLOW_IN_TABLE_WRITE] Failed to write a value of type "
+    missing = "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for column: must."
+    failed = "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint small "
+    reasons = {i: reason for _, i, reason in set_aside(quarantine)}
+    assert sorted(reasons) == [1, 2, 3, 4, 5, 6, 8, 9]
+    assert reasons[1].startswith(f"{overflow}BIGINT into the TINYINT type column n.")
+    assert reasons[1].endswith("Value: 300")
+    assert reasons[2] == reasons[3] == missing
+    assert f"{overflow}STRUCT<" in reasons[4]
+    assert "400" in reasons[4]
+    assert reasons[5].endswith("Value: [1, 500]")
+    assert all(reasons[i].startswith(failed) for i in (6, 8, 9))
+    [eighth] = [row for row in rows(quarantine) if row["row"]["id"] == 8]
+    assert "id : 8" in eighth["reason"]
+    # As it came: under its own names, with its own types.
+    assert eighth["row"] == {"id": 8, "N": 8, "must": "x", "s": {"B": "b", "A": 8}, "l": None}
+    assert (eighth["batch_id"], eighth["query_id"]) == (0, query.id)
+    assert txns(streams, sink) == txns(streams, quarantine) == [(query.id, 0)]
+    assert query.lastProgress["numInputRows"] == 10
+    info = streams.actions(quarantine, 0)[0]["commitInfo"]
+    assert info["operation"] == "STREAMING UPDATE"
+    assert info["operationMetrics"]["numOutputRows"] == "8"
+
+
+def test_batches_without_such_rows_leave_no_commit(
+    streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
+) -> None:
+    make(sink, pa.field("id", pa.int64()), small="id < 8")
+    options = {"quarantinePath": quarantine}
+    for start in (0, 4, 8):
+        streams.append(table, start, start + 4)
+        query = streams.copy(streams.read(table), sink, checkpoint, **options)
+        assert Path(quarantine, "_delta_log").exists() == (start == 8)
+    assert txns(streams, quarantine) == [(query.id, 2)]
+    assert streams.ids(sink) == list(range(8))
+    check_whole(sink, quarantine, range(12))
+    # Nor does a new table, which every row fits, have one.
+    streams.copy(streams.read(table), f"{sink}2", f"{checkpoint}2", quarantinePath=f"{quarantine}2")
+    assert streams.ids(f"{sink}2") == list(range(12))
+    assert not list(Path(f"{quarantine}2").iterdir())
+
+
+def test_the_plan_of_a_batch_runs_once(
+    streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
+) -> None:
+    """Every run of it would give a row another letter, and so another table."""
+    make(sink, pa.field("id", pa.int64()), pa.field("u", pa.string()), half="u < '8'")
+    streams.append(table, 0, 200, files=2)
+    drawn = streams.read(table).selectExpr("id", "reflect('java.util.UUID', 'randomUUID') AS u")
+    query = streams.copy(drawn, sink, checkpoint, quarantinePath=quarantine)
+    assert 20 < len(rows(sink)) < 180
+    check_whole(sink, quarantine, range(200))
+    assert query.lastProgress["numInputRows"] == 200
+
+
+POINTS = [
+    ("files written", "quarantine"),
+    ("commit put", "quarantine"),
+    ("files written", "sink"),
+    ("commit put", "sink"),
+]
+
+
+@pytest.mark.parametrize("stateful", [False, True], ids=["rows", "state"])
+@pytest.mark.parametrize("point", POINTS, ids=lambda point: " ".join(point))
+def test_a_failure_at_every_point(
+    streams: Any,
+    table: str,
+    sink: str,
+    checkpoint: str,
+    quarantine: str,
+    point: tuple[str, str],
+    stateful: bool,
+) -> None:
+    make(sink, pa.field("id", pa.int64()), odd="id % 4 != 0")
+    streams.append(table, 0, 12)
+
+    def start() -> Any:
+        frame = streams.read(table)
+        frame = frame.dropDuplicates(["id"]) if stateful else frame
+        return streams.write(frame, sink, checkpoint, quarantinePath=quarantine)
+
+    streams.ended(start())
+    streams.append(table, 8, 20)
+
+    def observer(at: str, facts: dict[str, Any]) -> None:
+        place = facts.get("path", facts.get("table"))
+        if (at, place) == (point[0], {"sink": sink, "quarantine": quarantine}[point[1]]):
+            raise InterruptedError("the process ends here")
+
+    set_observer(observer)
+    streams.failed(start())
+    set_observer(None)
+    streams.append(table, 20, 24)
+    query = streams.ended(start())
+    if stateful:
+        check_whole(sink, quarantine, range(24))
+    else:
+        found = Counter(row["id"] for row in rows(sink)) + Counter(
+            row["row"]["id"] for row in rows(quarantine)
+        )
+        assert found == Counter([*range(12), *range(8, 20), *range(20, 24)])
+    assert all(row["row"]["id"] % 4 == 0 for row in rows(quarantine))
+    assert txns(streams, sink) == [(query.id, batch) for batch in range(3)]
+    assert {version for _, version in txns(streams, quarantine)} == {0, 1, 2}
+
+
+def test_a_batch_that_runs_again_under_other_constraints(
+    streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
+) -> None:
+    """What it had quarantined fits by now: it is in the table, and no longer in the quarantine."""
+    make(sink, pa.field("id", pa.int64()), small="id < 5")
+    streams.append(table, 0, 10)
+
+    def observer(at: str, facts: dict[str, Any]) -> None:
+        if at == "files written" and facts["path"] == sink:
+            raise InterruptedError("the process ends here")
+
+    set_observer(observer)
+    streams.failed(streams.write(streams.read(table), sink, checkpoint, quarantinePath=quarantine))
+    set_observer(None)
+    assert len(rows(quarantine)) == 5
+    deltalake.DeltaTable(sink).alter.drop_constraint("small")
+    deltalake.DeltaTable(sink).alter.add_constraint({"small": "id < 7"})
+    streams.copy(streams.read(table), sink, checkpoint, quarantinePath=quarantine)
+    assert [i for _, i, _ in set_aside(quarantine)] == [7, 8, 9]
+    check_whole(sink, quarantine, range(10))
+
+
+def test_another_schema_of_the_stream(
+    streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
+) -> None:
+    """The quarantine takes new columns over, and keeps the old ones."""
+    make(sink, pa.field("id", pa.int64()), pa.field("n", pa.int8()), pa.field("m", pa.int8()))
+    streams.append(table, 0, 1)
+    streams.copy(
+        streams.read(table).selectExpr("id", "500 AS n"), sink, checkpoint, quarantinePath=quarantine
+    )
+    streams.append(table, 1, 2)
+    streams.copy(
+        streams.read(table).selectExpr("id", "600 AS m"), sink, checkpoint, quarantinePath=quarantine
+    )
+    assert [json.dumps(row["row"]) for row in sorted(rows(quarantine), key=lambda row: row["batch_id"])] == [
+        '{"id": 0, "n": 500, "m": null}',
+        '{"id": 1, "n": null, "m": 600}',
+    ]
+
+
+def test_char_lengths(streams: Any, table: str, sink: str, checkpoint: str, quarantine: str) -> None:
+    long = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
+    short = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
+    text = {"name": "t", "type": "string", "nullable": True, "metadata": short}
+    make(sink, pa.field("id", pa.int64()), pa.field("t", pa.string()))
+    [metadata] = [action["metaData"] for action in streams.actions(sink, 0) if "metaData" in action]
+    schema = json.dumps({"type": "struct", "fields": [long, text]})
+    streams.add_version(sink, {"metaData": {**metadata, "schemaString": schema}})
+    streams.append(table, 0, 2)
+    frame = streams.read(table).selectExpr("id", "IF(id = 1, 'four', 'two') AS t")
+    streams.copy(frame, sink, checkpoint, quarantinePath=quarantine)
+    assert rows(sink) == [{"id": 0, "t": "two"}]
+    [(_, found, reason)] = set_aside(quarantine)
+    assert found == 1
+    assert reason.startswith("[DELTA_EXCEED_CHAR_VARCHAR_LIMIT]")
+    assert reason.endswith("Value: four")
+
+
+@pytest.mark.parametrize("same", [False, True], ids=["complete mode", "its own table"])
+def test_refused_at_the_start(
+    streams: Any, table: str, sink: str, checkpoint: str, quarantine: str, same: bool
+) -> None:
+    streams.append(table, 0, 2)
+    frame, mode = (
+        (streams.read(table), "append") if same else (streams.read(table).groupBy().count(), "complete")
+    )
+    with pytest.raises(AnalysisException, match="quarantinePath") as raised:
+        streams.write(frame, sink, checkpoint, mode=mode, quarantinePath=f"{sink}/" if same else quarantine)
+    assert raised.value.error_class == ("DELTA_ILLEGAL_OPTION" if same else "DELTA_UNSUPPORTED_OPTION")
+    assert not Path(sink).exists()
