@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from deltaflow.batch.overwrites import AppendOnly
+from deltaflow.batch.overwrites import Removal
 from deltaflow.batch.schema_on_write import schema_rules
 from deltaflow.batch.writer import OperationOfWrite, begin_write
 from deltaflow.errors import DeltaInvariantViolationException
@@ -52,7 +52,7 @@ def begin_quarantine(
     return Quarantine(write, batch_id, query_id, _cast_errors(rows), _value_errors(rows))
 
 
-class _EarlierRun(AppendOnly):
+class _EarlierRun(Removal):
     """Removes what an earlier run of the same batch has quarantined."""
 
     def __init__(self, log: DeltaLog, query_id: str, batch_id: int) -> None:

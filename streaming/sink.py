@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
 from deltaflow.batch.options import option, required_path, table_properties
@@ -37,6 +38,13 @@ def open_sink(request: dict[str, Any]) -> None:
         raise DeltaUnsupportedOperationException(
             error_class="DELTA_UNSUPPORTED_OUTPUT_MODE", source="delta", mode=mode
         )
+
+
+class _WholeTable(WholeTable):
+    """Complete mode; a stream's metrics count no removed bytes, as in delta-spark."""
+
+    def metrics(self, removed: pa.Table, copied_rows: int) -> dict[str, int]:
+        return {}
 
 
 @write_kind("stream")
@@ -69,7 +77,7 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
             store_assignment=request["storeAssignmentPolicy"],
             overwrites=mode == "Complete",
         ),
-        removal=WholeTable() if mode == "Complete" else None,
+        removal=_WholeTable() if mode == "Complete" else None,
         operation=operation,
         transaction=transaction,
         declared=DeclaredTable(properties=table_properties(options)),
