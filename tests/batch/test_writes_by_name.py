@@ -258,14 +258,12 @@ def test_writes_into_a_path(spark: SparkSession, database: Path, rows: Rows) -> 
 def test_inserts_in_statements_of_other_shapes(
     spark: SparkSession, t: str, rows: Rows, log: Log, database: Path
 ) -> None:
-    spark.sql("CREATE TABLE u (id BIGINT, p STRING) USING delta")
-    spark.sql("FROM t INSERT INTO u SELECT * WHERE id = 0 INSERT INTO u SELECT id + 10, p WHERE id = 1 "
-              "INSERT OVERWRITE t SELECT id, upper(p) WHERE p = 'b'")  # fmt: skip
-    assert (rows("u"), rows(t)) == ([(0, "a"), (11, "b")], [(1, "B")])
+    spark.sql("CREATE TABLE u USING delta AS SELECT * FROM t WHERE id < 2")
+    spark.sql("INSERT OVERWRITE t SELECT id + 10, p FROM u WHERE id = 1")
     spark.sql("WITH c AS (SELECT 5 AS x, 'c' AS y) INSERT INTO t SELECT * FROM c")
     spark.sql("INSERT INTO t TABLE u")
     spark.sql("EXECUTE IMMEDIATE 'INSERT INTO t VALUES (?, ?)' USING 6, 'd'")
-    assert rows(t) == [(0, "a"), (1, "B"), (5, "c"), (6, "d"), (11, "b")]
+    assert rows(t) == [(0, "a"), (1, "b"), (5, "c"), (6, "d"), (11, "b")]
 
     def both(batch: DataFrame, number: int) -> None:
         batch.write.format("delta").mode("append").saveAsTable("u")
@@ -276,4 +274,4 @@ def test_inserts_in_statements_of_other_shapes(
     assert len(rows("u")) == 6
     spark.sql("EXPLAIN INSERT OVERWRITE u VALUES (1, 'a')")
     spark.sql("EXPLAIN CREATE OR REPLACE TABLE u USING delta AS SELECT 1 AS a")
-    assert log("u").version == 4
+    assert log("u").version == 2
