@@ -69,12 +69,16 @@ def main(folder: Path, streams: list[tuple[str, str, str, str]]) -> None:
     console = console.option("checkpointLocation", str(folder / "console"))
     console.trigger(availableNow=True).start().awaitTermination()
 
-    points = {str(folder / name / "sink"): (name, point) for name, _, _, point in streams}
+    # A point after "quarantine: " is one of the write of the quarantine's table.
+    points = {
+        str(folder / name / ("quarantine" if point.startswith("quarantine: ") else "sink")): (name, point)
+        for name, _, _, point in streams
+    }
     passed: set[str] = set()
 
     def hold(at: str, facts: dict[str, Any]) -> None:
-        name, point = points[facts.get("path", facts.get("table"))]
-        if at != point:
+        name, point = points.get(facts.get("path", facts.get("table", "")), ("", ""))
+        if at != point.removeprefix("quarantine: "):
             return
         if name not in passed:  # the first batch
             passed.add(name)
@@ -89,6 +93,8 @@ def main(folder: Path, streams: list[tuple[str, str, str, str]]) -> None:
         # Under availableNow the rate source ends after one batch.
         trigger: Any = {"processingTime": "0 seconds"} if source == "rate" else {"availableNow": True}
         writer = writer.option("checkpointLocation", str(folder / name / "checkpoint")).trigger(**trigger)
+        if kind == "quarantined":
+            writer = writer.option("quarantinePath", str(folder / name / "quarantine"))
         query = writer.start(str(folder / name / "sink"))
         try:
             query.awaitTermination()

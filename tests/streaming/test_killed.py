@@ -66,6 +66,12 @@ class Held(NamedTuple):
 
 
 STREAMS = [Held(*kind, point) for kind in KINDS for point in POINTS]
+QUARANTINED = [
+    (f"quarantined-{place}-{point.replace(' ', '-')}", "delta", "quarantined", f"{prefix}{point}")
+    for place, prefix in (("quarantine", "quarantine: "), ("sink", ""))
+    for point in ("files written", "commit put")
+]
+"""Streams with a quarantine, by the points of the two commits of their second batch."""
 RIVAL = ("rival", "delta", "rows", "commit prepared")
 """The stream that another process overtakes."""
 
@@ -88,9 +94,13 @@ def killed(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Killed:
     for held in STREAMS:
         deliver(held.source, folder / held.name, range(90))
     deliver("delta", folder / "rival", range(90))
+    for name, *_ in QUARANTINED:
+        make_constrained(folder / name / "sink")
+        deliver("delta", folder / name, range(90))
     packages = str(Path(deltaflow.__file__).parents[1])
     search_path = os.pathsep.join([packages, *filter(None, [os.environ.get("PYTHONPATH")])])
     streams = [(held.name, held.source, held.query, held.point.name) for held in STREAMS]
+    streams += QUARANTINED
     shown: list[str] = []
     with (
         (folder / "stderr").open("w") as stderr,
@@ -159,6 +169,12 @@ def deliver(source: str, folder: Path, numbers: range) -> None:
             (path / f"{part[0]:05}.json").write_text(text)
         elif source == "delta":
             deltalake.write_deltalake(str(path), pa.table({"id": list(part)}), mode="append")
+
+
+def make_constrained(sink: Path) -> None:
+    """A table that takes no id that five divides."""
+    made = deltalake.DeltaTable.create(str(sink), pa.schema([pa.field("id", pa.int64())]), mode="error")
+    made.alter.add_constraint({"fives": "id % 5 != 0"})
 
 
 def versions(table: Path) -> list[int]:
@@ -253,6 +269,20 @@ def test_the_last_file_of_commits_lost(streams: Any, tmp_path: Path, source: str
         assert (sink / "_delta_log" / name).read_bytes() == content
     assert versions(sink)[-1] > last
     check_whole(source, query, tmp_path, range(99))
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in QUARANTINED])
+def test_killed_between_the_commits_of_a_quarantine(killed: Killed, streams: Any, name: str) -> None:
+    """The table and the quarantine hold every row once, and the plan's rows have stayed apart."""
+    folder = killed.folder / name
+    deliver("delta", folder, range(90, 99))
+    frame, _ = program().stream(streams.spark, folder, "delta", "quarantined")
+    quarantine = str(folder / "quarantine")
+    streams.copy(frame, str(folder / "sink"), str(folder / "checkpoint"), quarantinePath=quarantine)
+    assert streams.ids(str(folder / "sink")) == [number for number in range(99) if number % 5]
+    aside = deltalake.DeltaTable(quarantine).to_pyarrow_table()
+    assert sorted(row["id"] for row in aside["row"].to_pylist()) == list(range(0, 99, 5))
+    assert [txn["version"] for txn in actions(folder / "sink", "txn")] == list(range(6))
 
 
 def test_two_processes_with_one_checkpoint(killed: Killed) -> None:

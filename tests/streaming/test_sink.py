@@ -8,6 +8,7 @@ from typing import Any
 
 import deltalake
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 pytestmark = pytest.mark.spark
@@ -201,6 +202,32 @@ def test_join_of_two_streams_over_a_restart(
     streams.copy(joined, sink, checkpoint)
     assert streams.ids(sink) == [0, 1, 4, 5, 6, 7]
     assert all(len(offsets) == 2 for offsets in streams.offsets(checkpoint).values())
+
+
+def test_foreach_batch_writes_each_batch_once(
+    streams: Any, table: str, sink: str, checkpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By txnAppId and txnVersion, though the function fails after the first of its two writes."""
+    other = f"{sink}2"
+    fails = [True, False, False]
+
+    def write_twice(batch: Any, batch_id: int) -> None:
+        for path in (sink, other):
+            writer = batch.write.format("delta").mode("append").option("txnAppId", "mine")
+            writer.option("txnVersion", batch_id).save(path)
+            if batch_id == 1 and fails.pop(0):
+                raise InterruptedError("the process ends here")
+
+    streams.append(table, 0, 10, files=2)
+    source = streams.read(table, maxFilesPerTrigger=1)
+    with pytest.raises(StreamingQueryException, match="the process ends here"):
+        streams.ended(streams.foreach(source, checkpoint, write_twice))
+    assert streams.versions(sink) == [0, 1]
+    assert streams.versions(other) == [0]
+    streams.ended(streams.foreach(source, checkpoint, write_twice))
+    assert streams.ids(sink) == streams.ids(other) == list(range(10))
+    assert streams.versions(sink) == streams.versions(other) == [0, 1]
+    assert "skipped the write with txnVersion 1 of txnAppId mine" in caplog.text
 
 
 def test_rate_source(streams: Any, sink: str, checkpoint: str) -> None:

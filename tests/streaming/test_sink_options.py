@@ -23,6 +23,7 @@ OPTIONS = {
     "outputMode",
     "checkpointLocation",
     "path",
+    "toTable",
     "partitionBy",
     "mergeSchema",
     "overwriteSchema",
@@ -131,6 +132,23 @@ def test_places(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
         writer.start()
     streams.ended(writer.option("PATH", sink).start())
     assert streams.ids(sink) == list(range(6))
+
+
+@pytest.mark.covers("toTable")
+def test_to_table(streams: Any, source: Any, table: str, sink: str, checkpoint: str) -> None:
+    spark = streams.spark
+    spark.sql(f"CREATE TABLE to_table (id LONG) USING delta LOCATION '{sink}'")
+    try:
+        writer = source.selectExpr("id", "id * 2 AS n").writeStream.trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", checkpoint).option("mergeSchema", "true")
+        streams.ended(writer.toTable("to_table", format="delta", userMetadata="by name"))
+        streams.append(table, 6, 8)
+        streams.ended(writer.toTable("to_table", format="delta", userMetadata="by name"))
+        rows = sorted((row.id, row.n) for row in spark.table("to_table").collect())
+        assert rows == [(i, 2 * i) for i in range(8)]
+        assert [info.get("userMetadata") for info in infos(streams, sink)] == [None, *["by name"] * 3]
+    finally:
+        spark.sql("DROP TABLE to_table")
 
 
 @pytest.mark.covers(
