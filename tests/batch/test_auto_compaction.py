@@ -30,18 +30,21 @@ METRICS = {
 @pytest.fixture(autouse=True)
 def settings(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
     """Sets settings of the session for one test; a rewrite is due with three small files."""
-    changed: set[str] = set()
+    before_test: dict[str, str | None] = {}
 
     def put(name: str, value: str) -> None:
-        changed.add(name)
+        before_test.setdefault(name, spark.conf.get(name, None))
         spark.conf.set(name, value)
 
     put("spark.databricks.delta.autoCompact.minNumFiles", "3")
     before = dispatcher.open_handles
     yield put
     set_observer(None)
-    for name in changed:
-        spark.conf.unset(name)
+    for name, value in before_test.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
     assert dispatcher.open_handles == before
 
 
@@ -166,8 +169,9 @@ def test_what_the_commit_says(spark: SparkSession, table: str, actions: Any) -> 
     assert json.loads(add["stats"])["numRecords"] == 3
 
 
-def test_partitions(spark: SparkSession, table: str, actions: Any, rows: Any) -> None:
+def test_partitions(spark: SparkSession, table: str, actions: Any, rows: Any, settings: Any) -> None:
     """Values of all sorts are kept; partitions with few files, or that the commit did not touch, stay."""
+    settings("spark.sql.session.timeZone", "America/New_York")
     values = "(1, null, null), (2, \"it's\", null), (3, 'a/b=c%', timestamp'2024-01-01 12:00:00.5')"
     frame = spark.sql(f"select * from values {values} t(i, `odd``name`, t)")
     few = spark.sql("select 4 i, 'few' `odd``name`, cast(null as timestamp) t")
@@ -180,7 +184,7 @@ def test_partitions(spark: SparkSession, table: str, actions: Any, rows: Any) ->
     assert operations(table)[-1] == "OPTIMIZE"
     assert {tuple(add["partitionValues"].values()) for add in adds} == {
         ("it's", None),
-        ("a/b=c%", "2024-01-01T12:00:00.500000Z"),
+        ("a/b=c%", "2024-01-01T17:00:00.500000Z"),
     }
     assert len(adds) == 2
     assert len(removes) == 8
