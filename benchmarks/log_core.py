@@ -37,6 +37,9 @@ MEMORY_BOUND = 0.5
 FILES_BOUND = 2.0
 VERSIONS_BOUND = 1.5
 CHECKPOINT_BOUND_MB = 1_024
+STREAM_START_BOUND_S = 10
+STREAM_MEMORY_BOUND_MB = 300
+STREAM_GROWTH_BOUND = 1.2
 _MB = 1_048_576
 _ROWS_PER_GROUP = 50_000
 
@@ -279,6 +282,40 @@ def follow(tables: str) -> dict[str, Any]:
     }
 
 
+def stream(table: str) -> dict[str, Any]:
+    """The batches of a stream's initial snapshot, 1,000 files each: what the first one takes, and the
+    milliseconds of an early and of a late one, each the median of nine.
+    """
+    from deltaflow.log import DeltaLog
+    from deltaflow.streaming.admission import Limits
+    from deltaflow.streaming.options import source_options
+    from deltaflow.streaming.reading import Reading
+    from deltaflow.streaming.source import DeltaSource
+
+    started: list[tuple[DeltaSource, str]] = []
+
+    def start() -> None:
+        log = DeltaLog.for_table(table, with_files=False)
+        newest = log.snapshot()
+        options = source_options({}, {}, {})
+        reading = Reading(
+            log, newest.table_id, newest.version, newest.schema, tuple(newest.partition_columns), options
+        )
+        source = DeltaSource(reading)
+        started.append((source, source.latest_offset(None, Limits(files=1_000)).json()))
+
+    found = measured(start)
+    source, offset = started.pop()
+    milliseconds: list[float] = []
+    for _ in range(905):
+        begin = time.perf_counter()
+        offset = source.latest_offset(offset, Limits(files=1_000)).json()
+        source.metrics(offset)
+        milliseconds.append((time.perf_counter() - begin) * 1_000)
+    early, late = milliseconds[:9], milliseconds[-9:]
+    return found | {"early": statistics.median(early), "late": statistics.median(late)}
+
+
 def measured(read: Callable[[], Any]) -> dict[str, Any]:
     # The first array of Python's values makes pyarrow load pandas: that is a library, not the table's state.
     pa.array([0])
@@ -312,6 +349,7 @@ PROBES = {
         checkpoint_with_deltaflow,
         checkpoint_with_deltalake,
         follow,
+        stream,
     )
 }
 
@@ -391,6 +429,14 @@ def compare_checkpoints(report: Report, table: Path) -> None:
     report.value("memory of the process, peak, deltaflow", ours["process_peak_mb"], "MB", CHECKPOINT_BOUND_MB)
 
 
+def compare_batches(report: Report, title: str, table: Path) -> None:
+    found = run(stream, table)
+    print(f"\nstream {title}, 1,000 files a batch: deltaflow")
+    report.value("first batch", found["seconds"], "s", STREAM_START_BOUND_S)
+    report.value("first batch, added memory, peak", found["peak_mb"], "MB", STREAM_MEMORY_BOUND_MB)
+    report.ratio("batch 900 to batch 5", found["late"], found["early"], "ms", STREAM_GROWTH_BOUND)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -420,6 +466,8 @@ def main() -> int:
         os.sync()
         title = f"{arguments.files:,} files in a checkpoint, and {COMMITS_AFTER_CHECKPOINT} commits"
         compare_opening(report, title, many, arguments.repeats, MEMORY_BOUND)
+        if arguments.files >= 1_000_000:
+            compare_batches(report, title, many)
         title = f"{arguments.commits:,} commits without a checkpoint"
         compare_opening(report, title, commits, arguments.repeats, None)
         title = f"a loaded snapshot at {arguments.files:,} files and at {FEW_FILES:,}"

@@ -23,18 +23,17 @@ def test_progress(streams: Any, table: str, checkpoint: str) -> None:
         lambda batch, _: batch.count(),
     )
     streams.ended(query)
-    told = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    # As JSON: the releases of PySpark differ in what they make of the offsets in it.
+    told = [json.loads(progress.json) for progress in query.recentProgress if progress.numInputRows]
     assert [progress["numInputRows"] for progress in told] == [2, 1, 3, 1]
     sources = [progress["sources"][0] for progress in told]
     assert {found["description"] for found in sources} == {f"DeltaSource[file:{table}]"}
     assert [found["numInputRows"] for found in sources] == [2, 1, 3, 1]
-    ends = [json.loads(found["endOffset"]) for found in sources]
-    starts = [found["startOffset"] and json.loads(found["startOffset"]) for found in sources]
+    ends = [found["endOffset"] for found in sources]
+    starts = [found["startOffset"] for found in sources]
     assert starts == [None, *ends[:-1]]
     assert [(end["reservoirVersion"], end["index"]) for end in ends] == [(0, 0), (1, -1), (2, -1), (3, -1)]
-    assert {found["latestOffset"] for found in sources} == {
-        json.dumps(ends[-1], separators=(", ", ": "))
-    } or [json.loads(found["latestOffset"]) for found in sources] == [ends[-1]] * 4
+    assert [found["latestOffset"] for found in sources] == [ends[-1]] * 4
     metrics = [found["metrics"] for found in sources]
     assert [int(found["numFilesOutstanding"]) for found in metrics] == [3, 2, 1, 0]
     sizes = [source.size(number) for number in range(4)]
