@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructField
 
+from deltaflow.batch.partition_conditions import any_of, known_conditions
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalStateException
 from deltaflow.log import (
     FILES_SCHEMA,
     AddFile,
     OptimisticTransaction,
-    PartitionPredicate,
     Snapshot,
     schema_from_string,
 )
+from deltaflow.log.data_skipping import Predicate
 from deltaflow.log.files import refuse_deletion_vectors
-from deltaflow.log.partition_values import typed_values
 from deltaflow.spark.scan import ScannedFiles, complete_paths, relation
 from deltaflow.spark.write import Check, ReplaceWhere, local_path
 
 _MISMATCH = "DELTA_REPLACE_WHERE_MISMATCH"
-_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "in": lambda column, values: column.isin(values),
-}
 _NO_FILES = FILES_SCHEMA.empty_table()
 
 
@@ -82,7 +71,7 @@ class WrittenPartitions(WholeTable):
             return _NO_FILES
         columns = [snapshot.schema[name] for name in snapshot.partition_columns]
         partitions = {tuple(add.partition_values[c.name] for c in columns) for add in adds}
-        return transaction.files_matching(_any_of(columns, sorted(partitions, key=repr)))
+        return transaction.files_matching(any_of(columns, sorted(partitions, key=repr)))
 
 
 class MatchingRows(WholeTable):
@@ -132,7 +121,7 @@ class MatchingRows(WholeTable):
         return ScannedFiles(path, tuple(snapshot.partition_columns), files)
 
     def _replaced(
-        self, paths: Sequence[str], partition_filters: Sequence[Any], *, has_data_filters: bool
+        self, paths: Sequence[str], partition_filter: Predicate | None, *, has_data_filters: bool
     ) -> dict[str, Any] | None:
         """Notes the files; answers with the scan of the files whose other rows stay, None if none do."""
         snapshot, path = self._read
@@ -152,12 +141,11 @@ class MatchingRows(WholeTable):
                 table=path,
             )
         columns = {name: snapshot.schema[name] for name in snapshot.partition_columns}
-        conditions = [condition_of(found, columns) for found in partition_filters]
-        known = [condition for condition in conditions if condition is not None]
-        if known:  # what is not known would narrow it further
-            transaction.files_matching(functools.reduce(operator.and_, known))
-        else:
+        condition = known_conditions(partition_filter, columns)
+        if condition is None:
             transaction.read_whole_table()
+        else:
+            transaction.files_matching(condition)
         wanted = pa.array([local_path(found) for found in paths], pa.string())
         complete = pc.replace_substring_regex(complete_paths(path, snapshot.files["path"]), "^file:(//)?", "")
         self._touched = snapshot.files.filter(pc.is_in(complete, value_set=wanted))
@@ -195,60 +183,6 @@ class MatchingRows(WholeTable):
             list(snapshot.partition_columns),
             snapshot.size_in_bytes,
         )
-
-
-def condition_of(found: Any, columns: Mapping[str, StructField]) -> PartitionPredicate | None:
-    """A filter on partition columns, as Spark's source filters are sent, as a condition on the log's values;
-    None for one that has no such form."""
-    match found:
-        case {"op": "and", "left": left, "right": right}:
-            a, b = condition_of(left, columns), condition_of(right, columns)
-            return None if a is None or b is None else a & b
-        case {"op": "or", "left": left, "right": right}:
-            a, b = condition_of(left, columns), condition_of(right, columns)
-            return None if a is None or b is None else a | b
-        case {"op": "isNull" | "isNotNull" as op, "column": name} if name in columns:
-            column = pc.field(name)
-            return column.is_null() if op == "isNull" else column.is_valid()
-        case {"op": op, "column": name, "values": texts} if name in columns and op in _COMPARISONS:
-            values = typed_values(pa.array(texts, pa.string()), columns[name].dataType)
-            compared: PartitionPredicate = _COMPARISONS[op](
-                pc.field(name), values if op == "in" else values[0]
-            )
-            return compared
-    return None
-
-
-def _any_of(
-    columns: Sequence[StructField], partitions: Sequence[tuple[str | None, ...]]
-) -> PartitionPredicate:
-    """The condition to be in one of the partitions, given by the log's values of the columns."""
-    typed = [
-        typed_values(pa.array([values[i] for values in partitions], pa.string()), column.dataType)
-        for i, column in enumerate(columns)
-    ]
-    if len(columns) == 1:
-        column = pc.field(columns[0].name)
-        return (column.isin(typed[0].drop_null()) if len(typed[0].drop_null()) else pc.scalar(False)) | (
-            column.is_null() if typed[0].null_count else pc.scalar(False)
-        )
-    conditions = [
-        functools.reduce(
-            operator.and_,
-            (
-                pc.field(column.name) == values[row]
-                if values[row].is_valid
-                else pc.field(column.name).is_null()
-                for column, values in zip(columns, typed, strict=True)
-            ),
-        )
-        for row in range(len(partitions))
-    ]
-    while len(conditions) > 1:  # in a balanced tree: Arrow walks expressions by recursion
-        conditions = [
-            functools.reduce(operator.or_, conditions[i : i + 2]) for i in range(0, len(conditions), 2)
-        ]
-    return conditions[0]
 
 
 class _NumRecords(msgspec.Struct):

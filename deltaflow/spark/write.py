@@ -19,6 +19,7 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
     OperationCancelledError,
 )
+from deltaflow.log.data_skipping import Predicate
 from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.scan import ScannedFiles, hadoop_path, scan_kind
 
@@ -75,10 +76,10 @@ class Replaced(Protocol):
     """
 
     def __call__(
-        self, paths: Sequence[str], partition_filters: Sequence[Any], *, has_data_filters: bool
+        self, paths: Sequence[str], partition_filter: Predicate | None, *, has_data_filters: bool
     ) -> dict[str, Any] | None:
-        """`paths` as of WrittenFile. `partition_filters`: the conjuncts of the predicate on partition columns
-        alone, those that are source filters of Spark: `op` and `column`, `values` (texts), `left`, `right`.
+        """`paths` as of WrittenFile. `partition_filter`: the conjuncts of the predicate on partition columns
+        alone, as far as they have a form for data skipping.
         """
 
 
@@ -246,7 +247,7 @@ def _replaced(request: dict[str, Any]) -> dict[str, Any]:
     replace_where = _write(request).replace_where
     assert replace_where is not None
     scan = replace_where.replaced(
-        request["paths"], request["partitionFilters"], has_data_filters=request["hasDataFilters"]
+        request["paths"], request["partitionFilter"], has_data_filters=request["hasDataFilters"]
     )
     return {"relation": scan}
 

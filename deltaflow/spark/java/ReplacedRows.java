@@ -1,6 +1,7 @@
 package io.deltaflow.spark;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -19,6 +20,7 @@ import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
@@ -46,7 +48,7 @@ final class ReplacedRows {
     Map request = new LinkedHashMap();
     request.put("handle", handle);
     request.put("hasDataFilters", Boolean.valueOf(hasDataFilters));
-    request.put("partitionFilters", SourceFilters.of(partitionFilters));
+    request.put("partitionFilter", Filters.toJson(Plans.seq(partitionFilters)));
     request.put("paths", hasDataFilters ? filesWithRows(session, matching) : files(table, partitionFilters));
     JsonNode relation = Python.call("write.replaced", request).get("relation");
     if (relation.isNull()) {
@@ -82,8 +84,9 @@ final class ReplacedRows {
     if (optimized instanceof LogicalRelation) return false;
     if (!(optimized instanceof Filter) || !(((Filter) optimized).child() instanceof LogicalRelation)) return true;
     boolean hasDataFilters = false;
-    List conjuncts = new ArrayList();
-    conjuncts.add(((Filter) optimized).condition());
+    // Columns are named as the predicate writes them, whatever the table's case.
+    List conjuncts = new ArrayList(CollectionConverters.asJava(DataSourceStrategy$.MODULE$.normalizeExprs(
+        Plans.seq(Collections.singletonList(((Filter) optimized).condition())), optimized.output())));
     for (int i = 0; i < conjuncts.size(); i++) {
       Expression conjunct = (Expression) conjuncts.get(i);
       if (conjunct instanceof And) {
