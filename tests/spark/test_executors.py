@@ -68,6 +68,14 @@ counts = (
 )
 counts.awaitTermination()
 assert sum(row["count"] for row in spark.read.format("delta").load("counts").collect()) == 120
+
+spark.range(0).selectExpr("CAST(id AS TINYINT) AS id").write.format("delta").save("tiny")
+doubled = spark.readStream.format("delta").load("copy").selectExpr("id * 2 AS id").dropDuplicates(["id"])
+parted = doubled.writeStream.format("delta").option("checkpointLocation", "checkpoint-3")
+parted.option("quarantinePath", "aside").trigger(availableNow=True).start("tiny").awaitTermination()
+assert ids(spark, "tiny") == list(range(0, 128, 2))
+aside = spark.read.format("delta").load("aside").selectExpr("row.id").collect()
+assert sorted(row.id for row in aside) == list(range(128, 200, 2))
 assert sent() == [0, 0, 0], sent()
 assert on_executors("io.deltaflow.spark.sources") == {"absent"}
 spark.stop()
