@@ -6,19 +6,22 @@ comment are the log's, here and now: an entry that says otherwise is never belie
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from deltaflow.batch.load_path import version_number
+from deltaflow.batch.load_path import LoadPath, load_path, version_number
 from deltaflow.batch.options import required_path
 from deltaflow.batch.table_definition import TableDefinition
 from deltaflow.errors import (
     DeltaAnalysisException,
+    DeltaIllegalArgumentException,
     DeltaTableNotFoundError,
     DeltaUnsupportedOperationException,
 )
 from deltaflow.log import DeltaLog, Operation, Snapshot, remove_files
 from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.scan import hadoop_path
+from deltaflow.store import table_path
 
 
 @dispatcher.handle("catalog.load")
@@ -27,7 +30,8 @@ def load(request: dict[str, Any]) -> dict[str, Any]:
 
     Without a table `exists` is false if the request says that it may be so.
     """
-    log = DeltaLog.for_table(required_path(request["path"]))
+    loaded = _loaded(request)
+    log = DeltaLog.for_table(loaded.table)
     newest = log.snapshot_if_exists()
     if newest is None:
         if request["mayBeAbsent"]:
@@ -38,15 +42,27 @@ def load(request: dict[str, Any]) -> dict[str, Any]:
             error_class="DELTA_TABLE_NOT_FOUND",
             table=log.path,
         )
-    version = version_number(request["version"])
-    if request["timestampMicros"] is not None:
-        version = log.version_at_timestamp(request["timestampMicros"] // 1000)
+    version = loaded.version(log)
+    snapshot = newest if version is None else log.snapshot_at(version)
+    loaded.check_partition(snapshot)
     return {
-        **_described(newest if version is None else log.snapshot_at(version)),
+        **_described(snapshot),
         "exists": True,
-        "path": hadoop_path(log.path),
+        "path": hadoop_path(table_path(loaded.path)),
         "version": version,
     }
+
+
+def _loaded(request: dict[str, Any]) -> LoadPath:
+    """Where the table is, and the version that is asked for. A query that names a path may say both there."""
+    path, version, micros = required_path(request["path"]), request["version"], request["asOfMicros"]
+    loaded = load_path(request) if request["isPathOfQuery"] else LoadPath(path, path=path)
+    if version is None and micros is None:
+        return loaded
+    if loaded.travels:
+        raise DeltaIllegalArgumentException(error_class="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS")
+    timestamp_ms = None if micros is None else micros // 1000
+    return replace(loaded, version_as_of=version_number(version), timestamp_ms=timestamp_ms)
 
 
 @dispatcher.handle("catalog.exists")

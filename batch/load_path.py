@@ -28,6 +28,9 @@ _AT_VERSION = re.compile(r"(?P<path>.*)@[vV](?P<version>\d+)", re.DOTALL | re.AS
 _AT_TIMESTAMP = re.compile(r"(?P<path>.*)@(?P<timestamp>\d{17})", re.DOTALL | re.ASCII)
 _AT_SETTING = "spark.databricks.delta.timeTravel.resolveOnIdentifier.enabled"
 
+_VERSION_OF_NAME = "deltaflow.versionOfName"
+"""Set by the catalog: the version that a name was resolved to, whatever options and path say."""
+
 
 @dataclass(frozen=True)
 class LoadPath:
@@ -38,6 +41,12 @@ class LoadPath:
     timestamp_ms: int | None = None
     partition: dict[str, str | None] = field(default_factory=dict)
     """Values of partition columns as the path's folders have them."""
+    path: str = ""
+    """That of the table or its partition, as given, without `@v12` and the like."""
+
+    @property
+    def travels(self) -> bool:
+        return self.version_as_of is not None or self.timestamp_ms is not None
 
     def version(self, log: DeltaLog) -> int | None:
         """The version that is travelled to; None for the newest."""
@@ -46,21 +55,37 @@ class LoadPath:
         return self.version_as_of
 
     def check_partition(self, snapshot: Snapshot) -> None:
-        """DELTA_NON_PARTITION_COLUMN_SPECIFIED unless the path's folders are those of partition columns."""
+        """DELTA_NON_PARTITION_COLUMN_SPECIFIED unless the path's folders are those of partition columns,
+        DELTA_INVALID_PARTITION_PATH unless their values are of the columns' types."""
+        fragment = "/".join(f"{name}={value}" for name, value in self.partition.items())
         strange = [name for name in self.partition if name not in snapshot.partition_columns]
         if strange:
             raise DeltaAnalysisException(
                 error_class="DELTA_NON_PARTITION_COLUMN_SPECIFIED",
                 columns=", ".join(strange),
-                fragment="/".join(f"{name}={value}" for name, value in self.partition.items()),
+                fragment=fragment,
                 table=snapshot.path,
             )
+        for name, value in self.partition.items():
+            try:
+                typed_values(pa.array([value], pa.string()), snapshot.schema[name].dataType)
+            except pa.ArrowInvalid as e:
+                raise DeltaAnalysisException(
+                    error_class="DELTA_INVALID_PARTITION_PATH",
+                    path=fragment,
+                    table=snapshot.path,
+                    column=name,
+                ) from e
 
 
 def load_path(request: Mapping[str, Any]) -> LoadPath:
     """What the request of a load names. `timestampMicros`: Spark's cast of the option timestampAsOf or of the
     path's timestamp, in the session's time zone; None where it is no timestamp."""
     given, options = required_path(request["path"]), request["options"]
+    of_name = option(options, _VERSION_OF_NAME)
+    if of_name is not None:
+        table, partition = _table_and_partition(given)
+        return LoadPath(table, int(of_name), None, partition, given)
     version, timestamp = option(options, "versionAsOf"), option(options, "timestampAsOf")
     if version is not None and timestamp is not None:
         raise DeltaIllegalArgumentException(error_class="DELTA_ONEOF_IN_TIMETRAVEL")
@@ -71,7 +96,7 @@ def load_path(request: Mapping[str, Any]) -> LoadPath:
     if timestamp is not None or at_timestamp is not None:
         timestamp_ms = _timestamp_ms(request["timestampMicros"], timestamp, at_timestamp)
     table, partition = _table_and_partition(path)
-    return LoadPath(table, version_number(version or at_version), timestamp_ms, partition)
+    return LoadPath(table, version_number(version or at_version), timestamp_ms, partition, path)
 
 
 def _split(path: str, settings: Mapping[str, str]) -> tuple[str, str | None, str | None]:

@@ -326,6 +326,7 @@ def test_a_path_inside_a_table_is_another_frame(spark, months):
     [
         ("id=1", "DELTA_NON_PARTITION_COLUMN_SPECIFIED"),
         ("month=1/x", "DELTA_INVALID_PARTITION_PATH"),
+        ("month=*", "DELTA_INVALID_PARTITION_PATH"),
         ("_delta_log", "DELTA_INVALID_PARTITION_PATH"),
     ],
 )

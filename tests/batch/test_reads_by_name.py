@@ -11,9 +11,10 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from deltaflow.errors import DeltaTableNotFoundError, VersionNotFoundError
+from deltaflow.errors import DeltaError, DeltaTableNotFoundError, VersionNotFoundError
 from deltaflow.log import DeltaLog
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
@@ -61,6 +62,28 @@ def test_time_travel(sql: Sql, t: str, name: str, database: Path) -> None:
         sql(f"SELECT * FROM {name} VERSION AS OF 9")
     with pytest.raises(VersionNotFoundError):
         sql(f"SELECT * FROM {name} TIMESTAMP AS OF '2001-01-01'")
+
+
+def test_time_travel_by_an_option(spark: SparkSession, sql: Sql, t: str, database: Path) -> None:
+    committed = next(DeltaLog.for_table(str(database / "t")).commits(1)).timestamp_ms
+    moment = datetime.fromtimestamp(committed / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    for name in ("t", f"delta.`{database / 't'}`"):
+        assert spark.read.option("versionAsOf", 1).table(name).collect() == [(1, "a")]
+        assert spark.read.option("timestampAsOf", moment).table(name).collect() == [(1, "a")]
+
+
+def test_a_path_in_sql_names_versions_and_partitions(sql: Sql, t: str) -> None:
+    assert sql("SELECT id FROM delta.`{path}@v1`") == [(1,)]
+    assert sql("SELECT id, p FROM delta.`{path}/p=b`") == [(2, "b")]
+    assert sql("SELECT id, p FROM delta.`{path}/p=b` VERSION AS OF 1") == []
+    assert sql("SELECT count(*) FROM delta.`{path}/p=a@v2`") == [(1,)]
+    with pytest.raises(VersionNotFoundError):
+        sql("SELECT * FROM delta.`{path}@v9`")
+    with pytest.raises(DeltaError, match="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS"):
+        sql("SELECT * FROM delta.`{path}@v1` VERSION AS OF 1")
+    for target in ("{path}@v1", "{path}/p=b"):
+        with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+            sql(f"INSERT OVERWRITE delta.`{target}` VALUES (7, 'b')")
 
 
 def test_time_travel_has_the_schema_of_its_version(spark: SparkSession, sql: Sql, t: str) -> None:

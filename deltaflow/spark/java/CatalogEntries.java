@@ -52,6 +52,8 @@ final class CatalogEntries {
     if (table.hasNonNull("version")) {
       String version = table.get("version").asText();
       options.put("versionAsOf", version);
+      // Above the query's own options, which named the version or time first.
+      options.put("deltaflow.versionOfName", version);
       // Spark keeps relations by the entry's name: a version's must not be taken for the table's.
       TableIdentifier name = entry.identifier();
       changes.put("identifier", new TableIdentifier(name.table(), name.database(),

@@ -220,7 +220,10 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     request.put("path", entry == null ? ident.name() : CatalogEntries.path(known));
     request.put("mayBeAbsent", Boolean.valueOf(entry == null && !isRelation));
     request.put("version", version);
-    request.put("timestampMicros", timestampMicros);
+    request.put("asOfMicros", timestampMicros);
+    request.put("isPathOfQuery", Boolean.valueOf(entry == null && isRelation));
+    request.put("options", new LinkedHashMap());
+    DeltaProvider.addSettings(session(), request);
     JsonNode answer = Python.call("catalog.load", request);
     if (!answer.get("exists").asBoolean()) throw new NoSuchTableException(ident);
     CatalogTable table = CatalogEntries.described(known, answer);

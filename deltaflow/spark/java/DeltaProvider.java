@@ -64,9 +64,14 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   /** The relation over the table of a request (path, options), as Python finds it. */
   static HadoopFsRelation read(SparkSession session, Map request) {
+    addSettings(session, request);
+    return Relations.of(session, Python.call("read", request));
+  }
+
+  /** What only Spark knows of a read's path and options. */
+  static void addSettings(SparkSession session, Map request) {
     request.put("settings", TableWrite.deltaSettings(session));
     request.put("timestampMicros", timestampMicros(session, request));
-    return Relations.of(session, Python.call("read", request));
   }
 
   /**
