@@ -17,9 +17,13 @@ from deltaflow.spark.write import Check, RowPlan
 
 
 def row_plan(
-    frame: T.StructType, table: T.StructType, partition_columns: Sequence[str], checks: Sequence[Check]
+    frame: T.StructType,
+    table: T.StructType,
+    partition_columns: Sequence[str],
+    checks: Sequence[Check],
+    path: str,
 ) -> RowPlan:
-    """How rows of `frame`, whose columns have the table's names, become rows of the table.
+    """How rows of `frame`, whose columns have the table's names, become rows of the table (at `path`).
 
     The frame has no columns that the table lacks, and types that fit.
     """
@@ -27,7 +31,12 @@ def row_plan(
     missing = {field.name for field in table.fields} - set(frame.names)
     needed = [f.name for f in table.fields if not f.nullable and f.name in missing]
     if needed:
-        raise SchemaError(error_class="DELTA_MISSING_NOT_NULL_COLUMN_VALUE", column_name=needed[0])
+        raise SchemaError(
+            error_class="DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
+            column_name=needed[0],
+            table=path,
+            column=needed[0],
+        )
     if not checks and _bare(frame) == _bare(table) and all(map(is_plain, wanted)):
         return RowPlan(frame=_bare_struct(frame), table=_bare_struct(table))
     cast = _restricted(table, frame)

@@ -167,9 +167,10 @@ def begin_write(
     table = schema_from_string(metadata.schema_string, table=path)
     removal.begin(transaction)
     checks = [*checks_of_table(metadata, table), *removal.checks]
+    frame = named_as_table(frame_schema, table, rules, path)
     return TableWriter(
         transaction,
-        row_plan(named_as_table(frame_schema, table, rules, path), table, metadata.partition_columns, checks),
+        row_plan(frame, table, metadata.partition_columns, checks, path),
         options,
         removal=removal,
         operation=operation,

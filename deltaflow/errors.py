@@ -407,6 +407,23 @@ CATALOGUE: dict[str, tuple[str, str]] = {
 }
 """Code → SQLSTATE and message of the errors that need no class of their own (names: delta-spark's)."""
 
+_SQLSTATES: dict[str, str] = {
+    "DELTA_DOMAIN_METADATA_NOT_SUPPORTED": "0A000",
+    "DELTA_DUPLICATE_ACTIONS_FOUND": "2D521",
+    "DELTA_FAILED_TO_MERGE_FIELDS": "22005",
+    "DELTA_INVALID_PARTITIONING_SCHEMA": "XXKDS",
+    "DELTA_LOG_FILE_NOT_FOUND": "42K03",
+    "DELTA_MAX_COMMIT_RETRIES_EXCEEDED": "40000",
+    "DELTA_METADATA_ABSENT": "XXKDS",
+    "DELTA_PROTOCOL_PROPERTY_NOT_INT": "42K06",
+    "DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE": "KD004",
+    "DELTA_UNSUPPORTED_DATA_TYPES": "0AKDC",
+    "DELTA_UNSUPPORTED_FEATURE_STATUS": "0AKDE",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS": "KD00C",
+    "DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED": "0A000",
+}
+"""Code → SQLSTATE of those whose message is made where they are raised, and not their class's SQLSTATE."""
+
 
 def _rebuild(cls: type[DeltaError], text: str, state: dict[str, Any]) -> DeltaError:
     error = cls.__new__(cls, text)
@@ -438,8 +455,8 @@ class DeltaError(Exception):
     ) -> None:
         if error_class is not None:
             self.error_class = error_class
-        sqlstate, template = CATALOGUE.get(self.error_class, (self.sqlstate, None))
-        self.sqlstate = sqlstate
+        sqlstate = _SQLSTATES.get(self.error_class, self.sqlstate)
+        self.sqlstate, template = CATALOGUE.get(self.error_class, (sqlstate, None))
         if message is None:
             if template is None:
                 raise TypeError(f"{self.error_class} has no message in the catalogue: give one")

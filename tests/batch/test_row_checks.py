@@ -113,6 +113,7 @@ def test_a_column_that_may_not_be_null_is_missing(spark, made):
     with pytest.raises(SchemaError) as caught:
         write(spark.sql("select 'x' s"), table)
     assert caught.value.getErrorClass() == "DELTA_MISSING_NOT_NULL_COLUMN_VALUE"
+    assert (caught.value.table, caught.value.column) == (table, "id")
     assert sorted(Path(table).rglob("*")) == before
 
 

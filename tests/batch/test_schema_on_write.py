@@ -195,6 +195,8 @@ def test_casts_by_store_assignment(spark, table, setting, rows, ansi):
     assert tuple(row)[:5] == (7, 100, "12", Decimal("2.00"), dt.date(2024, 5, 1))
     assert load(spark, table).where("ts = timestamp'2024-05-02 00:00:00'").count() == 1
     assert (row.f, row.st.a, row.st.b) == (2.5, 8, [{"k": 9}])
+    write(spark.sql("select 2.7D l, 1.239 d"), table)
+    assert load(spark, table).where("l = 2").first().d == Decimal("1.24")
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])

@@ -99,3 +99,15 @@ def test_every_text_of_the_catalogue_is_raised_somewhere() -> None:
     ]
     codes = errors.CATALOGUE.keys() - of_classes
     assert [code for code in sorted(codes) if not any(f'"{code}"' in source for source in sources)] == []
+
+
+def test_a_message_made_where_it_is_raised_keeps_the_codes_sqlstate() -> None:
+    wrong = errors.DeltaIllegalArgumentException(
+        "delta.appendOnly is 'maybe'", error_class="DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED"
+    )
+    assert (wrong.message, wrong.getSqlState()) == ("delta.appendOnly is 'maybe'", "0A000")
+    refused = errors.UnsupportedFeatureError(
+        "no void", features=["void"], error_class="DELTA_UNSUPPORTED_DATA_TYPES"
+    )
+    assert refused.getSqlState() == "0AKDC"
+    assert errors.UnsupportedFeatureError("no such", features=["x"]).getSqlState() == "56038"
