@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltaflow
+from deltaflow.errors import DeltaUnsupportedOperationException
 
 pytestmark = pytest.mark.spark
 
@@ -71,3 +72,21 @@ def test_it_stays_and_ours_goes_beside_it(
 
     session.sql("CREATE TABLE foreign.p USING parquet AS SELECT 1 AS x")
     assert session.table("deltaflow.foreign.p").count() == session.table("foreign.p").count() == 1
+
+
+def test_statements_on_our_tables_by_their_names_do_not_go_past_the_log(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    deltaflow.register(session)
+    session.sql("CREATE TABLE deltaflow.foreign.u (id BIGINT, p STRING) USING delta PARTITIONED BY (p)")
+    session.sql("INSERT INTO deltaflow.foreign.u VALUES (1, 'a'), (2, 'b')")
+    session.sql("TRUNCATE TABLE foreign.u")
+    for statement in (
+        f"ALTER TABLE foreign.u SET LOCATION '{tmp_path}/elsewhere'",
+        "ALTER TABLE foreign.u RENAME TO foreign.v",
+        "INSERT OVERWRITE foreign.u VALUES (3, 'c')",
+    ):
+        with pytest.raises(DeltaUnsupportedOperationException):
+            session.sql(statement)
+    assert session.table("deltaflow.foreign.u").count() == 0
+    assert session.sql("SELECT * FROM deltaflow.foreign.u VERSION AS OF 1").count() == 2

@@ -51,8 +51,9 @@ final class TableNames {
         if (!(e instanceof CatalogNotFoundException)) throw Thrown.asIs(e);
       }
     }
-    // In all other catalogs, Spark's own session catalog included, a Delta table is not ours to answer for.
-    if (!(catalog instanceof DeltaCatalog) || namespace.size() != 1) return null;
+    // In the session catalog of another project too, Spark would run the statement past the log.
+    boolean hasEntries = catalog instanceof DeltaCatalog || catalog.name().equals("spark_catalog");
+    if (!hasEntries || namespace.size() != 1) return null;
     String database = (String) namespace.get(0);
     String table = (String) parts.get(parts.size() - 1);
     CatalogTable entry = entry(entries, database, table);
