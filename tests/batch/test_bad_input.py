@@ -181,17 +181,6 @@ def test_buckets_and_clusters_are_refused(spark, table):
     assert not os.path.exists(table)
 
 
-def test_a_data_file_that_is_gone_is_named(spark, table, tmp_path):
-    write(spark).save(table)
-    gone = tmp_path / "gone"
-    Path(table).rename(gone)
-    file = next(gone.glob("*.parquet"))
-    file.unlink()
-    with pytest.raises(Exception, match=r"FILE_NOT_EXIST|FileNotFound") as caught:  # Spark's own error
-        spark.read.format("delta").load(str(gone)).collect()
-    assert file.name in str(caught.value)
-
-
 def test_a_frame_without_columns(spark, table):
     failing(AnalysisException, lambda: spark.range(1).select().write.format("delta").save(table))
     assert not os.path.exists(table)

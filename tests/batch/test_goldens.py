@@ -52,7 +52,7 @@ def test_what_is_broken_is_an_error(spark: SparkSession, entry: dict[str, Any]) 
     path = str(GOLDENS / entry["path"])
     if entry["log_readable"]:
         frame = spark.read.format("delta").load(path)
-        with pytest.raises(Exception, match=r"does not exist|FILE_NOT_EXIST|FileNotFound"):
+        with pytest.raises(DeltaError, match="DELTA_FILE_NOT_FOUND_DETAILED"):
             frame.collect()
     else:
         with pytest.raises(DeltaError):
