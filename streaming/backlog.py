@@ -6,7 +6,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from deltaflow.log import Commit, Snapshot
+from deltaflow.log import Commit
 from deltaflow.log.log_files import Clock, system_clock
 from deltaflow.streaming.commits import file_table
 from deltaflow.streaming.initial_snapshot import InitialSnapshot
@@ -40,24 +40,24 @@ class Backlog:
     _counts: dict[int, _Count] = field(default_factory=dict)
 
     def metrics(
-        self, newest: Snapshot, done: DeltaSourceOffset, initial: InitialSnapshot | None
+        self, last_version: int, done: DeltaSourceOffset, initial: InitialSnapshot | None
     ) -> dict[str, str]:
-        """What is left after `done`, up to the newest version, by the names of Spark's progress.
+        """What is left after `done`, up to `last_version`, by the names of Spark's progress.
 
         `initial` is the initial snapshot if `done` is inside it. A long backlog is counted over several
         progresses: until then the number of files and of bytes are left out.
         """
         index = max(done.index, -1) + 1
         first = done.reservoir_version + (0 if initial is None else 1)
-        self._count(first, newest.version)
-        counts = [self._counts[v] for v in range(first, newest.version + 1) if v in self._counts]
+        self._count(first, last_version)
+        counts = [self._counts[v] for v in range(first, last_version + 1) if v in self._counts]
         metrics = {
-            "versionsBehind": max(0, newest.version + 1 - done.reservoir_version),
+            "versionsBehind": max(0, last_version + 1 - done.reservoir_version),
             "secondsBehind": self._seconds_since(counts[0].timestamp_ms if counts else None, initial),
         }
         # Which files of the initial snapshot a filter leaves out is known when a batch comes to them.
         is_known = initial is None or selection(self.reading) is None
-        if is_known and first + len(counts) > newest.version:
+        if is_known and first + len(counts) > last_version:
             left = [count.left(index if initial is None and i == 0 else 0) for i, count in enumerate(counts)]
             if initial is not None:
                 left.append((initial.num_rows - index, initial.bytes_from(index)))

@@ -53,6 +53,8 @@ class DeltaSource:
         self._available_now: int | None = None
         """The last version for Trigger.AvailableNow."""
         self._newest: Snapshot | None = None
+        self._bound: int | None = None
+        """The last version by the ending options, as far as that is certain."""
         self._is_checked = False
         self._initial: InitialSnapshot | None = None
         """Held while the stream is inside it."""
@@ -68,8 +70,8 @@ class DeltaSource:
         reading = self._reading
         newest = self._look()
         last_version = newest.version if self._available_now is None else self._available_now
-        bound = ending_version(reading, newest)
-        last_version = last_version if bound is None else min(last_version, bound)
+        self._bound = ending_version(reading, newest)
+        last_version = self._bounded(last_version)
         if start_json is None:
             start = first_offset(reading, newest, last_version)
             if reading.options.starting_version == "latest":
@@ -88,10 +90,11 @@ class DeltaSource:
         return end
 
     def newest_offset(self) -> DeltaSourceOffset | None:
-        """The end of the table when the source looked last."""
+        """The end of the table, or of the stream by its ending options, when the source looked last."""
         if self._newest is None:
             return None
-        return DeltaSourceOffset(self._reading.table_id, self._newest.version + 1, BASE_INDEX, False)
+        last_version = self._bounded(self._newest.version)
+        return DeltaSourceOffset(self._reading.table_id, last_version + 1, BASE_INDEX, False)
 
     def batch(self, start_json: str | None, end_json: str) -> dict[str, Any]:
         """The relation over the files between two offsets; nothing is read before Spark plans the batch."""
@@ -115,7 +118,7 @@ class DeltaSource:
         )
 
     def metrics(self, done_json: str | None) -> dict[str, str]:
-        """What is left after the offset, as of the last look at the table."""
+        """What the stream has left after the offset, as of the last look at the table."""
         if self._newest is None or done_json is None:
             return {}
         reading = self._reading
@@ -123,7 +126,10 @@ class DeltaSource:
         initial = None
         if done.is_starting_version:
             initial = self._initial or initial_snapshot(reading, done.reservoir_version)
-        return self._backlog.metrics(self._newest, done, initial)
+        return self._backlog.metrics(self._bounded(self._newest.version), done, initial)
+
+    def _bounded(self, version: int) -> int:
+        return version if self._bound is None else min(version, self._bound)
 
     def _look(self) -> Snapshot:
         self._newest = newest = self._reading.log.snapshot()

@@ -165,6 +165,15 @@ def test_the_backlog(tmp_path: Path) -> None:
     assert left(started, batches=3, files=3) == dict.fromkeys(
         ("numFilesOutstanding", "numBytesOutstanding", "versionsBehind", "secondsBehind"), 0
     )
+    # A stream with an end is done there.
+    ended = {"startingVersion": "0", "endingVersion": "1"}
+    assert left(ended, batches=1, files=4) == {
+        "numFilesOutstanding": 1,
+        "numBytesOutstanding": size(4),
+        "versionsBehind": 1,
+        "secondsBehind": 50,
+    }
+    assert set(left(ended, batches=2, files=4).values()) == {0}
     # Inside the snapshot: files 1 to 7 without the first, which was removed.
     assert left({}, batches=1, files=5) == {
         "numFilesOutstanding": 2,
