@@ -76,16 +76,15 @@ def _check_there(reading: Reading, version: int, newest: Snapshot) -> None:
 
 
 def _first_at_or_after(reading: Reading, timestamp_ms: int, newest: Snapshot) -> int:
+    log = reading.log
     try:
-        version = reading.log.version_at_timestamp(timestamp_ms - 1) + 1
+        version = log.version_at_timestamp(timestamp_ms - 1) + 1
         if version <= newest.version:
             return version
-        # Between the newest commit and the next millisecond: the log says that it is too late.
-        reading.log.version_at_timestamp(timestamp_ms)
     except VersionNotFoundError as error:
         if error.error_class == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION":
-            return reading.log.available_versions()[0]
-        if reading.options.allow_start_out_of_range:
-            return newest.version + 1
-        raise
+            return log.available_versions()[0]
+    if not reading.options.allow_start_out_of_range:
+        # The log says that it is too late, or, where a commit has come meanwhile, that it is not.
+        log.version_at_timestamp(timestamp_ms)
     return newest.version + 1

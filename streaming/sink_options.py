@@ -10,7 +10,7 @@ from deltaflow.batch.options import boolean_option, option, required_path
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog
 
-_BOOLEANS = ("mergeSchema", "overwriteSchema", "optimizeWrite", "dataChange")
+_BOOLEANS = ("mergeSchema", "overwriteSchema", "optimizeWrite", "autoCompact", "dataChange")
 # Options of batch writes. Each would change what is written; so none is passed over in silence.
 _OF_BATCHES = ("replaceWhere", "replaceOn", "replaceUsing", "partitionOverwriteMode", "__clustering_columns")
 

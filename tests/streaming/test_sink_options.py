@@ -202,6 +202,7 @@ def test_user_metadata(streams: Any, source: Any, table: str, sink: str, checkpo
         ("mergeSchema", "yes", "must be 'true' or 'false'"),
         ("overwriteSchema", "1", "must be 'true' or 'false'"),
         ("optimizeWrite", "on", "must be 'true' or 'false'"),
+        ("autoCompact", "on", "must be 'true' or 'false'"),
         ("txnVersion", "-1", "must be a non-negative integer"),
         ("maxRecordsPerFile", "many", "must be an integer"),
     ],

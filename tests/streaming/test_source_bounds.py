@@ -126,6 +126,12 @@ def test_bounds_that_are_none(streams: Any, table: str, checkpoint: str) -> None
             "2024-01-01 03:00:00.001",
         ),
         (
+            {"startingTimestamp": "2999-01-01"},
+            "DELTA_TIMESTAMP_GREATER_THAN_COMMIT",
+            "42816",
+            "The provided timestamp (2999-01-01 00:00:00",
+        ),
+        (
             {"startingTimestamp": "2024-01-01", "startingVersion": "0"},
             "DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET",
             "42613",
