@@ -2,12 +2,14 @@ package io.deltaflow.spark;
 
 import java.io.ByteArrayOutputStream;
 import java.nio.charset.StandardCharsets;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
 
 import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics;
 import org.apache.spark.sql.execution.streaming.*;
 import org.apache.spark.sql.execution.streaming.checkpointing.*;
 import org.apache.spark.sql.execution.streaming.runtime.*;
@@ -15,12 +17,13 @@ import org.apache.spark.sql.streaming.OutputMode;
 import scala.Option;
 
 /** The sink of a streaming query: every micro-batch is one TableWrite. */
-final class DeltaSink implements Sink {
+final class DeltaSink implements Sink, ReportsSinkMetrics {
   private final org.apache.spark.sql.classic.SparkSession session;
   private final String path;
   private final Map options;
   private final List partitionColumns;
   private final String outputMode;
+  private volatile int skipped;
 
   DeltaSink(org.apache.spark.sql.classic.SparkSession session, String path, Map options, List partitionColumns,
             OutputMode outputMode) {
@@ -43,8 +46,11 @@ final class DeltaSink implements Sink {
     request.put("batchId", Long.valueOf(batchId));
     request.put("offsets", offsets(queryId, batchId));
     // The batch carries its own incremental execution; the session of its plan is the stream's clone.
-    TableWrite.run(((org.apache.spark.sql.classic.Dataset) data).sparkSession(), data, request);
+    if (!TableWrite.run(((org.apache.spark.sql.classic.Dataset) data).sparkSession(), data, request)) skipped++;
   }
+
+  /** For the progress: how many batches of this run the table had already. */
+  public Map metrics() { return Collections.singletonMap("numSkippedBatches", String.valueOf(skipped)); }
 
   /**
    * What the checkpoint's file offsets/<batchId> holds, null if the query is not known. Spark has the newest

@@ -48,9 +48,9 @@ final class TableWrite {
   private TableWrite() {}
 
   /**
-   * Runs the write. request describes it to Python, which may answer that there is nothing to do.
+   * Runs the write. request describes it to Python, which may answer that there is nothing to do: then false.
    */
-  static void run(org.apache.spark.sql.classic.SparkSession session, Dataset data, Map request) {
+  static boolean run(org.apache.spark.sql.classic.SparkSession session, Dataset data, Map request) {
     Long handle = Long.valueOf(Python.newHandle());
     QueryExecution query = ((org.apache.spark.sql.classic.Dataset) data).queryExecution();
     request.put("handle", handle);
@@ -61,13 +61,15 @@ final class TableWrite {
     request.put("storeAssignmentPolicy", session.sessionState().conf().storeAssignmentPolicy().toString());
     request.put("scans", scans(query));
     boolean ended = false;
+    boolean skipped;
     Map commit = new LinkedHashMap();
     commit.put("handle", handle);
     JsonNode rewrite = NullNode.getInstance();
     Quarantine quarantine = null;
     try {
       JsonNode plan = Python.call("write.begin", request);
-      if (!plan.get("skip").asBoolean()) {
+      skipped = plan.get("skip").asBoolean();
+      if (!skipped) {
         // Whatever the analysis refuses, it refuses before a file is written.
         RowChanges rows = null;
         if (plan.get("quarantine").isNull() || plan.get("cast").isNull()) {
@@ -98,6 +100,7 @@ final class TableWrite {
       }
     }
     Rewrites.afterCommit(session, handle.longValue(), rewrite);
+    return !skipped;
   }
 
   /** Writes rows into the table's folder; returns the files. */
