@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException
 
-from deltaflow import errors
+from deltaflow import error_classes, errors
 
 
 def all_errors(kind: type[errors.DeltaError] = errors.DeltaError) -> list[type[errors.DeltaError]]:
@@ -57,7 +57,7 @@ def test_every_catalogue_message_can_be_built_and_has_a_sqlstate() -> None:
         def __missing__(self, name: str) -> str:
             return f"<{name}>"
 
-    for code, (sqlstate, template) in errors.CATALOGUE.items():
+    for code, (sqlstate, template) in error_classes.CATALOGUE.items():
         assert len(sqlstate) == 5, code
         assert "{" not in template.format_map(AnyParameters()).replace(",;{}()", ""), code
 
@@ -97,7 +97,7 @@ def test_every_text_of_the_catalogue_is_raised_somewhere() -> None:
         for file in folder.resolve().rglob("*")
         if file.suffix in (".py", ".java") and file.name != "errors.py"
     ]
-    codes = errors.CATALOGUE.keys() - of_classes
+    codes = error_classes.CATALOGUE.keys() - of_classes
     assert [code for code in sorted(codes) if not any(f'"{code}"' in source for source in sources)] == []
 
 

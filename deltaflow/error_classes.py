@@ -1,0 +1,394 @@
+"""The error classes by their names, which are delta-spark's: SQLSTATEs and messages. See deltaflow.errors."""
+
+from __future__ import annotations
+
+CATALOGUE: dict[str, tuple[str, str]] = {
+    "DELTA_ADD_COLUMN_PARENT_NOT_STRUCT": (
+        "42KD3",
+        "Cannot add {column_name} because its parent is not a StructType. Found {other}.",
+    ),
+    "DELTA_ADD_CONSTRAINTS": (
+        "0A000",
+        "Please use ALTER TABLE ADD CONSTRAINT to add CHECK constraints.",
+    ),
+    "DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED": (
+        "42837",
+        "ALTER TABLE CHANGE COLUMN is not supported for changing column {current_type} to {new_type}. "
+        "Write the table anew with overwriteSchema.",
+    ),
+    "DELTA_AMBIGUOUS_PATHS_IN_CREATE_TABLE": (
+        "42613",
+        "CREATE TABLE contains two different locations: {identifier} and {location}. "
+        "Remove the LOCATION clause.",
+    ),
+    "DELTA_CANNOT_CHANGE_LOCATION": (
+        "42601",
+        "Cannot change the 'location' of the Delta table using SET TBLPROPERTIES.",
+    ),
+    "DELTA_CANNOT_CHANGE_PROVIDER": (
+        "42939",
+        "'provider' is a reserved table property, and cannot be altered.",
+    ),
+    "DELTA_CANNOT_MODIFY_APPEND_ONLY": (
+        "42809",
+        "This table only allows appends, and the operation removes data. "
+        "Set the table property delta.appendOnly to false to permit it.",
+    ),
+    "DELTA_CANNOT_MODIFY_TABLE_PROPERTY": (
+        "42939",
+        "The Delta table configuration {prop} cannot be specified by the user. Leave it out.",
+    ),
+    "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION": ("428FT", "Cannot use all columns for partition columns."),
+    "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_PARTITIONED_COLUMN": (
+        "0AKDC",
+        "Data skipping is not supported for partition column '{name}'. "
+        "Remove it from delta.dataSkippingStatsColumns.",
+    ),
+    "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_TYPE": (
+        "0AKDC",
+        "Data skipping is not supported for column '{name}' of type {data_type}. "
+        "Remove it from delta.dataSkippingStatsColumns.",
+    ),
+    "DELTA_COLUMN_NOT_FOUND": ("42703", "Unable to find the column {column_name} given [{column_list}]."),
+    "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA": (
+        "42703",
+        "Couldn't find column {name} in: {schema}.",
+    ),
+    "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA": (
+        "42601",
+        "The external table {table_name} is to be created at a path that is empty, and without columns. "
+        "Give the columns, or a query.",
+    ),
+    "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_TXN_LOG": (
+        "42K03",
+        "The external table {table_name} is to be created where there are files but no transaction log. "
+        "Check that the path is the root of a Delta table.",
+    ),
+    "DELTA_CREATE_TABLE_SCHEME_MISMATCH": (
+        "42KD7",
+        "The specified schema does not match the existing schema. Specified: {specified}. "
+        "Existing: {existing}. Leave the columns out to take the table as it is.",
+    ),
+    "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE": (
+        "22003",
+        "Failed to write a value of type {source_type} into the {target_type} type column {column_name}.",
+    ),
+    "DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING": (
+        "42KD7",
+        "Partition columns do not match the partition columns of the table. "
+        "Given: {specified}. Table: {existing}. Leave partitionBy out, or give the table's own columns.",
+    ),
+    "DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY": (
+        "42KD7",
+        "The specified properties do not match the existing properties. Specified: {specified}. "
+        "Existing: {existing}. Leave them out to take the table as it is.",
+    ),
+    "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION": (
+        "42601",
+        "Cannot create table {table_name}: its location is not empty. Use an empty location, or create the "
+        "table without a query to take over the Delta table that is there.",
+    ),
+    "DELTA_DATA_CHANGE_FALSE": (
+        "0AKDE",
+        "Cannot change table metadata because the 'dataChange' option is set to false. Attempted "
+        "operation: '{operation}'.",
+    ),
+    "DELTA_DUPLICATE_COLUMNS_FOUND": (
+        "42711",
+        "Found duplicate column(s), names differing only in case included: {columns}. Rename them.",
+    ),
+    "DELTA_DUPLICATE_DATA_SKIPPING_COLUMNS": (
+        "42701",
+        "Duplicated data skipping columns found: {columns}. Name each once.",
+    ),
+    "DELTA_DYNAMIC_PARTITION_OVERWRITE_DISABLED": (
+        "0A000",
+        "Dynamic partition overwrite mode is specified by session config or write options, but it "
+        "is disabled by spark.databricks.delta.dynamicPartitionOverwrite.enabled=false.",
+    ),
+    "DELTA_EMPTY_DATA": (
+        "428GU",
+        "Data used in creating the Delta table doesn't have any columns.",
+    ),
+    "DELTA_EXCEED_CHAR_VARCHAR_LIMIT": (
+        "22001",
+        'Value "{value}" exceeds char/varchar type length limitation. Failed check: {expression}.',
+    ),
+    "DELTA_FILE_NOT_FOUND_DETAILED": (
+        "42K03",
+        "File {path} referenced in the transaction log cannot be found, and {read} {root} needs it. Most "
+        "likely VACUUM deleted it, which keeps removed files for delta.deletedFileRetentionDuration only, or "
+        "somebody deleted it by hand. Read a newer version, or restore the file from a copy.",
+    ),
+    "DELTA_ILLEGAL_OPTION": ("42616", "Invalid value '{input}' for option '{name}', {explain}."),
+    "DELTA_INSERT_COLUMN_ARITY_MISMATCH": (
+        "42802",
+        "Cannot write to '{table_name}', not enough data columns: the table has {table_columns}, "
+        "the data has {data_columns}.",
+    ),
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": (
+        "42K05",
+        "Found invalid character(s) among ' ,;{{}}()\\n\\t=' in the column names: {columns}. Rename them.",
+    ),
+    "DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION": (
+        "XXKDS",
+        "Unsupported format. Expected version should be smaller than or equal to {expected_version} "
+        "but was {real_version}. Please upgrade to newer version of Delta.",
+    ),
+    "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_DATAFRAME_WRITE_OPTIONS": (
+        "42616",
+        "Invalid options for idempotent DataFrame writes: both txnVersion and txnAppId must be specified.",
+    ),
+    "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_SESSION_CONFS": (
+        "42616",
+        "Invalid options for idempotent DataFrame writes: both spark.databricks.delta.write.txnAppId and "
+        "spark.databricks.delta.write.txnVersion must be specified.",
+    ),
+    "DELTA_INVALID_MANAGED_TABLE_SYNTAX_NO_SCHEMA": (
+        "42000",
+        "The managed table {table_name} is to be created without columns. Give the columns, or a query.",
+    ),
+    "DELTA_INVALID_PARTITION_COLUMN_TYPE": (
+        "42996",
+        "Using column {name} of type {data_type} as a partition column is not supported.",
+    ),
+    "DELTA_INVALID_PARTITION_PATH": (
+        "22KD1",
+        "A partition path fragment should be the form like `part1=foo/part2=bar`. The partition path: "
+        "{path}. Load the table itself, or one of its partitions.",
+    ),
+    "DELTA_INVALID_PROTOCOL_VERSION": (
+        "KD004",
+        "Unsupported Delta protocol version: {versions}. Use a newer release, if there is one.",
+    ),
+    "DELTA_INVALID_SOURCE_OFFSET_FORMAT": ("XXKDS", "The stored source offset format is invalid: {offset}."),
+    "DELTA_INVALID_SOURCE_VERSION": ("XXKDS", "sourceVersion({source_version}) is invalid."),
+    "DELTA_INVALID_TIMESTAMP_FORMAT": (
+        "22007",
+        "The provided timestamp {timestamp} does not match the expected syntax {format}.",
+    ),
+    "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE": (
+        "42K03",
+        "The log no longer has what makes version {missing_version}, whose snapshot the stream is reading: "
+        "{reason} If nobody deleted it, the stream is lagging behind the cleanup of the log. Delete its "
+        "checkpoint to restart from scratch, and consider a longer delta.logRetentionDuration.",
+    ),
+    "DELTA_METADATA_ABSENT_EXISTING_CATALOG_TABLE": (
+        "42K03",
+        "The catalog has the table {table_name}, and there is no Delta table at its location. "
+        "Drop it (DROP TABLE {table_name}) and create it again.",
+    ),
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION": (
+        "42K03",
+        "Delta stream cannot resume from version {start_version}; transaction log starts at "
+        "{earliest_version}. Log files may have been deleted by log retention. Restart the stream with a new "
+        "checkpoint location and consider increasing delta.logRetentionDuration. To skip missing data "
+        'instead, set .option("failOnDataLoss", "false").',
+    ),
+    "DELTA_MISSING_NOT_NULL_COLUMN_VALUE": (
+        "23502",
+        "Column {column_name}, which has a NOT NULL constraint, is missing from the data being "
+        "written into the table.",
+    ),
+    "DELTA_MULTIPLE_CDC_BOUNDARY": (
+        "42614",
+        "Multiple ending arguments provided. Please provide one of either endingTimestamp or endingVersion.",
+    ),
+    "DELTA_NON_PARTITION_COLUMN_REFERENCE": (
+        "42P10",
+        "The predicate {predicate} references columns that are no partition columns. Only those may"
+        " be referenced while spark.databricks.delta.replaceWhere.dataColumns.enabled is false: "
+        "[{columns}].",
+    ),
+    "DELTA_NON_PARTITION_COLUMN_SPECIFIED": (
+        "42P10",
+        "Non-partitioning column(s) {columns} are specified where only partitioning columns are expected: "
+        "{fragment}. Load the table and filter it.",
+    ),
+    "DELTA_NOT_A_DELTA_TABLE": (
+        "0AKDD",
+        "{table_name} is not a Delta table. Drop it first (DROP TABLE {table_name}) to create it as one.",
+    ),
+    "DELTA_NOT_NULL_CONSTRAINT_VIOLATED": (
+        "23502",
+        "NOT NULL constraint violated for column: {column_name}.",
+    ),
+    "DELTA_NULL_SCHEMA_IN_STREAMING_WRITE": (
+        "42P18",
+        "Delta doesn't accept NullTypes in the schema for streaming writes. Cast the column to a type.",
+    ),
+    "DELTA_ONEOF_IN_TIMETRAVEL": (
+        "42601",
+        "Please either provide 'timestampAsOf' or 'versionAsOf' for time travel, not both.",
+    ),
+    "DELTA_OPERATION_NOT_ALLOWED": (
+        "0AKDC",
+        "Operation not allowed: {operation} is not supported for Delta tables. {advice}",
+    ),
+    "DELTA_OPERATION_NOT_ALLOWED_DETAIL": (
+        "0AKDC",
+        "Operation not allowed: to {operation} is not supported for the Delta table {table_name}.",
+    ),
+    "DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE": (
+        "42613",
+        "'overwriteSchema' cannot be used in dynamic partition overwrite mode.",
+    ),
+    "DELTA_PARTITION_COLUMN_NOT_FOUND": (
+        "42703",
+        "Partition column {name} not found in schema [{columns}].",
+    ),
+    "DELTA_PATH_EXISTS": (
+        "42K04",
+        "Cannot write to already existent path {path} in mode 'errorifexists'. "
+        "Use mode 'append', 'overwrite' or 'ignore'.",
+    ),
+    "DELTA_READ_SOURCE_SCHEMA_CONFLICT": (
+        "42K07",
+        "The schema provided for the source read doesn't match the schema of the Delta table: given "
+        "{given}; table {schema}. Remove .schema(…).",
+    ),
+    "DELTA_REGEX_OPT_SYNTAX_ERROR": ("2201B", "Please recheck your syntax for '{option}': {reason}."),
+    "DELTA_REPLACE_WHERE_MISMATCH": (
+        "44000",
+        "Written data does not conform to partial table overwrite condition or constraint "
+        "'{predicate}'.{violation}",
+    ),
+    "DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE": (
+        "42613",
+        "A 'replaceWhere' expression and 'partitionOverwriteMode'='dynamic' cannot both be set in "
+        "the DataFrameWriter options.",
+    ),
+    "DELTA_REPLACE_WHERE_WITH_FILTER_DATA_CHANGE_UNSET": (
+        "42613",
+        "'replaceWhere' cannot be used with data filters when 'dataChange' is set to false. "
+        "Filters: {predicate}.",
+    ),
+    "DELTA_SCHEMA_CHANGED_SINCE_ANALYSIS": (
+        "KD007",
+        "The schema of the table has changed since the stream was loaded: from {read_schema} to "
+        '{data_schema}. Load the stream again (spark.readStream.format("delta").load(path)) and start it.',
+    ),
+    "DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS": (
+        "KD007",
+        "Detected schema change in version {changed_in}: streaming source schema: {read_schema}; data file "
+        "schema: {data_schema}. {remedy} If the issue persists after changing to a new checkpoint location, "
+        "let startingVersion or startingTimestamp name a version newer than {changed_in}.",
+    ),
+    "DELTA_SCHEMA_CHANGED_WITH_VERSION": (
+        "KD007",
+        "Detected schema change in version {changed_in}: streaming source schema: {read_schema}; data file "
+        "schema: {data_schema}. {remedy}",
+    ),
+    "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS": (
+        "KD007",
+        "The schema of the table has changed in an incompatible way since the DataFrame was made, from "
+        "{analysed} to {newest}. Make the DataFrame again "
+        '(spark.read.format("delta").load(path)), or fix its version with option versionAsOf.',
+    ),
+    "DELTA_SCHEMA_NOT_PROVIDED": (
+        "42908",
+        "Table schema is not provided. Give the columns, or a query, to replace the table.",
+    ),
+    "DELTA_SCHEMA_NOT_SET": (
+        "KD008",
+        "Table schema is not set. Write data into it or use CREATE TABLE to set the schema.",
+    ),
+    "DELTA_SHOW_PARTITION_IN_NON_PARTITIONED_TABLE": (
+        "42809",
+        "SHOW PARTITIONS is not allowed on a table that is not partitioned: {table_name}.",
+    ),
+    "DELTA_SOURCE_IGNORE_DELETE": (
+        "0A000",
+        "Detected deleted data (for example {removed_file}) from streaming source at version "
+        "{changed_in}. This is currently not supported. If you'd like to ignore deletes, set the option "
+        "'ignoreDeletes' to 'true' ('skipChangeCommits' and 'ignoreChanges' go on as well).",
+    ),
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES": (
+        "0A000",
+        "Detected a data update (for example {change_info}) in the source table at version {changed_in}. "
+        "This is currently not supported. If you are okay to skip changes, set the option "
+        "'skipChangeCommits' to 'true'; if rewritten rows may come again, set 'ignoreChanges' to 'true'; "
+        "otherwise restart the query with a fresh checkpoint directory.",
+    ),
+    "DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET": (
+        "42613",
+        "Please either provide 'startingVersion' or 'startingTimestamp'.",
+    ),
+    "DELTA_STREAMING_TRAILING_COMMIT_MISSING": (
+        "42K03",
+        "Delta stream detected commits up to version {expected_version} but files after version "
+        "{seen_version} are missing from the transaction log. Restore them from a copy, or restart the "
+        "stream with a new checkpoint location.",
+    ),
+    "DELTA_TABLE_LOCATION_MISMATCH": (
+        "42613",
+        "The location of the existing table {table_name} is {existing}. It doesn't match the specified "
+        "location {specified}. Leave LOCATION out.",
+    ),
+    "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": (
+        "42816",
+        "The provided timestamp ({timestamp}) is before the earliest version available to this table "
+        "({earliest}). Available: {available}.",
+    ),
+    "DELTA_TIMESTAMP_GREATER_THAN_COMMIT": (
+        "42816",
+        "The provided timestamp ({timestamp}) is after the latest commit ({latest}). Available: {available}.",
+    ),
+    "DELTA_TIMESTAMP_INVALID": (
+        "42816",
+        "The provided timestamp ({timestamp}) cannot be converted to a valid timestamp. Write it as "
+        "yyyy-MM-dd HH:mm:ss[.SSS], with a zone or in that of the session, or as a date.",
+    ),
+    "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE": (
+        "42604",
+        "versionAsOf needs to be a version, a number that is not negative, and is {value!r}.",
+    ),
+    "DELTA_UNKNOWN_CONFIGURATION": (
+        "F0000",
+        "Unknown configuration was specified: {config}. To disable this check, set "
+        "{disable_check_config}=true in the Spark session configuration.",
+    ),
+    "DELTA_UNKNOWN_READ_LIMIT": ("42601", "Unknown ReadLimit: {limit}."),
+    "DELTA_UNSET_NON_EXISTENT_PROPERTY": (
+        "42616",
+        "Attempted to unset non-existent property '{property}' in table {table_name}. "
+        "Use IF EXISTS to pass over those that are not set.",
+    ),
+    "DELTA_UNSUPPORTED_OUTPUT_MODE": (
+        "0AKDC",
+        "Data source {source} does not support {mode} output mode. Use append or complete.",
+    ),
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS": (
+        "42613",
+        "Cannot specify time travel in multiple formats: it is in the path and in the options.",
+    ),
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS": ("0AKDC", "Cannot time travel a stream: remove {options}."),
+    "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": (
+        "23001",
+        "CHECK constraint {name} ({expression}) violated by row with values:",
+    ),
+    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": (
+        "55019",
+        "The streaming query was reading from an unexpected Delta table (id = '{new_table_id}'). It used to "
+        "read from another Delta table (id = '{old_table_id}') according to checkpoint. Restart the query "
+        "with a new checkpoint, or give back the old table.",
+    ),
+}
+"""Code → SQLSTATE and message of the errors that need no class of their own (names: delta-spark's)."""
+
+SQLSTATES: dict[str, str] = {
+    "DELTA_DOMAIN_METADATA_NOT_SUPPORTED": "0A000",
+    "DELTA_DUPLICATE_ACTIONS_FOUND": "2D521",
+    "DELTA_FAILED_TO_MERGE_FIELDS": "22005",
+    "DELTA_INVALID_PARTITIONING_SCHEMA": "XXKDS",
+    "DELTA_LOG_FILE_NOT_FOUND": "42K03",
+    "DELTA_MAX_COMMIT_RETRIES_EXCEEDED": "40000",
+    "DELTA_METADATA_ABSENT": "XXKDS",
+    "DELTA_PROTOCOL_PROPERTY_NOT_INT": "42K06",
+    "DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE": "KD004",
+    "DELTA_UNSUPPORTED_DATA_TYPES": "0AKDC",
+    "DELTA_UNSUPPORTED_FEATURE_STATUS": "0AKDE",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS": "KD00C",
+    "DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED": "0A000",
+}
+"""Code → SQLSTATE of those whose message is made where they are raised, and not their class's SQLSTATE."""
