@@ -12,7 +12,7 @@ import msgspec
 from pyspark.sql.types import StructType
 
 from deltaflow.batch.load_path import LoadPath, files_of_partition, load_path
-from deltaflow.batch.options import unsupported_options
+from deltaflow.batch.options import option, unsupported_options
 from deltaflow.errors import CorruptLogError, DeltaAnalysisException
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.file_statistics import FileStatistics
@@ -22,6 +22,7 @@ from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.scan import NEWEST, ScannedFiles, relation, scan_kind
 
 _NOT_YET = ("readChangeFeed", "readChangeData")
+_FILE_OPTIONS = ("ignoreMissingFiles", "ignoreCorruptFiles")
 
 
 @dispatcher.handle("read")
@@ -38,6 +39,7 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
         snapshot.schema,
         list(snapshot.partition_columns),
         snapshot.size_in_bytes,
+        {name: value for name in _FILE_OPTIONS if (value := option(request["options"], name)) is not None},
     )
 
 

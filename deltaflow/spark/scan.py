@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -64,10 +64,12 @@ def relation(
     schema: StructType,
     partition_columns: list[str],
     size_in_bytes: int,
+    options: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The answer from which the JVM makes a HadoopFsRelation over the scan.
 
-    Its data schema holds the partition columns too, which keeps them where the table has them.
+    options: of Spark's Parquet reader. The data schema holds the partition columns too, which keeps them
+    where the table has them.
     """
     return {
         "root": hadoop_path(path),
@@ -77,6 +79,7 @@ def relation(
         # All columns: Spark then keeps the table's order, which a stream matches by position.
         "dataSchema": schema.json(),
         "sizeInBytes": size_in_bytes,
+        "options": dict(options or {}),
     }
 
 

@@ -65,6 +65,11 @@ def test_files_that_spark_is_told_to_ignore(spark, with_a_file_gone):
     session = spark.newSession()
     session.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     assert len(load(session, path).collect()) == 6
+    assert load(session, path).count() == 6  # and not what the log tells
+    reader = spark.read.format("delta").option("ignoreMissingFiles", True)
+    assert len(reader.load(str(path)).collect()) == reader.load(str(path)).count() == 6
+    with pytest.raises(StoreError):
+        load(spark, path).collect()
 
 
 def test_what_spark_tells_of_a_file(spark, table):

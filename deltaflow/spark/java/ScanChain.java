@@ -1,11 +1,14 @@
 package io.deltaflow.spark;
 
+import org.apache.spark.sql.catalyst.FileSourceOptions;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -40,11 +43,18 @@ final class ScanChain {
       }
     }
     TableScan scan = PinScans.scan(node);
-    if (scan == null || !scan.isPinned()) return null;
+    if (scan == null || !scan.isPinned() || mayLackFiles((LogicalRelation) node)) return null;
     for (Object filter : filters) {
       if (!isOnPartitions((Expression) filter, scan.partitionSchema())) return null;
     }
     return new ScanChain(scan, CollectionConverters.asScala(filters).toList());
+  }
+
+  /** Files that Spark is told to pass over when they are missing or broken: the log does not tell of their rows. */
+  private static boolean mayLackFiles(LogicalRelation node) {
+    HadoopFsRelation relation = (HadoopFsRelation) node.relation();
+    FileSourceOptions options = new FileSourceOptions(relation.options());
+    return options.ignoreMissingFiles() || options.ignoreCorruptFiles();
   }
 
   private static boolean passes(Seq projectList, boolean renames) {
