@@ -79,6 +79,7 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
         overwrites=mode == "Overwrite",
         by_position=request.get("byPosition", False),
         replaces_table=request.get("replaceTable", False),
+        needs_partition_columns="byPosition" not in request,  # what a list of columns leaves out is null
     )
     partition_by = request.get("partitionBy")
     if partition_by is None:

@@ -43,6 +43,8 @@ class SchemaRules:
     data_change: bool = True
     by_position: bool = False
     replaces_table: bool = False
+    needs_partition_columns: bool = True
+    """Whether the frame must have them; else they are null where they are missing, as other columns are."""
     fits: Fits = can_store
 
 
@@ -63,6 +65,7 @@ def schema_rules(
     overwrites: bool = False,
     by_position: bool = False,
     replaces_table: bool = False,
+    needs_partition_columns: bool = True,
 ) -> SchemaRules:
     """The rules that the options of a writer and Spark's settings make."""
     merge = boolean_option({_AUTO_MERGE: settings.get(_AUTO_MERGE, "false")}, _AUTO_MERGE)
@@ -77,6 +80,7 @@ def schema_rules(
         data_change=option(options, "dataChange") is None or boolean_option(options, "dataChange"),
         by_position=by_position,
         replaces_table=replaces_table,
+        needs_partition_columns=needs_partition_columns,
         fits=can_cast if store_assignment.upper() == "LEGACY" else can_store,
     )
 
@@ -186,7 +190,8 @@ def _check_and_merge(
     differences = write_differences(table, data, fits=rules.fits, may_add=rules.merge_schema)
     if differences or other_partitioning is not None:
         raise _mismatch(snapshot.metadata, table, frame, differences, other_partitioning, rules, path)
-    _require_partition_columns(snapshot.partition_columns, data, path)
+    if rules.needs_partition_columns:
+        _require_partition_columns(snapshot.partition_columns, data, path)
     merged = table
     if rules.merge_schema:
         merged = merge_schemas(table, _columns_of_table(data), table=path, fits=rules.fits)
