@@ -87,7 +87,7 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
     idempotent = idempotent_write(options, settings, path)
     transaction = _transaction(request, path)
     if idempotent is not None and idempotent.is_done(transaction):
-        return Skip(idempotent.settings_to_unset)
+        return Skip(idempotent.settings_to_unset, is_repeated=True)
     if transaction.snapshot is not None:
         if mode == "Ignore":
             return Skip()

@@ -59,7 +59,7 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
     committed = transaction.txn_version(query_id)
     if committed is not None and committed >= batch_id:
         _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)
-        return Skip()
+        return Skip(is_repeated=True)
     mode, options, schema = request["outputMode"], request["options"], _schema(request, path)
     operation = OperationOfWrite(
         "STREAMING UPDATE",

@@ -69,6 +69,7 @@ def register(spark: SparkSession) -> SparkSession:
         _set_catalog(spark)
         jvm: Any = spark.sparkContext._jvm
         jvm.io.deltaflow.spark.DeltaExtensions.install(spark._jsparkSession)
+        jvm.io.deltaflow.spark.Metrics.install()
         _install_error_conversion()
     return spark
 

@@ -42,6 +42,8 @@ class Skip(NamedTuple):
 
     settings_to_unset: Sequence[str] = ()
     """As of FileWrite."""
+    is_repeated: bool = False
+    """The table has this very write already; counted by Spark's metrics system."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,11 @@ def _begin(request: dict[str, Any]) -> dict[str, Any]:
     write = _kinds[request["kind"]](request)
     if isinstance(write, Skip):
         dispatcher.release(request["handle"])
-        return {"skip": True, "settingsToUnset": list(write.settings_to_unset)}
+        return {
+            "skip": True,
+            "isRepeated": write.is_repeated,
+            "settingsToUnset": list(write.settings_to_unset),
+        }
     slot.write = write
     return {
         "skip": False,

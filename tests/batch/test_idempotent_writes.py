@@ -47,6 +47,20 @@ def append(spark, table, number, app="app", mode="append"):
     writer.option("txnAppId", app).option("TXNVERSION", number).save(table)
 
 
+def test_spark_counts_what_is_repeated(spark, table):
+    repeated = spark._jvm.io.deltaflow.spark.Metrics.repeatedWrites
+    before = repeated()
+    append(spark, table, 1)
+    assert repeated() == before
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    writer = stream.writeStream.option("checkpointLocation", table + " checkpoint").trigger(once=True)
+    writer.foreachBatch(lambda batch, number: append(spark, table, 1)).start().awaitTermination()
+    assert ids(spark, table) == [1]
+    assert repeated() == before + 1
+    spark.range(9).write.format("delta").mode("ignore").save(table)
+    assert repeated() == before + 1
+
+
 def test_a_write_is_made_once(spark, table, actions, caplog):
     append(spark, table, 1)
     append(spark, table, 1, app="other")

@@ -69,6 +69,7 @@ final class TableWrite {
     try {
       JsonNode plan = Python.call("write.begin", request);
       skipped = plan.get("skip").asBoolean();
+      if (skipped && plan.get("isRepeated").asBoolean()) Metrics.repeatedWrite();
       if (!skipped) {
         // Whatever the analysis refuses, it refuses before a file is written.
         RowChanges rows = null;
