@@ -229,3 +229,13 @@ def test_streams_by_name(spark: SparkSession, sql: Sql, t: str, database: Path) 
     assert spark.read.format("delta").load(str(database / "elsewhere")).count() == 3
     schema = spark.readStream.table(f"delta.`{database}/t`").schema
     assert schema.simpleString() == "struct<id:bigint,p:string>"
+
+
+def test_spark_does_not_plan_by_figures_of_its_catalog(
+    spark: SparkSession, sql: Sql, t: str, database: Path
+) -> None:
+    sql("ANALYZE TABLES COMPUTE STATISTICS")
+    sql("INSERT INTO t VALUES (3, 'c')")
+    figures = spark.table("t")._jdf.queryExecution().optimizedPlan().stats()
+    assert figures.rowCount().isEmpty()
+    assert figures.sizeInBytes() == DeltaLog.for_table(str(database / "t")).snapshot().size_in_bytes

@@ -65,6 +65,7 @@ final class CatalogEntries {
     changes.put("partitionColumnNames", strings(table.get("partitionColumns")));
     changes.put("properties", scalaMap(stringMap(table.get("properties"))));
     changes.put("comment", Option.apply(table.hasNonNull("comment") ? table.get("comment").asText() : null));
+    changes.put("stats", Option.empty());  // ANALYZE TABLES leaves some, of the files that were there then
     changes.put("storage", storage(entry.storage(), table.get("path").asText(), options));
     return (CatalogTable) copied(entry, changes);
   }
