@@ -38,6 +38,17 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_views_left() -> Iterator[None]:
+    """Drops the temporary views that the tests of a module made in the session, which is one for all."""
+    yield
+    pyspark_sql = sys.modules.get("pyspark.sql")
+    session = None if pyspark_sql is None else pyspark_sql.SparkSession.getActiveSession()
+    for view in () if session is None else session.sql("SHOW VIEWS").collect():
+        if view.isTemporary:
+            session.catalog.dropTempView(view.viewName)
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> str:
     """A path for a table, with nothing there."""
