@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +18,7 @@ from deltaflow.log import (
     schema_from_string,
 )
 from deltaflow.log.data_skipping import Predicate
+from deltaflow.log.file_statistics import number_of_rows
 from deltaflow.log.files import refuse_deletion_vectors
 from deltaflow.spark.scan import ScannedFiles, complete_paths, relation
 from deltaflow.spark.write import Check, ReplaceWhere, local_path
@@ -108,7 +108,7 @@ class MatchingRows(WholeTable):
 
     def metrics(self, removed: pa.Table, copied_rows: int) -> dict[str, int]:
         counts = {**super().metrics(removed, copied_rows), "numCopiedRows": copied_rows}
-        rows_removed = _number_of_rows(removed)
+        rows_removed = number_of_rows(removed["stats"])
         if rows_removed is not None:
             counts["numDeletedRows"] = rows_removed - copied_rows
         return {**counts, "numAddedChangeFiles": 0}
@@ -183,18 +183,3 @@ class MatchingRows(WholeTable):
             list(snapshot.partition_columns),
             snapshot.size_in_bytes,
         )
-
-
-class _NumRecords(msgspec.Struct):
-    num_records: int | None = msgspec.field(name="numRecords", default=None)
-
-
-def _number_of_rows(files: pa.Table) -> int | None:
-    """The sum over the files' statistics; None where one does not say it."""
-    total = 0
-    for stats in files["stats"].to_pylist():
-        records = None if stats is None else msgspec.json.decode(stats, type=_NumRecords).num_records
-        if records is None:
-            return None
-        total += records
-    return total

@@ -27,6 +27,7 @@ from deltaflow.log import (
     remove_files,
 )
 from deltaflow.log.features import check_writable
+from deltaflow.log.file_statistics import number_of_rows
 from deltaflow.log.files import refuse_deletion_vectors
 from deltaflow.log.observer import observe
 from deltaflow.spark.scan import ScannedFiles, relation, scan_kind
@@ -140,11 +141,10 @@ class Rewrite:
 
     def _check_rows(self, rows: int) -> None:
         """The new files must have as many rows as the old ones, as far as the log knows that."""
-        counts = [_Stats.num_records(stats) for stats in self.files["stats"].to_pylist()]
-        known = [count for count in counts if count is not None]
-        if len(known) == len(counts) and sum(known) != rows:
+        known = number_of_rows(self.files["stats"])
+        if known is not None and known != rows:
             raise DeltaIllegalStateException(
-                f"The {len(counts)} files that were to be rewritten have {sum(known)} rows by the log, and "
+                f"The {self.files.num_rows} files that were to be rewritten have {known} rows by the log, and "
                 f"{rows} were read. Nothing was committed. Look for files that were changed in place.",
                 error_class="DELTA_ROW_COUNT_OF_REWRITE",
                 table=self.snapshot.path,
@@ -170,14 +170,6 @@ class Rewrite:
     ) -> FileRewrite | None:
         """What to run instead; `lost` if it was a race."""
         return None
-
-
-class _Stats(msgspec.Struct):
-    records: int | None = msgspec.field(name="numRecords", default=None)
-
-    @classmethod
-    def num_records(cls, stats: str | None) -> int | None:
-        return None if stats is None else msgspec.json.decode(stats, type=cls).records
 
 
 @dataclass(frozen=True)

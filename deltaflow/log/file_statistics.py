@@ -167,6 +167,12 @@ def _fields(tree: dict[str, Any]) -> list[pa.Field]:
     ]
 
 
+def number_of_rows(stats: pa.ChunkedArray) -> int | None:
+    """The rows of all files by their statistics (JSON texts, nulls allowed); None where one does not say it."""
+    rows = FileStatistics(stats, T.StructType()).num_records
+    return None if rows.null_count else pc.sum(rows, min_count=0).as_py()
+
+
 def bound_type(kind: T.DataType) -> pa.DataType | None:
     """The Arrow type of a column's bounds: days for dates, microseconds for timestamps; None without any."""
     if isinstance(kind, T.DateType):
