@@ -144,8 +144,8 @@ class Rewrite:
         known = number_of_rows(self.files["stats"])
         if known is not None and known != rows:
             raise DeltaIllegalStateException(
-                f"The {self.files.num_rows} files that were to be rewritten have {known} rows by the log, and "
-                f"{rows} were read. Nothing was committed. Look for files that were changed in place.",
+                f"The {self.files.num_rows} files that were to be rewritten have {known} rows by the log, "
+                f"and {rows} were read. Nothing was committed. Look for files that were changed in place.",
                 error_class="DELTA_ROW_COUNT_OF_REWRITE",
                 table=self.snapshot.path,
                 version=self.snapshot.version,

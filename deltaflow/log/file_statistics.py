@@ -168,7 +168,7 @@ def _fields(tree: dict[str, Any]) -> list[pa.Field]:
 
 
 def number_of_rows(stats: pa.ChunkedArray) -> int | None:
-    """The rows of all files by their statistics (JSON texts, nulls allowed); None where one does not say it."""
+    """The rows of all files by their statistics (JSON texts or nulls); None where one does not say it."""
     rows = FileStatistics(stats, T.StructType()).num_records
     return None if rows.null_count else pc.sum(rows, min_count=0).as_py()
 

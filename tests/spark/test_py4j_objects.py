@@ -36,6 +36,16 @@ def silent_observer() -> Iterator[None]:
     set_observer(None)
 
 
+def give_up_names(client: Any) -> None:
+    """What py4j does on a thread of its own, which looks once a second: tells Java which names are given up."""
+    while True:
+        try:
+            owner, name = client.finalizer_deque.pop()
+        except IndexError:
+            return
+        owner.garbage_collect_object(name, enqueue=False)
+
+
 def counts(spark: SparkSession) -> Counts:
     """The fewest of each, over several rounds of garbage collection on both sides: Java's collector gives up
     proxies of Python objects, Python's gives up names of Java objects, and what is given up is gone a call
@@ -46,6 +56,7 @@ def counts(spark: SparkSession) -> Counts:
     rounds = []
     for _ in range(_ROUNDS):
         gc.collect()
+        give_up_names(gateway._gateway_client)
         system.gc()
         system.runFinalization()
         proxies = len(gateway.gateway_property.pool.dict)
