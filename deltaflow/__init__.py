@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deltaflow.api import register, session
+    from deltaflow.api import DeltaTable, register, session
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "register", "session"]
+__all__ = ["DeltaTable", "__version__", "register", "session"]
 
 
 def __getattr__(name: str) -> Any:
     # Lazy, so that `import deltaflow.log` loads no PySpark session code.
-    if name in ("register", "session"):
+    if name in ("DeltaTable", "register", "session"):
         from deltaflow import api
 
         return getattr(api, name)

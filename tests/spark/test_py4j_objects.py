@@ -37,7 +37,7 @@ def silent_observer() -> Iterator[None]:
 
 
 def give_up_names(client: Any) -> None:
-    """What py4j does on a thread of its own, which looks once a second: tells Java which names are given up."""
+    """What py4j does on a thread of its own, which looks once a second: tells Java the names given up."""
     while True:
         try:
             owner, name = client.finalizer_deque.pop()
