@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import types as T
 
+from deltaflow.batch.char_varchar import CHAR_VARCHAR
 from deltaflow.batch.table_properties import begin_change, commit_change
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
 from deltaflow.log import DeltaLog, Operation, check_writable_schema, schema_to_string
@@ -20,7 +21,6 @@ from deltaflow.log import DeltaLog, Operation, check_writable_schema, schema_to_
 Path = Sequence[str]
 Edit = Callable[[list[T.StructField]], list[T.StructField]]
 _FIRST = "FIRST"
-_CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def column_field(name: str, type_json: str, *, nullable: bool, comment: str | No
     kind = _data_type(type_json)
     metadata: dict[str, Any] = {} if comment is None else {"comment": comment}
     if isinstance(kind, T.CharType | T.VarcharType):
-        metadata[_CHAR_VARCHAR] = kind.simpleString()
+        metadata[CHAR_VARCHAR] = kind.simpleString()
         kind = T.StringType()
     return T.StructField(name, kind, nullable, metadata)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,34 @@ def rows_by_deltalake(tmp_path: Path) -> Callable[[str], Rows]:
         return sorted_rows(pa.table(query.read_all()).to_pylist())
 
     return read
+
+
+@pytest.fixture
+def settings(spark: SparkSession) -> Callable[..., contextlib.AbstractContextManager[None]]:
+    """Sets settings of the session for a block."""
+
+    @contextlib.contextmanager
+    def of_session(values: Mapping[str, str]) -> Iterator[None]:
+        before = {name: spark.conf.get(name, None) for name in values}
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, value)
+
+    return of_session
+
+
+@pytest.fixture
+def setting(settings: Any) -> Iterator[Callable[[str, str], None]]:
+    """Sets a setting of the session for the rest of the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda name, value: stack.enter_context(settings({name: value}))
 
 
 @pytest.fixture

@@ -28,23 +28,12 @@ METRICS = {
 
 
 @pytest.fixture(autouse=True)
-def settings(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
-    """Sets settings of the session for one test; a rewrite is due with three small files."""
-    before_test: dict[str, str | None] = {}
-
-    def put(name: str, value: str) -> None:
-        before_test.setdefault(name, spark.conf.get(name, None))
-        spark.conf.set(name, value)
-
-    put("spark.databricks.delta.autoCompact.minNumFiles", "3")
+def due_with_three_files(setting: Any) -> Iterator[None]:
+    """A rewrite is due with three small files."""
+    setting("spark.databricks.delta.autoCompact.minNumFiles", "3")
     before = dispatcher.open_handles
-    yield put
+    yield
     set_observer(None)
-    for name, value in before_test.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
     assert dispatcher.open_handles == before
 
 
@@ -86,7 +75,7 @@ def in_log(path: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("option", "setting", "properties", "compacts"),
+    ("option", "of_session", "properties", "compacts"),
     [
         (None, None, {}, False),
         ("true", None, {}, True),
@@ -102,15 +91,15 @@ def in_log(path: str) -> set[str]:
 def test_who_asks_for_it(
     spark: SparkSession,
     table: str,
-    settings: Any,
+    setting: Any,
     option: str | None,
-    setting: str | None,
+    of_session: str | None,
     properties: dict[str, str],
     compacts: bool,
 ) -> None:
     """The write's option before the session's setting before the table's properties."""
-    if setting is not None:
-        settings(ENABLED, setting)
+    if of_session is not None:
+        setting(ENABLED, of_session)
     options = {} if option is None else {"autoCompact": option}
     append_ids(spark, table, 1, **properties, **options)
     append_ids(spark, table, 2, **options)
@@ -118,7 +107,7 @@ def test_who_asks_for_it(
 
 
 @pytest.mark.parametrize(
-    ("option", "setting", "message"),
+    ("option", "of_session", "message"),
     [
         (
             {"autoCompact": "auto"},
@@ -134,10 +123,10 @@ def test_who_asks_for_it(
     ],
 )
 def test_a_wrong_value_is_refused_before_files_are_written(
-    spark: SparkSession, tmp_path: Path, settings: Any, option: Any, setting: Any, message: str
+    spark: SparkSession, tmp_path: Path, setting: Any, option: Any, of_session: Any, message: str
 ) -> None:
-    for name, value in setting.items():
-        settings(name, value)
+    for name, value in of_session.items():
+        setting(name, value)
     with pytest.raises(DeltaIllegalArgumentException, match="autoCompact") as raised:
         append(spark.range(1), str(tmp_path / "t"), **option)
     assert message in str(raised.value)
@@ -169,9 +158,9 @@ def test_what_the_commit_says(spark: SparkSession, table: str, actions: Any) -> 
     assert json.loads(add["stats"])["numRecords"] == 3
 
 
-def test_partitions(spark: SparkSession, table: str, actions: Any, rows: Any, settings: Any) -> None:
+def test_partitions(spark: SparkSession, table: str, actions: Any, rows: Any, setting: Any) -> None:
     """Values of all sorts are kept; partitions with few files, or that the commit did not touch, stay."""
-    settings("spark.sql.session.timeZone", "America/New_York")
+    setting("spark.sql.session.timeZone", "America/New_York")
     values = "(1, null, null), (2, \"it's\", null), (3, 'a/b=c%', timestamp'2024-01-01 12:00:00.5')"
     frame = spark.sql(f"select * from values {values} t(i, `odd``name`, t)")
     few = spark.sql("select 4 i, 'few' `odd``name`, cast(null as timestamp) t")
@@ -207,9 +196,9 @@ def test_many_bins_in_several_jobs(spark: SparkSession, table: str, actions: Any
 
 
 def test_settings_of_the_session_do_not_get_into_it(
-    spark: SparkSession, table: str, actions: Any, settings: Any
+    spark: SparkSession, table: str, actions: Any, setting: Any
 ) -> None:
-    settings("spark.sql.files.maxRecordsPerFile", "1")
+    setting("spark.sql.files.maxRecordsPerFile", "1")
     append_ids(spark, table, 3, autoCompact="true", compression="zstd", maxRecordsPerFile="1")
     [add] = actions(table, "add")
     assert add["path"].endswith(".zstd.parquet")
@@ -287,11 +276,11 @@ def test_it_gives_way_when_it_always_loses(spark: SparkSession, table: str) -> N
 
 
 def test_a_missing_file_loses_no_row(
-    spark: SparkSession, tmp_path: Path, settings: Any, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, tmp_path: Path, setting: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever the session tolerates: rows are not given up for good because a file could not be read."""
     path = str(tmp_path / "table")
-    settings("spark.sql.files.ignoreMissingFiles", "true")
+    setting("spark.sql.files.ignoreMissingFiles", "true")
     append_ids(spark, path, 2)
     hidden = tmp_path / "hidden"
     lost = next(Path(path).glob("*.parquet"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -80,25 +79,7 @@ def test_a_wrong_property_of_the_table_is_refused_before_files_are_written(spark
     assert [entry.name for entry in other.parent.iterdir()] == ["_delta_log"]
 
 
-@pytest.fixture
-def settings(spark):
-    """Sets settings of the session for a block."""
-
-    @contextlib.contextmanager
-    def of_session(**values):
-        values = {name.replace("__", "."): value for name, value in values.items()}
-        for name, value in values.items():
-            spark.conf.set(name, value)
-        try:
-            yield
-        finally:
-            for name in values:
-                spark.conf.unset(name)
-
-    return of_session
-
-
-OPTIMIZE = "spark__databricks__delta__optimizeWrite__"
+OPTIMIZE = "spark.databricks.delta.optimizeWrite."
 
 
 def scattered(spark, rows=400, tasks=8):
@@ -117,7 +98,7 @@ def test_optimized_writes_bring_the_rows_of_a_partition_together(spark, table, a
     assert len(appended(actions, table, frame)) == 32
     files = appended(actions, table, frame, optimizeWrite="true")
     assert sorted(path.split("/")[0] for path in files) == ["p=0", "p=1", "p=2", "p=3"]
-    with settings(spark__sql__adaptive__enabled="false"):
+    with settings({"spark.sql.adaptive.enabled": "false"}):
         assert len(appended(actions, table, frame, OPTIMIZEWRITE="TRUE")) == 4
     grouped = frame.groupBy("id", "p").agg({"text": "max"}).withColumnRenamed("max(text)", "text")
     assert len(appended(actions, table, grouped, optimizeWrite="true")) == 4
@@ -130,7 +111,7 @@ def test_who_asks_for_optimized_writes(spark, table, actions, settings):
     frame = scattered(spark, rows=40)
     assert len(appended(actions, table, frame, **{"delta.autoOptimize.optimizeWrite": "true"})) == 4
     assert len(appended(actions, table, frame)) == 4
-    with settings(**{OPTIMIZE + "enabled": "false"}):
+    with settings({OPTIMIZE + "enabled": "false"}):
         assert len(appended(actions, table, frame)) > 4
         assert len(appended(actions, table, frame, optimizeWrite="true")) == 4
     assert len(appended(actions, table, frame, optimizeWrite="false")) > 4
@@ -148,7 +129,7 @@ def test_optimized_writes_have_a_target_size(spark, tmp_path, actions, settings)
     assert len(files("one")) == 1
     of_table = files("by property", **{"delta.targetFileSize": "150kb"})
     assert 2 <= len(of_table) <= 5
-    with settings(**{OPTIMIZE + "binSize": "20kb"}):
+    with settings({OPTIMIZE + "binSize": "20kb"}):
         assert len(files("by session")) == 8
         assert len(files("both", **{"delta.targetFileSize": "1g"})) == 1
 
@@ -208,7 +189,7 @@ def test_the_number_of_a_files_rows_is_bounded(spark, table, actions, settings):
         return sorted(json.loads(add["stats"])["numRecords"] for add in actions(table, "add"))
 
     assert rows(maxRecordsPerFile="40") == [20, 40, 40]
-    with settings(spark__sql__files__maxRecordsPerFile="60"):
+    with settings({"spark.sql.files.maxRecordsPerFile": "60"}):
         assert rows() == [40, 60]
         assert rows(MAXRECORDSPERFILE="-1") == [100]
     with pytest.raises(DeltaIllegalArgumentException, match="'many' for option 'maxRecordsPerFile'"):
@@ -225,7 +206,7 @@ def test_compression(spark, table, actions, settings, codec):
 
     expected = "UNCOMPRESSED" if codec == "none" else codec.upper()
     assert codecs(compression=codec) == expected
-    with settings(spark__sql__parquet__compression__codec=codec):
+    with settings({"spark.sql.parquet.compression.codec": codec}):
         assert codecs() == expected
         assert codecs(compression="lz4_raw") == "LZ4"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from pathlib import Path
 
@@ -19,23 +18,6 @@ from deltaflow.log.observer import set_observer
 pytestmark = pytest.mark.spark
 
 WRITE = "spark.databricks.delta.write."
-
-
-@pytest.fixture
-def settings(spark):
-    """Sets settings of the session for a block."""
-
-    @contextlib.contextmanager
-    def of_session(values):
-        for name, value in values.items():
-            spark.conf.set(name, value)
-        try:
-            yield
-        finally:
-            for name in values:
-                spark.conf.unset(name)
-
-    return of_session
 
 
 def ids(spark, table):

@@ -22,20 +22,6 @@ pytestmark = pytest.mark.spark
 DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
 
 
-@pytest.fixture
-def setting(spark):
-    """Sets a setting of the session for one test."""
-    names = []
-
-    def set_(name, value):
-        names.append(name)
-        spark.conf.set(name, value)
-
-    yield set_
-    for name in names:
-        spark.conf.unset(name)
-
-
 def frame(spark, *rows):
     """(id, p, s) rows."""
     return spark.createDataFrame(

@@ -20,20 +20,6 @@ pytestmark = pytest.mark.spark
 AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
-@pytest.fixture
-def setting(spark):
-    """Sets a setting of the session for one test."""
-    names = []
-
-    def set_(name, value):
-        names.append(name)
-        spark.conf.set(name, value)
-
-    yield set_
-    for name in names:
-        spark.conf.unset(name)
-
-
 def write(data, table, mode="append", partition_by=(), **options):
     data.coalesce(1).write.format("delta").mode(mode).options(**options).partitionBy(*partition_by).save(
         table

@@ -5,7 +5,6 @@ import java.lang.reflect.InvocationTargetException;
 import java.net.URI;
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -63,7 +62,7 @@ final class CatalogEntries {
     changes.put("provider", Option.apply("delta"));
     changes.put("tracksPartitionsInCatalog", Boolean.FALSE);
     changes.put("partitionColumnNames", strings(table.get("partitionColumns")));
-    changes.put("properties", scalaMap(stringMap(table.get("properties"))));
+    changes.put("properties", scalaMap(Python.strings(table.get("properties"))));
     changes.put("comment", Option.apply(table.hasNonNull("comment") ? table.get("comment").asText() : null));
     changes.put("stats", Option.empty());  // ANALYZE TABLES leaves some, of the files that were there then
     changes.put("storage", storage(entry.storage(), table.get("path").asText(), options));
@@ -151,16 +150,6 @@ final class CatalogEntries {
     List strings = new ArrayList();
     for (JsonNode element : array) strings.add(element.asText());
     return CollectionConverters.asScala(strings).toList();
-  }
-
-  private static Map stringMap(JsonNode object) {
-    Map map = new LinkedHashMap();
-    java.util.Iterator names = object.fieldNames();
-    while (names.hasNext()) {
-      String name = (String) names.next();
-      map.put(name, object.get(name).asText());
-    }
-    return map;
   }
 
   private static scala.collection.immutable.Map scalaMap(Map map) {

@@ -79,13 +79,10 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
    * there is none, or none that is one.
    */
   private static Object timestampMicros(SparkSession session, Map request) {
-    String text = null;
     Matcher inPath = AT_TIMESTAMP.matcher(String.valueOf(request.get("path")));
-    if (inPath.matches()) text = inPath.replaceFirst("$1-$2-$3 $4:$5:$6.$7");
-    Map options = (Map) request.get("options");
-    for (Object key : options.keySet()) {
-      if (((String) key).equalsIgnoreCase("timestampAsOf")) text = (String) options.get(key);
-    }
+    String text = inPath.matches() ? inPath.replaceFirst("$1-$2-$3 $4:$5:$6.$7") : null;
+    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap((Map) request.get("options"));
+    if (options.containsKey("timestampAsOf")) text = options.get("timestampAsOf");
     return text == null ? null : micros(session, text);
   }
 
@@ -149,11 +146,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
   private static Map request(scala.collection.immutable.Map options) {
     Map all = new HashMap(CollectionConverters.asJava(options));
     Map request = new LinkedHashMap();
-    Object path = null;
-    for (Object key : all.keySet()) {
-      if (((String) key).equalsIgnoreCase("path")) path = all.get(key);
-    }
-    request.put("path", path);
+    request.put("path", new CaseInsensitiveStringMap(all).get("path"));
     request.put("options", all);
     return request;
   }

@@ -1,11 +1,8 @@
 package io.deltaflow.spark;
 
 import java.util.ArrayList;
-import java.util.HashMap;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 
@@ -24,6 +21,7 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.streaming.*;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
 
 /**
@@ -55,11 +53,10 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow, ReportsS
 
   /** The moments that the options of a stream name, by option; null for what is none. */
   static Map timestampMicros(SparkSession session, Map options) {
+    CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
     Map found = new LinkedHashMap();
-    for (Object key : options.keySet()) {
-      if (((String) key).equalsIgnoreCase("startingTimestamp") || ((String) key).equalsIgnoreCase("endingTimestamp")) {
-        found.put(((String) key).toLowerCase(Locale.ROOT), DeltaProvider.micros(session, (String) options.get(key)));
-      }
+    for (String name : new String[] {"startingtimestamp", "endingtimestamp"}) {
+      if (given.containsKey(name)) found.put(name, DeltaProvider.micros(session, given.get(name)));
     }
     return found;
   }
@@ -117,14 +114,7 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow, ReportsS
     Map request = request();
     request.put("done", done.isPresent()
         ? ((org.apache.spark.sql.connector.read.streaming.Offset) done.get()).json() : null);
-    JsonNode answer = Python.call("source.metrics", request).get("metrics");
-    Map metrics = new HashMap();
-    Iterator names = answer.fieldNames();
-    while (names.hasNext()) {
-      String name = (String) names.next();
-      metrics.put(name, answer.get(name).asText());
-    }
-    return metrics;
+    return Python.strings(Python.call("source.metrics", request).get("metrics"));
   }
 
   public void commit(Offset end) {}

@@ -3,6 +3,8 @@ package io.deltaflow.spark;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
@@ -123,6 +125,17 @@ public final class Python {
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
+  }
+
+  /** A JSON object of texts and numbers as a Map of strings. */
+  static Map strings(JsonNode object) {
+    Map strings = new LinkedHashMap();
+    Iterator names = object.fieldNames();
+    while (names.hasNext()) {
+      String name = (String) names.next();
+      strings.put(name, object.get(name).asText());
+    }
+    return strings;
   }
 
   private static JsonNode result(Object answer) {

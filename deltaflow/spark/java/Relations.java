@@ -1,9 +1,5 @@
 package io.deltaflow.spark;
 
-import java.util.HashMap;
-import java.util.Iterator;
-import java.util.Map;
-
 import com.fasterxml.jackson.databind.JsonNode;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
@@ -23,15 +19,9 @@ final class Relations {
     TableScan files = new TableScan(scan.get("root").asText(), scan.get("scan").asText(), partitionSchema,
         scan.get("sizeInBytes").asLong(), session.sessionState().conf().sessionLocalTimeZone(),
         scan.get("pinned").asBoolean());
-    Map options = new HashMap();
-    Iterator names = scan.get("options").fieldNames();
-    while (names.hasNext()) {
-      String name = (String) names.next();
-      options.put(name, scan.get("options").get(name).asText());
-    }
     return new HadoopFsRelation(files, partitionSchema, dataSchema, Option.empty(), new ParquetFileFormat(),
         scala.collection.immutable.Map$.MODULE$.from(
-            scala.jdk.javaapi.CollectionConverters.asScala(options)), session);
+            scala.jdk.javaapi.CollectionConverters.asScala(Python.strings(scan.get("options")))), session);
   }
 
   /** The same node with the same columns over another scan of its table. */

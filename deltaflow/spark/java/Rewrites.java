@@ -1,6 +1,5 @@
 package io.deltaflow.spark;
 
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -78,11 +77,8 @@ public final class Rewrites {
   private static void runJobs(SparkSession session, long handle, JsonNode rewrite) {
     // A session of its own, for the settings that a rewrite needs.
     final SparkSession own = session.cloneSession();
-    Iterator names = rewrite.get("settings").fieldNames();
-    while (names.hasNext()) {
-      String name = (String) names.next();
-      own.conf().set(name, rewrite.get("settings").get(name).asText());
-    }
+    Map settings = Python.strings(rewrite.get("settings"));
+    for (Object name : settings.keySet()) own.conf().set((String) name, (String) settings.get(name));
     for (JsonNode scans : rewrite.get("jobs")) {
       Dataset bins = null;
       for (JsonNode scan : scans) {

@@ -12,6 +12,7 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -21,10 +22,7 @@ final class SourceFilter {
 
   /** Its predicate as the JSON of data skipping, or the fault; null without such an option. */
   static Map of(SparkSession session, Map options, String schema) {
-    String text = null;
-    for (Object key : options.keySet()) {
-      if (((String) key).equalsIgnoreCase("sourceFilter")) text = (String) options.get(key);
-    }
+    String text = new CaseInsensitiveStringMap(options).get("sourceFilter");
     if (text == null || schema == null) return null;
     Map found = new LinkedHashMap();
     found.put("predicate", null);

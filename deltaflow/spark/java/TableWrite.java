@@ -7,8 +7,6 @@ import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashMap;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -108,12 +106,6 @@ final class TableWrite {
   private static List write(org.apache.spark.sql.classic.SparkSession session, SparkPlan rows, List columns,
                             JsonNode plan, Long handle) {
     String root = plan.get("path").asText();
-    Map options = new HashMap();
-    Iterator names = plan.get("options").fieldNames();
-    while (names.hasNext()) {
-      String name = (String) names.next();
-      options.put(name, plan.get("options").get(name).asText());
-    }
     List partitionColumns = new ArrayList();
     for (JsonNode name : plan.get("partitionColumns")) {
       for (Object column : columns) {
@@ -121,7 +113,7 @@ final class TableWrite {
       }
     }
     scala.collection.immutable.Map scalaOptions = scala.collection.immutable.Map$.MODULE$.from(
-        CollectionConverters.asScala(options));
+        CollectionConverters.asScala(Python.strings(plan.get("options"))));
     Written written = Written.create(session);
     ManifestFileCommitProtocol committer = new ManifestFileCommitProtocol(UUID.randomUUID().toString(), root);
     committer.setupManifestOptions(written, 0L);
