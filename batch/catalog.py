@@ -37,10 +37,7 @@ def load(request: dict[str, Any]) -> dict[str, Any]:
         if request["mayBeAbsent"]:
             return {"exists": False}
         raise DeltaTableNotFoundError(
-            f"{request['name']} is at {log.path}, and there is no Delta table. Check the path; a name that "
-            f"has lost its files can be dropped (DROP TABLE {request['name']}).",
-            error_class="DELTA_TABLE_NOT_FOUND",
-            table=log.path,
+            error_class="DELTA_TABLE_NOT_FOUND", table_name=request["name"], path=log.path, table=log.path
         )
     version = loaded.version(log)
     snapshot = newest if version is None else log.snapshot_at(version)

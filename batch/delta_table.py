@@ -5,44 +5,64 @@ Each method hands over to the module of its operation; this one only says what t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import copy
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from deltaflow.batch.options import required_path
-from deltaflow.errors import DeltaAnalysisException
-from deltaflow.log import DeltaLog
+from deltaflow.batch import named_table
 from deltaflow.spark.statements import NamedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+
 
 class DeltaTable:
     """A Delta table in a Spark session. Make one with `forPath` or `forName`."""
 
-    def __init__(self, spark: SparkSession, table: NamedTable, alias: str | None = None) -> None:
+    def __init__(
+        self, spark: SparkSession, table: NamedTable, options: Mapping[str, str] = _NO_OPTIONS
+    ) -> None:
         self._spark = spark
         self._table = table
-        self._alias = alias
+        self._options = options
+        self._alias: str | None = None
 
     @classmethod
-    def forPath(cls, sparkSession: SparkSession, path: str) -> DeltaTable:
-        """The table at a path; DELTA_MISSING_DELTA_TABLE if there is none."""
-        if not cls.isDeltaTable(sparkSession, path):
-            raise DeltaAnalysisException(
-                f"{path} is not a Delta table.", error_class="DELTA_MISSING_DELTA_TABLE", table=path
-            )
-        return cls(sparkSession, NamedTable(f"delta.`{path}`", path))
+    def forPath(
+        cls, sparkSession: SparkSession, path: str, hadoopConf: Mapping[str, str] = _NO_OPTIONS
+    ) -> DeltaTable:
+        """The table whose directory is `path`; DELTA_MISSING_DELTA_TABLE if there is none.
+
+        `hadoopConf` has settings of Hadoop's file systems, by keys that begin with "fs." or "dfs.": Spark
+        reads the files of `toDF` with them. The log needs none, since Spark's tables are on the local disk.
+        """
+        options = named_table.file_system_options(hadoopConf)
+        return cls(sparkSession, named_table.at_path(path), options)
+
+    @classmethod
+    def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> DeltaTable:
+        """The table of this name in Spark's session catalog, or delta.`path` with an absolute path.
+
+        DELTA_MISSING_DELTA_TABLE for views and for names of nothing or of other tables;
+        DELTA_TABLE_NOT_FOUND for a name whose table is gone.
+        """
+        return cls(sparkSession, named_table.of_name(sparkSession, tableOrViewName))
 
     @classmethod
     def isDeltaTable(cls, sparkSession: SparkSession, identifier: str) -> bool:
-        """Whether there is a Delta table at a path."""
-        return DeltaLog.for_table(required_path(identifier)).exists()
+        """Whether a path is the directory of a Delta table."""
+        return named_table.is_table(identifier)
 
     def toDF(self) -> DataFrame:
         """The table's newest version, at each execution; under the alias, if there is one."""
-        frame = self._spark.read.format("delta").load(self._table.path)
+        frame = named_table.frame(self._spark, self._table, self._options)
         return frame if self._alias is None else frame.alias(self._alias)
 
     def alias(self, aliasName: str) -> DeltaTable:
         """The same table under another name, for the conditions of a merge."""
-        return DeltaTable(self._spark, self._table, aliasName)
+        renamed = copy(self)
+        renamed._alias = aliasName
+        return renamed

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
 from deltaflow.store import table_path
 
+FILE_SYSTEM_PREFIXES = ("fs.", "dfs.")
+"""Of the options that are settings of Hadoop's file systems."""
+
 
 def required_path(path: str | None) -> str:
     """The path of a load, save or start; DELTA_PATH_REQUIRED without one."""

@@ -6,13 +6,14 @@ query, one for all scans of the table (`pin`), and the schema stays that of the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from pyspark.sql.types import StructType
 
 from deltaflow.batch.load_path import LoadPath, files_of_partition, load_path
-from deltaflow.batch.options import option, unsupported_options
+from deltaflow.batch.options import FILE_SYSTEM_PREFIXES, option, unsupported_options
 from deltaflow.errors import CorruptLogError, DeltaAnalysisException
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.file_statistics import FileStatistics
@@ -39,8 +40,14 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
         snapshot.schema,
         list(snapshot.partition_columns),
         snapshot.size_in_bytes,
-        {name: value for name in _FILE_OPTIONS if (value := option(request["options"], name)) is not None},
+        _file_options(request["options"]),
     )
+
+
+def _file_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that Spark's reader of files is to have."""
+    own = {name: value for name in _FILE_OPTIONS if (value := option(options, name)) is not None}
+    return own | {name: value for name, value in options.items() if name.startswith(FILE_SYSTEM_PREFIXES)}
 
 
 def _description(loaded: LoadPath, snapshot: Snapshot, version: int | None) -> dict[str, Any]:

@@ -178,6 +178,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "The catalog has the table {table_name}, and there is no Delta table at its location. "
         "Drop it (DROP TABLE {table_name}) and create it again.",
     ),
+    "DELTA_MISSING_DELTA_TABLE": (
+        "42P01",
+        "{table_name} is not a Delta table. {advice}",
+    ),
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION": (
         "42K03",
         "Delta stream cannot resume from version {start_version}; transaction log starts at "
@@ -320,10 +324,20 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "{seen_version} are missing from the transaction log. Restore them from a copy, or restart the "
         "stream with a new checkpoint location.",
     ),
+    "DELTA_TABLE_FOR_PATH_UNSUPPORTED_HADOOP_CONF": (
+        "0AKDC",
+        "DeltaTable.forPath takes settings of Hadoop's file systems, whose keys begin with {prefixes}, and "
+        "not {options}. Leave those out.",
+    ),
     "DELTA_TABLE_LOCATION_MISMATCH": (
         "42613",
         "The location of the existing table {table_name} is {existing}. It doesn't match the specified "
         "location {specified}. Leave LOCATION out.",
+    ),
+    "DELTA_TABLE_NOT_FOUND": (
+        "42P01",
+        "{table_name} is at {path}, and there is no Delta table. Check the path; a name that has lost its "
+        "files can be dropped (DROP TABLE {table_name}).",
     ),
     "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": (
         "42816",

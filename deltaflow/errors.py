@@ -1,7 +1,8 @@
-"""Every error that deltaflow raises, in one tree by what a handler does; * is an `AnalysisException` too.
+"""Every error that deltaflow raises, in one tree by what a handler does; * is an `AnalysisException` of
+PySpark too, + a `PySparkException`.
 
     DeltaError
-      DeltaConcurrentModificationException  another writer won: run the operation again
+      DeltaConcurrentModificationException +  another writer won: run the operation again
         ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException,
         ConcurrentTransactionException, ConcurrentWriteException, MetadataChangedException,
         ProtocolChangedException
@@ -31,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 
 from deltaflow.error_classes import CATALOGUE, SQLSTATES
 
@@ -121,7 +122,7 @@ class DeltaError(Exception):
         return
 
 
-class DeltaConcurrentModificationException(DeltaError):
+class DeltaConcurrentModificationException(DeltaError, PySparkException):
     """Another writer committed first; nothing of this operation is in the log, it may be run again."""
 
     error_class = "DELTA_CONCURRENT_MODIFICATION"

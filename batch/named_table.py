@@ -1,0 +1,79 @@
+"""From a path or a name to the Delta table that operations are about, and to its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltaflow.batch.arguments import check_string
+from deltaflow.batch.options import FILE_SYSTEM_PREFIXES, required_path
+from deltaflow.errors import DeltaIllegalArgumentException, DeltaTableNotFoundError
+from deltaflow.log import LOG_DIRECTORY, DeltaLog
+from deltaflow.spark.names import find_table
+from deltaflow.spark.statements import NamedTable
+from deltaflow.store import table_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_OF_PATH = "delta.`"
+
+
+def at_path(path: str) -> NamedTable:
+    """The table at a path; DELTA_MISSING_DELTA_TABLE if there is none, or the path is a part of one."""
+    if not is_table(path):
+        raise DeltaTableNotFoundError(
+            error_class="DELTA_MISSING_DELTA_TABLE", table_name=path, advice=_advice(path)
+        )
+    return NamedTable(f"{_OF_PATH}{path.replace('`', '``')}`", path)
+
+
+def of_name(spark: SparkSession, name: str) -> NamedTable:
+    """The table of a name, or of delta.`path`.
+
+    DELTA_MISSING_DELTA_TABLE for all else; DELTA_TABLE_NOT_FOUND if its files are gone.
+    """
+    found = find_table(spark, check_string(name, "tableOrViewName"))
+    if found is None or found.path is None:
+        advice = "Check the name." if found is None else "It is a view: name the table."
+        raise DeltaTableNotFoundError(error_class="DELTA_MISSING_DELTA_TABLE", table_name=name, advice=advice)
+    if found.name.startswith(_OF_PATH):
+        return at_path(found.path)
+    if not is_table(found.path):
+        raise DeltaTableNotFoundError(
+            error_class="DELTA_TABLE_NOT_FOUND", table_name=found.name, path=found.path
+        )
+    return found
+
+
+def is_table(path: str) -> bool:
+    """Whether a path is the directory of a Delta table."""
+    return DeltaLog.for_table(required_path(check_string(path, "path"))).exists()
+
+
+def file_system_options(configuration: Mapping[str, str]) -> Mapping[str, str]:
+    """The settings of Hadoop's file systems; DELTA_TABLE_FOR_PATH_UNSUPPORTED_HADOOP_CONF for others."""
+    others = {key: value for key, value in configuration.items() if not key.startswith(FILE_SYSTEM_PREFIXES)}
+    if others:
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_TABLE_FOR_PATH_UNSUPPORTED_HADOOP_CONF",
+            prefixes=", ".join(FILE_SYSTEM_PREFIXES),
+            options=", ".join(sorted(others)),
+        )
+    return dict(configuration)
+
+
+def frame(spark: SparkSession, table: NamedTable, options: Mapping[str, str]) -> DataFrame:
+    """The table's newest version, at each execution; its columns are qualified by the name, if it has one."""
+    reader = spark.read.options(**options)
+    if table.name.startswith(_OF_PATH):
+        return reader.format("delta").load(table.path)
+    return reader.table(table.name)
+
+
+def _advice(path: str) -> str:
+    for parent in Path(table_path(path)).parents:
+        if (parent / LOG_DIRECTORY).is_dir():
+            return f"It is a part of the table {parent}: name that."
+    return "Check the path."

@@ -1,0 +1,22 @@
+"""Names of tables, as Spark's parser and its session catalog read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from deltaflow.spark.statements import NamedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def find_table(spark: SparkSession, name: str) -> NamedTable | None:
+    """The Delta table of a name, delta.`path` included, or the view over one; None for all else.
+
+    Reads no table: one crossing. Spark's ParseException for what is no name.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    found = jvm.io.deltaflow.spark.TableNames.locate(spark._jsparkSession, name)
+    return None if found is None else msgspec.json.decode(found, type=NamedTable)
