@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from deltaflow.batch import named_table
+from deltaflow.batch.generate import generate
 from deltaflow.spark.statements import NamedTable
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ class DeltaTable:
         """The table's newest version, at each execution; under the alias, if there is one."""
         frame = named_table.frame(self._spark, self._table, self._options)
         return frame if self._alias is None else frame.alias(self._alias)
+
+    def generate(self, mode: str) -> None:
+        """Writes manifests for Presto, Athena and Redshift Spectrum: mode "symlink_format_manifest"."""
+        generate(self._table, mode)
 
     def alias(self, aliasName: str) -> DeltaTable:
         """The same table under another name, for the conditions of a merge."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -10,10 +9,7 @@ import pyarrow.compute as pc
 
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import Snapshot
-
-_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-_ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-"""What Hive, and so Spark, escapes in the names of partition folders."""
+from deltaflow.log.partition_values import partition_folder
 
 
 def partition_folders(snapshot: Snapshot, wanted: Mapping[str, str | None]) -> list[str]:
@@ -34,12 +30,4 @@ def partition_folders(snapshot: Snapshot, wanted: Mapping[str, str | None]) -> l
         column = table[name]
         table = table.filter(pc.is_null(column) if value is None else pc.equal(column, value))
     rows = table.group_by(columns).aggregate([]).to_pylist()
-    return sorted("/".join(f"{_escaped(name)}={_folder(row[name])}" for name in columns) for row in rows)
-
-
-def _folder(value: str | None) -> str:
-    return _escaped(value) if value else _NULL_FOLDER
-
-
-def _escaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return sorted(partition_folder(columns, row) for row in rows)

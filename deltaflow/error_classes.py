@@ -194,6 +194,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Column {column_name}, which has a NOT NULL constraint, is missing from the data being "
         "written into the table.",
     ),
+    "DELTA_MODE_NOT_SUPPORTED": (
+        "0AKDC",
+        "Specified mode '{mode}' is not supported. Supported modes are: {supported_modes}.",
+    ),
     "DELTA_MULTIPLE_CDC_BOUNDARY": (
         "42614",
         "Multiple ending arguments provided. Please provide one of either endingTimestamp or endingVersion.",

@@ -7,6 +7,7 @@ PySpark too, + a `PySparkException`.
         ConcurrentTransactionException, ConcurrentWriteException, MetadataChangedException,
         ProtocolChangedException
       CommitOutcomeUnknownError             the commit may have landed: delete nothing, look at the table
+      PostCommitHookError                   the commit is in the log; what was to follow it failed
       DeltaTableNotFoundError *             there is no Delta table
       VersionNotFoundError *                the table has no such version
       DeltaTableAlreadyExistsError *        there is a table where none may be
@@ -24,7 +25,8 @@ PySpark too, + a `PySparkException`.
       SetupError                            the session or the machine is not ready
         RegistrationError, JavaNotFoundError
 
-After any error that a commit raises, except `CommitOutcomeUnknownError`, the commit is not in the log.
+After any other error that a commit raises than `CommitOutcomeUnknownError` and `PostCommitHookError`, the
+commit is not in the log.
 """
 
 from __future__ import annotations
@@ -175,6 +177,13 @@ class CommitOutcomeUnknownError(DeltaError):
     """The commit may or may not be in the log: delete none of its files before that is known."""
 
     error_class = "DELTA_COMMIT_OUTCOME_UNKNOWN"
+
+
+class PostCommitHookError(DeltaError):
+    """The commit is in the log, and what was to be done after it failed: do not run the operation again."""
+
+    error_class = "DELTA_POST_COMMIT_HOOK_FAILED"
+    sqlstate = "2DKD0"
 
 
 class DeltaTableNotFoundError(DeltaError, AnalysisException):

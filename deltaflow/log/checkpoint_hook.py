@@ -11,8 +11,7 @@ from deltaflow.log.features import check_writable
 from deltaflow.log.log_cleanup import clean_up
 from deltaflow.log.log_files import LogFiles
 from deltaflow.log.properties import CHECKPOINT_INTERVAL
-from deltaflow.log.segment import list_newest, load_state
-from deltaflow.log.snapshot import Snapshot
+from deltaflow.log.snapshot import Snapshot, snapshot_at
 from deltaflow.log.version_checksum import warn_of_differences
 
 _LOG = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ def after_commit(
     try:
         if version == 0 or version % CHECKPOINT_INTERVAL.of(metadata.configuration, log.path) != 0:
             return
-        checkpoint(log, _snapshot_at(log, version, read), session)
+        checkpoint(log, snapshot_at(log, version, read), session)
     # Whatever it was, it must not look like a failure of the commit.
     except Exception:
         _LOG.warning(
@@ -49,10 +48,3 @@ def checkpoint(log: LogFiles, snapshot: Snapshot, session: Mapping[str, str]) ->
     warn_of_differences(log, snapshot)
     write_checkpoint(log, snapshot, session)
     clean_up(log, snapshot)
-
-
-def _snapshot_at(log: LogFiles, version: int, read: Snapshot | None) -> Snapshot:
-    if read is None:
-        return Snapshot(log.path, load_state(log, list_newest(log), version))
-    listing = log.list(read.version + 1)
-    return read.after(log.replayed(listing, read.version + 1, version))

@@ -7,9 +7,12 @@ import posixpath
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.commit import LOG_DIRECTORY
-from deltaflow.log.files import is_absolute
+from deltaflow.log.files import ABSOLUTE_PATHS, decoded_path, is_absolute
 from deltaflow.store import scheme_of, table_path
 
 
@@ -45,6 +48,20 @@ def resolve_data_path(table: str, path: str) -> DataPath:
         return _local_place(table, place) if is_local else _remote_place(table, place)
     # As in `is_absolute`, the scheme is looked for before decoding.
     return (_local if is_local else _remote)(table, decoded, scheme_of(path))
+
+
+def hadoop_path(path: str) -> str:
+    """A local path as Hadoop's Path prints it, with its scheme; not URL-encoded."""
+    return f"file:{path}" if path.startswith("/") else path
+
+
+def complete_paths(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Paths of the log as complete, decoded paths: they are URIs, relative to the table or absolute
+    (PROTOCOL.md, "Add File")."""
+    prefix = pc.if_else(pc.match_substring_regex(paths, ABSOLUTE_PATHS), "", hadoop_path(root) + "/")
+    if pc.any(pc.match_substring(paths, "%")).as_py():
+        paths = pa.chunked_array([pa.array([decoded_path(path) for path in paths.to_pylist()], pa.string())])
+    return pc.binary_join_element_wise(prefix, paths, "")
 
 
 def _local(table: str, decoded: str, scheme: str | None) -> DataPath:

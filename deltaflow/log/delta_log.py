@@ -19,6 +19,7 @@ from deltaflow.log.checkpoint_hook import checkpoint
 from deltaflow.log.commit import LOG_DIRECTORY, Commit
 from deltaflow.log.listing import Listing
 from deltaflow.log.log_files import Clock, Ids, LogFiles, random_id, system_clock
+from deltaflow.log.manifests import write_manifests
 from deltaflow.log.segment import list_newest, load_state
 from deltaflow.log.snapshot import Snapshot
 from deltaflow.log.time_travel import available, version_at
@@ -213,6 +214,10 @@ class DeltaLog:
     def checkpoint(self, session: Mapping[str, str] = _NO_SETTINGS) -> None:
         """Write a checkpoint of the newest version, and delete what of the log has expired."""
         checkpoint(self._files, self.snapshot(), session)
+
+    def write_manifests(self) -> None:
+        """Write the manifests of the newest version, and remove those of partitions that it has not."""
+        write_manifests(self._files, self.snapshot())
 
     def checksum_differences(self, snapshot: Snapshot) -> dict[str, tuple[Any, Any]] | None:
         """What the checksum file of a snapshot's version says otherwise than the log, which is what counts:

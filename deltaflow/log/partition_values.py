@@ -6,6 +6,7 @@ Protocol: "Partition Value Serialization".
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote
 
@@ -33,6 +34,7 @@ from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
+_ESCAPED_BY_HIVE: Final = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _FOLDER_TIMESTAMP: Final = re.compile(r"([+-]?\d{4,}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?", re.ASCII)
 ARROW_TYPES: Final[dict[type[DataType], pa.DataType]] = {
     StringType: pa.string(),
@@ -72,6 +74,13 @@ def partition_values_of(relative_path: str, partition_schema: StructType) -> dic
     }
 
 
+def partition_folder(columns: Sequence[str], values: Mapping[str, str | None]) -> str:
+    """`column=value/…` of a partition with these values of the log, escaped as by Hive and Spark."""
+    return "/".join(
+        f"{_hive_escaped(name)}={_hive_escaped(values[name] or '') or NULL_FOLDER}" for name in columns
+    )
+
+
 def folder_values(fragment: str) -> dict[str, str | None]:
     """Columns and values of `col=value/…` folders, decoded, as Spark names them (not URI-encoded)."""
     return dict(_column_and_value(folder) for folder in fragment.split("/"))
@@ -104,6 +113,10 @@ def _column_and_value(folder: str) -> tuple[str, str | None]:
 
 def _hive_unescaped(text: str) -> str:
     return _HIVE_ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)
+
+
+def _hive_escaped(text: str) -> str:
+    return _ESCAPED_BY_HIVE.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def _serialized(value: str | None, data_type: DataType, relative_path: str) -> str | None:

@@ -179,6 +179,7 @@ OPTIMIZE_WRITE: Property[bool | None] = Property(
 )
 RANDOMIZE_FILE_PREFIXES = _flag("delta.randomizeFilePrefixes", default=False)
 RANDOM_PREFIX_LENGTH = Property("delta.randomPrefixLength", 2, _at_least(1), "a positive integer")
+SYMLINK_MANIFEST_ENABLED = _flag("delta.compatibility.symlinkFormatManifest.enabled", default=False)
 TARGET_FILE_SIZE_BYTES: Property[int | None] = Property(
     "delta.targetFileSize", None, _size_bytes, "a size larger than 0, such as 134217728 or 128mb"
 )
@@ -211,7 +212,6 @@ _OTHER_NUMBERS = (
 )
 # Something else than rows and log is to be written by these, and deltaflow does not write it.
 _OFF_ONLY = (
-    "delta.compatibility.symlinkFormatManifest.enabled",
     "delta.enableMaterializePartitionColumnsFeature",
     "delta.writePartitionColumnsToParquet",
 )
@@ -235,6 +235,7 @@ _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     RANDOM_PREFIX_LENGTH,
     RANDOMIZE_FILE_PREFIXES,
     SET_TRANSACTION_RETENTION_MS,
+    SYMLINK_MANIFEST_ENABLED,
     TARGET_FILE_SIZE_BYTES,
     Property("delta.columnMapping.mode", "none", _one_of("none", "id", "name"), "none, id or name"),
     # What is wrong with the versions of the protocol is said where the protocol is made.

@@ -15,7 +15,9 @@ from deltaflow.log.commit import Commit
 from deltaflow.log.features import check_readable
 from deltaflow.log.file_statistics import FileStatistics
 from deltaflow.log.files import FILES_SCHEMA
+from deltaflow.log.log_files import LogFiles
 from deltaflow.log.schema import schema_from_string
+from deltaflow.log.segment import list_newest, load_state
 from deltaflow.log.state import TableState
 
 __all__ = ["FILES_SCHEMA", "Snapshot", "replay"]
@@ -118,3 +120,13 @@ def replay(path: str, commits: Iterable[Commit], previous: Snapshot | None = Non
     """The table after `commits`, which follow `previous` (or are all from version 0), without a gap."""
     state = TableState() if previous is None else previous._state
     return Snapshot(path, state.after(commits, path))
+
+
+def snapshot_at(log: LogFiles, version: int, earlier: Snapshot | None) -> Snapshot:
+    """The table at a version that its log has; `earlier` is one before it, or it, if one is known."""
+    if earlier is None:
+        return Snapshot(log.path, load_state(log, list_newest(log), version))
+    if version == earlier.version:
+        return earlier
+    listing = log.list(earlier.version + 1)
+    return earlier.after(log.replayed(listing, earlier.version + 1, version))

@@ -38,6 +38,7 @@ from deltaflow.log.head import Head, head_after, head_of
 from deltaflow.log.in_commit_timestamps import next_timestamp, with_enablement
 from deltaflow.log.isolation import IsolationLevel, isolation_of_commit, isolation_of_table
 from deltaflow.log.log_files import LogFiles
+from deltaflow.log.manifests import update_manifests
 from deltaflow.log.observer import observe
 from deltaflow.log.outcomes import (
     Absent,
@@ -168,8 +169,8 @@ class OptimisticTransaction:
             return not self._landed
 
     def commit(self, actions: Sequence[WritableAction], operation: Operation) -> Committed:
-        """Commit, or raise: a conflict, a refusal, a cancellation (nothing is in the log then), or
-        CommitOutcomeUnknownError (it may be: keep the files).
+        """Commit, or raise: a conflict, a refusal, a cancellation (nothing is in the log then),
+        CommitOutcomeUnknownError (it may be: keep the files) or PostCommitHookError (it is).
         """
         match self.try_commit(actions, operation):
             case Committed() as committed:
@@ -200,7 +201,7 @@ class OptimisticTransaction:
                     except DeltaConcurrentModificationException as error:
                         return Conflict(error)
                 case Committed() as committed:
-                    self._after_commit(committed.version, head)
+                    self._after_commit(committed.version, head, actions)
                     return committed
                 case Unknown() as unknown:
                     return unknown
@@ -214,11 +215,12 @@ class OptimisticTransaction:
             )
         )
 
-    def _after_commit(self, version: int, head: Head | None) -> None:
+    def _after_commit(self, version: int, head: Head | None, actions: Sequence[WritableAction]) -> None:
         is_own = head is None or (self.snapshot is not None and self._changes_metadata)
         metadata = self.metadata if is_own or head is None else head.metadata
         assert metadata is not None
         after_commit(self.log, version, metadata, self.snapshot, self.session)
+        update_manifests(self.log, version, metadata, self.snapshot, actions)
 
     def _check(self, actions: Sequence[WritableAction]) -> IsolationLevel:
         """Refuse what may not be committed to the version that was read; the isolation level otherwise."""

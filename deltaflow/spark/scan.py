@@ -21,9 +21,10 @@ from pyspark.sql.types import StructType
 
 from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.aggregates import aggregates, enough
+from deltaflow.log.data_path import complete_paths as complete_paths
+from deltaflow.log.data_path import hadoop_path as hadoop_path
 from deltaflow.log.data_skipping import may_match
 from deltaflow.log.file_statistics import FileStatistics
-from deltaflow.log.files import ABSOLUTE_PATHS, decoded_path
 from deltaflow.spark.dispatcher import dispatcher
 
 # A plan asks twice or thrice for the same scan; a self-join or a stream's batch a few times more.
@@ -81,11 +82,6 @@ def relation(
         "sizeInBytes": size_in_bytes,
         "options": dict(options or {}),
     }
-
-
-def hadoop_path(path: str) -> str:
-    """A local path as Hadoop's Path prints it, with its scheme; not URL-encoded."""
-    return f"file:{path}" if path.startswith("/") else path
 
 
 @dataclass(frozen=True)
@@ -161,15 +157,6 @@ def partitions_of(files: pa.Table, columns: tuple[str, ...]) -> tuple[pa.Table, 
 def _array(column: pa.ChunkedArray) -> pa.Array:
     combined = column.combine_chunks()
     return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
-
-
-def complete_paths(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Paths of the log as complete, decoded paths: they are URIs, relative to the table or absolute
-    (PROTOCOL.md, "Add File")."""
-    prefix = pc.if_else(pc.match_substring_regex(paths, ABSOLUTE_PATHS), "", hadoop_path(root) + "/")
-    if pc.any(pc.match_substring(paths, "%")).as_py():
-        paths = pa.chunked_array([pa.array([decoded_path(path) for path in paths.to_pylist()], pa.string())])
-    return pc.binary_join_element_wise(prefix, paths, "")
 
 
 @dispatcher.handle("scan.partitions")

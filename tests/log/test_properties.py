@@ -86,7 +86,7 @@ def test_defaults(known: Property[object], default: object) -> None:
         ("delta.checkpointInterval", "1_0"),
         ("delta.checkpointRetentionDuration", "soon"),
         ("delta.columnMapping.mode", "names"),
-        ("delta.compatibility.symlinkFormatManifest.enabled", "true"),
+        ("delta.compatibility.symlinkFormatManifest.enabled", "yes"),
         ("delta.dataSkippingNumIndexedCols", "-2"),
         ("delta.dataSkippingStatsColumns", "a,,b"),
         ("delta.dataSkippingStringPrefixLength", "-1"),
