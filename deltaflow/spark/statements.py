@@ -9,11 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaflow.spark.dispatcher import dispatcher
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+AFFECTED_ROWS = StructType([StructField("num_affected_rows", LongType())])
+"""The output of DELETE and UPDATE."""
+MERGED_ROWS = StructType(
+    [
+        StructField(name, LongType())
+        for name in ("num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows")
+    ]
+)
+"""The output of MERGE."""
 
 
 class NamedTable(msgspec.Struct, frozen=True):
@@ -26,7 +41,11 @@ class NamedTable(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement on a Delta table."""
+    """A statement on a Delta table.
+
+    Its function runs on a thread that is to Spark as the caller's: jobs that it starts are in the caller's
+    job group and SQL execution.
+    """
 
     kind: str
     table: NamedTable | None
@@ -35,11 +54,29 @@ class Statement:
     """What Spark parsed: the fields of its plan, options as value or None, types as their JSON."""
     settings: Mapping[str, str]
     """The session's settings spark.databricks.delta.*."""
+    handle: int
+    """By which the JVM knows the statement, as long as it runs."""
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """The session in which the statement runs: newSession's or a stream's, where it is one of those."""
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        context = SparkContext._active_spark_context
+        assert context is not None
+        jvm: Any = context._jvm
+        running = jvm.io.deltaflow.spark.RunningStatement.find(self.handle)
+        if running is None:
+            raise InterruptedError(f"{self.kind} was interrupted")
+        return SparkSession(context, running.session())
 
 
-Rows = Sequence[Sequence[str | bool | int | None]]
+Rows = Sequence[Sequence[Any]]
+"""By position. Maps are dicts with text as keys, structs dicts or sequences, timestamps aware datetimes."""
 Run = Callable[[Statement], Rows]
 Concerns = Callable[[Mapping[str, Any]], bool]
+Output = Callable[[NamedTable | None, Mapping[str, Any]], StructType]
 
 
 @dataclass(frozen=True)
@@ -49,6 +86,16 @@ class _Kind:
     views: bool
     changes: bool
     concerns: Concerns | None
+    output: StructType | Output | None
+
+    def described(self) -> dict[str, Any]:
+        schema = self.output.json() if isinstance(self.output, StructType) else self.output is not None
+        return {
+            "table": self.table,
+            "views": self.views,
+            "asks": self.concerns is not None,
+            "output": schema,
+        }
 
 
 _kinds: dict[str, _Kind] = {}
@@ -60,17 +107,20 @@ def statement(
     views: bool = False,
     changes: bool = False,
     concerns: Concerns | None = None,
+    output: StructType | Output | None = None,
 ) -> Callable[[Run], Run]:
     """Decorator: the function runs statements of these kinds on Delta tables, and answers with their rows.
 
     `table` is the field of the parsed plan that names the table, or has the relation over it. `views`: also
     on views over Delta tables. `changes`: the table is another one afterwards. `concerns` tells by the
-    plan's fields whether a statement is ours that names no Delta table.
+    plan's fields whether a statement is ours that names no Delta table. `output` is the schema of the rows,
+    or what tells it from the table and the fields; without it, it is that of Spark's plan, which most
+    changes leave empty.
     """
 
     def add(function: Run) -> Run:
         for kind in kinds:
-            _kinds[kind] = _Kind(function, table, views, changes, concerns)
+            _kinds[kind] = _Kind(function, table, views, changes, concerns, output)
         return function
 
     return add
@@ -78,10 +128,7 @@ def statement(
 
 @dispatcher.handle("statement.kinds")
 def _describe_kinds(request: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: {"table": kind.table, "views": kind.views, "asks": kind.concerns is not None}
-        for name, kind in _kinds.items()
-    }
+    return {name: kind.described() for name, kind in _kinds.items()}
 
 
 @dispatcher.handle("statement.concerns")
@@ -90,11 +137,39 @@ def _concerns(request: dict[str, Any]) -> dict[str, Any]:
     return {"concerns": concerns is not None and concerns(request["statement"])}
 
 
+@dispatcher.handle("statement.output")
+def _output(request: dict[str, Any]) -> dict[str, Any]:
+    output = _kinds[request["kind"]].output
+    assert callable(output)
+    return {"output": output(_table(request), request["statement"]).json()}
+
+
 @dispatcher.handle("statement.run")
 def _run(request: dict[str, Any]) -> dict[str, Any]:
-    table = msgspec.json.decode(request["table"], type=NamedTable | None)
+    table = _table(request)
     kind = _kinds[request["kind"]]
-    rows = kind.run(Statement(request["kind"], table, request["statement"], request["settings"]))
+    statement = Statement(
+        request["kind"], table, request["statement"], request["settings"], request["handle"]
+    )
+    rows = kind.run(statement)
     # What Spark has cached of the table is read anew.
     changed = table.path if kind.changes and table is not None else None
     return {"rows": rows, "changed": changed}
+
+
+def _table(request: dict[str, Any]) -> NamedTable | None:
+    return msgspec.json.decode(request["table"], type=NamedTable | None)
+
+
+def run_statement(spark: SparkSession, kind: str, table: NamedTable, fields: Mapping[str, Any]) -> DataFrame:
+    """Runs the function for statements of a kind, as the SQL text would, and returns its rows.
+
+    The fields are such as JSON can hold.
+    """
+    from pyspark.sql import DataFrame
+
+    jvm: Any = spark.sparkContext._jvm
+    frame = jvm.io.deltaflow.spark.DeltaStatement.run(
+        spark._jsparkSession, kind, msgspec.json.encode(table).decode(), msgspec.json.encode(fields).decode()
+    )
+    return DataFrame(frame, spark)

@@ -1,16 +1,16 @@
 package io.deltaflow.spark;
 
-import java.util.ArrayList;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import org.apache.spark.sql.RowFactory;
+import com.fasterxml.jackson.databind.node.NullNode;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.types.DataTypeUtils;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * A statement on a Delta table, which Python answers when Spark runs its commands, and not before:
@@ -19,6 +19,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class DeltaCommand extends StatementCommand {
   private final LogicalPlan statement;
   private final String table;
+  private transient Seq output;
 
   /** table is the JSON object that tells Python about the table; "null" for a statement that is about none yet. */
   public DeltaCommand(LogicalPlan statement, String table) {
@@ -26,32 +27,39 @@ public final class DeltaCommand extends StatementCommand {
     this.table = table;
   }
 
-  public Seq output() { return Statements.statementOf(statement).output(); }
-
-  protected Seq run(SparkSession session) {
+  /** That of Spark's plan for the statement, unless its kind has one of its own. */
+  public Seq output() {
+    if (output != null) return output;
     LogicalPlan parsed = Statements.statementOf(statement);
-    Map request = new LinkedHashMap();
-    request.put("kind", parsed.getClass().getSimpleName());
-    request.put("table", table);
-    request.put("statement", StatementFields.of(parsed));
-    request.put("settings", TableWrite.deltaSettings(session));
-    JsonNode answer = Python.call("statement.run", request);
-    if (answer.hasNonNull("changed")) NamedWrite.recache(session, answer.get("changed").asText());
-    List rows = new ArrayList();
-    for (JsonNode row : answer.get("rows")) rows.add(row(row));
-    return CollectionConverters.asScala(rows).toList();
+    JsonNode schema = Statements.kind(parsed).get("output");
+    if (schema.isBoolean()) {
+      schema = schema.asBoolean() ? Python.call("statement.output", request(parsed)).get("output") : NullNode.getInstance();
+    }
+    output = schema.isNull() ? parsed.output() : DataTypeUtils.toAttributes((StructType) DataType.fromJson(schema.asText()));
+    return output;
   }
 
-  private static Object row(JsonNode row) {
-    Object[] values = new Object[row.size()];
-    for (int i = 0; i < values.length; i++) {
-      JsonNode value = (JsonNode) row.get(i);
-      if (value.isNull()) values[i] = null;
-      else if (value.isBoolean()) values[i] = Boolean.valueOf(value.asBoolean());
-      else if (value.isNumber()) values[i] = Long.valueOf(value.asLong());
-      else values[i] = value.asText();
+  protected Seq run(SparkSession session) {
+    Map request = request(Statements.statementOf(statement));
+    request.put("settings", TableWrite.deltaSettings(session));
+    JsonNode answer;
+    RunningStatement running = new RunningStatement(session);
+    try {
+      request.put("handle", running.handle());
+      answer = Python.call("statement.run", request);
+    } finally {
+      running.close();
     }
-    return RowFactory.create(values);
+    if (answer.hasNonNull("changed")) NamedWrite.recache(session, answer.get("changed").asText());
+    return Plans.seq(StatementRows.of(answer.get("rows"), schema()));
+  }
+
+  private Map request(LogicalPlan parsed) {
+    Map request = new LinkedHashMap();
+    request.put("kind", Statements.kindOf(parsed));
+    request.put("table", table);
+    request.put("statement", StatementFields.of(parsed));
+    return request;
   }
 
   public int productArity() { return 2; }

@@ -27,7 +27,8 @@ import com.fasterxml.jackson.databind.ObjectMapper;
  * anything to release after a call.
  *
  * Calls are made on threads of our own, because a read on py4j's socket can't be interrupted:
- * the caller waits on a Future, so that StreamingQuery.stop() gets through at once.
+ * the caller waits on a Future, so that StreamingQuery.stop() gets through at once. What Python runs in
+ * Spark meanwhile comes back on the same thread of ours, which is to Spark as the caller's (SparkThread).
  */
 public final class Python {
   private static final ObjectMapper MAPPER = new ObjectMapper();
@@ -96,8 +97,16 @@ public final class Python {
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
+    final SparkThread caller = SparkThread.current();
     return THREADS.submit(new Callable() {
-      public Object call() { return python.apply(method, json); }
+      public Object call() {
+        caller.enter();
+        try {
+          return python.apply(method, json);
+        } finally {
+          caller.leave();
+        }
+      }
     });
   }
 

@@ -16,7 +16,12 @@ import scala.jdk.javaapi.CollectionConverters;
 final class StatementFields {
   private StatementFields() {}
 
-  static Map of(Product product) {
+  static Object of(LogicalPlan statement) {
+    return statement instanceof DeltaStatement ? (Object) Python.parse(((DeltaStatement) statement).fields())
+        : of((Product) statement);
+  }
+
+  private static Map of(Product product) {
     Map fields = new LinkedHashMap();
     for (int i = 0; i < product.productArity(); i++) {
       if (product.productElement(i) instanceof LogicalPlan) continue;

@@ -97,11 +97,17 @@ final class Statements {
     return node.makeCopy(fields);
   }
 
-  private static JsonNode kind(LogicalPlan statement) {
+  /** What Python says of statements of this kind; null if they are not ours. */
+  static JsonNode kind(LogicalPlan statement) {
     // The plan of a query, which is most of what is parsed, is of another package or name.
     if (statement instanceof Union && !(statement.children().head() instanceof InsertIntoStatement)) return null;
     if (kinds == null) kinds = Python.call("statement.kinds", new LinkedHashMap());
-    return kinds.get(statement.getClass().getSimpleName());
+    return kinds.get(kindOf(statement));
+  }
+
+  static String kindOf(LogicalPlan statement) {
+    boolean isDeltas = statement instanceof DeltaStatement;
+    return isDeltas ? ((DeltaStatement) statement).kind() : statement.getClass().getSimpleName();
   }
 
   private static Object target(LogicalPlan statement, JsonNode kind) {
@@ -127,7 +133,7 @@ final class Statements {
   private static boolean concerns(LogicalPlan statement, JsonNode kind) {
     if (!kind.get("asks").asBoolean()) return false;
     Map request = new LinkedHashMap();
-    request.put("kind", statement.getClass().getSimpleName());
+    request.put("kind", kindOf(statement));
     request.put("statement", StatementFields.of(statement));
     return Python.call("statement.concerns", request).get("concerns").asBoolean();
   }
