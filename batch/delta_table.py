@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from deltaflow.batch import named_table
 from deltaflow.batch.generate import generate
+from deltaflow.batch.table_builder import DeltaTableBuilder, Operation
 from deltaflow.spark.statements import NamedTable
 
 if TYPE_CHECKING:
@@ -56,6 +58,31 @@ class DeltaTable:
     def isDeltaTable(cls, sparkSession: SparkSession, identifier: str) -> bool:
         """Whether a path is the directory of a Delta table."""
         return named_table.is_table(identifier)
+
+    @classmethod
+    def create(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+        """Builds a table as CREATE TABLE does: an error if there is one."""
+        return cls._builder("create", sparkSession)
+
+    @classmethod
+    def createIfNotExists(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+        """Builds a table as CREATE TABLE IF NOT EXISTS does: nothing if there is one."""
+        return cls._builder("createIfNotExists", sparkSession)
+
+    @classmethod
+    def replace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+        """Builds a table as REPLACE TABLE does: an error if there is none."""
+        return cls._builder("replace", sparkSession)
+
+    @classmethod
+    def createOrReplace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+        """Builds a table as CREATE OR REPLACE TABLE does."""
+        return cls._builder("createOrReplace", sparkSession)
+
+    @classmethod
+    def _builder(cls, operation: Operation, session: SparkSession | None) -> DeltaTableBuilder:
+        session = named_table.session_or_active(session)
+        return DeltaTableBuilder(session, operation, partial(cls, session))
 
     def toDF(self) -> DataFrame:
         """The table's newest version, at each execution; under the alias, if there is one."""

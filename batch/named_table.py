@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from deltaflow.batch.arguments import check_string
 from deltaflow.batch.options import FILE_SYSTEM_PREFIXES, required_path
-from deltaflow.errors import DeltaIllegalArgumentException, DeltaTableNotFoundError
+from deltaflow.errors import DeltaIllegalArgumentException, DeltaTableNotFoundError, RegistrationError
 from deltaflow.log import LOG_DIRECTORY, DeltaLog
-from deltaflow.spark.names import find_table
+from deltaflow.spark.sql_text import find_table
 from deltaflow.spark.statements import NamedTable
 from deltaflow.store import table_path
 
@@ -26,7 +26,12 @@ def at_path(path: str) -> NamedTable:
         raise DeltaTableNotFoundError(
             error_class="DELTA_MISSING_DELTA_TABLE", table_name=path, advice=_advice(path)
         )
-    return NamedTable(f"{_OF_PATH}{path.replace('`', '``')}`", path)
+    return NamedTable(quoted_path(path), path)
+
+
+def quoted_path(path: str) -> str:
+    """A path as a name: delta.`path`."""
+    return f"{_OF_PATH}{path.replace('`', '``')}`"
 
 
 def of_name(spark: SparkSession, name: str) -> NamedTable:
@@ -62,6 +67,18 @@ def file_system_options(configuration: Mapping[str, str]) -> Mapping[str, str]:
             options=", ".join(sorted(others)),
         )
     return dict(configuration)
+
+
+def session_or_active(session: SparkSession | None) -> SparkSession:
+    """The session, or the active one for None."""
+    from pyspark.sql import SparkSession
+
+    found = session or SparkSession.getActiveSession()
+    if found is None:
+        raise RegistrationError(
+            "There is no active Spark session. Make one with deltaflow.session(…), and pass it."
+        )
+    return found
 
 
 def frame(spark: SparkSession, table: NamedTable, options: Mapping[str, str]) -> DataFrame:

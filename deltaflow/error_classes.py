@@ -64,6 +64,14 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "The external table {table_name} is to be created where there are files but no transaction log. "
         "Check that the path is the root of a Delta table.",
     ),
+    "DELTA_CREATE_TABLE_IDENTIFIER_LOCATION_MISMATCH": (
+        "0AKDC",
+        "The name {identifier} and the location {location} are two places. Leave the location out.",
+    ),
+    "DELTA_CREATE_TABLE_MISSING_TABLE_NAME_OR_LOCATION": (
+        "42601",
+        "Table name or location has to be specified: call tableName(…) or location(…) of the builder.",
+    ),
     "DELTA_CREATE_TABLE_SCHEME_MISMATCH": (
         "42KD7",
         "The specified schema does not match the existing schema. Specified: {specified}. "

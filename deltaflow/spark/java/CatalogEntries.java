@@ -134,7 +134,7 @@ final class CatalogEntries {
     return made(before.getClass().getConstructors()[0], fields);
   }
 
-  private static Object made(Constructor constructor, Object[] fields) {
+  static Object made(Constructor constructor, Object[] fields) {
     try {
       return constructor.newInstance(fields);
     } catch (InvocationTargetException e) {
@@ -152,7 +152,7 @@ final class CatalogEntries {
     return CollectionConverters.asScala(strings).toList();
   }
 
-  private static scala.collection.immutable.Map scalaMap(Map map) {
+  static scala.collection.immutable.Map scalaMap(Map map) {
     return scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(map));
   }
 }

@@ -1,4 +1,4 @@
-"""Names of tables, as Spark's parser and its session catalog read them."""
+"""Pieces of SQL in arguments of the Python API, as Spark's parser and its session catalog read them."""
 
 from __future__ import annotations
 
@@ -20,3 +20,9 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
     jvm: Any = spark.sparkContext._jvm
     found = jvm.io.deltaflow.spark.TableNames.locate(spark._jsparkSession, name)
     return None if found is None else msgspec.json.decode(found, type=NamedTable)
+
+
+def type_json(spark: SparkSession, text: str) -> Any:
+    """A type, written as in SQL, in the form of schemas in JSON. Spark's ParseException for what is none."""
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    return msgspec.json.decode(parser.parseDataType(text).json())
