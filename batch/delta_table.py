@@ -12,12 +12,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from deltaflow.batch import named_table
+from deltaflow.batch.conditions import as_column
+from deltaflow.batch.delete import delete
 from deltaflow.batch.generate import generate
 from deltaflow.batch.table_builder import DeltaTableBuilder, Operation
 from deltaflow.spark.statements import NamedTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -98,3 +100,11 @@ class DeltaTable:
         renamed = copy(self)
         renamed._alias = aliasName
         return renamed
+
+    def delete(self, condition: str | Column | None = None) -> None:
+        """Delete the rows for which the condition (SQL or a Column) is true; all of them without one."""
+        delete(self._spark, self._table, as_column(condition), self._names)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return () if self._alias is None else (self._alias,)

@@ -210,6 +210,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42614",
         "Multiple ending arguments provided. Please provide one of either endingTimestamp or endingVersion.",
     ),
+    "DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED": (
+        "0AKDC",
+        "Non-deterministic functions are not supported in the {operation} {expression} Write their values "
+        "into a column first.",
+    ),
     "DELTA_NON_PARTITION_COLUMN_REFERENCE": (
         "42P10",
         "The predicate {predicate} references columns that are no partition columns. Only those may"
@@ -228,6 +233,12 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_NOT_NULL_CONSTRAINT_VIOLATED": (
         "23502",
         "NOT NULL constraint violated for column: {column_name}.",
+    ),
+    "DELTA_NUM_RECORDS_MISMATCH": (
+        "XXKDS",
+        "Failed to validate the number of records in {operation}: the new files have {added} rows, and by "
+        "the log and the condition they should have {expected}. Nothing was committed. Look for files that "
+        "were changed in place.",
     ),
     "DELTA_NULL_SCHEMA_IN_STREAMING_WRITE": (
         "42P18",
@@ -383,6 +394,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_UNSUPPORTED_OUTPUT_MODE": (
         "0AKDC",
         "Data source {source} does not support {mode} output mode. Use append or complete.",
+    ),
+    "DELTA_UNSUPPORTED_SUBQUERY": (
+        "0AKDC",
+        "Subqueries are not supported in the {operation} (condition = {cond}). Use MERGE INTO with the "
+        "subquery as its source.",
     ),
     "DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS": (
         "42613",

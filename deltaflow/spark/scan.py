@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -101,6 +101,11 @@ def _listing(scan: str) -> _Listing:
     return listing
 
 
+def in_partitions(scan: str, partitions: Sequence[int]) -> pa.ChunkedArray:
+    """A mask over the files of a scan, true for those of the partitions, given by the scan's numbers."""
+    return pc.is_in(_listing(scan).files["partition"], pa.array(partitions, pa.int32()))
+
+
 _recent: deque[tuple[dict[str, Any], _Listing]] = deque(maxlen=_KEPT_LISTINGS)
 
 
@@ -182,7 +187,7 @@ def _selected(listing: _Listing, request: dict[str, Any]) -> list[Any]:
     """One column of booleans, true for the files of the selected partitions; nothing where all are."""
     if request["partitions"] is None:
         return []
-    return [pc.is_in(listing.files["partition"], pa.array(request["partitions"], pa.int32()))]
+    return [in_partitions(request["scan"], request["partitions"])]
 
 
 def _all_of(masks: list[Any]) -> Any:

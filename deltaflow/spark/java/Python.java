@@ -91,12 +91,7 @@ public final class Python {
   private static Future submit(final String method, Map request) {
     final BiFunction python = dispatcher;
     if (python == null) throw new IllegalStateException("deltaflow is not registered in this JVM");
-    final String json;
-    try {
-      json = MAPPER.writeValueAsString(request);
-    } catch (IOException e) {
-      throw new UncheckedIOException(e);
-    }
+    final String json = json(request);
     final SparkThread caller = SparkThread.current();
     return THREADS.submit(new Callable() {
       public Object call() {
@@ -125,6 +120,14 @@ public final class Python {
       return future.get();
     } catch (ExecutionException e) {
       throw new IllegalStateException("the Python process did not answer; has it ended?", e.getCause());
+    }
+  }
+
+  static String json(Object value) {
+    try {
+      return MAPPER.writeValueAsString(value);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
     }
   }
 

@@ -43,8 +43,10 @@ final class ReplacedRows {
     LogicalPlan table = scan(session, plan.get("relation"));
     LogicalPlan matching = Plans.analyzed(session, new Filter(Plans.parsed(session, predicate), table));
     List partitionFilters = new ArrayList();
+    List partitionColumns = new ArrayList();
+    for (JsonNode name : plan.get("partitionColumns")) partitionColumns.add(name.asText());
     boolean hasDataFilters = split((LogicalPlan) session.sessionState().optimizer().execute(matching),
-        plan.get("partitionColumns"), partitionFilters);
+        partitionColumns, partitionFilters);
     Map request = new LinkedHashMap();
     request.put("handle", handle);
     request.put("hasDataFilters", Boolean.valueOf(hasDataFilters));
@@ -77,9 +79,7 @@ final class ReplacedRows {
   }
 
   /** Collects the conjuncts on partition columns alone; returns whether there are others. */
-  private static boolean split(LogicalPlan optimized, JsonNode partitionColumns, List partitionFilters) {
-    List names = new ArrayList();
-    for (JsonNode name : partitionColumns) names.add(name.asText());
+  static boolean split(LogicalPlan optimized, List partitionColumns, List partitionFilters) {
     // What the optimizer found to be true or false for every row is no filter over a relation any more.
     if (optimized instanceof LogicalRelation) return false;
     if (!(optimized instanceof Filter) || !(((Filter) optimized).child() instanceof LogicalRelation)) return true;
@@ -92,7 +92,7 @@ final class ReplacedRows {
       if (conjunct instanceof And) {
         conjuncts.add(((And) conjunct).left());
         conjuncts.add(((And) conjunct).right());
-      } else if (names.containsAll(namesOf(conjunct)) && conjunct.deterministic()) {
+      } else if (partitionColumns.containsAll(namesOf(conjunct)) && conjunct.deterministic()) {
         partitionFilters.add(conjunct);
       } else {
         hasDataFilters = true;

@@ -57,11 +57,14 @@ final class RowChanges {
   /** The plan's output under the table's names. */
   List columns() { return columns; }
 
-  /** Spark's own store assignment, by name, in nested types too: a projection over a stand-in. */
+  /** A projection over a stand-in for the attributes, to the types of their table. */
   static LogicalPlan cast(SparkSession session, List attributes, JsonNode changes) {
-    LogicalPlan rows = Plans.standIn(attributes);
-    StructType types = Plans.schema(changes.get("cast").asText());
-    String table = changes.get("path").asText();
+    return Plans.analyzed(session, assigned(session, Plans.standIn(attributes),
+        Plans.schema(changes.get("cast").asText()), changes.get("path").asText()));
+  }
+
+  /** Spark's own store assignment, by name, in nested types too: a projection over the rows, not analysed. */
+  static LogicalPlan assigned(SparkSession session, LogicalPlan rows, StructType types, String table) {
     List expected = new ArrayList();
     for (StructField field : types.fields()) {
       expected.add(new AttributeReference(field.name(), field.dataType(), true, Metadata.empty(),
@@ -73,9 +76,8 @@ final class RowChanges {
           .invoke(TableOutputResolver$.MODULE$);
       for (Method method : TableOutputResolver$.class.getMethods()) {
         if (!method.getName().equals("resolveOutputColumns")) continue;
-        Object resolved = method.invoke(TableOutputResolver$.MODULE$, new Object[] {
+        return (LogicalPlan) method.invoke(TableOutputResolver$.MODULE$, new Object[] {
             table, Plans.seq(expected), rows, Boolean.TRUE, session.sessionState().conf(), noDefaults});
-        return Plans.analyzed(session, (LogicalPlan) resolved);
       }
       throw new IllegalStateException("TableOutputResolver of this Spark has an unknown form");
     } catch (InvocationTargetException e) {

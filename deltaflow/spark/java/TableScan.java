@@ -153,7 +153,7 @@ public final class TableScan implements FileIndex {
   }
 
   /** The numbers of the partitions that the filters keep; null where there is nothing to prune. */
-  private List selected(Seq partitionFilters) {
+  List selected(Seq partitionFilters) {
     if (partitionSchema.isEmpty() || partitionFilters.isEmpty()) return null;
     Expression condition = null;
     for (Object filter : CollectionConverters.asJava(partitionFilters)) {

@@ -1,0 +1,142 @@
+package io.deltaflow.spark;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import org.apache.spark.sql.Column;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.AliasIdentifier;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression$;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.classic.ExpressionUtils$;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution$;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation$;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction0;
+import scala.runtime.AbstractPartialFunction;
+import scala.runtime.BoxedUnit;
+
+/**
+ * What an operation on rows (DELETE, UPDATE, MERGE) asks of Spark for which PySpark has no words. Python drives it,
+ * with frames; see deltaflow/spark/row_operations.py.
+ */
+public final class RowOperations {
+  private RowOperations() {}
+
+  /** The rows of a scan that Python describes, under a name of these parts (none: without one). */
+  public static Dataset scan(SparkSession session, String relation, List name) {
+    LogicalPlan rows = LogicalRelation$.MODULE$.apply(Relations.of(session, Python.parse(relation)), false);
+    if (!name.isEmpty()) {
+      int last = name.size() - 1;
+      Seq qualifier = Plans.seq(new ArrayList(name.subList(0, last)));
+      rows = new SubqueryAlias(new AliasIdentifier((String) name.get(last), qualifier), rows);
+    }
+    return org.apache.spark.sql.classic.Dataset.ofRows(session, rows);
+  }
+
+  /** The condition of a filter, or the expressions of a projection, as JSON; an empty list for any other frame. */
+  public static String expressions(Dataset frame) {
+    List described = new ArrayList();
+    LogicalPlan plan = analyzed(frame);
+    // Over a filter by _metadata Spark puts a projection that hides it.
+    if (plan instanceof Project && ((Project) plan).child() instanceof Filter) plan = ((Project) plan).child();
+    if (plan instanceof Filter || plan instanceof Project) {
+      for (Object found : CollectionConverters.asJava(plan.expressions())) {
+        Expression expression = found instanceof Alias ? ((Alias) found).child() : (Expression) found;
+        Map one = new LinkedHashMap();
+        one.put("sql", expression.sql());
+        one.put("deterministic", Boolean.valueOf(expression.deterministic()));
+        one.put("subquery", Boolean.valueOf(SubqueryExpression$.MODULE$.hasSubquery(expression)));
+        described.add(one);
+      }
+    }
+    return Python.json(described);
+  }
+
+  /**
+   * What a filter over a scan says of partitions: whether it has conjuncts on other columns (data), those on
+   * partition columns as a predicate (see Filters), and the numbers of the partitions for which they are true.
+   */
+  public static String split(SparkSession session, Dataset matching, List partitionColumns) {
+    LogicalPlan optimized = (LogicalPlan) session.sessionState().optimizer().execute(analyzed(matching));
+    List filters = new ArrayList();
+    Map answer = new LinkedHashMap();
+    answer.put("data", Boolean.valueOf(ReplacedRows.split(optimized, partitionColumns, filters)));
+    answer.put("predicate", Filters.toJson(Plans.seq(filters)));
+    answer.put("partitions", filters.isEmpty() ? null : scan(optimized).selected(Plans.seq(filters)));
+    return Python.json(answer);
+  }
+
+  private static TableScan scan(LogicalPlan optimized) {
+    LogicalRelation relation = (LogicalRelation) ((Filter) optimized).child();
+    return (TableScan) ((HadoopFsRelation) relation.relation()).location();
+  }
+
+  /**
+   * The columns of a projection as values of these types, by Spark's own store assignment: expressions over the
+   * projection's child.
+   */
+  public static List assigned(SparkSession session, Dataset values, String types, String table) {
+    Project projection = (Project) analyzed(values);
+    LogicalPlan cast = analyzed(org.apache.spark.sql.classic.Dataset.ofRows(session,
+        RowChanges.assigned(session, projection, Plans.schema(types), table)));
+    final Map inlined = new HashMap();
+    for (Object found : CollectionConverters.asJava(projection.projectList())) {
+      if (found instanceof Alias) inlined.put(((NamedExpression) found).exprId(), ((Alias) found).child());
+    }
+    List columns = new ArrayList();
+    for (Object found : CollectionConverters.asJava(((Project) cast).projectList())) {
+      Expression value = found instanceof Alias ? ((Alias) found).child() : (Expression) found;
+      columns.add(ExpressionUtils$.MODULE$.column((Expression) value.transform(new Inlining(inlined))));
+    }
+    return columns;
+  }
+
+  private static final class Inlining extends AbstractPartialFunction {
+    private final Map inlined;
+
+    Inlining(Map inlined) { this.inlined = inlined; }
+
+    public boolean isDefinedAt(Object expression) {
+      return expression instanceof AttributeReference
+          && inlined.containsKey(((AttributeReference) expression).exprId());
+    }
+
+    public Object apply(Object expression) { return inlined.get(((AttributeReference) expression).exprId()); }
+  }
+
+  /** Writes the rows by a request to Python. An execution of its own: its tasks get the session's settings. */
+  public static void write(final SparkSession session, final Dataset rows, final Map request, String name) {
+    QueryExecution query = ((org.apache.spark.sql.classic.Dataset) rows).queryExecution();
+    SQLExecution$.MODULE$.withNewExecutionId(query, Option.apply(name), new AbstractFunction0() {
+      public Object apply() {
+        TableWrite.run(session, rows, request);
+        return BoxedUnit.UNIT;
+      }
+    });
+  }
+
+  /** What Spark has cached of the table is read anew. */
+  public static void recache(SparkSession session, String path) { NamedWrite.recache(session, path); }
+
+  private static LogicalPlan analyzed(Dataset frame) {
+    return ((org.apache.spark.sql.classic.Dataset) frame).queryExecution().analyzed();
+  }
+}

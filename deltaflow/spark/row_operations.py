@@ -1,0 +1,118 @@
+"""What an operation on rows (DELETE, UPDATE, MERGE) asks of Spark for which PySpark has no words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql.types import StructType
+
+from deltaflow.log.data_skipping import Predicate
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+class Expression(msgspec.Struct, frozen=True):
+    """An analysed expression: its SQL, and what may not be everywhere."""
+
+    sql: str
+    deterministic: bool
+    subquery: bool
+
+
+@dataclass(frozen=True)
+class PartitionFilter:
+    """What a condition says of the partitions of a table."""
+
+    has_data_filters: bool
+    """Whether it has conjuncts that are not on partition columns alone."""
+    predicate: Predicate | None
+    """Those that are, as far as they have a form for data skipping."""
+    partitions: Sequence[int] | None
+    """The partitions of the scan (deltaflow.spark.scan) for which those are true; None: all."""
+
+
+def new_handle(spark: SparkSession) -> int:
+    """A handle for the dispatcher, as the JVM gives them."""
+    handle: int = _bridge(spark).Python.newHandle()
+    return handle
+
+
+def scanned(spark: SparkSession, relation: Mapping[str, Any], name: Sequence[str] = ()) -> DataFrame:
+    """The rows of a scan (deltaflow.spark.scan.relation), under a name of these parts."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    described = msgspec.json.encode(relation).decode()
+    rows = _bridge(spark).RowOperations.scan(_java_session(spark), described, _java_list(spark, name))
+    return DataFrame(rows, spark)
+
+
+def expressions(frame: DataFrame) -> list[Expression]:
+    """The condition of a filter, or the expressions of a projection; nothing for any other frame."""
+    described = _bridge(frame.sparkSession).RowOperations.expressions(_java(frame))
+    return msgspec.json.decode(described, type=list[Expression])
+
+
+def partition_filter(matching: DataFrame, partition_columns: Sequence[str]) -> PartitionFilter:
+    """Of a filter over a frame of `scanned`. Spark evaluates it on the partitions' values, without a job."""
+    spark = matching.sparkSession
+    names = _java_list(spark, partition_columns)
+    answer = msgspec.json.decode(
+        _bridge(spark).RowOperations.split(_java_session(spark), _java(matching), names)
+    )
+    return PartitionFilter(answer["data"], answer["predicate"], answer["partitions"])
+
+
+def assigned(values: DataFrame, types: StructType, table: str) -> list[Column]:
+    """The columns of a projection cast to `types`, of the same names, as an INSERT into `table` casts them.
+
+    They are expressions over the frame that was projected. Raises Spark's AnalysisException for a value
+    that store assignment does not allow; a value that does not fit fails the job that meets it.
+    """
+    from pyspark.sql.classic.column import Column
+
+    spark = values.sparkSession
+    columns = _bridge(spark).RowOperations.assigned(_java_session(spark), _java(values), types.json(), table)
+    return [Column(column) for column in columns]
+
+
+def write_rows(rows: DataFrame, request: Mapping[str, Any], name: str) -> None:
+    """Has Spark write the frame's rows by a write of the request's kind (deltaflow.spark.write.write_kind).
+
+    `name` is shown with the query in Spark's UI.
+    """
+    spark = rows.sparkSession
+    jvm: Any = spark.sparkContext._jvm
+    described = jvm.java.util.HashMap()
+    for key, value in request.items():
+        described.put(key, value)
+    _bridge(spark).RowOperations.write(_java_session(spark), _java(rows), described, name)
+
+
+def recache(spark: SparkSession, path: str) -> None:
+    """Has Spark read anew what it has cached of the table."""
+    _bridge(spark).RowOperations.recache(_java_session(spark), path)
+
+
+def _java_list(spark: SparkSession, values: Sequence[str]) -> Any:
+    jvm: Any = spark.sparkContext._jvm
+    filled = jvm.java.util.ArrayList()
+    for value in values:
+        filled.add(value)
+    return filled
+
+
+def _java(frame: DataFrame) -> Any:
+    return frame._jdf
+
+
+def _java_session(spark: SparkSession) -> Any:
+    return spark._jsparkSession
+
+
+def _bridge(spark: SparkSession) -> Any:
+    jvm: Any = spark.sparkContext._jvm
+    return jvm.io.deltaflow.spark

@@ -1,0 +1,381 @@
+"""DELETE: which files it removes and rewrites, what its commit says, what it refuses."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from deltaflow import DeltaTable
+from deltaflow.errors import (
+    ConcurrentAppendException,
+    ConcurrentDeleteReadException,
+    DeltaIllegalArgumentException,
+    DeltaIllegalStateException,
+    DeltaUnsupportedOperationException,
+)
+from deltaflow.log.observer import set_observer
+
+pytestmark = pytest.mark.spark
+
+TIMES = {"executionTimeMs", "scanTimeMs", "rewriteTimeMs"}
+
+
+def of(spark, path, **options):
+    return spark.read.format("delta").options(**options).load(path)
+
+
+def ids(spark, path):
+    return sorted(row.id for row in of(spark, path).select("id").collect())
+
+
+def newest(path):
+    """The actions of the newest commit."""
+    file = max(Path(path, "_delta_log").glob("*.json"))
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def info(path):
+    return newest(path)[0]["commitInfo"]
+
+
+def version(path):
+    return int(max(Path(path, "_delta_log").glob("*.json")).stem)
+
+
+@pytest.fixture
+def jobs(spark):
+    """Runs something; answers with the number of Spark jobs that it took."""
+
+    def count(action):
+        spark.sparkContext.setJobGroup("counted", "")
+        before = len(spark.sparkContext.statusTracker().getJobIdsForGroup("counted"))
+        try:
+            action()
+        finally:
+            after = len(spark.sparkContext.statusTracker().getJobIdsForGroup("counted"))
+            spark.sparkContext._jsc.clearJobGroup()
+        return after - before
+
+    return count
+
+
+@pytest.fixture
+def at():
+    """Sets an action that runs once, when an operation gets to a point."""
+
+    def set_to(point, action):
+        pending = [action]
+
+        def observer(name, facts):
+            if name == point and pending:
+                pending.pop()()
+
+        set_observer(observer)
+
+    yield set_to
+    set_observer(None)
+
+
+@pytest.fixture
+def days(spark, table):
+    """100 rows in 5 partitions, one of them null, of 2 files each; 10 rows a file."""
+    frame = spark.range(100).selectExpr(
+        "id",
+        "if(id % 5 = 4, null, date_add(date'2024-01-01', cast(id % 5 as int))) as Day",
+        "cast(id as string) as s",
+    )
+    for half in ("id < 50", "id >= 50"):
+        frame.where(half).repartition(1).write.format("delta").mode("append").partitionBy("Day").save(table)
+    return table
+
+
+class TestMetadataOnly:
+    @pytest.mark.parametrize(
+        ("condition", "kept"),
+        [
+            (None, lambda i: False),
+            ("true", lambda i: False),
+            ("day = '2024-01-02'", lambda i: i % 5 != 1),
+            ("Day > '2024-01-02' or day is null", lambda i: i % 5 in (0, 1)),
+            ("day <=> null", lambda i: i % 5 != 4),
+            ("not (day = '2024-01-01')", lambda i: i % 5 in (0, 4)),
+            (
+                lambda: F.col("DAY").isin(dt.date(2024, 1, 1), dt.date(2024, 1, 3)),
+                lambda i: i % 5 not in (0, 2),
+            ),
+            ("month(day) = 1 and dayofmonth(day) >= 3", lambda i: i % 5 not in (2, 3)),
+        ],
+    )
+    def test_of_whole_partitions_reads_no_file(self, spark, days, jobs, condition, kept):
+        files = set(Path(days).rglob("*.parquet"))
+        condition = condition() if callable(condition) else condition
+        assert jobs(lambda: DeltaTable.forPath(spark, days).delete(condition)) == 0
+        assert set(Path(days).rglob("*.parquet")) == files
+        assert ids(spark, days) == [i for i in range(100) if kept(i)]
+        commit = newest(days)
+        assert {next(iter(action)) for action in commit} == {"commitInfo", "remove"}
+        assert all(action["remove"]["dataChange"] for action in commit[1:])
+
+    def test_metrics(self, spark, days):
+        DeltaTable.forPath(spark, days).delete("day = '2024-01-02'")
+        found = info(days)
+        assert found["operation"] == "DELETE"
+        assert found["operationParameters"] == {"predicate": "[\"(day = CAST('2024-01-02' AS DATE))\"]"}
+        assert found["isBlindAppend"] is False
+        metrics = found["operationMetrics"]
+        removed = [action["remove"] for action in newest(days)[1:]]
+        assert {name: value for name, value in metrics.items() if name not in TIMES} == {
+            "numRemovedFiles": "2",
+            "numRemovedBytes": str(sum(remove["size"] for remove in removed)),
+            "numAddedFiles": "0",
+            "numAddedBytes": "0",
+            "numAddedChangeFiles": "0",
+            "numDeletionVectorsAdded": "0",
+            "numDeletionVectorsRemoved": "0",
+            "numDeletionVectorsUpdated": "0",
+            "numDeletedRows": "20",
+            "numCopiedRows": "0",
+        }
+        assert set(metrics) > TIMES
+
+    def test_without_statistics_nobody_knows_the_rows(self, spark, tmp_path):
+        path = str(tmp_path / "table")
+        spark.range(10).write.format("delta").save(path)
+        log = Path(path, "_delta_log", f"{0:020}.json")
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        for line in lines:
+            line.get("add", {}).pop("stats", None)
+        log.write_text("\n".join(json.dumps(line) for line in lines))
+        (log.parent / f".{log.name}.crc").unlink(missing_ok=True)
+        DeltaTable.forPath(spark, path).delete()
+        assert not {"numDeletedRows", "numCopiedRows", "numAddedFiles"} & set(info(path)["operationMetrics"])
+
+
+class TestRewrite:
+    def test_only_touched_files_are_rewritten(self, spark, days, jobs):
+        before = {action["add"]["path"] for action in newest(days)[1:]}
+        assert jobs(lambda: DeltaTable.forPath(spark, days).delete("id in (1, 50, 51)")) <= 3
+        assert ids(spark, days) == [i for i in range(100) if i not in (1, 50, 51)]
+        removed = {action["remove"]["path"] for action in newest(days) if "remove" in action}
+        added = [action["add"] for action in newest(days) if "add" in action]
+        assert len(removed) == 3
+        assert len(removed & before) == 2
+        assert sorted(json.loads(add["stats"])["numRecords"] for add in added) == [9, 9, 9]
+        metrics = info(days)["operationMetrics"]
+        assert (metrics["numDeletedRows"], metrics["numCopiedRows"]) == ("3", "27")
+        assert (metrics["numRemovedFiles"], metrics["numAddedFiles"]) == ("3", "3")
+        assert metrics["numAddedBytes"] == str(sum(add["size"] for add in added))
+
+    def test_files_of_which_all_rows_go_are_removed_without_a_rewrite(self, spark, days):
+        DeltaTable.forPath(spark, days).delete("day = '2024-01-01' and id < 50 or id = 51")
+        metrics = info(days)["operationMetrics"]
+        assert (metrics["numRemovedFiles"], metrics["numAddedFiles"]) == ("2", "1")
+        assert (metrics["numDeletedRows"], metrics["numCopiedRows"]) == ("11", "9")
+        DeltaTable.forPath(spark, days).delete("day = '2024-01-01' and id >= 50 and s is not null")
+        assert {next(iter(action)) for action in newest(days)} == {"commitInfo", "remove"}
+        assert info(days)["operationMetrics"]["numDeletedRows"] == "10"
+
+    def test_rows_for_which_the_condition_is_null_stay(self, spark, table):
+        spark.sql("select * from values (1, 1), (2, null), (3, 3) as t(id, x)").coalesce(1).write.format(
+            "delta"
+        ).save(table)
+        DeltaTable.forPath(spark, table).delete("x > 1")
+        assert ids(spark, table) == [1, 2]
+
+    @pytest.mark.parametrize(
+        "condition",
+        ["id < 0", "false", "day = '2030-01-01'", "boolean(null)", "id = 1000 and s = '1'"],
+    )
+    def test_without_a_row_there_is_no_commit(self, spark, days, condition):
+        DeltaTable.forPath(spark, days).delete(condition)
+        assert version(days) == 1
+
+    def test_names(self, spark, tmp_path):
+        path = str(tmp_path / "a table")
+        frame = spark.sql("select id, struct(id as `b.c`) as `a-s`, id % 2 = 0 as `p%41` from range(10)")
+        frame.write.format("delta").partitionBy("p%41").save(path)
+        DeltaTable.forPath(spark, path).alias("t").delete("T.`A-s`.`b.c` = 3 and not t.`P%41`")
+        DeltaTable.forPath(spark, path).delete("`p%41` and id = 4")
+        assert ids(spark, path) == [0, 1, 2, 5, 6, 7, 8, 9]
+
+    def test_a_function_of_python(self, spark, days):
+        even = F.udf(lambda i: i % 2 == 0, "boolean")
+        DeltaTable.forPath(spark, days).delete(even("id") & (F.col("day") == "2024-01-01"))
+        assert ids(spark, days) == [i for i in range(100) if i % 10 != 0]
+        later = F.udf(lambda day: day is not None and day.day == 2, "boolean")
+        DeltaTable.forPath(spark, days).delete(later("day"))
+        assert ids(spark, days) == [i for i in range(100) if i % 10 != 0 and i % 5 != 1]
+
+    def test_random_conditions(self, spark, table, rows_by_deltalake):
+        chance = random.Random(7)
+        model = [
+            {"id": i, "p": chance.choice([None, "a", "b"]), "x": chance.choice([None, *range(10)])}
+            for i in range(60)
+        ]
+        for part in (model[:30], model[30:]):
+            spark.createDataFrame(part, "id long, p string, x int").coalesce(1).write.format("delta").mode(
+                "append"
+            ).partitionBy("p").save(table)
+        parts = [
+            ("p = 'a'", lambda r: None if r["p"] is None else r["p"] == "a"),
+            ("p is null", lambda r: r["p"] is None),
+            ("x >= 8", lambda r: None if r["x"] is None else r["x"] >= 8),
+            ("x is null", lambda r: r["x"] is None),
+            ("id % 7 = 3", lambda r: r["id"] % 7 == 3),
+        ]
+        for _ in range(8):
+            (left, is_left), (right, is_right) = chance.sample(parts, 2)
+            number = chance.randrange(60)
+            condition = f"({left}) and ({right}) or id = {number}"
+            DeltaTable.forPath(spark, table).delete(condition)
+            model = [
+                r for r in model if not ((is_left(r) is True and is_right(r) is True) or r["id"] == number)
+            ]
+            assert rows_by_deltalake(table) == sorted(model, key=repr), condition
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("condition", "error_class"),
+        [
+            ("id in (select 1)", "DELTA_UNSUPPORTED_SUBQUERY"),
+            ("exists (select 1 from range(3) r where r.id = s)", "DELTA_UNSUPPORTED_SUBQUERY"),
+            ("id = (select max(id) from range(3))", "DELTA_UNSUPPORTED_SUBQUERY"),
+            ("day = (select current_date())", "DELTA_UNSUPPORTED_SUBQUERY"),
+            ("rand() < 0.5", "DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED"),
+            ("nothing = 1", "UNRESOLVED_COLUMN.WITH_SUGGESTION"),
+            ("id", "DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN"),
+            ("max(id) = 1", "INVALID_WHERE_CONDITION"),
+        ],
+    )
+    def test_conditions(self, spark, days, condition, error_class):
+        with pytest.raises(AnalysisException) as caught:
+            DeltaTable.forPath(spark, days).delete(condition)
+        assert caught.value.getCondition() == error_class
+        assert version(days) == 1
+
+    def test_what_is_no_condition(self, spark, days):
+        with pytest.raises(TypeError, match="condition"):
+            DeltaTable.forPath(spark, days).delete(1)
+
+    def test_append_only(self, spark, table):
+        spark.range(3).write.format("delta").option("delta.appendOnly", "true").save(table)
+        with pytest.raises(DeltaUnsupportedOperationException) as caught:
+            DeltaTable.forPath(spark, table).delete("id = 1")
+        assert caught.value.getCondition() == "DELTA_CANNOT_MODIFY_APPEND_ONLY"
+
+    def test_a_table_that_went_away(self, spark, tmp_path):
+        path = str(tmp_path / "table")
+        spark.range(3).write.format("delta").save(path)
+        table = DeltaTable.forPath(spark, path)
+        Path(path, "_delta_log").rename(tmp_path / "gone")
+        with pytest.raises(AnalysisException) as caught:
+            table.delete("id = 1")
+        assert caught.value.getCondition() == "DELTA_MISSING_DELTA_TABLE"
+
+
+class TestTransaction:
+    def test_rows_that_are_missing_are_noticed(self, spark, tmp_path):
+        """A file that was changed in place."""
+        path = str(tmp_path / "table")
+        spark.range(10).coalesce(1).write.format("delta").save(path)
+        other = tmp_path / "other"
+        spark.range(9).coalesce(1).write.parquet(str(other))
+        file, changed = next(Path(path).glob("*.parquet")), next(other.glob("*.parquet"))
+        changed.replace(file)
+        next(Path(path).glob(".*.parquet.crc")).unlink()
+        with pytest.raises(DeltaIllegalStateException) as caught:
+            DeltaTable.forPath(spark, path).delete("id = 1")
+        assert caught.value.getCondition() == "DELTA_NUM_RECORDS_MISMATCH"
+        assert version(path) == 0
+        assert list(Path(path).glob("*.parquet")) == [file]
+
+    def test_a_failed_job_leaves_nothing(self, spark, days):
+        files = set(Path(days).rglob("*.parquet"))
+        with pytest.raises(Exception, match="by the condition"):
+            DeltaTable.forPath(spark, days).delete(
+                "if(id = 7, raise_error('raised by the condition'), id = 8)"
+            )
+        assert set(Path(days).rglob("*.parquet")) == files
+        assert version(days) == 1
+
+    def test_idempotent(self, spark, days):
+        settings = {"txnAppId": "app", "txnVersion": "3", "txnVersion.autoReset.enabled": "true"}
+        prefix = "spark.databricks.delta.write."
+        try:
+            for condition, at in (("id = 1", 2), ("id = 2", 2)):
+                for name, value in settings.items():
+                    spark.conf.set(prefix + name, value)
+                DeltaTable.forPath(spark, days).delete(condition)
+                assert version(days) == at
+                assert spark.conf.get(prefix + "txnVersion", None) is None
+            assert [action["txn"]["version"] for action in newest(days) if "txn" in action] == [3]
+            spark.conf.unset(prefix + "txnVersion")
+            with pytest.raises(DeltaIllegalArgumentException):
+                DeltaTable.forPath(spark, days).delete("id = 2")
+        finally:
+            for name in settings:
+                spark.conf.unset(prefix + name)
+        assert 2 in ids(spark, days)
+
+    @pytest.mark.parametrize(
+        ("condition", "rival", "error"),
+        [
+            ("id = 1", "id = 56", ConcurrentAppendException),
+            ("id = 1", "id = 6", ConcurrentAppendException),
+            ("id = 1", "day = '2024-01-02'", ConcurrentDeleteReadException),
+            ("day = '2024-01-02'", "day = '2024-01-02' and id = 1", ConcurrentAppendException),
+            ("day = '2024-01-02'", "day = '2024-01-02'", ConcurrentDeleteReadException),
+            ("day = '2024-01-02' and id = 1", "day = '2024-01-03' and id = 2", None),
+            ("day = '2024-01-02'", "day = '2024-01-03'", None),
+        ],
+    )
+    def test_races(self, spark, days, at, condition, rival, error):
+        deltas = DeltaTable.forPath(spark, days)
+        at("commit prepared", lambda: deltas.delete(rival))
+        files = set(Path(days).rglob("*.parquet"))
+        if error is None:
+            deltas.delete(condition)
+            assert version(days) == 3
+            return
+        with pytest.raises(error):
+            deltas.delete(condition)
+        assert version(days) == 2
+        added = {Path(days, action["add"]["path"]) for action in newest(days) if "add" in action}
+        assert set(Path(days).rglob("*.parquet")) - files == added
+
+    def test_a_frame_in_the_cache_is_read_anew(self, spark, days):
+        frame = of(spark, days).cache()
+        try:
+            assert frame.count() == 100
+            DeltaTable.forPath(spark, days).delete("id < 10")
+            assert frame.count() == 90
+        finally:
+            frame.unpersist()
+
+    def test_from_many_threads(self, spark, table):
+        spark.range(12).selectExpr("id", "id % 4 as p").write.format("delta").partitionBy("p").save(table)
+        errors: list[Any] = []
+
+        def run(part):
+            try:
+                DeltaTable.forPath(spark, table).delete(f"p = {part} and id >= 4")
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(part,)) for part in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert ids(spark, table) == [0, 1, 2, 3]
+        assert version(table) == 4
