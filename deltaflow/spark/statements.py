@@ -50,12 +50,24 @@ class Statement:
     kind: str
     table: NamedTable | None
     """None where no Delta table is named, but something else makes the statement ours."""
-    fields: Mapping[str, Any]
-    """What Spark parsed: the fields of its plan, options as value or None, types as their JSON."""
+    parsed: Mapping[str, Any]
+    """The fields as the JVM says them, with numbers for expressions."""
     settings: Mapping[str, str]
     """The session's settings spark.databricks.delta.*."""
     handle: int
     """By which the JVM knows the statement, as long as it runs."""
+
+    @cached_property
+    def fields(self) -> Mapping[str, Any]:
+        """What Spark parsed: the fields of its plan, options as value or None, types as their JSON.
+
+        Expressions are Columns that nothing is resolved in yet (see deltaflow.spark.expressions); relations
+        are left out (see `frame`). The clauses of a MERGE are objects with the class of Spark's plan as
+        `action` (UpdateAction, UpdateStarAction, DeleteAction, InsertAction, InsertStarAction); assignments
+        have `key` and `value`. Crossings into the JVM: 1 and 1 for each expression.
+        """
+        fields: Mapping[str, Any] = self._with_columns(self.parsed)
+        return fields
 
     @cached_property
     def session(self) -> SparkSession:
@@ -65,11 +77,42 @@ class Statement:
 
         context = SparkContext._active_spark_context
         assert context is not None
-        jvm: Any = context._jvm
+        return SparkSession(context, self._running.session())
+
+    def frame(self, field: str) -> DataFrame:
+        """The relation in a field of the plan, as a MERGE's source, with what stands behind WITH."""
+        from pyspark.sql import DataFrame
+
+        return DataFrame(self._running.frame(field), self.session)
+
+    def under_its_name(self, rows: DataFrame) -> DataFrame:
+        """Rows of the table under the alias or the name by which the statement's expressions call it."""
+        from pyspark.sql import DataFrame
+
+        assert self.table is not None
+        return DataFrame(self._running.named(rows._jdf, self.table.name), self.session)
+
+    @cached_property
+    def _running(self) -> Any:
+        from pyspark import SparkContext
+
+        assert SparkContext._active_spark_context is not None
+        jvm: Any = SparkContext._active_spark_context._jvm
         running = jvm.io.deltaflow.spark.RunningStatement.find(self.handle)
         if running is None:
             raise InterruptedError(f"{self.kind} was interrupted")
-        return SparkSession(context, running.session())
+        return running
+
+    def _with_columns(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._with_columns(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if value.keys() == {"expression"}:
+            from pyspark.sql import Column
+
+            return Column(self._running.column(value["expression"]))
+        return {name: self._with_columns(inner) for name, inner in value.items()}
 
 
 Rows = Sequence[Sequence[Any]]

@@ -9,12 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import ArrayType, DoubleType, LongType, MapType, StringType, StructType
 
 from deltaflow.log import DeltaLog
 from deltaflow.spark import statements
-from deltaflow.spark.statements import NamedTable, Rows, Statement, run_statement, statement
+from deltaflow.spark.expressions import has_subquery, name_parts, sql_text
+from deltaflow.spark.statements import (
+    AFFECTED_ROWS,
+    MERGED_ROWS,
+    NamedTable,
+    Rows,
+    Statement,
+    run_statement,
+    statement,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -31,19 +40,20 @@ def path(spark: SparkSession, tmp_path: Path) -> str:
 
 @pytest.fixture
 def answers(spark: SparkSession) -> Iterator[Callable[..., None]]:
-    """A function that puts another one, with its schema, in the place of that for TRUNCATE TABLE."""
+    """A function that puts another one, with its schema, in the place of that for a kind of statement."""
     java: Any = spark.sparkContext._jvm
     loader = java.java.lang.Thread.currentThread().getContextClassLoader()
     field = loader.loadClass("io.deltaflow.spark.Statements").getDeclaredField("kinds")
     field.setAccessible(True)
-    kept = statements._kinds["TruncateTable"]
+    kept = dict(statements._kinds)
 
-    def answer(function: Answer, **parameters: Any) -> None:
-        statement("TruncateTable", **parameters)(function)
+    def answer(function: Answer, kind: str = "TruncateTable", **parameters: Any) -> None:
+        statement(kind, **parameters)(function)
         field.set(None, None)
 
     yield answer
-    statements._kinds["TruncateTable"] = kept
+    statements._kinds.clear()
+    statements._kinds.update(kept)
     field.set(None, None)
 
 
@@ -213,3 +223,93 @@ def test_a_schema_that_depends_on_the_statement(
 def test_a_statement_by_python_is_that_of_sql(spark: SparkSession, path: str) -> None:
     run_statement(spark, "TruncateTable", NamedTable(f"delta.`{path}`", path), {})
     assert DeltaLog.for_table(path).snapshot().num_files == 0
+
+
+def target(statement: Statement) -> DataFrame:
+    assert statement.table is not None
+    rows = statement.session.read.format("delta").load(statement.table.path)
+    return statement.under_its_name(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "subquery"),
+    [
+        ("DELETE FROM delta.`{path}` AS t WHERE t.id > :low AND ID < 2", [1], False),
+        ("DELETE FROM delta.`{path}` WHERE delta.`{path}`.id = :low", [0], False),
+        ("DELETE FROM IDENTIFIER('delta.`{path}`') AS t WHERE t.id = :low", [0], False),
+        ("WITH c AS (SELECT 2 AS x) DELETE FROM delta.`{path}` WHERE id IN (SELECT x FROM c)", [], True),
+        ("DELETE FROM delta.`{path}` WHERE NOT EXISTS (SELECT :low)", [], True),
+    ],
+)
+def test_a_condition_is_a_column(
+    spark: SparkSession, path: str, answers: Callable[..., None], text: str, ids: list[int], subquery: bool
+) -> None:
+    def run(statement: Statement) -> Rows:
+        condition = statement.fields["condition"]
+        if has_subquery(condition):
+            assert subquery
+            return ()
+        return [(row.id,) for row in target(statement).where(condition).collect()]
+
+    answers(run, "DeleteFromTable", output=StructType().add("id", LongType()))
+    frame = spark.sql(text.format(path=path), args={"low": 0})
+    assert [row.id for row in frame.collect()] == ids
+
+
+def test_the_assignments_of_an_update(spark: SparkSession, path: str, answers: Callable[..., None]) -> None:
+    seen = []
+
+    def run(statement: Statement) -> Rows:
+        assert statement.fields["condition"] is None
+        for assignment in statement.fields["assignments"]:
+            value = target(statement).select(assignment["value"]).first()
+            seen.append((name_parts(assignment["key"]), sql_text(assignment["value"]), tuple(value or ())))
+            assert name_parts(assignment["value"]) is None
+        return [(3,)]
+
+    answers(run, "UpdateTable", output=AFFECTED_ROWS)
+    frame = spark.sql(f"UPDATE delta.`{path}` AS t SET t.id = id + 1, a.`b.c` = upper('x')")
+    assert [row.asDict() for row in frame.collect()] == [{"num_affected_rows": 3}]
+    assert seen == [(("t", "id"), "(id + 1)", (1,)), (("a", "b.c"), "upper('x')", ("X",))]
+
+
+MERGE = """
+WITH base AS (SELECT explode(array(1L, 2L, 5L)) AS id), s AS (SELECT id, id * 10 AS v FROM base)
+MERGE INTO delta.`{path}` AS t USING (SELECT * FROM s WHERE v < 50) AS u ON t.id = u.id
+WHEN MATCHED AND u.v > 15 THEN UPDATE SET *
+WHEN MATCHED THEN UPDATE SET id = u.v, t.x = 1
+WHEN NOT MATCHED BY TARGET THEN INSERT (id) VALUES (u.v)
+WHEN NOT MATCHED BY SOURCE AND t.id = 0 THEN DELETE
+"""
+
+
+def test_source_and_clauses_of_a_merge(spark: SparkSession, path: str, answers: Callable[..., None]) -> None:
+    seen: dict[str, Any] = {}
+
+    def run(statement: Statement) -> Rows:
+        fields = statement.fields
+        source = statement.frame("sourceTable")
+        joined = target(statement).join(source, fields["mergeCondition"])
+        seen["joined"] = sorted(tuple(row) for row in joined.select("t.id", "u.v").collect())
+        for name in ("matchedActions", "notMatchedActions", "notMatchedBySourceActions"):
+            seen[name] = [
+                (
+                    clause["action"],
+                    None if clause["condition"] is None else sql_text(clause["condition"]),
+                    [name_parts(assignment["key"]) for assignment in clause.get("assignments", ())],
+                )
+                for clause in fields[name]
+            ]
+        return [(3, 1, 1, 1)]
+
+    answers(run, "MergeIntoTable", table="targetTable", output=MERGED_ROWS)
+    assert spark.newSession().sql(MERGE.format(path=path)).first() == (3, 1, 1, 1)
+    assert seen == {
+        "joined": [(1, 10), (2, 20)],
+        "matchedActions": [
+            ("UpdateStarAction", "(u.v > 15)", []),
+            ("UpdateAction", None, [("id",), ("t", "x")]),
+        ],
+        "notMatchedActions": [("InsertAction", None, [("id",)])],
+        "notMatchedBySourceActions": [("DeleteAction", "(t.id = 0)", [])],
+    }

@@ -1,6 +1,8 @@
 package io.deltaflow.spark;
 
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -33,17 +35,20 @@ public final class DeltaCommand extends StatementCommand {
     LogicalPlan parsed = Statements.statementOf(statement);
     JsonNode schema = Statements.kind(parsed).get("output");
     if (schema.isBoolean()) {
-      schema = schema.asBoolean() ? Python.call("statement.output", request(parsed)).get("output") : NullNode.getInstance();
+      schema = schema.asBoolean() ? Python.call("statement.output", request(new ArrayList())).get("output")
+          : NullNode.getInstance();
     }
-    output = schema.isNull() ? parsed.output() : DataTypeUtils.toAttributes((StructType) DataType.fromJson(schema.asText()));
+    output = schema.isNull() ? parsed.output()
+        : DataTypeUtils.toAttributes((StructType) DataType.fromJson(schema.asText()));
     return output;
   }
 
   protected Seq run(SparkSession session) {
-    Map request = request(Statements.statementOf(statement));
+    List expressions = new ArrayList();
+    Map request = request(expressions);
     request.put("settings", TableWrite.deltaSettings(session));
     JsonNode answer;
-    RunningStatement running = new RunningStatement(session);
+    RunningStatement running = new RunningStatement(session, statement, expressions);
     try {
       request.put("handle", running.handle());
       answer = Python.call("statement.run", request);
@@ -54,11 +59,12 @@ public final class DeltaCommand extends StatementCommand {
     return Plans.seq(StatementRows.of(answer.get("rows"), schema()));
   }
 
-  private Map request(LogicalPlan parsed) {
+  private Map request(List expressions) {
+    LogicalPlan parsed = Statements.statementOf(statement);
     Map request = new LinkedHashMap();
     request.put("kind", Statements.kindOf(parsed));
     request.put("table", table);
-    request.put("statement", StatementFields.of(parsed));
+    request.put("statement", StatementFields.of(parsed, expressions));
     return request;
   }
 

@@ -1,8 +1,20 @@
 package io.deltaflow.spark;
 
+import java.util.Collections;
+import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 
+import org.apache.spark.sql.Column;
+import org.apache.spark.sql.catalyst.AliasIdentifier;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.catalyst.plans.logical.UnresolvedWith;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.classic.SparkSession;
+import scala.collection.immutable.Seq;
 
 /** What Python may ask of a statement while it answers it. It is named by a handle until then. */
 public final class RunningStatement implements AutoCloseable {
@@ -10,9 +22,14 @@ public final class RunningStatement implements AutoCloseable {
 
   private final Long handle = Long.valueOf(Python.newHandle());
   private final SparkSession session;
+  private final LogicalPlan plan;
+  private final List expressions;
 
-  RunningStatement(SparkSession session) {
+  /** The expressions are those that the statement's fields number. */
+  RunningStatement(SparkSession session, LogicalPlan plan, List expressions) {
     this.session = session;
+    this.plan = plan;
+    this.expressions = expressions;
     RUNNING.put(handle, this);
   }
 
@@ -25,6 +42,34 @@ public final class RunningStatement implements AutoCloseable {
   Long handle() { return handle; }
 
   public SparkSession session() { return session; }
+
+  /** An expression of the statement, as it was parsed. */
+  public Column column(int number) { return ExpressionUtils.column((Expression) expressions.get(number)); }
+
+  /** The relation in a field of the plan, which may name what stands behind WITH. */
+  public org.apache.spark.sql.Dataset frame(String field) {
+    LogicalPlan relation = (LogicalPlan) Statements.field(Statements.statementOf(plan), field);
+    return Dataset.ofRows(session, plan instanceof UnresolvedWith
+        ? ((LogicalPlan) plan.withNewChildren(Plans.seq(Collections.singletonList(relation)))) : relation);
+  }
+
+  /** Rows under the alias that the statement gives to its table, or under the table's name. */
+  public org.apache.spark.sql.Dataset named(org.apache.spark.sql.Dataset rows, String table) {
+    LogicalPlan statement = Statements.statementOf(plan);
+    String field = Statements.kind(statement).get("table").asText();
+    Object target = Statements.field(statement, field);
+    AliasIdentifier name = target instanceof SubqueryAlias ? ((SubqueryAlias) target).identifier() : name(table);
+    return Dataset.ofRows(session, new SubqueryAlias(name, ((Dataset) rows).logicalPlan()));
+  }
+
+  private AliasIdentifier name(String table) {
+    try {
+      Seq parts = session.sessionState().sqlParser().parseMultipartIdentifier(table);
+      return new AliasIdentifier((String) parts.last(), (Seq) parts.init());
+    } catch (ParseException e) {
+      throw new IllegalStateException(e);  // it was given out as one
+    }
+  }
 
   public void close() { RUNNING.remove(handle); }
 }

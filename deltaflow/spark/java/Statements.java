@@ -50,7 +50,7 @@ final class Statements {
     if (statement instanceof Union) table = insertedInto(session, (Union) statement);
     if (!isOurs(table, kind) && !concerns(statement, kind)) return plan;
     if (LateStatement.hasParameters(plan)) return LateStatement.of(plan);
-    return new DeltaCommand(plan, TableNames.json(table));
+    return new DeltaCommand(plan, Python.json(table));
   }
 
   /** Whether a statement of our kinds has IDENTIFIER(…) for its table's name, in its field or around it all. */

@@ -1,13 +1,10 @@
 package io.deltaflow.spark;
 
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.analysis.NoSuchDatabaseException;
@@ -30,15 +27,13 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** Names in SQL as Spark reads them, for one question: is it a Delta table, and where? Reads no table. */
 public final class TableNames {
-  private static final ObjectMapper MAPPER = new ObjectMapper();
-
   private TableNames() {}
 
   /** The same of a name as SQL has it, as JSON; null for all else. For Python: 1 crossing. */
   public static String locate(SparkSession session, String name) throws ParseException {
     Map table = find(session, CollectionConverters.asJava(session.sessionState().sqlParser()
         .parseMultipartIdentifier(name)));
-    return table == null ? null : json(table);
+    return table == null ? null : Python.json(table);
   }
 
   /** What Python is to know about the Delta table of this name, or about the view over one; null for all else. */
@@ -72,14 +67,6 @@ public final class TableNames {
 
   static boolean isDelta(Object provider) {
     return "delta".equalsIgnoreCase((String) provider) || DeltaProvider.class.getName().equals(provider);
-  }
-
-  static String json(Map table) {
-    try {
-      return MAPPER.writeValueAsString(table);
-    } catch (IOException e) {
-      throw new UncheckedIOException(e);
-    }
   }
 
   private static boolean isDelta(CatalogTable entry) {

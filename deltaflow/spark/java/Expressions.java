@@ -1,0 +1,35 @@
+package io.deltaflow.spark;
+
+import java.util.List;
+
+import org.apache.spark.sql.Column;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.classic.ExpressionUtils;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** What Python asks of a Column before Spark analyses it. */
+public final class Expressions {
+  private Expressions() {}
+
+  public static boolean hasSubquery(Column column) { return hasSubquery(ExpressionUtils.expression(column)); }
+
+  private static boolean hasSubquery(Expression expression) {
+    if (expression instanceof SubqueryExpression) return true;
+    for (Object child : CollectionConverters.asJava(expression.children())) {
+      if (hasSubquery((Expression) child)) return true;
+    }
+    return false;
+  }
+
+  public static String sql(Column column) { return ExpressionUtils.expression(column).sql(); }
+
+  /** The parts of a column's name as JSON; null for any other expression. */
+  public static String name(Column column) {
+    Expression expression = ExpressionUtils.expression(column);
+    if (!(expression instanceof UnresolvedAttribute)) return null;
+    List parts = CollectionConverters.asJava(((UnresolvedAttribute) expression).nameParts());
+    return Python.json(parts);
+  }
+}
