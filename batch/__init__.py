@@ -6,6 +6,6 @@ if __name__ != "deltaflow.batch":
         "modules would be loaded. Import deltaflow.batch instead."
     )
 
-from deltaflow.batch import catalog, reader, save, statements, table_write, writer
+from deltaflow.batch import catalog, drop_feature, reader, save, statements, table_write, writer
 
-__all__ = ["catalog", "reader", "save", "statements", "table_write", "writer"]
+__all__ = ["catalog", "drop_feature", "reader", "save", "statements", "table_write", "writer"]

@@ -15,6 +15,7 @@ from deltaflow.batch import named_table
 from deltaflow.batch.conditions import as_column
 from deltaflow.batch.delete import delete
 from deltaflow.batch.generate import generate
+from deltaflow.batch.protocol_changes import add_feature, drop_feature_of, upgrade_protocol
 from deltaflow.batch.table_builder import DeltaTableBuilder, Operation
 from deltaflow.spark.statements import NamedTable
 
@@ -104,6 +105,18 @@ class DeltaTable:
     def delete(self, condition: str | Column | None = None) -> None:
         """Delete the rows for which the condition (SQL or a Column) is true; all of them without one."""
         delete(self._spark, self._table, as_column(condition), self._names)
+
+    def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
+        """Gives the protocol all features of these versions; a downgrade changes nothing."""
+        upgrade_protocol(self._spark, self._table, readerVersion, writerVersion)
+
+    def addFeatureSupport(self, featureName: str) -> None:
+        """Adds a table feature to the protocol; DELTA_UNSUPPORTED_FEATURES_IN_CONFIG for an unknown one."""
+        add_feature(self._spark, self._table, featureName)
+
+    def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
+        """Drops a table feature that nothing of the table needs, and gives the protocol its weakest form."""
+        drop_feature_of(self._spark, self._table, featureName, truncateHistory)
 
     @property
     def _names(self) -> tuple[str, ...]:

@@ -29,6 +29,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42939",
         "'provider' is a reserved table property, and cannot be altered.",
     ),
+    "DELTA_CANNOT_DROP_CHECK_CONSTRAINT_FEATURE": (
+        "0AKDE",
+        "Cannot drop the table feature checkConstraints while the table has CHECK constraints. Drop these "
+        "first: {constraints}.",
+    ),
     "DELTA_CANNOT_MODIFY_APPEND_ONLY": (
         "42809",
         "This table only allows appends, and the operation removes data. "
@@ -121,6 +126,44 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_EXCEED_CHAR_VARCHAR_LIMIT": (
         "22001",
         'Value "{value}" exceeds char/varchar type length limitation. Failed check: {expression}.',
+    ),
+    "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL": (
+        "40000",
+        "Cannot drop the table feature {feature}: other writers changed the table meanwhile. Try again.",
+    ),
+    "DELTA_FEATURE_DROP_FEATURE_IS_DELTA_PROPERTY": (
+        "42000",
+        "Cannot drop {feature}: it is a table property, and no table feature. Use ALTER TABLE … UNSET "
+        "TBLPROPERTIES.",
+    ),
+    "DELTA_FEATURE_DROP_FEATURE_NOT_PRESENT": (
+        "55000",
+        "Cannot drop {feature} from this table: its protocol does not have that table feature.",
+    ),
+    "DELTA_FEATURE_DROP_HISTORICAL_VERSIONS_EXIST": (
+        "22KD0",
+        "Cannot drop {feature} while the table's log has versions that use it. Wait until those are older "
+        "than delta.logRetentionDuration ({retention}) and the log is cleaned up, or until they are older "
+        "than delta.dropFeatureTruncateHistory.retentionDuration ({truncated_retention}), and drop it with "
+        "TRUNCATE HISTORY (truncateHistory=True).",
+    ),
+    "DELTA_FEATURE_DROP_HISTORY_TRUNCATION_NOT_ALLOWED": (
+        "42000",
+        "The table feature {feature} can be dropped without TRUNCATE HISTORY. Leave that out.",
+    ),
+    "DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE": (
+        "0AKDC",
+        "Cannot drop {feature}: dropping this table feature is not supported by deltaflow.",
+    ),
+    "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE": (
+        "0AKDC",
+        "Cannot drop {feature}: deltaflow does not know this table feature.",
+    ),
+    "DELTA_FEATURE_DROP_WAIT_FOR_RETENTION_PERIOD": (
+        "22KD0",
+        "The table does not use {feature} any more, and its log has versions that do. Drop the feature again "
+        "when those are older than delta.logRetentionDuration ({retention}), or, with TRUNCATE HISTORY "
+        "(truncateHistory=True), delta.dropFeatureTruncateHistory.retentionDuration ({truncated_retention}).",
     ),
     "DELTA_FILE_NOT_FOUND_DETAILED": (
         "42K03",

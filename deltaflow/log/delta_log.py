@@ -18,12 +18,14 @@ from deltaflow.errors import (
 from deltaflow.log.checkpoint_hook import checkpoint
 from deltaflow.log.commit import LOG_DIRECTORY, Commit
 from deltaflow.log.listing import Listing
+from deltaflow.log.log_cleanup import clean_up
 from deltaflow.log.log_files import Clock, Ids, LogFiles, random_id, system_clock
 from deltaflow.log.manifests import write_manifests
 from deltaflow.log.segment import list_newest, load_state
 from deltaflow.log.snapshot import Snapshot
 from deltaflow.log.time_travel import available, version_at
 from deltaflow.log.transaction import OptimisticTransaction
+from deltaflow.log.v2_checkpoint_history import has_v2_checkpoint_history
 from deltaflow.log.version_checksum import checksum_differences
 from deltaflow.store import LogStore, store_for
 
@@ -218,6 +220,14 @@ class DeltaLog:
     def write_manifests(self) -> None:
         """Write the manifests of the newest version, and remove those of partitions that it has not."""
         write_manifests(self._files, self.snapshot())
+
+    def truncate_history(self, retention_ms: int) -> None:
+        """Delete what of the log is older, whatever the table's properties say; see `clean_up`."""
+        clean_up(self._files, self.snapshot(), retention_ms)
+
+    def has_v2_checkpoint_history(self) -> bool:
+        """Whether a V2 checkpoint is in the log, or a commit that asks for such."""
+        return has_v2_checkpoint_history(self._files)
 
     def checksum_differences(self, snapshot: Snapshot) -> dict[str, tuple[Any, Any]] | None:
         """What the checksum file of a snapshot's version says otherwise than the log, which is what counts:

@@ -14,6 +14,8 @@ from deltaflow.log.actions import Metadata, Protocol
 NEW_TABLE_PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 NEWEST_READER_VERSION = 3
 NEWEST_WRITER_VERSION = 7
+LEGACY_READER_OF_COLUMN_MAPPING = 2
+"""The one feature for readers that a version without lists has."""
 
 Activity = Callable[[Metadata], bool]
 
@@ -193,6 +195,11 @@ def has_v2_checkpoints(protocol: Protocol) -> bool:
     return _V2_CHECKPOINT.name in supported_features(protocol)
 
 
+def asks_for_v2_checkpoints(metadata: Metadata) -> bool:
+    """Whether the table's checkpoints are to be V2 ones."""
+    return _V2_CHECKPOINT.is_active(metadata)
+
+
 def supported_features(protocol: Protocol) -> set[str]:
     """What the protocol lists, or what its writer version means (PROTOCOL.md, "Supported Features")."""
     if protocol.min_writer_version == NEWEST_WRITER_VERSION:
@@ -200,7 +207,9 @@ def supported_features(protocol: Protocol) -> set[str]:
     return {
         feature.name
         for feature in FEATURES.values()
-        if feature.legacy_writer is not None and feature.legacy_writer <= protocol.min_writer_version
+        if feature.legacy_writer is not None
+        and feature.legacy_writer <= protocol.min_writer_version
+        and (not feature.for_readers or protocol.min_reader_version >= LEGACY_READER_OF_COLUMN_MAPPING)
     }
 
 

@@ -30,19 +30,23 @@ _COMPACTION = re.compile(r"(\d{20})\.\d{20}\.compacted\.json")
 _UNREADABLE = (CorruptLogError, pa.ArrowException, OSError)
 
 
-def clean_up(log: LogFiles, snapshot: Snapshot) -> None:
+def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None) -> None:
     """Delete what is older than delta.logRetentionDuration, unless delta.enableExpiredLogCleanup is false.
 
-    The limit is the midnight (UTC) before. The newest version that is not younger stays as readable as it
+    The limit is the midnight (UTC) before; with `retention_ms`, whatever the properties say, it is that long
+    ago. The newest version that is not younger stays as readable as it
     was, and so does every later one: what goes is only below the newest checkpoint that is not after it and
     that has just been read whole, sidecars included. Without anything to delete no checkpoint is read; a
     broken one is a warning in this module's log, and what an older one needs stays.
     """
     configuration = snapshot.metadata.configuration
-    if not ENABLE_EXPIRED_LOG_CLEANUP.of(configuration, log.path):
+    if retention_ms is None and not ENABLE_EXPIRED_LOG_CLEANUP.of(configuration, log.path):
         return
     now_ms = log.clock()
-    limit_ms = _midnight_before(now_ms - LOG_RETENTION_MS.of(configuration, log.path))
+    if retention_ms is None:
+        limit_ms = _midnight_before(now_ms - LOG_RETENTION_MS.of(configuration, log.path))
+    else:
+        limit_ms = now_ms - retention_ms
     statuses = log.store.list_from(log.directory, "")
     listing = listing_of(0, statuses)
     expired = _expired(log, statuses, listing, limit_ms)

@@ -103,6 +103,9 @@ DATA_SKIPPING_NUM_INDEXED_COLS = Property(
     "delta.dataSkippingNumIndexedCols", 32, _at_least(-1), "an integer, -1 or larger"
 )
 DELETED_FILE_RETENTION_MS = Property("delta.deletedFileRetentionDuration", _days(7), interval_ms, _INTERVAL)
+DROP_FEATURE_RETENTION_MS = Property(
+    "delta.dropFeatureTruncateHistory.retentionDuration", _days(1), interval_ms, _INTERVAL
+)
 ENABLE_EXPIRED_LOG_CLEANUP = _flag("delta.enableExpiredLogCleanup", default=True)
 ISOLATION_LEVEL = Property(
     "delta.isolationLevel",
@@ -202,7 +205,6 @@ _OTHER_FLAGS = (
 )
 _OTHER_INTERVALS = (
     "delta.checkpointRetentionDuration",
-    "delta.dropFeatureTruncateHistory.retentionDuration",
     "delta.sampleRetentionDuration",
 )
 _OTHER_NUMBERS = (
@@ -227,6 +229,7 @@ _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     DATA_SKIPPING_STATS_COLUMNS,
     DATA_SKIPPING_STRING_PREFIX_LENGTH,
     DELETED_FILE_RETENTION_MS,
+    DROP_FEATURE_RETENTION_MS,
     ENABLE_EXPIRED_LOG_CLEANUP,
     IGNORE_PROTOCOL_DEFAULTS,
     ISOLATION_LEVEL,

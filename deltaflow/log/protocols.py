@@ -10,6 +10,7 @@ from deltaflow.errors import DeltaIllegalArgumentException, UnsupportedFeatureEr
 from deltaflow.log.actions import Metadata, Protocol
 from deltaflow.log.features import (
     FEATURES,
+    LEGACY_READER_OF_COLUMN_MAPPING,
     NEW_TABLE_PROTOCOL,
     NEWEST_READER_VERSION,
     NEWEST_WRITER_VERSION,
@@ -17,11 +18,10 @@ from deltaflow.log.features import (
 )
 from deltaflow.log.properties import IGNORE_PROTOCOL_DEFAULTS
 
-_READER_VERSION = "delta.minReaderVersion"
-_WRITER_VERSION = "delta.minWriterVersion"
-_OF_PROTOCOL = (_READER_VERSION, _WRITER_VERSION, IGNORE_PROTOCOL_DEFAULTS.name)
+READER_VERSION = "delta.minReaderVersion"
+WRITER_VERSION = "delta.minWriterVersion"
+_OF_PROTOCOL = (READER_VERSION, WRITER_VERSION, IGNORE_PROTOCOL_DEFAULTS.name)
 FEATURE_PREFIX = "delta.feature."
-_LEGACY_READER_OF_COLUMN_MAPPING = 2
 
 
 def without_protocol_properties(metadata: Metadata) -> Metadata:
@@ -37,42 +37,91 @@ def without_protocol_properties(metadata: Metadata) -> Metadata:
 def protocol_for(metadata: Metadata, current: Protocol | None, table: str) -> Protocol:
     """The protocol of a table with this metadata: `current` as long as it has all that is asked for.
 
-    Asked for are the versions of delta.minReaderVersion and delta.minWriterVersion, features that
-    delta.feature.<name> names and features that other properties or the schema activate. Raises
+    Asked for are the versions of delta.minReaderVersion and delta.minWriterVersion, which for a table that
+    is there mean their features, features that delta.feature.<name> names and features that other
+    properties or the schema activate. Nothing is dropped; what changes gets its weakest form. Raises
     UnsupportedFeatureError for a feature or version that deltaflow does not know, and
     DeltaIllegalArgumentException for a value that is none.
     """
-    reader = _version(metadata.configuration, _READER_VERSION, NEWEST_READER_VERSION, table)
-    writer = _version(metadata.configuration, _WRITER_VERSION, NEWEST_WRITER_VERSION, table)
+    reader = _version(metadata.configuration, READER_VERSION, NEWEST_READER_VERSION, table)
+    writer = _version(metadata.configuration, WRITER_VERSION, NEWEST_WRITER_VERSION, table)
     named = _named_features(metadata.configuration, table)
     writer_known = max(writer or 0, 0 if current is None else current.min_writer_version)
     if reader == NEWEST_READER_VERSION and writer_known < NEWEST_WRITER_VERSION:
         raise DeltaIllegalArgumentException(
-            f"{_READER_VERSION} {reader} needs {_WRITER_VERSION} {NEWEST_WRITER_VERSION}. Set both.",
+            f"{READER_VERSION} {reader} needs {WRITER_VERSION} {NEWEST_WRITER_VERSION}. Set both.",
             error_class="DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE",
             table=table,
         )
-    if current is None and writer == NEWEST_WRITER_VERSION:
-        current = NEW_TABLE_PROTOCOL
-    elif current is None:
-        current = Protocol(
-            min_reader_version=reader or NEW_TABLE_PROTOCOL.min_reader_version,
-            min_writer_version=writer or NEW_TABLE_PROTOCOL.min_writer_version,
-        )
-    supported = supported_features(current)
     active = {feature.name for feature in FEATURES.values() if feature.is_active(metadata)}
-    missing = (named | active) - supported
-    reader = max(reader or 0, current.min_reader_version)
-    writer = max(writer or 0, current.min_writer_version)
-    if not missing and (reader, writer) == (current.min_reader_version, current.min_writer_version):
+    if current is None:
+        return _of_new_table(reader, writer, named, active)
+    supported = supported_features(current)
+    wanted = supported | named | active
+    if writer is not None and writer < NEWEST_WRITER_VERSION:
+        wanted |= supported_features(Protocol(min_reader_version=reader or 1, min_writer_version=writer))
+    if wanted == supported:
         return current
-    legacy_writers = [FEATURES[name].legacy_writer for name in missing - named]
-    if named & missing or None in legacy_writers or NEWEST_WRITER_VERSION in (writer, *legacy_writers):
-        return _with_features(supported | missing, reader)
-    writer = max([writer, *(version for version in legacy_writers if version is not None)])
-    if any(FEATURES[name].for_readers for name in missing):
-        reader = max(reader, _LEGACY_READER_OF_COLUMN_MAPPING)
-    return Protocol(min_reader_version=reader, min_writer_version=writer)
+    if current.min_writer_version < NEWEST_WRITER_VERSION:
+        wanted |= _features_of_same_version(active - supported)
+    return weakest_protocol(wanted)
+
+
+def without_feature(protocol: Protocol, name: str) -> Protocol:
+    """The protocol when a feature that it supports is dropped, in its weakest form."""
+    return weakest_protocol(supported_features(protocol) - {name})
+
+
+def weakest_protocol(names: Iterable[str]) -> Protocol:
+    """The protocol of just these features: one of versions alone, if there is one.
+
+    (1, 7, {appendOnly, invariants, checkConstraints}) is (1, 3).
+    """
+    features = set(names)
+    legacy = _legacy_protocol(features)
+    if legacy is not None and supported_features(legacy) == features:
+        return legacy
+    return _with_features(features, 1)
+
+
+def _legacy_protocol(names: Iterable[str]) -> Protocol | None:
+    """The protocol of versions alone that has at least these features; None if one needs lists."""
+    features = [FEATURES.get(name) for name in names]
+    writers = [None if feature is None else feature.legacy_writer for feature in features]
+    if None in writers:
+        return None
+    for_readers = any(feature is not None and feature.for_readers for feature in features)
+    return Protocol(
+        min_reader_version=LEGACY_READER_OF_COLUMN_MAPPING if for_readers else 1,
+        min_writer_version=max((writer for writer in writers if writer is not None), default=1),
+    )
+
+
+def _features_of_same_version(names: Iterable[str]) -> set[str]:
+    """What comes with these features where there are no lists; nothing if one of them needs lists."""
+    legacy = _legacy_protocol(names)
+    return set() if legacy is None else supported_features(legacy)
+
+
+def _of_new_table(
+    reader: int | None, writer: int | None, named: Iterable[str], active: Iterable[str]
+) -> Protocol:
+    """The protocol of a table that is made with these versions, or the least ones."""
+    base = NEW_TABLE_PROTOCOL
+    if writer != NEWEST_WRITER_VERSION:
+        base = Protocol(
+            min_reader_version=reader or base.min_reader_version,
+            min_writer_version=writer or base.min_writer_version,
+        )
+    supported = supported_features(base)
+    missing_by_name = set(named) - supported
+    by_version = _legacy_protocol(set(active) - supported)
+    if missing_by_name or by_version is None or writer == NEWEST_WRITER_VERSION:
+        return _with_features(supported.union(named, active), reader or 1)
+    return Protocol(
+        min_reader_version=max(base.min_reader_version, by_version.min_reader_version),
+        min_writer_version=max(base.min_writer_version, by_version.min_writer_version),
+    )
 
 
 def _with_features(names: Iterable[str], reader_version: int) -> Protocol:
@@ -81,7 +130,7 @@ def _with_features(names: Iterable[str], reader_version: int) -> Protocol:
     reader_features = [name for name in writer_features if name in FEATURES and FEATURES[name].for_readers]
     with_legacy_reader = all(FEATURES[name].legacy_writer is not None for name in reader_features)
     if reader_version < NEWEST_READER_VERSION and with_legacy_reader:
-        legacy_reader = _LEGACY_READER_OF_COLUMN_MAPPING if reader_features else 1
+        legacy_reader = LEGACY_READER_OF_COLUMN_MAPPING if reader_features else 1
         return Protocol(
             min_reader_version=max(reader_version, legacy_reader),
             min_writer_version=NEWEST_WRITER_VERSION,

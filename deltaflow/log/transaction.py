@@ -159,6 +159,13 @@ class OptimisticTransaction:
         self._new_protocol = protocol_for(metadata, current, self.path)
         self._new_metadata = without_protocol_properties(metadata)
 
+    def update_protocol(self, protocol: Protocol, metadata: Metadata) -> None:
+        """Give the table this protocol and this metadata with the commit; instead of `update_metadata`.
+
+        For who has made sure that the metadata asks for no feature that the protocol lacks.
+        """
+        self._new_protocol, self._new_metadata = protocol, metadata
+
     def cancel(self) -> bool:
         """Keep the transaction from committing: True if it never will, False if it has (or may have).
 

@@ -27,7 +27,7 @@ from deltaflow.log import (
     remove_files,
     schema_to_string,
 )
-from deltaflow.log.protocols import protocol_for
+from deltaflow.log.protocols import protocol_for, without_feature
 from deltaflow.store import LocalLogStore
 from tests.log.tables import WRITE, HandWrittenTable, add_file, append, create, meta_data, new_metadata, paths
 from tests.log.tables import protocol as protocol_action
@@ -132,6 +132,23 @@ class TestNewTables:
                 3, 7, reader_features=["v2Checkpoint"], writer_features=["domainMetadata", "v2Checkpoint"]
             ),
         ),
+        (protocol(1, 2), {"delta.feature.checkConstraints": "supported"}, protocol(1, 3)),
+        (protocol(1, 2), {"delta.feature.appendOnly": "supported"}, protocol(1, 2)),
+        (protocol(1, 2), {"delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}, protocol(2, 5)),
+        (protocol(1, 2), {"delta.minWriterVersion": "5"}, protocol(1, 4)),
+        (protocol(1, 2), {"delta.minReaderVersion": "3", "delta.minWriterVersion": "7"}, protocol(1, 2)),
+        # The versions stand for their features, which may fill a gap.
+        (features("checkConstraints"), {"delta.minWriterVersion": "4"}, protocol(1, 4)),
+        (
+            protocol(1, 7, writer_features=["checkConstraints"]),
+            {"delta.minWriterVersion": "2"},
+            protocol(1, 3),
+        ),
+        (
+            features("domainMetadata"),
+            {"delta.minWriterVersion": "3"},
+            features("checkConstraints", "domainMetadata"),
+        ),
     ],
     ids=str,
 )
@@ -140,6 +157,41 @@ def test_upgrades_of_tables_go_no_further_than_needed(
 ) -> None:
     metadata: Metadata = new_metadata(configuration=configuration)
     assert protocol_for(metadata, before, "/t") == after
+
+
+@pytest.mark.parametrize(
+    ("before", "dropped", "after"),
+    [
+        (features("checkConstraints", "domainMetadata"), "domainMetadata", protocol(1, 3)),
+        (protocol(1, 3), "checkConstraints", protocol(1, 2)),
+        (protocol(1, 3), "invariants", protocol(1, 7, writer_features=["appendOnly", "checkConstraints"])),
+        (features(readers=("vacuumProtocolCheck",)), "vacuumProtocolCheck", protocol(1, 2)),
+        (
+            features("inCommitTimestamp", readers=("vacuumProtocolCheck",)),
+            "vacuumProtocolCheck",
+            features("inCommitTimestamp"),
+        ),
+        (
+            features(readers=("timestampNtz", "vacuumProtocolCheck")),
+            "vacuumProtocolCheck",
+            features(readers=("timestampNtz",)),
+        ),
+        (protocol(1, 7, writer_features=["domainMetadata"]), "domainMetadata", protocol(1, 1)),
+        (
+            protocol(1, 7, writer_features=["brandNew", "domainMetadata"]),
+            "domainMetadata",
+            protocol(1, 7, writer_features=["brandNew"]),
+        ),
+        (
+            protocol(2, 6),
+            "identityColumns",
+            protocol(2, 5),
+        ),
+    ],
+    ids=str,
+)
+def test_without_a_feature_a_protocol_is_the_weakest(before: Protocol, dropped: str, after: Protocol) -> None:
+    assert without_feature(before, dropped) == after
 
 
 def test_a_table_of_reader_version_2_stays_readable(table: HandWrittenTable) -> None:
