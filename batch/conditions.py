@@ -1,7 +1,8 @@
-"""Conditions and values as users give them: SQL, or a Column."""
+"""Conditions and values as users of the Python API give them: SQL, or a Column."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import overload
 
 from pyspark.sql import Column
@@ -17,9 +18,34 @@ def as_column(given: str | Column | None) -> Column | None: ...
 
 
 def as_column(given: str | Column | None) -> Column | None:
-    """A condition or value as a Column; None for None. TypeError for anything else."""
+    """A condition as a Column; None for None. TypeError for anything else."""
     if given is None or isinstance(given, Column):
         return given
     if isinstance(given, str):
         return F.expr(given)
-    raise TypeError(f"a condition or value has to be SQL (str) or a Column, not {type(given).__name__}")
+    raise TypeError(
+        "'condition' must be a Spark SQL Column or a string (an expression in SQL syntax), "
+        f"found {given!r} of type '{type(given)}'"
+    )
+
+
+def as_columns(given: Mapping[str, str | Column] | None, argument: str) -> dict[str, Column]:
+    """The values for columns by their names; ValueError for None, TypeError for what is none."""
+    if given is None:
+        raise ValueError(f"{argument} cannot be None")
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{argument} must be a dict, found to be {type(given)}")
+    values = {}
+    for name, value in given.items():
+        if not isinstance(name, str):
+            raise TypeError(
+                f"Keys of dict in {argument} must contain only strings with column names, "
+                f"found {name!r} of type '{type(name)}'"
+            )
+        if not isinstance(value, str | Column):
+            raise TypeError(
+                f"Values of dict in {argument} must contain only Spark SQL Columns or strings (expressions "
+                f"in SQL syntax) as values, found {value!r} of type '{type(value)}'"
+            )
+        values[name] = as_column(value)
+    return values

@@ -12,11 +12,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from deltaflow.batch import named_table
-from deltaflow.batch.conditions import as_column
+from deltaflow.batch.conditions import as_column, as_columns
 from deltaflow.batch.delete import delete
 from deltaflow.batch.generate import generate
 from deltaflow.batch.protocol_changes import add_feature, drop_feature_of, upgrade_protocol
 from deltaflow.batch.table_builder import DeltaTableBuilder, Operation
+from deltaflow.batch.update import update
 from deltaflow.spark.statements import NamedTable
 
 if TYPE_CHECKING:
@@ -105,6 +106,16 @@ class DeltaTable:
     def delete(self, condition: str | Column | None = None) -> None:
         """Delete the rows for which the condition (SQL or a Column) is true; all of them without one."""
         delete(self._spark, self._table, as_column(condition), self._names)
+
+    def update(
+        self,
+        condition: str | Column | None = None,
+        set: Mapping[str, str | Column] | None = None,  # noqa: A002 (its name in delta.tables)
+    ) -> None:
+        """Set columns to values (SQL or Columns) in the rows for which the condition is true, in all without
+        one. A name with dots sets a field of a struct."""
+        values = as_columns(set, "'set'")
+        update(self._spark, self._table, values, as_column(condition), self._names)
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
         """Gives the protocol all features of these versions; a downgrade changes nothing."""

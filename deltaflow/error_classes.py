@@ -11,6 +11,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "0A000",
         "Please use ALTER TABLE ADD CONSTRAINT to add CHECK constraints.",
     ),
+    "DELTA_AGGREGATION_NOT_SUPPORTED": (
+        "42903",
+        "Aggregate functions are not supported in the {operation} {predicate}. Nor are window functions and "
+        "functions that make rows.",
+    ),
     "DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED": (
         "42837",
         "ALTER TABLE CHANGE COLUMN is not supported for changing column {current_type} to {new_type}. "
@@ -58,6 +63,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA": (
         "42703",
         "Couldn't find column {name} in: {schema}.",
+    ),
+    "DELTA_CONFLICT_SET_COLUMN": (
+        "42701",
+        "There is a conflict from these SET columns: {column_list}. Set each column once, and either a "
+        "struct or fields of it.",
     ),
     "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA": (
         "42601",
@@ -244,6 +254,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "23502",
         "Column {column_name}, which has a NOT NULL constraint, is missing from the data being "
         "written into the table.",
+    ),
+    "DELTA_MISSING_SET_COLUMN": (
+        "42703",
+        "SET column {column_name} not found given columns: {column_list}.",
     ),
     "DELTA_MODE_NOT_SUPPORTED": (
         "0AKDC",
@@ -433,6 +447,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42616",
         "Attempted to unset non-existent property '{property}' in table {table_name}. "
         "Use IF EXISTS to pass over those that are not set.",
+    ),
+    "DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE": (
+        "0AKDC",
+        "Updating nested fields is only supported for StructType: {target}. Set the whole array or map.",
     ),
     "DELTA_UNSUPPORTED_OUTPUT_MODE": (
         "0AKDC",

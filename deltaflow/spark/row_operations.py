@@ -51,7 +51,10 @@ def scanned(spark: SparkSession, relation: Mapping[str, Any], name: Sequence[str
 
 
 def expressions(frame: DataFrame) -> list[Expression]:
-    """The condition of a filter, or the expressions of a projection; nothing for any other frame."""
+    """The condition of a filter, or the expressions of a projection; nothing for any other frame.
+
+    A projection with aggregates, windows or generators is another frame.
+    """
     described = _bridge(frame.sparkSession).RowOperations.expressions(_java(frame))
     return msgspec.json.decode(described, type=list[Expression])
 
@@ -64,6 +67,15 @@ def partition_filter(matching: DataFrame, partition_columns: Sequence[str]) -> P
         _bridge(spark).RowOperations.split(_java_session(spark), _java(matching), names)
     )
     return PartitionFilter(answer["data"], answer["predicate"], answer["partitions"])
+
+
+def fields(projection: DataFrame) -> list[list[str] | None]:
+    """The path of names that each column selects; None for what is no column and no field of structs.
+
+    The name of a column is as the projection writes it, those of fields are as their structs have them.
+    """
+    described = _bridge(projection.sparkSession).RowOperations.fields(_java(projection))
+    return msgspec.json.decode(described, type=list[list[str] | None])
 
 
 def assigned(values: DataFrame, types: StructType, table: str) -> list[Column]:

@@ -6,19 +6,22 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.AliasIdentifier;
 import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.Generate;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.classic.ExpressionUtils$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.QueryExecution;
@@ -26,6 +29,7 @@ import org.apache.spark.sql.execution.SQLExecution$;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation$;
+import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -51,13 +55,16 @@ public final class RowOperations {
     return org.apache.spark.sql.classic.Dataset.ofRows(session, rows);
   }
 
-  /** The condition of a filter, or the expressions of a projection, as JSON; an empty list for any other frame. */
+  /**
+   * The condition of a filter, or the expressions of a projection, as JSON; an empty list for any other frame, and
+   * for a projection of what windows and generators make.
+   */
   public static String expressions(Dataset frame) {
     List described = new ArrayList();
     LogicalPlan plan = analyzed(frame);
     // Over a filter by _metadata Spark puts a projection that hides it.
     if (plan instanceof Project && ((Project) plan).child() instanceof Filter) plan = ((Project) plan).child();
-    if (plan instanceof Filter || plan instanceof Project) {
+    if (plan instanceof Filter || (plan instanceof Project && !isMade(((Project) plan).child()))) {
       for (Object found : CollectionConverters.asJava(plan.expressions())) {
         Expression expression = found instanceof Alias ? ((Alias) found).child() : (Expression) found;
         Map one = new LinkedHashMap();
@@ -68,6 +75,12 @@ public final class RowOperations {
       }
     }
     return Python.json(described);
+  }
+
+  private static boolean isMade(LogicalPlan plan) {
+    LogicalPlan rows = plan;
+    while (rows instanceof Project) rows = ((Project) rows).child();
+    return rows instanceof Window || rows instanceof Generate;
   }
 
   /**
@@ -87,6 +100,32 @@ public final class RowOperations {
   private static TableScan scan(LogicalPlan optimized) {
     LogicalRelation relation = (LogicalRelation) ((Filter) optimized).child();
     return (TableScan) ((HadoopFsRelation) relation.relation()).location();
+  }
+
+  /**
+   * The paths of names that the columns of a projection select, as JSON; null for what is no column and no field
+   * of structs.
+   */
+  public static String fields(Dataset projection) {
+    List paths = new ArrayList();
+    for (Object found : CollectionConverters.asJava(((Project) analyzed(projection)).projectList())) {
+      paths.add(path((Expression) found));
+    }
+    return Python.json(paths);
+  }
+
+  private static List path(Expression expression) {
+    if (expression instanceof Alias) return path(((Alias) expression).child());
+    List path = null;
+    if (expression instanceof GetStructField) {
+      GetStructField field = (GetStructField) expression;
+      path = path(field.child());
+      if (path != null) path.add(((StructType) field.child().dataType()).fields()[field.ordinal()].name());
+    } else if (expression instanceof Attribute) {
+      path = new ArrayList();
+      path.add(((Attribute) expression).name());
+    }
+    return path;
   }
 
   /**

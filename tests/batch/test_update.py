@@ -1,0 +1,370 @@
+"""UPDATE: what it sets, which files it rewrites, what its commit says, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from deltaflow import DeltaTable
+from deltaflow.errors import (
+    ConcurrentAppendException,
+    DeltaInvariantViolationException,
+    DeltaUnsupportedOperationException,
+)
+from deltaflow.log.observer import set_observer
+
+pytestmark = pytest.mark.spark
+
+TIMES = {"executionTimeMs", "scanTimeMs", "rewriteTimeMs"}
+
+
+def rows_of(spark, path):
+    return sorted(map(tuple, spark.read.format("delta").load(path).collect()), key=repr)
+
+
+def newest(path):
+    """The actions of the newest commit."""
+    file = max(Path(path, "_delta_log").glob("*.json"))
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def metrics(path):
+    found = newest(path)[0]["commitInfo"]["operationMetrics"]
+    return {name: int(value) for name, value in found.items()}
+
+
+def version(path):
+    return int(max(Path(path, "_delta_log").glob("*.json")).stem)
+
+
+@pytest.fixture
+def at():
+    """Sets an action that runs once, when an operation gets to a point."""
+
+    def set_to(point, action):
+        pending = [action]
+
+        def observer(name, facts):
+            if name == point and pending:
+                pending.pop()()
+
+        set_observer(observer)
+
+    yield set_to
+    set_observer(None)
+
+
+@pytest.fixture
+def write(spark, table):
+    """Makes the table of rows in SQL, each text one file's; returns the DeltaTable."""
+
+    def make(*files, partition_by=()):
+        for file in files:
+            frame = spark.sql(f"select * from {file}").coalesce(1)
+            frame.write.format("delta").mode("append").partitionBy(*partition_by).save(table)
+        return DeltaTable.forPath(spark, table)
+
+    return make
+
+
+PARTS = "values (1, 'a', 10), (2, 'a', null), (3, 'b', 30) as t(id, P, x)"
+MORE = "values (4, 'b', 40), (5, null, 50) as t(id, P, x)"
+
+
+def all_rows(*changed):
+    """Those of PARTS and MORE, with the changed ones instead."""
+    rows = [(1, "a", 10), (2, "a", None), (3, "b", 30), (4, "b", 40), (5, None, 50)]
+    return list(({row[0]: row for row in rows} | {row[0]: row for row in changed}).values())
+
+
+class TestRewrite:
+    def test_only_touched_files_are_rewritten(self, spark, write, table):
+        deltas = write(PARTS, MORE)
+        deltas.update("id = 3", {"x": "x + 1"})
+        assert rows_of(spark, table) == [
+            (1, "a", 10),
+            (2, "a", None),
+            (3, "b", 31),
+            (4, "b", 40),
+            (5, None, 50),
+        ]
+        commit = newest(table)
+        assert [len([a for a in commit if kind in a]) for kind in ("remove", "add")] == [1, 1]
+        assert commit[0]["commitInfo"]["operation"] == "UPDATE"
+        assert commit[0]["commitInfo"]["operationParameters"] == {"predicate": '["(id = 3)"]'}
+        added, removed = (next(a[kind] for a in commit if kind in a) for kind in ("add", "remove"))
+        assert {name: value for name, value in metrics(table).items() if name not in TIMES} == {
+            "numRemovedFiles": 1,
+            "numRemovedBytes": removed["size"],
+            "numAddedFiles": 1,
+            "numAddedBytes": added["size"],
+            "numAddedChangeFiles": 0,
+            "numDeletionVectorsAdded": 0,
+            "numDeletionVectorsRemoved": 0,
+            "numDeletionVectorsUpdated": 0,
+            "numUpdatedRows": 1,
+            "numCopiedRows": 2,
+        }
+        assert set(metrics(table)) > TIMES
+
+    def test_all_rows(self, spark, write, table):
+        write(PARTS, MORE, partition_by=["P"]).update(set={"x": F.lit(7)})
+        assert rows_of(spark, table) == [
+            (i, p, 7) for i, p in zip(range(1, 6), ["a", "a", "b", "b", None], strict=True)
+        ]
+        assert newest(table)[0]["commitInfo"]["operationParameters"] == {"predicate": "[]"}
+        assert (metrics(table)["numUpdatedRows"], metrics(table)["numCopiedRows"]) == (5, 0)
+
+    def test_by_partitions_alone_no_job_looks_for_files(self, spark, write, table):
+        write(PARTS, MORE, partition_by=["P"]).update("p = 'b'", {"X": "id"})
+        assert rows_of(spark, table) == [
+            (1, "a", 10),
+            (2, "a", None),
+            (3, "b", 3),
+            (4, "b", 4),
+            (5, None, 50),
+        ]
+        assert (metrics(table)["numRemovedFiles"], metrics(table)["numUpdatedRows"]) == (2, 2)
+
+    def test_partition_columns_move_rows(self, spark, write, table):
+        deltas = write(PARTS, MORE, partition_by=["P"])
+        deltas.update("id in (1, 4)", {"p": "if(id = 1, null, 'new')"})
+        assert rows_of(spark, table) == [
+            (1, None, 10),
+            (2, "a", None),
+            (3, "b", 30),
+            (4, "new", 40),
+            (5, None, 50),
+        ]
+        values = {a["add"]["partitionValues"]["P"] for a in newest(table) if "add" in a}
+        assert values == {None, "a", "new"}
+
+    def test_rows_for_which_the_condition_is_null_stay(self, spark, write, table):
+        write(PARTS).update("x > 10", {"P": "'set'"})
+        assert rows_of(spark, table) == [(1, "a", 10), (2, "a", None), (3, "set", 30)]
+
+    def test_values_see_the_old_row(self, spark, write, table):
+        write("values (1, 2) as t(a, b)").update(set={"a": "b", "b": "a"})
+        assert rows_of(spark, table) == [(2, 1)]
+
+    @pytest.mark.parametrize("condition", ["id < 0", "false", "p = 'c'"])
+    def test_without_a_row_there_is_no_commit(self, write, table, condition):
+        write(PARTS, partition_by=["P"]).update(condition, {"x": "1"})
+        assert version(table) == 0
+
+    def test_values_of_other_rows_are_not_computed(self, spark, write, table):
+        write("values (1, 0), (2, 4) as t(id, x)").update("x <> 0", {"id": "8 div x"})
+        assert rows_of(spark, table) == [(1, 0), (2, 4)]
+
+    def test_other_rows_keep_values_that_the_new_ones_type_lacks(self, spark, write, table):
+        write(f"values (1, {2**62 + 1}), (2, 5) as t(id, x)").update("id = 2", {"x": "cast(7 as double)"})
+        assert rows_of(spark, table) == [(1, 2**62 + 1), (2, 7)]
+
+    def test_values_by_functions_of_python_and_of_chance(self, spark, write, table):
+        double = F.udf(lambda x: None if x is None else x * 2, "int")  # Spark runs it for all rows
+        write(PARTS).update(F.col("x").isNotNull(), {"x": double("x"), "P": F.expr("uuid()")})
+        rows = rows_of(spark, table)
+        assert [(i, x) for i, _, x in rows] == [(1, 20), (2, None), (3, 60)]
+        assert [len(p) for _, p, _ in rows] == [36, 1, 36]
+
+    def test_random_conditions(self, spark, table, rows_by_deltalake):
+        chance = random.Random(11)
+        model = [
+            {"id": i, "p": chance.choice([None, "a", "b"]), "x": chance.choice([None, *range(10)])}
+            for i in range(60)
+        ]
+        for part in (model[:30], model[30:]):
+            spark.createDataFrame(part, "id long, p string, x int").coalesce(1).write.format("delta").mode(
+                "append"
+            ).partitionBy("p").save(table)
+        conditions = [
+            ("p = 'a'", lambda r: r["p"] == "a"),
+            ("p is null and x > 3", lambda r: r["p"] is None and r["x"] is not None and r["x"] > 3),
+            ("x >= 8", lambda r: r["x"] is not None and r["x"] >= 8),
+            ("id % 7 = 3 or x is null", lambda r: r["id"] % 7 == 3 or r["x"] is None),
+        ]
+        sets = [
+            ({"x": "id % 5"}, lambda r: {"x": r["id"] % 5}),
+            ({"p": "'b'", "x": "null"}, lambda r: {"p": "b", "x": None}),
+            ({"p": "nullif(p, 'b')"}, lambda r: {"p": None if r["p"] == "b" else r["p"]}),
+        ]
+        for _ in range(8):
+            (condition, holds), (values, new) = chance.choice(conditions), chance.choice(sets)
+            DeltaTable.forPath(spark, table).update(condition, values)
+            model = [{**r, **new(r)} if holds(r) else r for r in model]
+            assert rows_by_deltalake(table) == sorted(model, key=repr), (condition, values)
+
+
+class TestAssignments:
+    NESTED = "values (1, named_struct('a', 1, 'In', named_struct('b', 'x', 'c.d', 2))), (2, null) as t(id, S)"
+
+    def test_fields(self, spark, write, table):
+        deltas = write(self.NESTED)
+        deltas.alias("t").update("id = 1", {"t.s.in.B": "concat(s.in.b, '!')", "s.A": "s.a + id"})
+        deltas.update("id = 1", {"`S`.In.`c.d`": "7"})
+        deltas.update("id = 2", {"S.a": "5"})
+        assert [
+            row.asDict(recursive=True) for row in spark.read.format("delta").load(table).sort("id").collect()
+        ] == [
+            {"id": 1, "S": {"a": 2, "In": {"b": "x!", "c.d": 7}}},
+            {"id": 2, "S": {"a": 5, "In": None}},
+        ]
+
+    def test_structs_are_matched_by_name(self, spark, write, table):
+        deltas = write("values (1, named_struct('a', 1, 'b', 2L)) as t(id, s)")
+        deltas.update(set={"s": "named_struct('B', 20, 'a', 10)"})
+        assert spark.read.format("delta").load(table).first().s.asDict() == {"a": 10, "b": 20}
+
+    @pytest.mark.parametrize(
+        ("kind", "value", "stored"),
+        [
+            ("int", "7L", 7),
+            ("int", "3.7D", 3),
+            ("tinyint", "127L", 127),
+            ("string", "5", "5"),
+            ("decimal(5, 2)", "1.005", None),
+            ("date", "timestamp'2024-01-02 03:04:05'", None),
+            ("array<bigint>", "array(1, 2)", [1, 2]),
+            ("struct<a: bigint>", "null", None),
+        ],
+    )
+    def test_casts(self, spark, table, kind, value, stored):
+        spark.sql(f"create table delta.`{table}` (id int, v {kind}) using delta")
+        spark.sql(f"insert into delta.`{table}` values (1, null)")
+        DeltaTable.forPath(spark, table).update("id = 1", {"v": value})
+        found = spark.read.format("delta").load(table)
+        assert found.schema["v"].dataType.simpleString().replace(" ", "") == kind.replace(" ", "")
+        if stored is not None:
+            assert found.first().v == stored
+
+    @pytest.mark.parametrize(
+        ("kind", "value", "condition"),
+        [
+            ("int", "'1'", "CANNOT_SAFELY_CAST"),
+            ("int", "current_date()", "CANNOT_SAFELY_CAST"),
+            (
+                "struct<a: int, b: int>",
+                "named_struct('a', 1)",
+                "CANNOT_FIND_DATA",
+            ),
+            (
+                "struct<a: int>",
+                "named_struct('a', 1, 'z', 2)",
+                "EXTRA_STRUCT_FIELDS",
+            ),
+        ],
+    )
+    def test_casts_that_are_refused(self, spark, table, kind, value, condition):
+        spark.sql(f"create table delta.`{table}` (id int, v {kind}) using delta")
+        spark.sql(f"insert into delta.`{table}` values (1, null)")
+        with pytest.raises(AnalysisException) as caught:
+            DeltaTable.forPath(spark, table).update("id = 1", {"v": value})
+        assert caught.value.getCondition() == f"INCOMPATIBLE_DATA_FOR_TABLE.{condition}"
+        assert version(table) == 1
+
+    def test_overflow(self, spark, table):
+        spark.sql(f"create table delta.`{table}` (id int, v tinyint) using delta")
+        spark.sql(f"insert into delta.`{table}` values (1, 1), (2000, 2)")
+        with pytest.raises(Exception, match="CAST_OVERFLOW_IN_TABLE_INSERT"):
+            DeltaTable.forPath(spark, table).update("v = 2", {"v": "id"})
+        DeltaTable.forPath(spark, table).update("v = 1", {"v": "id + 1"})
+        assert rows_of(spark, table) == [(1, 2), (2000, 2)]
+
+    def test_checks_of_the_table(self, spark, table):
+        spark.sql(
+            f"create table delta.`{table}` (id int not null, c char(3), v varchar(2)) using delta "
+            "tblproperties ('delta.constraints.small' = 'id < 100')"
+        )
+        spark.sql(f"insert into delta.`{table}` values (1, 'a', 'b')")
+        deltas = DeltaTable.forPath(spark, table)
+        for values, message in (
+            ({"id": "null"}, "DELTA_NOT_NULL_CONSTRAINT_VIOLATED"),
+            ({"id": "100"}, "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"),
+            ({"v": "'abc'"}, "DELTA_EXCEED_CHAR_VARCHAR_LIMIT"),
+        ):
+            with pytest.raises(DeltaInvariantViolationException, match=message):
+                deltas.update(set=values)
+        deltas.update(set={"c": "'x'"})
+        assert rows_of(spark, table) == [(1, "x  ", "b")]
+        assert len(list(Path(table).glob("*.parquet"))) == 2
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("values", "condition", "error_class"),
+        [
+            ({}, None, "DELTA_MISSING_SET_COLUMN"),
+            ({"nothing": "1"}, None, "UNRESOLVED_COLUMN.WITH_SUGGESTION"),
+            ({"s.nothing": "1"}, None, "FIELD_NOT_FOUND"),
+            ({"_metadata.file_path": "'a'"}, None, "DELTA_MISSING_SET_COLUMN"),
+            ({"id": "1", "ID": "2"}, None, "DELTA_CONFLICT_SET_COLUMN"),
+            ({"s": "null", "s.a": "2"}, None, "DELTA_CONFLICT_SET_COLUMN"),
+            ({"arr.a": "1"}, None, "DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE"),
+            ({"m.k": "1"}, None, "DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE"),
+            ({"id": "(select 1)"}, None, "DELTA_UNSUPPORTED_SUBQUERY"),
+            ({"id": "1"}, "id in (select 1)", "DELTA_UNSUPPORTED_SUBQUERY"),
+            ({"id": "1"}, "rand() < 2", "DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED"),
+            ({"id": "max(id)"}, None, "DELTA_AGGREGATION_NOT_SUPPORTED"),
+            ({"id": "explode(array(1, 2))"}, None, "DELTA_AGGREGATION_NOT_SUPPORTED"),
+            ({"id": "row_number() over (order by id)"}, None, "DELTA_AGGREGATION_NOT_SUPPORTED"),
+            ({"id": "nothing"}, None, "UNRESOLVED_COLUMN.WITH_SUGGESTION"),
+        ],
+        ids=str,
+    )
+    def test_columns_and_values(self, write, table, values, condition, error_class):
+        deltas = write(
+            "values (1, named_struct('a', 1), array(named_struct('a', 1)), map('k', 1)) as t(id, s, arr, m)"
+        )
+        with pytest.raises(AnalysisException) as caught:
+            deltas.update(condition, values)
+        assert caught.value.getCondition() == error_class
+        assert version(table) == 0
+
+    @pytest.mark.parametrize(
+        ("values", "error"),
+        [(None, ValueError), ("id = 1", TypeError), ({1: "id"}, TypeError), ({"id": 1}, TypeError)],
+        ids=str,
+    )
+    def test_arguments(self, write, values, error):
+        with pytest.raises(error, match="'set'"):
+            write(PARTS).update("id = 1", values)
+
+    def test_append_only(self, spark, table):
+        spark.range(3).write.format("delta").option("delta.appendOnly", "true").save(table)
+        with pytest.raises(DeltaUnsupportedOperationException, match="DELTA_CANNOT_MODIFY_APPEND_ONLY"):
+            DeltaTable.forPath(spark, table).update(set={"id": "1"})
+
+
+class TestTransaction:
+    def test_a_lost_race_leaves_nothing(self, spark, write, table, at):
+        deltas = write(PARTS, MORE)
+        at("files written", lambda: deltas.update("id = 3", {"x": "0"}))
+        with pytest.raises(ConcurrentAppendException):
+            deltas.update("id = 3", {"x": "1"})
+        assert rows_of(spark, table)[2] == (3, "b", 0)
+        assert len(list(Path(table).glob("*.parquet"))) == 3
+
+    def test_of_other_partitions_both_stand(self, spark, write, table, at):
+        deltas = write(PARTS, MORE, partition_by=["P"])
+        at("files written", lambda: deltas.update("P = 'a' and id = 1", {"x": "0"}))
+        deltas.update("P = 'b' and id = 3", {"x": "1"})
+        assert rows_of(spark, table)[:3] == [(1, "a", 0), (2, "a", None), (3, "b", 1)]
+
+    def test_idempotent(self, spark, write, table):
+        deltas = write(PARTS)
+        prefix = "spark.databricks.delta.write."
+        try:
+            for condition in ("id = 1", "id = 2"):
+                spark.conf.set(prefix + "txnAppId", "app")
+                spark.conf.set(prefix + "txnVersion", "3")
+                deltas.update(condition, {"x": "0"})
+            assert version(table) == 1
+            assert [action["txn"]["version"] for action in newest(table) if "txn" in action] == [3]
+        finally:
+            spark.conf.unset(prefix + "txnAppId")
+            spark.conf.unset(prefix + "txnVersion")
