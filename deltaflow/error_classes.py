@@ -48,6 +48,20 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42939",
         "The Delta table configuration {prop} cannot be specified by the user. Leave it out.",
     ),
+    "DELTA_CANNOT_RESTORE_TABLE_VERSION": (
+        "22003",
+        "Cannot restore table to version {requested}. Available versions: {available}.",
+    ),
+    "DELTA_CANNOT_RESTORE_TIMESTAMP_EARLIER": (
+        "22003",
+        "Cannot restore table to timestamp ({timestamp}) as it is before the earliest version available. "
+        "Please use a timestamp after ({earliest}).",
+    ),
+    "DELTA_CANNOT_RESTORE_TIMESTAMP_GREATER": (
+        "22003",
+        "Cannot restore table to timestamp ({timestamp}) as it is after the latest version available. "
+        "Please use a timestamp before ({latest}).",
+    ),
     "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION": ("428FT", "Cannot use all columns for partition columns."),
     "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_PARTITIONED_COLUMN": (
         "0AKDC",

@@ -160,6 +160,16 @@ def logical_key(path: str, vector_id: str | None, table_path: str) -> str:
     return path if vector_id is None else f"{path}\0{vector_id}"
 
 
+def file_keys(paths: pa.ChunkedArray, table_path: str) -> pa.Array:
+    """`file_key` of files without deletion vectors, by their paths."""
+    paths = paths.combine_chunks()
+    odd = pc.match_substring_regex(paths, ODD_PATHS)
+    if not pc.any(odd).as_py():
+        return paths
+    keys = [logical_key(path, None, table_path) for path in paths.filter(odd).to_pylist()]
+    return pc.replace_with_mask(paths, odd, pa.array(keys, paths.type))
+
+
 def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
     for batch in table.to_batches(max_chunksize=ROWS_PER_BATCH):
         yield from batch.to_pylist()

@@ -13,11 +13,11 @@ class Operation:
     """What a commit tells about itself in commitInfo.
 
     Values of `parameters` are as delta-spark writes them: strings, plain ("Append") or the JSON text of a
-    list ('["month"]'), and true or false. Values of `metrics` are numbers as strings.
+    list ('["month"]'), numbers, true or false, and None. Values of `metrics` are numbers as strings.
     """
 
     name: str
-    parameters: Mapping[str, str | bool] = field(default_factory=dict)
+    parameters: Mapping[str, str | bool | int | None] = field(default_factory=dict)
     metrics: dict[str, str] = field(default_factory=dict)
     user_metadata: str | None = None
     source_offsets: list[str] | None = None

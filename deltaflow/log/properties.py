@@ -153,6 +153,9 @@ OPTIMIZE_WRITE_BIN_SIZE_BYTES = Property(
 OPTIMIZE_WRITE_ENABLED: Property[bool | None] = Property(
     "spark.databricks.delta.optimizeWrite.enabled", None, _boolean, "true or false"
 )
+RESTORE_PROTOCOL_DOWNGRADE_ALLOWED = _flag(
+    "spark.databricks.delta.restore.protocolDowngradeAllowed", default=False
+)
 USER_METADATA: Property[str | None] = Property(
     "spark.databricks.delta.commitInfo.userMetadata", None, str, ""
 )

@@ -84,6 +84,13 @@ def weakest_protocol(names: Iterable[str]) -> Protocol:
     return _with_features(features, 1)
 
 
+def merged_protocol(protocol: Protocol, current: Protocol) -> Protocol:
+    """The weakest protocol with all that both support; `current` itself if that lacks nothing."""
+    supported = supported_features(current)
+    missing = supported_features(protocol) - supported
+    return weakest_protocol(supported | missing) if missing else current
+
+
 def _legacy_protocol(names: Iterable[str]) -> Protocol | None:
     """The protocol of versions alone that has at least these features; None if one needs lists."""
     features = [FEATURES.get(name) for name in names]

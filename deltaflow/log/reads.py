@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField
 
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.actions import AddFile, RemoveFile
-from deltaflow.log.files import FILES_SCHEMA, ODD_PATHS, file_key
+from deltaflow.log.files import FILES_SCHEMA, file_key, file_keys
 from deltaflow.log.partition_values import typed_values
 from deltaflow.log.snapshot import Snapshot
 
@@ -65,7 +65,7 @@ class Reads:
 
     def add_files(self, files: pa.Table) -> None:
         """Record that these files, rows of a snapshot's `files`, are read."""
-        self._file_keys.append(_keys(files["path"], self.table))
+        self._file_keys.append(file_keys(files["path"], self.table))
 
     def first_added(self, adds: Sequence[AddFile]) -> AddFile | None:
         """The first of the files that belongs to what was read; None if the read does not concern any."""
@@ -125,15 +125,3 @@ class Reads:
         }
         rows = pa.table({_ROW: pa.array(range(len(partition_values)), pa.int64()), **columns})
         return rows.filter(predicate)[_ROW].combine_chunks()
-
-
-def _keys(paths: pa.ChunkedArray, table: str) -> pa.Array:
-    """`file_key` of files without deletion vectors, by their paths."""
-    paths = paths.combine_chunks()
-    odd = pc.match_substring_regex(paths, ODD_PATHS)
-    if not pc.any(odd).as_py():
-        return paths
-    keys = [
-        file_key(RemoveFile(path=path, data_change=False), table) for path in paths.filter(odd).to_pylist()
-    ]
-    return pc.replace_with_mask(paths, odd, pa.array(keys, paths.type))
