@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from deltaflow.batch.compaction import PartitionValues, bins_after_commit
-from deltaflow.batch.optimize import describe, partition_predicates
+from deltaflow.batch.optimize_metrics import describe
 from deltaflow.batch.options import boolean_option, option
+from deltaflow.batch.partition_predicates import partition_predicates
 from deltaflow.batch.rewrite import Rewrite
 from deltaflow.errors import DeltaConcurrentModificationException
 from deltaflow.log import AddFile, DeltaLog, OptimisticTransaction

@@ -19,6 +19,7 @@ PartitionValues = frozenset[tuple[str, str | None]]
 """The items of an add action's partition values."""
 _MAX_PARTITIONS_AFTER_COMMIT = 128
 """As delta-spark's autoCompact.maxNumModifiedPartitions: so long may one commit be followed by a rewrite."""
+_ANY_SIZE = (1 << 63) - 1
 
 
 class _Partition(NamedTuple):
@@ -59,6 +60,11 @@ def bins_of_table(
         for partition in _partitions(files, partition_columns, smaller_than, 2)
         for start, end in _bins(partition.sizes, max_size, to_the_full=False)
     ]
+
+
+def whole_partitions(files: pa.Table, partition_columns: tuple[str, ...]) -> list[pa.Table]:
+    """One bin a partition, with all of its files."""
+    return [files.take(partition.rows) for partition in _partitions(files, partition_columns, _ANY_SIZE, 1)]
 
 
 def _partitions(

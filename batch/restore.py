@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaflow.errors import DeltaIllegalArgumentException, StoreError, VersionNotFoundError
-from deltaflow.log import DeltaLog, Operation, Snapshot, add_files, remove_files
+from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, add_files, remove_files
 from deltaflow.log.features import check_writable
 from deltaflow.log.files import file_keys, refuse_deletion_vectors
 from deltaflow.log.properties import MAX_COMMIT_ATTEMPTS, RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
@@ -86,7 +86,9 @@ def restore_to_timestamp(
         raise VersionNotFoundError(
             error_class=f"DELTA_CANNOT_RESTORE_TIMESTAMP_{'EARLIER' if is_early else 'GREATER'}",
             table=log.path,
-            **error.parameters,
+            timestamp=error.parameters["timestamp"],
+            earliest=error.parameters["earliest"],
+            latest=error.parameters["latest"],
         ) from error
     return _restore(spark, log, version, {"version": None, "timestamp": text}, settings)
 
@@ -134,7 +136,7 @@ def _restore(
         pc.sum(added["size"], min_count=0).as_py(),
     )
     metrics = {name: str(number) for name, number in zip(_METRICS, row, strict=True)}
-    actions = [*add_files(added), *remove_files(removed, transaction.log.clock())]
+    actions: list[AddFile | RemoveFile] = [*add_files(added), *remove_files(removed, transaction.log.clock())]
     transaction.commit(actions, Operation("RESTORE", parameters, metrics))
     return [row]
 

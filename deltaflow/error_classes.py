@@ -490,6 +490,19 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "read from another Delta table (id = '{old_table_id}') according to checkpoint. Restart the query "
         "with a new checkpoint, or give back the old table.",
     ),
+    "DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST": (
+        "42703",
+        "Z-Ordering column {name} does not exist in data schema.",
+    ),
+    "DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS": (
+        "KD00D",
+        "Z-Ordering on [{columns}] will be ineffective, because no stats are collected for these columns. "
+        "You can disable this check, for columns whose values have an order, by SET {setting} = false",
+    ),
+    "DELTA_ZORDERING_ON_PARTITION_COLUMN": (
+        "42P10",
+        "{name} is a partition column. Z-Ordering can only be performed on data columns",
+    ),
 }
 """Code → SQLSTATE and message of the errors that need no class of their own (names: delta-spark's)."""
 
@@ -508,4 +521,3 @@ SQLSTATES: dict[str, str] = {
     "DELTA_VERSIONS_NOT_CONTIGUOUS": "KD00C",
     "DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED": "0A000",
 }
-"""Code → SQLSTATE of those whose message is made where they are raised, and not their class's SQLSTATE."""

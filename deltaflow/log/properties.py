@@ -153,6 +153,9 @@ OPTIMIZE_WRITE_BIN_SIZE_BYTES = Property(
 OPTIMIZE_WRITE_ENABLED: Property[bool | None] = Property(
     "spark.databricks.delta.optimizeWrite.enabled", None, _boolean, "true or false"
 )
+OPTIMIZE_ZORDER_CHECK_STATS = _flag(
+    "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled", default=True
+)
 RESTORE_PROTOCOL_DOWNGRADE_ALLOWED = _flag(
     "spark.databricks.delta.restore.protocolDowngradeAllowed", default=False
 )

@@ -2,21 +2,65 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
 
+from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.write import FileRewrite, keep_rewrite
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+LayOut = Callable[[int, Sequence[DataFrame]], Sequence[DataFrame]]
+"""From the rows of some bins, of which the first has this number, to what is to be written of each: every
+Spark partition of it becomes a file."""
 
 
 def run_rewrite(spark: SparkSession, rewrite: FileRewrite) -> None:
-    """Has Spark write the new files, which the rewrite then commits; raises what failed it."""
+    """Has Spark write the new files, one a bin, which the rewrite then commits; raises what failed it."""
+    bridge, handle = _kept(spark, rewrite)
+    request = msgspec.json.encode(rewrite.request(handle)).decode()
+    bridge.Rewrites.run(spark._jsparkSession, handle, request)
+
+
+def run_laid_out(spark: SparkSession, rewrite: FileRewrite, lay_out: LayOut) -> None:
+    """As `run_rewrite`, with the rows of each bin in files as `lay_out` says.
+
+    Crossings into the JVM: 1 for each bin and each job, beside those of `lay_out`.
+    """
+    bridge, handle = _kept(spark, rewrite)
+    request = rewrite.request(handle)
+    try:
+        own = _session_with(spark, request["settings"])
+        first = 0
+        for scans in request["jobs"]:
+            relations = [
+                msgspec.json.encode({**request["relation"], "scan": scan}).decode() for scan in scans
+            ]
+            bins = [
+                DataFrame(bridge.Rewrites.rows(own._jsparkSession, relation), own) for relation in relations
+            ]
+            laid_out = functools.reduce(DataFrame.union, lay_out(first, bins))
+            bridge.Rewrites.write(own._jsparkSession, handle, laid_out._jdf)
+            first += len(bins)
+    finally:
+        # If it has not committed, no commit of it comes any more, and its files are removed.
+        rewrite.end(None)
+        dispatcher.release(handle)
+
+
+def _kept(spark: SparkSession, rewrite: FileRewrite) -> tuple[Any, int]:
     jvm: Any = spark.sparkContext._jvm
     bridge = jvm.io.deltaflow.spark
     handle = bridge.Python.newHandle()
     keep_rewrite(handle, rewrite)
-    request = msgspec.json.encode(rewrite.request(handle)).decode()
-    bridge.Rewrites.run(spark._jsparkSession, handle, request)
+    return bridge, handle
+
+
+def _session_with(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
+    """A session like this one, with these settings."""
+    own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    for name, value in settings.items():
+        own.conf.set(name, value)
+    return own
