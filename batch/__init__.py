@@ -6,6 +6,26 @@ if __name__ != "deltaflow.batch":
         "modules would be loaded. Import deltaflow.batch instead."
     )
 
-from deltaflow.batch import catalog, drop_feature, reader, save, statements, table_write, writer
+from deltaflow.batch import (
+    catalog,
+    drop_feature,
+    optimize,
+    reader,
+    restore,
+    save,
+    statements,
+    table_write,
+    writer,
+)
 
-__all__ = ["catalog", "drop_feature", "reader", "save", "statements", "table_write", "writer"]
+__all__ = [
+    "catalog",
+    "drop_feature",
+    "optimize",
+    "reader",
+    "restore",
+    "save",
+    "statements",
+    "table_write",
+    "writer",
+]

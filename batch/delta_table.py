@@ -12,13 +12,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from deltaflow.batch import named_table
+from deltaflow.batch.arguments import check_integer, check_string
 from deltaflow.batch.conditions import as_column, as_columns
 from deltaflow.batch.delete import delete
 from deltaflow.batch.generate import generate
+from deltaflow.batch.optimize import DeltaOptimizeBuilder
 from deltaflow.batch.protocol_changes import add_feature, drop_feature_of, upgrade_protocol
 from deltaflow.batch.table_builder import DeltaTableBuilder, Operation
 from deltaflow.batch.update import update
-from deltaflow.spark.statements import NamedTable
+from deltaflow.spark.statements import NamedTable, run_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -92,6 +94,23 @@ class DeltaTable:
         """The table's newest version, at each execution; under the alias, if there is one."""
         frame = named_table.frame(self._spark, self._table, self._options)
         return frame if self._alias is None else frame.alias(self._alias)
+
+    def optimize(self) -> DeltaOptimizeBuilder:
+        """Builds a rewrite of the table's files into larger or ordered ones; the rows stay the same."""
+        return DeltaOptimizeBuilder(self._spark, self._table)
+
+    def restoreToVersion(self, version: int) -> DataFrame:
+        """Makes the table, by a new version, what it was at this one; one row of numbers and sizes of files.
+
+        No row where the version is the newest: nothing is done then.
+        """
+        fields = {"version": check_integer(version, "version"), "timestamp": None}
+        return run_statement(self._spark, "Restore", self._table, fields)
+
+    def restoreToTimestamp(self, timestamp: str) -> DataFrame:
+        """As `restoreToVersion`, to the version at a time: yyyy-MM-dd or yyyy-MM-dd HH:mm:ss."""
+        fields = {"version": None, "timestamp": check_string(timestamp, "timestamp")}
+        return run_statement(self._spark, "Restore", self._table, fields)
 
     def generate(self, mode: str) -> None:
         """Writes manifests for Presto, Athena and Redshift Spectrum: mode "symlink_format_manifest"."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from deltaflow.batch.arguments import check_string
 from deltaflow.batch.compaction import bins_of_table, whole_partitions
-from deltaflow.batch.optimize_metrics import describe, metrics_of_command
+from deltaflow.batch.optimize_metrics import OPTIMIZED, describe, metrics_of_command
 from deltaflow.batch.partition_predicates import files_where
 from deltaflow.batch.rewrite import Rewrite
 from deltaflow.batch.z_order import BinOfRows, ZColumn, z_columns, z_ordered
@@ -18,6 +19,8 @@ from deltaflow.log.features import check_writable
 from deltaflow.log.file_statistics import number_of_rows
 from deltaflow.log.properties import OPTIMIZE_MAX_FILE_SIZE, OPTIMIZE_MIN_FILE_SIZE, TARGET_FILE_SIZE_BYTES
 from deltaflow.spark.rewrite import LayOut, run_laid_out, run_rewrite
+from deltaflow.spark.scan import hadoop_path
+from deltaflow.spark.statements import NamedTable, Rows, Statement, run_statement, statement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,3 +99,42 @@ def _z_order(bins: Sequence[pa.Table], columns: Sequence[ZColumn], target_size: 
 
 def _num_files(files: pa.Table, target_size: int) -> int:
     return max(1, sum(files["size"].to_pylist()) // max(1, target_size))
+
+
+@statement("Optimize", changes=True, output=OPTIMIZED)
+def _optimize(statement: Statement) -> Rows:
+    assert statement.table is not None
+    assert statement.table.path is not None
+    where, z_order_by = statement.fields["where"], statement.fields["zOrderBy"]
+    metrics = optimize(statement.session, statement.table.path, statement.settings, where, z_order_by)
+    return [(hadoop_path(statement.table.path), metrics)]
+
+
+class DeltaOptimizeBuilder:
+    """How a table's files are to be optimized: see `DeltaTable.optimize`."""
+
+    def __init__(self, spark: SparkSession, table: NamedTable) -> None:
+        self._spark = spark
+        self._table = table
+        self._where: list[str] = []
+
+    def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
+        """Only partitions for which the condition (SQL, on their columns) is true, and those before it."""
+        self._where.append(check_string(partitionFilter, "partitionFilter"))
+        return self
+
+    def executeCompaction(self) -> DataFrame:
+        """Makes larger files of small ones; one row with the path and the metrics."""
+        return self._execute(())
+
+    def executeZOrderBy(self, *cols: str | Sequence[str]) -> DataFrame:
+        """Puts rows that are close in these columns, names or one list of them, into one file; as above."""
+        names = cols[0] if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(f"Z-order column must be str. Found {name} with type {type(name)}")
+        return self._execute(names)
+
+    def _execute(self, z_order_by: Sequence[Any]) -> DataFrame:
+        fields = {"where": self._where, "zOrderBy": z_order_by}
+        return run_statement(self._spark, "Optimize", self._table, fields)

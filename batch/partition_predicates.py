@@ -13,6 +13,7 @@ from pyspark.sql.types import StructField
 from deltaflow.batch.row_plan import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import Snapshot
+from deltaflow.spark.row_operations import expressions
 from deltaflow.spark.scan import partitions_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str]) -> pa.Table:
     """The files of the partitions for which all conditions are true: Spark evaluates them on their values.
 
-    DELTA_NON_PARTITION_COLUMN_REFERENCE for a condition that names other columns.
+    DELTA_NON_PARTITION_COLUMN_REFERENCE for a condition that names other columns, and
+    DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES for one with a subquery.
     """
     columns = snapshot.partition_columns
     values, numbers = partitions_of(snapshot.files, tuple(columns))
@@ -43,7 +45,7 @@ def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str]) -
 
 def _filtered(frame: DataFrame, condition: str, snapshot: Snapshot) -> DataFrame:
     try:
-        return frame.where(condition)
+        filtered = frame.where(condition)
     except AnalysisException as error:
         if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN."):
             raise
@@ -53,6 +55,14 @@ def _filtered(frame: DataFrame, condition: str, snapshot: Snapshot) -> DataFrame
             error_class="DELTA_NON_PARTITION_COLUMN_REFERENCE",
             table=snapshot.path,
         ) from error
+    if any(expression.subquery for expression in expressions(filtered)):
+        raise DeltaAnalysisException(
+            f"The predicate {condition} has a subquery, which a condition on partitions cannot have. Ask "
+            "for its values first, and name them.",
+            error_class="DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES",
+            table=snapshot.path,
+        )
+    return filtered
 
 
 def partition_predicates(snapshot: Snapshot, bins: Sequence[pa.Table]) -> list[str]:

@@ -22,6 +22,7 @@ from deltaflow.log.files import file_keys, refuse_deletion_vectors
 from deltaflow.log.properties import MAX_COMMIT_ATTEMPTS, RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
 from deltaflow.log.protocols import merged_protocol
 from deltaflow.spark.scan import complete_paths
+from deltaflow.spark.statements import Rows, Statement, statement
 from deltaflow.store import table_path
 
 if TYPE_CHECKING:
@@ -91,6 +92,17 @@ def restore_to_timestamp(
             latest=error.parameters["latest"],
         ) from error
     return _restore(spark, log, version, {"version": None, "timestamp": text}, settings)
+
+
+@statement("Restore", changes=True, output=RESTORED)
+def _restore_table(statement: Statement) -> Rows:
+    assert statement.table is not None
+    assert statement.table.path is not None
+    spark, path, settings = statement.session, statement.table.path, statement.settings
+    version, timestamp = statement.fields["version"], statement.fields["timestamp"]
+    if version is not None:
+        return restore_to_version(spark, path, version, settings)
+    return restore_to_timestamp(spark, path, timestamp, settings)
 
 
 def _timestamp(spark: SparkSession, timestamp: str) -> tuple[int, str]:

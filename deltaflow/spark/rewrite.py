@@ -10,6 +10,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.spark.row_operations import new_handle, scanned, write_rows
 from deltaflow.spark.write import FileRewrite, keep_rewrite
 
 LayOut = Callable[[int, Sequence[DataFrame]], Sequence[DataFrame]]
@@ -19,9 +20,9 @@ Spark partition of it becomes a file."""
 
 def run_rewrite(spark: SparkSession, rewrite: FileRewrite) -> None:
     """Has Spark write the new files, one a bin, which the rewrite then commits; raises what failed it."""
-    bridge, handle = _kept(spark, rewrite)
-    request = msgspec.json.encode(rewrite.request(handle)).decode()
-    bridge.Rewrites.run(spark._jsparkSession, handle, request)
+    handle, request = _kept(spark, rewrite)
+    jvm: Any = spark.sparkContext._jvm
+    jvm.io.deltaflow.spark.Rewrites.run(spark._jsparkSession, handle, msgspec.json.encode(request).decode())
 
 
 def run_laid_out(spark: SparkSession, rewrite: FileRewrite, lay_out: LayOut) -> None:
@@ -29,20 +30,15 @@ def run_laid_out(spark: SparkSession, rewrite: FileRewrite, lay_out: LayOut) -> 
 
     Crossings into the JVM: 1 for each bin and each job, beside those of `lay_out`.
     """
-    bridge, handle = _kept(spark, rewrite)
-    request = rewrite.request(handle)
+    handle, request = _kept(spark, rewrite)
     try:
         own = _session_with(spark, request["settings"])
         first = 0
         for scans in request["jobs"]:
-            relations = [
-                msgspec.json.encode({**request["relation"], "scan": scan}).decode() for scan in scans
-            ]
-            bins = [
-                DataFrame(bridge.Rewrites.rows(own._jsparkSession, relation), own) for relation in relations
-            ]
+            relations = [{**request["relation"], "scan": scan} for scan in scans]
+            bins = [scanned(own, relation) for relation in relations]
             laid_out = functools.reduce(DataFrame.union, lay_out(first, bins))
-            bridge.Rewrites.write(own._jsparkSession, handle, laid_out._jdf)
+            write_rows(laid_out, {"kind": "rewrite", "rewrite": handle}, "rewrite")
             first += len(bins)
     finally:
         # If it has not committed, no commit of it comes any more, and its files are removed.
@@ -50,12 +46,12 @@ def run_laid_out(spark: SparkSession, rewrite: FileRewrite, lay_out: LayOut) -> 
         dispatcher.release(handle)
 
 
-def _kept(spark: SparkSession, rewrite: FileRewrite) -> tuple[Any, int]:
-    jvm: Any = spark.sparkContext._jvm
-    bridge = jvm.io.deltaflow.spark
-    handle = bridge.Python.newHandle()
+def _kept(spark: SparkSession, rewrite: FileRewrite) -> tuple[int, dict[str, Any]]:
+    """The handle under which Python keeps the rewrite, and its request."""
+    handle = new_handle(spark)
+    request = rewrite.request(handle)
     keep_rewrite(handle, rewrite)
-    return bridge, handle
+    return handle, request
 
 
 def _session_with(spark: SparkSession, settings: dict[str, str]) -> SparkSession:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deltaflow.batch.optimize import execute_compaction
+from deltaflow import DeltaTable
 from deltaflow.errors import (
     ConcurrentDeleteReadException,
     DeltaAnalysisException,
@@ -35,6 +35,15 @@ def nothing_left_open(spark: SparkSession) -> Iterator[None]:
     assert dispatcher.open_handles == before
 
 
+def compact(spark: SparkSession, path: str, where: str | None = None) -> dict[str, Any]:
+    """Runs OPTIMIZE; returns its metrics."""
+    builder = DeltaTable.forPath(spark, path).optimize()
+    [row] = (builder if where is None else builder.where(where)).executeCompaction().collect()
+    assert row.path == f"file:{path}"
+    metrics: dict[str, Any] = row.metrics.asDict(recursive=True)
+    return metrics
+
+
 def files_of_partitions(spark: SparkSession, path: str, commits: int) -> None:
     """In each commit a file of each partition d, of two days."""
     for i in range(commits):
@@ -44,7 +53,7 @@ def files_of_partitions(spark: SparkSession, path: str, commits: int) -> None:
 
 def test_metrics_and_commit(spark: SparkSession, table: str, actions: Any) -> None:
     files_of_partitions(spark, table, 3)
-    metrics = execute_compaction(spark, table)
+    metrics = compact(spark, table)
     adds, removes = actions(table, "add"), actions(table, "remove")
     sizes = [add["size"] for add in adds]
     assert len(adds) == 2
@@ -91,7 +100,7 @@ def test_metrics_and_commit(spark: SparkSession, table: str, actions: Any) -> No
     )
     assert info["isolationLevel"] == "SnapshotIsolation"
     # There is nothing left to do, so nothing is committed.
-    again = execute_compaction(spark, table)
+    again = compact(spark, table)
     assert again["numFilesAdded"] == again["numFilesRemoved"] == again["numBins"] == 0
     assert again["totalFilesSkipped"] == again["totalConsideredFiles"] == 2
     assert again["filesAdded"] == {"min": None, "max": None, "avg": 0.0, "totalFiles": 0, "totalSize": 0}
@@ -103,7 +112,7 @@ def test_metrics_and_commit(spark: SparkSession, table: str, actions: Any) -> No
 )
 def test_where(spark: SparkSession, table: str, actions: Any, where: str) -> None:
     files_of_partitions(spark, table, 2)
-    metrics = execute_compaction(spark, table, where)
+    metrics = compact(spark, table, where)
     assert metrics["totalConsideredFiles"] == 2
     [add] = actions(table, "add")
     assert add["partitionValues"] == {"d": "2024-01-02"}
@@ -115,14 +124,14 @@ def test_where(spark: SparkSession, table: str, actions: Any, where: str) -> Non
 def test_where_names_partition_columns_only(spark: SparkSession, table: str, where: str) -> None:
     files_of_partitions(spark, table, 1)
     with pytest.raises(DeltaAnalysisException) as raised:
-        execute_compaction(spark, table, where)
+        compact(spark, table, where)
     assert raised.value.getCondition() == "DELTA_NON_PARTITION_COLUMN_REFERENCE"
     assert raised.value.getSqlState() == "42P10"
 
 
 def test_a_path_without_a_table(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(DeltaTableNotFoundError):
-        execute_compaction(spark, str(tmp_path))
+        compact(spark, str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -134,7 +143,7 @@ def test_sizes(spark: SparkSession, table: str, actions: Any) -> None:
     small = actions(table, "add", 0)[0]["size"]
     spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(small * 2))
     spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(small * 3))
-    metrics = execute_compaction(spark, table)
+    metrics = compact(spark, table)
     assert (metrics["numBins"], metrics["numFilesRemoved"], metrics["numFilesAdded"]) == (2, 6, 2)
     assert metrics["totalFilesSkipped"] == 1
 
@@ -143,7 +152,7 @@ def test_conflicts(spark: SparkSession, table: str) -> None:
     """An append meanwhile is none; that one of its files goes is one, and the new files are removed."""
     files_of_partitions(spark, table, 2)
     set_observer(once("rewrite files written", lambda: files_of_partitions(spark, table, 1)))
-    execute_compaction(spark, table)
+    compact(spark, table)
     assert spark.read.format("delta").load(table).count() == 6
 
     def remove_one() -> None:
@@ -155,7 +164,7 @@ def test_conflicts(spark: SparkSession, table: str) -> None:
     set_observer(once("rewrite files written", remove_one))
     before = set(Path(table).rglob("*.parquet"))
     with pytest.raises(ConcurrentDeleteReadException):
-        execute_compaction(spark, table)
+        compact(spark, table)
     assert set(Path(table).rglob("*.parquet")) == before
 
 

@@ -76,41 +76,30 @@ public final class Rewrites {
 
   private static void runJobs(SparkSession session, long handle, JsonNode rewrite) {
     // A session of its own, for the settings that a rewrite needs.
-    SparkSession own = session.cloneSession();
+    final SparkSession own = session.cloneSession();
     Map settings = Python.strings(rewrite.get("settings"));
     for (Object name : settings.keySet()) own.conf().set((String) name, (String) settings.get(name));
     for (JsonNode scans : rewrite.get("jobs")) {
       Dataset bins = null;
       for (JsonNode scan : scans) {
         JsonNode relation = ((ObjectNode) rewrite.get("relation").deepCopy()).put("scan", scan.asText());
-        Dataset bin = rows(own, relation).coalesce(1);
+        Dataset bin = org.apache.spark.sql.classic.Dataset.ofRows(own,
+            LogicalRelation$.MODULE$.apply(Relations.of(own, relation), false)).coalesce(1);
         bins = bins == null ? bin : bins.union(bin);
       }
-      write(own, handle, bins);
+      final Dataset rows = bins;
+      final Map request = new LinkedHashMap();
+      request.put("kind", "rewrite");
+      request.put("rewrite", Long.valueOf(handle));
+      QueryExecution query = ((org.apache.spark.sql.classic.Dataset) rows).queryExecution();
+      // An execution of its own: its tasks get the session's settings, and a stream's metrics are not mixed
+      // with those of this query.
+      SQLExecution$.MODULE$.withNewExecutionId(query, Option.apply("rewrite"), new AbstractFunction0() {
+        public Object apply() {
+          TableWrite.run(own, rows, request);
+          return BoxedUnit.UNIT;
+        }
+      });
     }
-  }
-
-  /** For Python: the rows of one bin, a relation that a rewrite's request describes. */
-  public static Dataset rows(SparkSession own, String relation) { return rows(own, Python.parse(relation)); }
-
-  private static Dataset rows(SparkSession own, JsonNode relation) {
-    return org.apache.spark.sql.classic.Dataset.ofRows(own,
-        LogicalRelation$.MODULE$.apply(Relations.of(own, relation), false));
-  }
-
-  /** Runs one job of a rewrite: its bins, laid out. The session has the rewrite's settings. */
-  public static void write(final SparkSession own, long handle, final Dataset bins) {
-    final Map request = new LinkedHashMap();
-    request.put("kind", "rewrite");
-    request.put("rewrite", Long.valueOf(handle));
-    QueryExecution query = ((org.apache.spark.sql.classic.Dataset) bins).queryExecution();
-    // An execution of its own: its tasks get the session's settings, and a stream's metrics are not mixed
-    // with those of this query.
-    SQLExecution$.MODULE$.withNewExecutionId(query, Option.apply("rewrite"), new AbstractFunction0() {
-      public Object apply() {
-        TableWrite.run(own, bins, request);
-        return BoxedUnit.UNIT;
-      }
-    });
   }
 }
