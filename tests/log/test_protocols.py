@@ -27,7 +27,7 @@ from deltaflow.log import (
     remove_files,
     schema_to_string,
 )
-from deltaflow.log.protocols import protocol_for, without_feature
+from deltaflow.log.protocols import merged_protocol, protocol_for, without_feature
 from deltaflow.store import LocalLogStore
 from tests.log.tables import WRITE, HandWrittenTable, add_file, append, create, meta_data, new_metadata, paths
 from tests.log.tables import protocol as protocol_action
@@ -353,3 +353,19 @@ class TestOneCommit:
             with pytest.raises(DeltaIllegalStateException, match=f"The {name} is named twice"):
                 log.start_transaction().commit(actions, WRITE)
         assert log.latest_version() == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "current", "merged"),
+    [
+        (protocol(1, 2), protocol(1, 3), protocol(1, 3)),
+        (protocol(1, 3), protocol(1, 2), protocol(1, 3)),
+        (protocol(1, 2), features("domainMetadata"), features("domainMetadata")),
+        (protocol(1, 3), features("domainMetadata"), features("checkConstraints", "domainMetadata")),
+        (features(readers=("v2Checkpoint",)), protocol(1, 2), features(readers=("v2Checkpoint",))),
+    ],
+)
+def test_a_table_with_what_another_version_of_it_needs(
+    before: Protocol, current: Protocol, merged: Protocol
+) -> None:
+    assert merged_protocol(before, current) == merged
