@@ -11,7 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from deltaflow.batch import named_table
+from deltaflow.batch import convert, named_table
 from deltaflow.batch.arguments import check_integer, check_string
 from deltaflow.batch.conditions import as_column, as_columns
 from deltaflow.batch.delete import delete
@@ -24,6 +24,7 @@ from deltaflow.spark.statements import NamedTable, run_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -59,6 +60,16 @@ class DeltaTable:
         DELTA_TABLE_NOT_FOUND for a name whose table is gone.
         """
         return cls(sparkSession, named_table.of_name(sparkSession, tableOrViewName))
+
+    @classmethod
+    def convertToDelta(
+        cls, sparkSession: SparkSession, identifier: str, partitionSchema: str | StructType | None = None
+    ) -> DeltaTable:
+        """Makes a Delta table of parquet.`path`, or of a Parquet table of the catalog, without moving a file.
+
+        `partitionSchema`: the partition columns, as DDL or a StructType; without it they are inferred.
+        """
+        return cls(sparkSession, convert.converted(sparkSession, identifier, partitionSchema))
 
     @classmethod
     def isDeltaTable(cls, sparkSession: SparkSession, identifier: str) -> bool:

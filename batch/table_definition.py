@@ -114,7 +114,7 @@ class TableDefinition:
         for name, value in self.properties.items():
             checked_name(name, value, self.settings, self.path)
         if self.schema.fields:
-            _check_columns(self.schema, self.path)
+            check_columns(self.schema, self.path)
             check_writable_schema(self.schema, partition_columns, table=self.path)
         elif partition_columns:
             raise self.without_schema(self.path)
@@ -230,7 +230,7 @@ def _properties(given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _check_columns(schema: StructType, table: str) -> None:
+def check_columns(schema: StructType, table: str) -> None:
     for column in schema.fields:
         for key, what in _UNSUPPORTED_IN_COLUMNS.items():
             if key in column.metadata:

@@ -63,6 +63,16 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Please use a timestamp before ({latest}).",
     ),
     "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION": ("428FT", "Cannot use all columns for partition columns."),
+    "DELTA_CLONE_AMBIGUOUS_TARGET": (
+        "42613",
+        "Two paths were provided as the CLONE target so it is ambiguous which to use. An external "
+        "location for CLONE was provided at {location} at the same time as the path {target}.",
+    ),
+    "DELTA_CLONE_UNSUPPORTED_SOURCE": (
+        "0AKDC",
+        "Unsupported clone source '{name}', whose format is {format}. The supported formats are 'delta' "
+        "and 'parquet'.",
+    ),
     "DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_PARTITIONED_COLUMN": (
         "0AKDC",
         "Data skipping is not supported for partition column '{name}'. "
@@ -82,6 +92,22 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42701",
         "There is a conflict from these SET columns: {column_list}. Set each column once, and either a "
         "struct or fields of it.",
+    ),
+    "DELTA_CONVERSION_NO_PARTITION_FOUND": (
+        "42KD6",
+        'Found no partition information in the catalog for table {table_name}. Have you run "MSCK REPAIR '
+        'TABLE" on your table to discover partitions?',
+    ),
+    "DELTA_CONVERT_METASTORE_METADATA_MISMATCH": (
+        "42K03",
+        "The directory of the table has a Delta log already, and the table's properties in the catalog "
+        "are not the configuration there. In the catalog: {properties}. In the log: {configuration}. To "
+        "merge them set spark.databricks.delta.convert.metadataCheck.enabled to false.",
+    ),
+    "DELTA_CONVERT_NON_PARQUET_TABLE": (
+        "0AKDC",
+        "CONVERT TO DELTA only supports parquet tables, but you are trying to convert a {source_name} "
+        "source: {table_id}.",
     ),
     "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA": (
         "42601",
@@ -147,9 +173,17 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "428GU",
         "Data used in creating the Delta table doesn't have any columns.",
     ),
+    "DELTA_EMPTY_DIRECTORY": (
+        "42K03",
+        "No file found in the directory: {directory}.",
+    ),
     "DELTA_EXCEED_CHAR_VARCHAR_LIMIT": (
         "22001",
         'Value "{value}" exceeds char/varchar type length limitation. Failed check: {expression}.',
+    ),
+    "DELTA_FAILED_CAST_PARTITION_VALUE": (
+        "22018",
+        "Failed to cast partition value `{value}` to {data_type}.",
     ),
     "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL": (
         "40000",
@@ -204,6 +238,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": (
         "42K05",
         "Found invalid character(s) among ' ,;{{}}()\\n\\t=' in the column names: {columns}. Rename them.",
+    ),
+    "DELTA_INVALID_CLONE_PATH": (
+        "22KD1",
+        "The target location for CLONE needs to be an absolute path or table name. Use an absolute path "
+        "instead of {path}.",
     ),
     "DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION": (
         "XXKDS",
@@ -268,6 +307,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "23502",
         "Column {column_name}, which has a NOT NULL constraint, is missing from the data being "
         "written into the table.",
+    ),
+    "DELTA_MISSING_PROVIDER_FOR_CONVERT": (
+        "0AKDC",
+        "CONVERT TO DELTA only supports parquet tables. Please rewrite your target as parquet.`{path}` "
+        "if it's a parquet directory.",
     ),
     "DELTA_MISSING_SET_COLUMN": (
         "42703",
@@ -334,6 +378,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_PARTITION_COLUMN_NOT_FOUND": (
         "42703",
         "Partition column {name} not found in schema [{columns}].",
+    ),
+    "DELTA_PATH_DOES_NOT_EXIST": (
+        "42K03",
+        "{path} doesn't exist. Check the path.",
     ),
     "DELTA_PATH_EXISTS": (
         "42K04",
@@ -451,6 +499,23 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42604",
         "versionAsOf needs to be a version, a number that is not negative, and is {value!r}.",
     ),
+    "DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME": (
+        "KD009",
+        "Expecting {expected_size} partition column(s): {expected}, but found {parsed_size} partition "
+        "column(s): {parsed} from parsing the file name: {path}. Give the partition columns that the "
+        "folders have.",
+    ),
+    "DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME": (
+        "KD009",
+        "Expecting partition column {expected}, but found partition column {parsed} from parsing the "
+        "file name: {path}. Give the columns in the order of the folders.",
+    ),
+    "DELTA_UNEXPECTED_PARTITION_SCHEMA_FROM_USER": (
+        "KD009",
+        "CONVERT TO DELTA was called with a partition schema different from the partition schema "
+        "inferred from the catalog, please avoid providing the schema so that the partition schema can "
+        "be chosen from the catalog. In the catalog: {catalog_schema}. Provided: {user_schema}.",
+    ),
     "DELTA_UNKNOWN_CONFIGURATION": (
         "F0000",
         "Unknown configuration was specified: {config}. To disable this check, set "
@@ -462,9 +527,18 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Attempted to unset non-existent property '{property}' in table {table_name}. "
         "Use IF EXISTS to pass over those that are not set.",
     ),
+    "DELTA_UNSUPPORTED_DEEP_CLONE": (
+        "0A000",
+        "Deep clone is not supported. Make a shallow one (isShallow=True), or copy the rows.",
+    ),
     "DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE": (
         "0AKDC",
         "Updating nested fields is only supported for StructType: {target}. Set the whole array or map.",
+    ),
+    "DELTA_UNSUPPORTED_NON_EMPTY_CLONE": (
+        "0AKDC",
+        "The clone destination table is non-empty. Please TRUNCATE or DELETE FROM the table before "
+        "running CLONE.",
     ),
     "DELTA_UNSUPPORTED_OUTPUT_MODE": (
         "0AKDC",

@@ -45,6 +45,9 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _UNITS_PER_MILLISECOND: Final = {"milliseconds": 1, "microseconds": 1_000, "nanoseconds": 1_000_000}
 # Spark's mark of dates and timestamps that were written in the hybrid Julian calendar.
 _LEGACY_CALENDAR_KEY: Final = b"org.apache.spark.legacyDateTime"
+# Files of Spark 2 are of that calendar without the mark.
+_SPARK_VERSION_KEY: Final = b"org.apache.spark.version"
+_SPARK_SCHEMA_KEY: Final = b"org.apache.spark.sql.parquet.row.metadata"
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -65,6 +68,26 @@ def collect_statistics(
         )
 
 
+def files_of_distinct_schemas(files: Sequence[tuple[str, int]]) -> dict[str, str]:
+    """For each schema that these files have, as text, the first file with it; only footers are read.
+
+    What Spark noted of its own files counts more than Parquet's columns, as for Spark's readers. Raises
+    StoreError as `collect_statistics`.
+    """
+    first: dict[str, str] = {}
+    with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
+        texts = pool.map(lambda file: _schema_text(_read_footer(*file)), files)
+        for (path, _), text in zip(files, texts, strict=True):
+            first.setdefault(text, path)
+    return first
+
+
+def _schema_text(metadata: pq.FileMetaData) -> str:
+    of_spark = (metadata.metadata or {}).get(_SPARK_SCHEMA_KEY)
+    # The first line of Parquet's tells an address.
+    return str(metadata.schema).partition("\n")[2] if of_spark is None else of_spark.decode()
+
+
 def _file_statistics(
     path: str, size_bytes: int, leaves: Sequence[tuple[ColumnPath, DataType]], string_prefix_length: int
 ) -> str:
@@ -78,8 +101,8 @@ def _file_statistics(
             column = _Column.of(metadata, positions[column_path])
             nulls = column.null_count()
             low, high = column.bounds(data_type, string_prefix_length)
-        elif any(_is_prefix(column_path, other) or _is_prefix(other, column_path) for other in positions):
-            continue  # a struct in the schema and none in the file, or the other way round
+        elif any(_may_hold(path, column_path) for path in positions):
+            continue
         else:
             nulls, low, high = metadata.num_rows, None, None
         for tree, value in ((min_values, low), (max_values, high), (null_count, nulls)):
@@ -127,8 +150,10 @@ def _positions(
         first += _leaf_count(field.type)
 
 
-def _is_prefix(path: ColumnPath, other: ColumnPath) -> bool:
-    return other[: len(path)] == path
+def _may_hold(path: ColumnPath, column: ColumnPath) -> bool:
+    """Whether a file's column may be read for one of the table's that the file has not under its name: in
+    other case, or as a struct in the schema and none in the file, or the other way round."""
+    return all(name.lower() == other.lower() for name, other in zip(path, column, strict=False))
 
 
 def _leaf_count(arrow_type: pa.DataType) -> int:
@@ -154,6 +179,7 @@ class _Column:
 
     @staticmethod
     def of(metadata: pq.FileMetaData, index: int) -> _Column:
+        notes = metadata.metadata or {}
         row_groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
         return _Column(
             schema=metadata.schema.column(index),
@@ -164,7 +190,7 @@ class _Column:
             # parquet-mr, Spark's writer, orders NaN above all numbers, as Spark does: its maximum
             # is NaN if there is one. Arrow's and others leave NaN out of their bounds silently.
             nan_is_greatest=(metadata.created_by or "").startswith("parquet-mr"),
-            legacy_calendar=_LEGACY_CALENDAR_KEY in (metadata.metadata or {}),
+            legacy_calendar=_LEGACY_CALENDAR_KEY in notes or notes.get(_SPARK_VERSION_KEY, b"3") < b"3",
         )
 
     def null_count(self) -> int | None:

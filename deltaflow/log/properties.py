@@ -132,6 +132,7 @@ AUTO_COMPACT_MIN_NUM_FILES = Property(
     "spark.databricks.delta.autoCompact.minNumFiles", 50, _at_least(0), "an integer, 0 or larger"
 )
 ALLOW_ARBITRARY_PROPERTIES = _flag("spark.databricks.delta.allowArbitraryProperties.enabled", default=False)
+CONVERT_METADATA_CHECK_ENABLED = _flag("spark.databricks.delta.convert.metadataCheck.enabled", default=True)
 CHECKPOINT_PART_SIZE: Property[int | None] = Property(
     "spark.databricks.delta.checkpoint.partSize", None, _at_least(1), "a positive integer"
 )

@@ -522,8 +522,11 @@ def test_dates_and_timestamps_in_sparks_hybrid_calendar_have_no_bounds(tmp_path:
     schema = StructType().add("d", DateType()).add("t", TimestampType())
     pq.write_table(table, file)
     assert set(statistics(file, schema)["minValues"]) == {"d", "t"}
-    pq.write_table(table.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}), file)
-    assert statistics(file, schema)["minValues"] == {}
+    for key, value in {"org.apache.spark.legacyDateTime": "", "org.apache.spark.version": "2.4.8"}.items():
+        pq.write_table(table.replace_schema_metadata({key: value}), file)
+        assert statistics(file, schema)["minValues"] == {}
+    pq.write_table(table.replace_schema_metadata({"org.apache.spark.version": "3.5.1"}), file)
+    assert set(statistics(file, schema)["minValues"]) == {"d", "t"}
 
 
 @pytest.mark.parametrize(

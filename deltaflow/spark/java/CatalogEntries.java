@@ -69,6 +69,24 @@ final class CatalogEntries {
     return (CatalogTable) copied(entry, changes);
   }
 
+  /** The entry of a table whose directory has become a Delta table: as `stored`, with its name and location. */
+  static CatalogTable converted(CatalogTable entry) {
+    Map formats = new HashMap();
+    formats.put("inputFormat", Option.empty());
+    formats.put("outputFormat", Option.empty());
+    formats.put("serde", Option.empty());
+    Map changes = new HashMap();
+    changes.put("storage", copied(entry.storage(), formats));
+    changes.put("schema", new StructType());
+    changes.put("provider", Option.apply("delta"));
+    changes.put("partitionColumnNames", CollectionConverters.asScala(new ArrayList()).toList());
+    changes.put("bucketSpec", Option.empty());
+    changes.put("properties", scalaMap(new HashMap()));
+    changes.put("stats", Option.empty());
+    changes.put("tracksPartitionsInCatalog", Boolean.FALSE);
+    return (CatalogTable) copied(entry, changes);
+  }
+
   /** A Hadoop path, as text, of the entry's location. */
   static String path(CatalogTable entry) { return new Path(entry.location()).toString(); }
 
