@@ -26,7 +26,8 @@ def at_path(path: str) -> NamedTable:
         raise DeltaTableNotFoundError(
             error_class="DELTA_MISSING_DELTA_TABLE", table_name=path, advice=_advice(path)
         )
-    return NamedTable(quoted_path(path), path)
+    absolute = table_path(path)
+    return NamedTable(quoted_path(absolute), absolute)
 
 
 def quoted_path(path: str) -> str:

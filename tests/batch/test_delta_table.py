@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,16 @@ def test_a_table_by_its_path(spark: SparkSession, table: str) -> None:
     save(spark, table, mode="append", count=1)
     assert sorted(row.id for row in frame.collect()) == ids(by_path) == [0, 0, 1, 2]
     assert ids(DeltaTable.forPath(spark, f"file:{table}")) == [0, 0, 1, 2]
+
+
+def test_a_path_that_is_relative_is_that_of_now(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(spark, tmp_path / "table")
+    monkeypatch.chdir(tmp_path)
+    relative = DeltaTable.forPath(spark, "table")
+    monkeypatch.chdir("/")
+    assert ids(relative) == [0, 1, 2]
 
 
 def test_an_alias_qualifies_the_columns(spark: SparkSession, table: str) -> None:
@@ -175,5 +186,77 @@ class TestTheNamesOfDeltasExceptions:
             query.processAllAvailable()
 
 
-def test_the_public_names() -> None:
-    assert deltaflow.tables.DeltaTable is DeltaTable
+PARAMETERS = {
+    "DeltaMergeBuilder": {
+        "execute": "",
+        "whenMatchedDelete": "condition",
+        "whenMatchedUpdate": "condition, set",
+        "whenMatchedUpdateAll": "condition",
+        "whenNotMatchedBySourceDelete": "condition",
+        "whenNotMatchedBySourceUpdate": "condition, set",
+        "whenNotMatchedInsert": "condition, values",
+        "whenNotMatchedInsertAll": "condition",
+        "withSchemaEvolution": "",
+    },
+    "DeltaOptimizeBuilder": {"executeCompaction": "", "executeZOrderBy": "cols", "where": "partitionFilter"},
+    "DeltaTable": {
+        "addFeatureSupport": "featureName",
+        "alias": "aliasName",
+        "clone": "target, isShallow, replace, properties",
+        "cloneAtTimestamp": "timestamp, target, isShallow, replace, properties",
+        "cloneAtVersion": "version, target, isShallow, replace, properties",
+        "convertToDelta": "sparkSession, identifier, partitionSchema",
+        "create": "sparkSession",
+        "createIfNotExists": "sparkSession",
+        "createOrReplace": "sparkSession",
+        "delete": "condition",
+        "detail": "",
+        "dropFeatureSupport": "featureName, truncateHistory",
+        "forName": "sparkSession, tableOrViewName",
+        "forPath": "sparkSession, path, hadoopConf",
+        "generate": "mode",
+        "history": "limit",
+        "isDeltaTable": "sparkSession, identifier",
+        "merge": "source, condition",
+        "optimize": "",
+        "replace": "sparkSession",
+        "restoreToTimestamp": "timestamp",
+        "restoreToVersion": "version",
+        "toDF": "",
+        "update": "condition, set",
+        "upgradeTableProtocol": "readerVersion, writerVersion",
+        "vacuum": "retentionHours",
+    },
+    "DeltaTableBuilder": {
+        "addColumn": "colName, dataType, nullable, generatedAlwaysAs, generatedByDefaultAs, comment",
+        "addColumns": "cols",
+        "clusterBy": "cols",
+        "comment": "comment",
+        "execute": "",
+        "location": "location",
+        "partitionedBy": "cols",
+        "property": "key, value",
+        "tableName": "identifier",
+    },
+    "IdentityGenerator": {},
+}
+"""The public methods of `delta.tables` and the names of their parameters."""
+
+
+def public_methods(name: str) -> dict[str, list[str]]:
+    """The public methods of a class of `deltaflow.tables`, and the names of their parameters."""
+    kind = getattr(deltaflow.tables, name)
+    found = {}
+    for method, member in vars(kind).items():
+        if not method.startswith("_") and (callable(member) or isinstance(member, classmethod)):
+            names = list(inspect.signature(getattr(kind, method)).parameters)
+            found[method] = names if isinstance(member, classmethod) else names[1:]
+    return found
+
+
+@pytest.mark.parametrize("name", deltaflow.tables.__all__)
+def test_methods_have_the_parameters_that_they_have_in_delta(name: str) -> None:
+    for method, parameters in public_methods(name).items():
+        expected = [parameter for parameter in PARAMETERS[name][method].split(", ") if parameter]
+        # Of its own deltaflow has further ones, behind these.
+        assert parameters[: len(expected)] == expected, method
