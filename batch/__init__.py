@@ -15,6 +15,7 @@ from deltaflow.batch import (
     save,
     statements,
     table_write,
+    vacuum,
     writer,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "save",
     "statements",
     "table_write",
+    "vacuum",
     "writer",
 ]

@@ -5,7 +5,7 @@ Each method hands over to the module of its operation; this one only says what t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from deltaflow.batch.optimize import DeltaOptimizeBuilder
 from deltaflow.batch.protocol_changes import add_feature, drop_feature_of, upgrade_protocol
 from deltaflow.batch.table_builder import DeltaTableBuilder, Operation
 from deltaflow.batch.update import update
+from deltaflow.batch.vacuum import vacuum
 from deltaflow.spark.statements import NamedTable, run_statement
 
 if TYPE_CHECKING:
@@ -126,6 +127,21 @@ class DeltaTable:
     def generate(self, mode: str) -> None:
         """Writes manifests for Presto, Athena and Redshift Spectrum: mode "symlink_format_manifest"."""
         generate(self._table, mode)
+
+    def vacuum(
+        self,
+        retentionHours: float | None = None,
+        *,
+        dryRun: bool = False,
+        checkpoints: Sequence[str] = (),
+    ) -> DataFrame:
+        """Deletes the files that no version within the retention needs, by default that of the table: 7 days.
+
+        Returns an empty frame, or, by `dryRun`, which deletes nothing, `path` and `size` of what would go.
+        `checkpoints` are checkpoint directories of streams: if one has yet to read a file that would go,
+        nothing is deleted, and the error says which.
+        """
+        return vacuum(self._spark, self._table, retentionHours, checkpoints, dry_run=dryRun)
 
     def alias(self, aliasName: str) -> DeltaTable:
         """The same table under another name, for the conditions of a merge."""

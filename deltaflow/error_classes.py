@@ -554,6 +554,17 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Cannot specify time travel in multiple formats: it is in the path and in the options.",
     ),
     "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS": ("0AKDC", "Cannot time travel a stream: remove {options}."),
+    "DELTA_VACUUM_RETENTION_PERIOD_NEGATIVE": (
+        "22003",
+        "Retention period for Vacuum can't be less than 0 hours.",
+    ),
+    "DELTA_VACUUM_RETENTION_PERIOD_TOO_SHORT": (
+        "22003",
+        "The retention period of this VACUUM is shorter than the table's, "
+        "{configured_retention_hours} hours: it could delete files that running writers, readers and streams "
+        "still need. Give at least {configured_retention_hours} hours. If nothing else uses the table, the "
+        "check can be switched off: spark.databricks.delta.retentionDurationCheck.enabled = false.",
+    ),
     "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": (
         "23001",
         "CHECK constraint {name} ({expression}) violated by row with values:",

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from deltaflow.log import Commit
 from deltaflow.log.log_files import Clock, system_clock
+from deltaflow.log.source_offset import DeltaSourceOffset
 from deltaflow.streaming.commits import file_table
 from deltaflow.streaming.initial_snapshot import InitialSnapshot
-from deltaflow.streaming.offsets import DeltaSourceOffset
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.source_filter import selection
 

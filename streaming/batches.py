@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.errors import DeltaIllegalStateException
+from deltaflow.log.source_offset import BASE_INDEX, DeltaSourceOffset
 from deltaflow.spark.java_regex import regex_found
 from deltaflow.streaming.admission import Files, Limits
 from deltaflow.streaming.commits import COLUMNS, check_data_loss, commits, emitted_files
 from deltaflow.streaming.initial_snapshot import initial_snapshot
-from deltaflow.streaming.offsets import BASE_INDEX, DeltaSourceOffset
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.source_filter import selection
 

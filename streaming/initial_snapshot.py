@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, VersionNotFoundError
 from deltaflow.log.files import refuse_deletion_vectors
+from deltaflow.log.source_offset import INITIAL_SNAPSHOT_ORDER
 from deltaflow.streaming.commits import COLUMNS
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.schema_checks import check_metadata
 
 _FIELDS = frozenset({"path", "partitionValues", "size", "modificationTime", "deletionVector"})
-_ORDER = [("modification_time", "ascending"), ("path", "ascending")]
 
 
 class InitialSnapshot:
@@ -33,7 +33,7 @@ class InitialSnapshot:
         self.timestamp_ms = snapshot.timestamp_ms
         files = snapshot.files.select(COLUMNS.names)
         self._batches: list[pa.RecordBatch] = files.to_batches()
-        self._order = pc.sort_indices(files, sort_keys=_ORDER)
+        self._order = pc.sort_indices(files, sort_keys=INITIAL_SNAPSHOT_ORDER)
         self._bytes_up_to = pc.cumulative_sum(files["size"].take(self._order))
 
     @property

@@ -28,6 +28,7 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
 )
 from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.log.source_offset import BASE_INDEX, DeltaSourceOffset, check_move, parse_offset
 from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.scan import ScannedFiles, hadoop_path, relation, scan_kind
 from deltaflow.streaming.admission import Limits
@@ -35,7 +36,6 @@ from deltaflow.streaming.backlog import Backlog
 from deltaflow.streaming.batches import files_between, next_batch
 from deltaflow.streaming.bounds import ending_version, first_offset, offset_before
 from deltaflow.streaming.initial_snapshot import InitialSnapshot, initial_snapshot
-from deltaflow.streaming.offsets import BASE_INDEX, DeltaSourceOffset, check_move, parse_offset
 from deltaflow.streaming.options import SourceOptions, check_load_options, source_options
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.schema_checks import check_start, check_table_id, reads

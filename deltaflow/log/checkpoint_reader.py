@@ -177,7 +177,9 @@ def _is_kept(column: str, fields: frozenset[str] | None) -> bool:
     kind, _, name = column.partition(".")
     if fields is None or kind not in ("add", "remove"):
         return True
-    return kind == "add" and name.removesuffix("_parsed") in fields
+    if kind == "remove" and "deletionTimestamp" not in fields:
+        return False
+    return name.removesuffix("_parsed") in fields
 
 
 def _has_only_parsed_stats(parquet: pq.ParquetFile, add: pa.StructType) -> bool:
@@ -215,7 +217,8 @@ def _read_adds(adds: pa.StructArray, contents: _Contents, naive_is_utc: bool) ->
         rebuilt = json_column(fields["stats_parsed"], naive_is_utc=naive_is_utc)
         columns["stats"] = pc.coalesce(columns["stats"], rebuilt)
     for name in ("partition_values", "size", "modification_time"):
-        if columns[name].null_count:
+        is_kept = contents.fields is None or _ADD_FIELDS[name][0] in contents.fields
+        if is_kept and columns[name].null_count:
             raise pa.ArrowInvalid(f"an add action without {_ADD_FIELDS[name][0]}")
     columns["extra"] = _extra(fields, (*COLUMNS_OF_ADD, *_PARSED))
     batch = _batch(columns, fields, KEYED_FILES_SCHEMA, contents.table_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -23,9 +23,11 @@ from deltaflow.log.log_files import Clock, Ids, LogFiles, random_id, system_cloc
 from deltaflow.log.manifests import write_manifests
 from deltaflow.log.segment import list_newest, load_state
 from deltaflow.log.snapshot import Snapshot
+from deltaflow.log.stream_needs import check_streams
 from deltaflow.log.time_travel import available, version_at
 from deltaflow.log.transaction import OptimisticTransaction
 from deltaflow.log.v2_checkpoint_history import has_v2_checkpoint_history
+from deltaflow.log.vacuum import VacuumPlan, added_since, plan_vacuum
 from deltaflow.log.version_checksum import checksum_differences
 from deltaflow.store import LogStore, store_for
 
@@ -228,6 +230,20 @@ class DeltaLog:
     def has_v2_checkpoint_history(self) -> bool:
         """Whether a V2 checkpoint is in the log, or a commit that asks for such."""
         return has_v2_checkpoint_history(self._files)
+
+    def plan_vacuum(self, retention_ms: int) -> VacuumPlan:
+        """What a vacuum with this retention, in milliseconds, may delete (deltaflow.log.vacuum)."""
+        return plan_vacuum(self._files, self.snapshot(), retention_ms)
+
+    def check_streams(self, plan: VacuumPlan, checkpoints: Sequence[str]) -> None:
+        """DELTA_VACUUM_BREAKS_STREAM if a stream with one of these checkpoints has yet to read a file that
+        the plan deletes (deltaflow.log.stream_needs).
+        """
+        check_streams(self._files, self.snapshot().table_id, plan, checkpoints)
+
+    def paths_added_since(self, version: int) -> tuple[int, list[str]]:
+        """The newest version, and the paths, as in the log, of all files that commits after `version` add."""
+        return added_since(self._files, version)
 
     def checksum_differences(self, snapshot: Snapshot) -> dict[str, tuple[Any, Any]] | None:
         """What the checksum file of a snapshot's version says otherwise than the log, which is what counts:

@@ -43,8 +43,8 @@ class LogFiles:
     clock: Clock
     ids: Ids
     file_fields: frozenset[str] | None = None
-    """The fields of add actions that snapshots keep, by their names in the log, and no tombstones then; all
-    and tombstones if None. Without fields a snapshot has no files at all."""
+    """The fields of file actions that snapshots keep, by their names in the log: all if None. Tombstones are
+    kept only where `deletionTimestamp` is among them. Without fields a snapshot has no files at all."""
 
     @property
     def directory(self) -> str:

@@ -160,8 +160,13 @@ OPTIMIZE_ZORDER_CHECK_STATS = _flag(
 RESTORE_PROTOCOL_DOWNGRADE_ALLOWED = _flag(
     "spark.databricks.delta.restore.protocolDowngradeAllowed", default=False
 )
+RETENTION_CHECK_ENABLED = _flag("spark.databricks.delta.retentionDurationCheck.enabled", default=True)
 USER_METADATA: Property[str | None] = Property(
     "spark.databricks.delta.commitInfo.userMetadata", None, str, ""
+)
+VACUUM_LITE_ENABLED = _flag("spark.databricks.delta.vacuum.lite.enabled", default=False)
+VACUUM_LOGGING_ENABLED: Property[bool | None] = Property(
+    "spark.databricks.delta.vacuum.logging.enabled", None, _boolean, "true or false"
 )
 CHECKPOINT_V2_FILE_FORMAT = Property(
     "spark.databricks.delta.checkpointV2.topLevelFileFormat",

@@ -37,6 +37,11 @@ class FsspecLogStore(LogStore):
     def __hash__(self) -> int:
         return hash((type(self), self._fs, self._single_writer))
 
+    @property
+    def file_system(self) -> Any:
+        """fsspec's file system."""
+        return self._fs
+
     def check_writable(self, directory: str) -> None:
         if not self._single_writer:
             raise StoreError(
@@ -58,7 +63,7 @@ class FsspecLogStore(LogStore):
         own = self._fs._strip_protocol(directory).rstrip("/")
         if any(entry["type"] == "file" and entry["name"].rstrip("/") == own for entry in entries):
             raise NotADirectoryError(f"{directory} is a file")
-        statuses = (_status(entry) for entry in entries if entry["type"] == "file")
+        statuses = (file_status(entry) for entry in entries if entry["type"] == "file")
         return sorted(
             (status for status in statuses if status.name >= name and not status.name.startswith(".")),
             key=lambda status: status.name,
@@ -161,7 +166,7 @@ def as_store_errors(verb: str, path: str) -> Iterator[None]:
         ) from error
 
 
-def _status(entry: dict[str, Any]) -> FileStatus:
+def file_status(entry: dict[str, Any]) -> FileStatus:
     """A file's status from what its file system says of it (fsspec's names differ between them)."""
     times = (entry.get(key) for key in ("LastModified", "last_modified", "mtime", "updated", "created"))
     modified = next((time for time in times if time is not None), 0)

@@ -81,13 +81,13 @@ class LocalLogStore(LogStore):
         with _as_store_errors("write", path), _temporary_beside(path) as (temporary, file):
             yield file
             _sync_file(file)
-            _remove_if_present(_hadoop_checksum(path))
+            _remove_if_present(hadoop_checksum(path))
             os.replace(temporary, path)
 
     def delete(self, path: str) -> None:
         with _as_store_errors("delete", path):
             _remove_if_present(path)
-            _remove_if_present(_hadoop_checksum(path))
+            _remove_if_present(hadoop_checksum(path))
 
     def _link(self, temporary: str, path: str) -> None:
         try:
@@ -145,7 +145,7 @@ def _temporary_beside(path: str) -> Iterator[tuple[str, BinaryIO]]:
     _sync_directory(directory)
 
 
-def _hadoop_checksum(path: str) -> str:
+def hadoop_checksum(path: str) -> str:
     """Where Hadoop's local file system has the checksum of a file that it wrote. It refuses to read another
     file in its place.
     """

@@ -20,6 +20,8 @@ _SOURCE_VERSION = 1
 # Version 3 says that the index may be one of the barriers of schema tracking; 2 was never released.
 _NEWEST_SOURCE_VERSION = 3
 _BARRIERS = {-20: "METADATA_CHANGE", -19: "POST_METADATA_CHANGE"}
+INITIAL_SNAPSHOT_ORDER = [("modification_time", "ascending"), ("path", "ascending")]
+"""What the files of an initial snapshot are numbered by, as Arrow's sort keys."""
 
 
 class DeltaSourceOffset(msgspec.Struct, frozen=True, order=False):
@@ -78,27 +80,36 @@ class _Json(msgspec.Struct, rename="camel"):
 
 def parse_offset(json: str, table_id: str, path: str) -> DeltaSourceOffset:
     """The offset of a checkpoint, checked to be one of the table; DeltaIllegalStateException otherwise."""
+    offset = decode_offset(json, path)
+    if offset.reservoir_id != table_id:
+        raise DeltaIllegalStateException(
+            error_class="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+            new_table_id=table_id,
+            old_table_id=offset.reservoir_id,
+            table=path,
+        )
+    if offset.index in _BARRIERS:
+        raise DeltaIllegalStateException(
+            f"The stored offset is the barrier {_BARRIERS[offset.index]} of schema tracking "
+            "(schemaTrackingLocation), which deltaflow lacks yet. Go on with delta-spark, or restart "
+            "with a new checkpoint",
+            error_class="DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET",
+            table=path,
+            version=offset.reservoir_version,
+        )
+    return offset
+
+
+def decode_offset(json: str, path: str) -> DeltaSourceOffset:
+    """The offset of any table, barriers of schema tracking included; DeltaIllegalStateException if none.
+
+    `path` is for the error.
+    """
     _check_source_version(json, path)
     try:
         parsed = msgspec.json.decode(json, type=_Json)
     except msgspec.MsgspecError as error:
         raise _bad_format(json, path) from error
-    if parsed.reservoir_id != table_id:
-        raise DeltaIllegalStateException(
-            error_class="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
-            new_table_id=table_id,
-            old_table_id=parsed.reservoir_id,
-            table=path,
-        )
-    if parsed.index in _BARRIERS:
-        raise DeltaIllegalStateException(
-            f"The stored offset is the barrier {_BARRIERS[parsed.index]} of schema tracking "
-            "(schemaTrackingLocation), which deltaflow lacks yet. Go on with delta-spark, or restart "
-            "with a new checkpoint",
-            error_class="DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET",
-            table=path,
-            version=parsed.reservoir_version,
-        )
     index = BASE_INDEX if parsed.index == _BASE_INDEX_V1 else parsed.index
     return DeltaSourceOffset(parsed.reservoir_id, parsed.reservoir_version, index, parsed.is_starting_version)
 
