@@ -8,6 +8,7 @@ if __name__ != "deltaflow.batch":
 
 from deltaflow.batch import (
     catalog,
+    constraints,
     drop_feature,
     optimize,
     reader,
@@ -21,6 +22,7 @@ from deltaflow.batch import (
 
 __all__ = [
     "catalog",
+    "constraints",
     "drop_feature",
     "optimize",
     "reader",

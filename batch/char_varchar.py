@@ -24,6 +24,21 @@ def with_char_as_string(kind: T.StructType) -> T.StructType:
     return T.StructType(fields)
 
 
+def as_declared(schema: T.StructType) -> T.StructType:
+    """The inverse of `with_char_as_string`."""
+    return T.StructType(
+        [
+            T.StructField(
+                field.name,
+                declared_type(field),
+                field.nullable,
+                {name: value for name, value in field.metadata.items() if name != CHAR_VARCHAR},
+            )
+            for field in schema.fields
+        ]
+    )
+
+
 def of_length(sql: str, kind: T.CharType | T.VarcharType, column: str) -> str:
     """Blanks at the end do not count (as in Spark's CharVarcharCodegenUtils); CHAR is filled up with them."""
     error = DeltaInvariantViolationException(
@@ -87,14 +102,23 @@ def _with_char(kind: T.DataType, text: str) -> T.DataType:
         case T.StructType():
             return T.StructType(
                 [
-                    T.StructField(f.name, _with_char(f.dataType, part[_name_end(part) + 1 :].strip()))
+                    T.StructField(
+                        f.name,
+                        _with_char(f.dataType, part[_name_end(part) + 1 :].strip()),
+                        f.nullable,
+                        f.metadata,
+                    )
                     for f, part in zip(kind.fields, parts, strict=True)
                 ]
             )
         case T.ArrayType():
-            return T.ArrayType(_with_char(kind.elementType, parts[0]))
+            return T.ArrayType(_with_char(kind.elementType, parts[0]), kind.containsNull)
         case T.MapType():
-            return T.MapType(_with_char(kind.keyType, parts[0]), _with_char(kind.valueType, parts[1]))
+            return T.MapType(
+                _with_char(kind.keyType, parts[0]),
+                _with_char(kind.valueType, parts[1]),
+                kind.valueContainsNull,
+            )
     return kind
 
 

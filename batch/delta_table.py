@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from deltaflow.batch import convert, named_table
-from deltaflow.batch.arguments import check_integer, check_string
+from deltaflow.batch.arguments import check_boolean, check_integer, check_string
 from deltaflow.batch.conditions import as_column, as_columns
 from deltaflow.batch.delete import delete
 from deltaflow.batch.generate import generate
@@ -123,6 +123,18 @@ class DeltaTable:
         """As `restoreToVersion`, to the version at a time: yyyy-MM-dd or yyyy-MM-dd HH:mm:ss."""
         fields = {"version": None, "timestamp": check_string(timestamp, "timestamp")}
         return run_statement(self._spark, "Restore", self._table, fields)
+
+    def addConstraint(self, name: str, expr: str) -> None:
+        """Adds a CHECK constraint, which the rows that are there have to satisfy, as ALTER TABLE … ADD
+        CONSTRAINT does. `delta.tables` has no such method.
+        """
+        constraint = {"userProvidedName": check_string(name, "name"), "condition": check_string(expr, "expr")}
+        run_statement(self._spark, "AddCheckConstraint", self._table, {"checkConstraint": constraint})
+
+    def dropConstraint(self, name: str, ifExists: bool = False) -> None:
+        """Drops a CHECK constraint, as ALTER TABLE … DROP CONSTRAINT does; not in `delta.tables` either."""
+        fields = {"name": check_string(name, "name"), "ifExists": check_boolean(ifExists, "ifExists")}
+        run_statement(self._spark, "DropConstraint", self._table, fields)
 
     def generate(self, mode: str) -> None:
         """Writes manifests for Presto, Athena and Redshift Spectrum: mode "symlink_format_manifest"."""

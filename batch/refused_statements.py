@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from deltaflow.errors import DeltaUnsupportedOperationException
+from deltaflow.errors import DeltaUnsupportedOperationException, UnsupportedFeatureError
 from deltaflow.log import LOG_DIRECTORY
 from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.statements import NamedTable, Statement, statement
@@ -25,10 +25,11 @@ class _Refusal(NamedTuple):
     views: bool = False
 
 
-_ANEW = "Write the table anew with overwriteSchema."
 _KEPT_STATISTICS = "Each file's statistics are in the table's log since it was written."
 _REFUSED: Mapping[str, _Refusal] = {
-    "AddCheckConstraint": _Refusal("ALTER TABLE ADD CONSTRAINT", "child", "Adding one is not built yet."),
+    "AddConstraint": _Refusal(
+        "PRIMARY KEY, UNIQUE or FOREIGN KEY", "table", "Delta tables have CHECK constraints alone."
+    ),
     "AddPartitions": _Refusal(
         "ALTER TABLE ADD PARTITION", "table", "A partition is there when it has rows: write some."
     ),
@@ -45,10 +46,6 @@ _REFUSED: Mapping[str, _Refusal] = {
     "DeleteFromTable": _Refusal(
         "DELETE", "table", "It is not built yet: overwrite with the option replaceWhere.", views=True
     ),
-    "DropColumns": _Refusal(
-        "DROP COLUMN", "table", f"It needs the table feature columnMapping, which deltaflow lacks. {_ANEW}"
-    ),
-    "DropConstraint": _Refusal("ALTER TABLE DROP CONSTRAINT", "table", "Dropping one is not built yet."),
     "DropPartitions": _Refusal(
         "ALTER TABLE DROP PARTITION",
         "table",
@@ -64,9 +61,6 @@ _REFUSED: Mapping[str, _Refusal] = {
     "RecoverPartitions": _Refusal(
         "ALTER TABLE RECOVER PARTITIONS", "child", "The log has the partitions: nothing can be missing."
     ),
-    "RenameColumn": _Refusal(
-        "RENAME COLUMN", "table", f"It needs the table feature columnMapping, which deltaflow lacks. {_ANEW}"
-    ),
     "RenamePartitions": _Refusal(
         "ALTER TABLE PARTITION RENAME",
         "table",
@@ -80,7 +74,6 @@ _REFUSED: Mapping[str, _Refusal] = {
     "RepairTable": _Refusal(
         "MSCK REPAIR TABLE", "child", "The log has the partitions: nothing can be missing."
     ),
-    "ReplaceColumns": _Refusal("REPLACE COLUMNS", "table", f"ADD COLUMNS, or: {_ANEW}"),
     "SetTableLocation": _Refusal(
         "ALTER TABLE SET LOCATION",
         "table",
@@ -104,6 +97,23 @@ def refused(name: str, table: NamedTable | None, advice: str) -> DeltaUnsupporte
         f"{'' if table is None else ': ' + table.name}. {advice}",
         error_class="DELTA_OPERATION_NOT_ALLOWED_DETAIL",
         table=None if table is None else table.path,
+    )
+
+
+@statement("RenameColumn")
+def _rename_column(statement: Statement) -> NoReturn:
+    raise _needs_column_mapping("DELTA_UNSUPPORTED_RENAME_COLUMN", statement)
+
+
+@statement("DropColumns")
+def _drop_columns(statement: Statement) -> NoReturn:
+    raise _needs_column_mapping("DELTA_UNSUPPORTED_DROP_COLUMN", statement)
+
+
+def _needs_column_mapping(error_class: str, statement: Statement) -> UnsupportedFeatureError:
+    assert statement.table is not None
+    return UnsupportedFeatureError(
+        features=["columnMapping"], error_class=error_class, table=statement.table.path
     )
 
 

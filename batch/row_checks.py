@@ -13,19 +13,29 @@ from deltaflow.log import Metadata
 from deltaflow.spark.write import Check
 
 _INVARIANTS = "delta.invariants"
-_CONSTRAINTS = "delta.constraints."
+CONSTRAINTS = "delta.constraints."
 
 
-def checks_of_table(metadata: Metadata, schema: T.StructType) -> list[Check]:
+def checks_of_table(metadata: Metadata, schema: T.StructType, *, schema_changes: bool = False) -> list[Check]:
     """NOT NULL, the invariants of columns and the CHECK constraints (PROTOCOL.md, "Column Invariants",
-    "CHECK Constraints")."""
+    "CHECK Constraints"). `schema_changes`: with this write, which may not drop a column of a constraint."""
+    without_column = (
+        "DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE"
+        if schema_changes
+        else "DELTA_INVALID_CHECK_CONSTRAINT_REFERENCES"
+    )
     return [
         *(_not_null(path, condition) for path, condition in _conditions(schema, (), "")),
         *_invariants(schema),
         *(
-            Check(expression, _violated(name[len(_CONSTRAINTS) :], expression), shows_values=True)
+            Check(
+                expression,
+                _violated(name[len(CONSTRAINTS) :], expression),
+                shows_values=True,
+                without_column=without_column,
+            )
             for name, expression in sorted(metadata.configuration.items())
-            if name.lower().startswith(_CONSTRAINTS)
+            if name.lower().startswith(CONSTRAINTS)
         ),
     ]
 

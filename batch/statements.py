@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyspark.sql.types import StructField
+
 from deltaflow.batch.columns import (
     ColumnChange,
     NewColumn,
@@ -14,6 +16,7 @@ from deltaflow.batch.columns import (
     change_columns,
     column_field,
     data_type,
+    replace_columns,
 )
 from deltaflow.batch.partitions import partition_folders
 from deltaflow.batch.refused_statements import refused
@@ -45,15 +48,22 @@ def _comment(statement: Statement) -> Rows:
 
 @statement("AddColumns", changes=True)
 def _add_columns(statement: Statement) -> Rows:
-    columns = []
-    for column in statement.fields["columnsToAdd"]:
-        _refuse_default(statement, column)
-        field = column_field(
-            column["colName"], column["dataType"], nullable=column["nullable"], comment=column["comment"]
+    columns = [
+        NewColumn(
+            () if column["path"] is None else column["path"]["name"],
+            _field(statement, column),
+            _position(column["position"]),
         )
-        parent = () if column["path"] is None else column["path"]["name"]
-        columns.append(NewColumn(parent, field, _position(column["position"])))
+        for column in statement.fields["columnsToAdd"]
+    ]
     add_columns(_log(statement), columns, statement.settings)
+    return ()
+
+
+@statement("ReplaceColumns", changes=True)
+def _replace_columns(statement: Statement) -> Rows:
+    columns = [_field(statement, column) for column in statement.fields["columnsToAdd"]]
+    replace_columns(_log(statement), columns, statement.settings)
     return ()
 
 
@@ -66,7 +76,7 @@ def _change_columns(statement: Statement) -> Rows:
             spec["column"]["name"],
             None if spec["newDataType"] is None else data_type(spec["newDataType"]),
             spec["newNullability"],
-            spec["newComment"],
+            "" if spec.get("dropComment") else spec["newComment"],
             _position(spec["newPosition"]),
         )
         changes.append(change)
@@ -110,6 +120,13 @@ def _log(statement: Statement) -> DeltaLog:
 
 def _position(position: dict[str, Any] | None) -> str | None:
     return None if position is None else str(position["position"])
+
+
+def _field(statement: Statement, column: dict[str, Any]) -> StructField:
+    _refuse_default(statement, column)
+    return column_field(
+        column["colName"], column["dataType"], nullable=column["nullable"], comment=column["comment"]
+    )
 
 
 def _refuse_default(statement: Statement, column: dict[str, Any]) -> None:

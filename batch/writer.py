@@ -166,7 +166,8 @@ def begin_write(
     check_writable(protocol, metadata, path)
     table = schema_from_string(metadata.schema_string, table=path)
     removal.begin(transaction)
-    checks = [*checks_of_table(metadata, table), *removal.checks]
+    schema_changes = snapshot is not None and table != snapshot.schema
+    checks = [*checks_of_table(metadata, table, schema_changes=schema_changes), *removal.checks]
     frame = named_as_table(frame_schema, table, rules, path)
     return TableWriter(
         transaction,

@@ -11,15 +11,15 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "0A000",
         "Please use ALTER TABLE ADD CONSTRAINT to add CHECK constraints.",
     ),
+    "DELTA_AGGREGATE_IN_CHECK_CONSTRAINT": (
+        "42621",
+        "Found {expr} in a CHECK constraint. Aggregate expressions are not allowed in CHECK constraints: "
+        "they are about rows one by one.",
+    ),
     "DELTA_AGGREGATION_NOT_SUPPORTED": (
         "42903",
         "Aggregate functions are not supported in the {operation} {predicate}. Nor are window functions and "
         "functions that make rows.",
-    ),
-    "DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED": (
-        "42837",
-        "ALTER TABLE CHANGE COLUMN is not supported for changing column {current_type} to {new_type}. "
-        "Write the table anew with overwriteSchema.",
     ),
     "DELTA_AMBIGUOUS_PATHS_IN_CREATE_TABLE": (
         "42613",
@@ -62,6 +62,21 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Cannot restore table to timestamp ({timestamp}) as it is after the latest version available. "
         "Please use a timestamp before ({latest}).",
     ),
+    "DELTA_CANNOT_UPDATE_ARRAY_FIELD": (
+        "429BQ",
+        "Cannot update {table_name} field {field_name} type: update the element by updating "
+        "{field_name}.element.",
+    ),
+    "DELTA_CANNOT_UPDATE_MAP_FIELD": (
+        "429BQ",
+        "Cannot update {table_name} field {field_name} type: update a map by updating {field_name}.key or "
+        "{field_name}.value.",
+    ),
+    "DELTA_CANNOT_UPDATE_STRUCT_FIELD": (
+        "429BQ",
+        "Cannot update {table_name} field {field_name} type: update struct by adding, deleting, or updating "
+        "its fields.",
+    ),
     "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION": ("428FT", "Cannot use all columns for partition columns."),
     "DELTA_CLONE_AMBIGUOUS_TARGET": (
         "42613",
@@ -92,6 +107,22 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42701",
         "There is a conflict from these SET columns: {column_list}. Set each column once, and either a "
         "struct or fields of it.",
+    ),
+    "DELTA_CONSTRAINT_ALREADY_EXISTS": (
+        "42710",
+        "Constraint '{constraint_name}' already exists. Please delete the old constraint first.\n"
+        "Old constraint:\n{old_constraint}",
+    ),
+    "DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE": (
+        "42K09",
+        "Cannot alter column {column_name} because this column is referenced by the following check "
+        "constraint(s):\n{constraints}",
+    ),
+    "DELTA_CONSTRAINT_DOES_NOT_EXIST": (
+        "42704",
+        "Cannot drop nonexistent constraint {constraint_name} from table {table_name}. To avoid throwing an "
+        "error, provide the parameter IF EXISTS or set the SQL session configuration {config} to "
+        "{conf_value}.",
     ),
     "DELTA_CONVERSION_NO_PARTITION_FOUND": (
         "42KD6",
@@ -239,10 +270,18 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42K05",
         "Found invalid character(s) among ' ,;{{}}()\\n\\t=' in the column names: {columns}. Rename them.",
     ),
+    "DELTA_INVALID_CHECK_CONSTRAINT_REFERENCES": (
+        "42621",
+        "Found {column_name} in CHECK constraint. A check constraint cannot use a non-existent column.",
+    ),
     "DELTA_INVALID_CLONE_PATH": (
         "22KD1",
         "The target location for CLONE needs to be an absolute path or table name. Use an absolute path "
         "instead of {path}.",
+    ),
+    "DELTA_INVALID_CONSTRAINT_NAME": (
+        "42939",
+        "Cannot use {name} as the name of a CHECK constraint. This name is reserved: take another one.",
     ),
     "DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION": (
         "XXKDS",
@@ -324,6 +363,19 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_MULTIPLE_CDC_BOUNDARY": (
         "42614",
         "Multiple ending arguments provided. Please provide one of either endingTimestamp or endingVersion.",
+    ),
+    "DELTA_NEW_CHECK_CONSTRAINT_VIOLATION": (
+        "23512",
+        "{num_rows} rows in {table_name} violate the new CHECK constraint ({check_constraint}). "
+        "Correct or remove them first.",
+    ),
+    "DELTA_NON_BOOLEAN_CHECK_CONSTRAINT": (
+        "42621",
+        "CHECK constraint '{name}' ({expr}) should be a boolean expression.",
+    ),
+    "DELTA_NON_DETERMINISTIC_EXPRESSION_IN_CHECK_CONSTRAINT": (
+        "42621",
+        "Found {expr} in a CHECK constraint. A CHECK constraint cannot use a nondeterministic expression.",
     ),
     "DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED": (
         "0AKDC",
@@ -499,6 +551,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42604",
         "versionAsOf needs to be a version, a number that is not negative, and is {value!r}.",
     ),
+    "DELTA_UDF_IN_CHECK_CONSTRAINT": (
+        "42621",
+        "Found {expr} in a CHECK constraint. A CHECK constraint cannot use a user-defined function: "
+        "other sessions lack it.",
+    ),
     "DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME": (
         "KD009",
         "Expecting {expected_size} partition column(s): {expected}, but found {parsed_size} partition "
@@ -527,9 +584,34 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Attempted to unset non-existent property '{property}' in table {table_name}. "
         "Use IF EXISTS to pass over those that are not set.",
     ),
+    "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP": (
+        "0AKDC",
+        "ALTER TABLE CHANGE COLUMN is not supported for changing column {field_path} from {old_field} to "
+        "{new_field}. {advice}",
+    ),
+    "DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP": (
+        "0AKDC",
+        "Unsupported ALTER TABLE REPLACE COLUMNS operation. Reason: {details}. To drop columns needs the "
+        "table feature columnMapping, and to change types typeWidening, which deltaflow lacks.\n"
+        "Failed to change schema from:\n{old_schema}\nto:\n{new_schema}",
+    ),
+    "DELTA_UNSUPPORTED_COMMENT_MAP_ARRAY": (
+        "0AKDC",
+        "Can't add a comment to {field_path}. Adding a comment to a map key/value or array element is not "
+        "supported.",
+    ),
     "DELTA_UNSUPPORTED_DEEP_CLONE": (
         "0A000",
         "Deep clone is not supported. Make a shallow one (isShallow=True), or copy the rows.",
+    ),
+    "DELTA_UNSUPPORTED_DROP_COLUMN": (
+        "0AKDC",
+        "DROP COLUMN is not supported for your Delta table. It needs the table feature columnMapping, which "
+        "deltaflow lacks: write the table anew with overwriteSchema.",
+    ),
+    "DELTA_UNSUPPORTED_EXPRESSION_CHECK_CONSTRAINT": (
+        "42621",
+        "Found {expr} in a CHECK constraint. {expr} cannot be used in a CHECK constraint.",
     ),
     "DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE": (
         "0AKDC",
@@ -543,6 +625,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_UNSUPPORTED_OUTPUT_MODE": (
         "0AKDC",
         "Data source {source} does not support {mode} output mode. Use append or complete.",
+    ),
+    "DELTA_UNSUPPORTED_RENAME_COLUMN": (
+        "0AKDC",
+        "Column rename is not supported for your Delta table. It needs the table feature columnMapping, "
+        "which deltaflow lacks: write the table anew with overwriteSchema.",
     ),
     "DELTA_UNSUPPORTED_SUBQUERY": (
         "0AKDC",

@@ -49,11 +49,14 @@ class Skip(NamedTuple):
 @dataclass(frozen=True)
 class Check:
     """A condition, in SQL, that every row has to satisfy: where it is false or null, `message`, which begins
-    with an error class in brackets, is the error. `shows_values`: the values of its columns follow."""
+    with an error class in brackets, is the error. `shows_values`: the values of its columns follow.
+    `without_column`: the class of the error where the rows lack a column of the condition; None: Spark's own.
+    """
 
     condition: str
     message: str
     shows_values: bool = False
+    without_column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -275,6 +278,15 @@ def _violated(request: dict[str, Any]) -> None:
         else DeltaInvariantViolationException
     )
     raise kind(message, error_class=error_class, table=_write(request).path)
+
+
+@dispatcher.handle("write.withoutColumn")
+def _without_column(request: dict[str, Any]) -> None:
+    """The rows lack a column that a check's condition names."""
+    check = request["check"]
+    raise DeltaAnalysisException(
+        error_class=check["without_column"], column_name=request["column"], constraints=check["condition"]
+    )
 
 
 @dispatcher.handle("write.unplannable")

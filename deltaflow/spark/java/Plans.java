@@ -5,6 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
+import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -60,6 +61,15 @@ final class Plans {
       Python.call("write.unplannable", request);
     }
     for (Object child : CollectionConverters.asJava(expression.children())) refuse((Expression) child);
+  }
+
+  /** The column or field that the analysis did not find; null where it failed for another reason. */
+  static Object unresolvedColumn(Exception e) {
+    if (!(e instanceof AnalysisException)) return null;
+    String condition = ((AnalysisException) e).getCondition();
+    Map parameters = ((AnalysisException) e).getMessageParameters();
+    if (condition != null && condition.startsWith("UNRESOLVED_COLUMN")) return parameters.get("objectName");
+    return "FIELD_NOT_FOUND".equals(condition) ? parameters.get("fieldName") : null;
   }
 
   /** An analysed plan of projections and filters over a stand-in, on top of the physical plan instead. */

@@ -4,7 +4,9 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import org.apache.spark.sql.catalyst.analysis.TableOutputResolver$;
@@ -114,8 +116,7 @@ final class RowChanges {
   /** A check of the rows: whether it holds for one (true or false), and what to say of one for which it does not. */
   static Expression[] check(SparkSession session, LogicalPlan rows, JsonNode check) {
     // Analysed by itself first: it is to be a condition, and tells which columns it speaks of.
-    Expression condition = ((Filter) Plans.analyzed(session,
-        new Filter(Plans.parsed(session, check.get("condition").asText()), rows))).condition();
+    Expression condition = analyzed(session, rows, check);
     List message = new ArrayList();
     message.add(text(check.get("message").asText()));
     if (check.get("shows_values").asBoolean()) {
@@ -128,6 +129,21 @@ final class RowChanges {
     Expression holds = new Coalesce(Plans.seq(Arrays.asList(new Object[] {
         condition, Literal.create(Boolean.FALSE, DataTypes.BooleanType)})));
     return new Expression[] {holds, new Concat(Plans.seq(message))};
+  }
+
+  private static Expression analyzed(SparkSession session, LogicalPlan rows, JsonNode check) {
+    LogicalPlan filter = new Filter(Plans.parsed(session, check.get("condition").asText()), rows);
+    try {
+      return ((Filter) Plans.analyzed(session, filter)).condition();
+    } catch (Exception e) { // AnalysisException, a checked one
+      Object column = Plans.unresolvedColumn(e);
+      if (column == null || check.get("without_column").isNull()) throw Thrown.asIs(e);
+      Map request = new LinkedHashMap();
+      request.put("check", check);
+      request.put("column", column);
+      Python.call("write.withoutColumn", request);
+      throw Thrown.asIs(e);
+    }
   }
 
   /** A value as text, "null" for none. */

@@ -72,6 +72,7 @@ final class StatementFields {
   /** What Spark makes an expression of that is none in SQL: assignments, the position of a column and the like. */
   private static boolean isPartOfPlan(Object value) {
     return value.getClass().getName().startsWith(LogicalPlan.class.getPackage().getName())
-        || value instanceof FieldName || value instanceof FieldPosition || value instanceof PartitionSpec;
+        || value instanceof FieldName || value instanceof FieldPosition || value instanceof PartitionSpec
+        || value.getClass().getName().endsWith("Constraint");  // TableConstraint, which Spark 4.0 lacks
   }
 }
