@@ -29,13 +29,13 @@ def as_column(given: str | Column | None) -> Column | None:
     )
 
 
-def as_columns(given: Mapping[str, str | Column] | None, argument: str) -> dict[str, Column]:
-    """The values for columns by their names; ValueError for None, TypeError for what is none."""
+def as_assignments(given: Mapping[str, str | Column] | None, argument: str) -> list[tuple[Column, Column]]:
+    """Names of columns and the values for them; ValueError for None, TypeError for what is none."""
     if given is None:
         raise ValueError(f"{argument} cannot be None")
     if not isinstance(given, Mapping):
         raise TypeError(f"{argument} must be a dict, found to be {type(given)}")
-    values = {}
+    assignments = []
     for name, value in given.items():
         if not isinstance(name, str):
             raise TypeError(
@@ -47,5 +47,5 @@ def as_columns(given: Mapping[str, str | Column] | None, argument: str) -> dict[
                 f"Values of dict in {argument} must contain only Spark SQL Columns or strings (expressions "
                 f"in SQL syntax) as values, found {value!r} of type '{type(value)}'"
             )
-        values[name] = as_column(value)
-    return values
+        assignments.append((F.col(name), as_column(value)))
+    return assignments

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from deltaflow.batch.row_level_operation import TOUCHED, Changed, RowLevelOperation
 from deltaflow.log import Operation
 from deltaflow.log.file_statistics import FileStatistics, number_of_rows
-from deltaflow.spark.statements import NamedTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,19 +23,19 @@ if TYPE_CHECKING:
 
 
 def delete(
-    spark: SparkSession, table: NamedTable, condition: Column | None = None, name: Sequence[str] = ()
+    spark: SparkSession, path: str, condition: Column | None, *, named: Callable[[DataFrame], DataFrame]
 ) -> int | None:
     """Deletes the rows for which the condition is true, all without one; how many, None if nobody knows.
 
-    `name`: what the condition may call the table. No commit is made where no row is deleted, and none of an
-    operation that the table has already (txnVersion).
+    `named` gives rows of the table at `path` the name by which the condition calls it. No commit is made
+    where no row is deleted, and none of an operation that the table has already (txnVersion).
     """
-    assert table.path is not None
     where = F.lit(True) if condition is None else condition
-    with RowLevelOperation(spark, table.path, "DELETE") as operation:
+    with RowLevelOperation(spark, path, "DELETE") as operation:
         if operation.is_repeated:
             return 0
-        matching = operation.rows(name=name).where(where)
+        operation.refuse_subquery(where)
+        matching = named(operation.rows()).where(where)
         sql = operation.check_condition(matching)
         predicates = [] if condition is None else [sql]
         found = operation.partition_filter(matching)
@@ -47,7 +46,7 @@ def delete(
             return 0
         # Rows for which the condition is null stay, too.
         return _rewrite(
-            operation, touched, lambda rows: rows.where(~where.eqNullSafe(True)), predicates, name
+            operation, touched, lambda rows: named(rows).where(~where.eqNullSafe(True)), predicates
         )
 
 
@@ -65,7 +64,6 @@ def _rewrite(
     touched: pa.Table,
     kept: Callable[[DataFrame], DataFrame],
     predicates: Sequence[str],
-    name: Sequence[str],
 ) -> int:
     """Files of which no row stays are removed like that; the others' rows are copied by one job."""
     deleted: int = pc.sum(touched[TOUCHED.name]).as_py()
@@ -81,7 +79,7 @@ def _rewrite(
         return _operation(operation, changed, predicates, deleted)
 
     if some_stay.num_rows:
-        operation.write(kept(operation.rows(some_stay, name)), touched, describe, copied)
+        operation.write(kept(operation.rows(some_stay)), touched, describe, copied)
     else:
         operation.remove(touched, describe)
     return deleted

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from deltaflow.batch import convert, named_table
 from deltaflow.batch.arguments import check_boolean, check_integer, check_string
-from deltaflow.batch.conditions import as_column, as_columns
+from deltaflow.batch.conditions import as_assignments, as_column
 from deltaflow.batch.delete import delete
 from deltaflow.batch.generate import generate
 from deltaflow.batch.optimize import DeltaOptimizeBuilder
@@ -163,7 +163,7 @@ class DeltaTable:
 
     def delete(self, condition: str | Column | None = None) -> None:
         """Delete the rows for which the condition (SQL or a Column) is true; all of them without one."""
-        delete(self._spark, self._table, as_column(condition), self._names)
+        delete(self._spark, self._path, as_column(condition), named=self._named)
 
     def update(
         self,
@@ -172,8 +172,8 @@ class DeltaTable:
     ) -> None:
         """Set columns to values (SQL or Columns) in the rows for which the condition is true, in all without
         one. A name with dots sets a field of a struct."""
-        values = as_columns(set, "'set'")
-        update(self._spark, self._table, values, as_column(condition), self._names)
+        values = as_assignments(set, "'set'")
+        update(self._spark, self._path, values, as_column(condition), named=self._named)
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
         """Gives the protocol all features of these versions; a downgrade changes nothing."""
@@ -188,5 +188,10 @@ class DeltaTable:
         drop_feature_of(self._spark, self._table, featureName, truncateHistory)
 
     @property
-    def _names(self) -> tuple[str, ...]:
-        return () if self._alias is None else (self._alias,)
+    def _path(self) -> str:
+        assert self._table.path is not None
+        return self._table.path
+
+    def _named(self, rows: DataFrame) -> DataFrame:
+        """Rows of the table under the name by which expressions call it."""
+        return named_table.named(rows, self._table) if self._alias is None else rows.alias(self._alias)

@@ -10,6 +10,7 @@ from deltaflow.batch.arguments import check_string
 from deltaflow.batch.options import FILE_SYSTEM_PREFIXES, required_path
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaTableNotFoundError, RegistrationError
 from deltaflow.log import LOG_DIRECTORY, DeltaLog
+from deltaflow.spark.row_operations import under_name
 from deltaflow.spark.sql_text import find_table
 from deltaflow.spark.statements import NamedTable
 from deltaflow.store import table_path
@@ -88,6 +89,11 @@ def frame(spark: SparkSession, table: NamedTable, options: Mapping[str, str]) ->
     if table.name.startswith(_OF_PATH):
         return reader.format("delta").load(table.path)
     return reader.table(table.name)
+
+
+def named(rows: DataFrame, table: NamedTable) -> DataFrame:
+    """Rows of the table, qualified by its name, if it has one."""
+    return rows if table.name.startswith(_OF_PATH) else under_name(rows, table.name)
 
 
 def _advice(path: str) -> str:

@@ -43,9 +43,6 @@ _REFUSED: Mapping[str, _Refusal] = {
     ),
     "AnalyzeColumn": _Refusal("ANALYZE TABLE", "child", _KEPT_STATISTICS),
     "AnalyzeTable": _Refusal("ANALYZE TABLE", "child", _KEPT_STATISTICS),
-    "DeleteFromTable": _Refusal(
-        "DELETE", "table", "It is not built yet: overwrite with the option replaceWhere.", views=True
-    ),
     "DropPartitions": _Refusal(
         "ALTER TABLE DROP PARTITION",
         "table",
@@ -84,9 +81,6 @@ _REFUSED: Mapping[str, _Refusal] = {
         "TRUNCATE TABLE PARTITION", "table", "Overwrite with the option replaceWhere."
     ),
     "Union": _Refusal("FROM … INSERT … INSERT", None, "Write one INSERT statement for each table."),
-    "UpdateTable": _Refusal(
-        "UPDATE", "table", "It is not built yet: overwrite with the option replaceWhere.", views=True
-    ),
 }
 
 

@@ -57,6 +57,7 @@ from deltaflow.log.files import refuse_deletion_vectors
 from deltaflow.log.isolation import isolation_of_table
 from deltaflow.log.observer import observe
 from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.spark.expressions import has_subquery, sql_text
 from deltaflow.spark.row_operations import (
     PartitionFilter,
     expressions,
@@ -70,7 +71,7 @@ from deltaflow.spark.scan import ScannedFiles, complete_paths, in_partitions, re
 from deltaflow.spark.write import FileRewrite, FileWrite, RowPlan, WrittenFile, local_path, write_kind
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _LOG = logging.getLogger(__name__)
 _SETTINGS = "spark.databricks.delta."
@@ -188,12 +189,20 @@ class RowLevelOperation:
         files, statistics = self._sets[key]
         return ScannedFiles(self.snapshot.path, tuple(self.snapshot.partition_columns), files, statistics)
 
+    def refuse_subquery(self, expression: Column) -> None:
+        """DELTA_UNSUPPORTED_SUBQUERY for one; to be asked before Spark analyses the expression."""
+        if has_subquery(expression):
+            raise DeltaAnalysisException(
+                error_class="DELTA_UNSUPPORTED_SUBQUERY",
+                operation=self.name,
+                cond=sql_text(expression),
+                table=self.snapshot.path,
+            )
+
     def check_condition(self, matching: DataFrame) -> str:
-        """The condition of a filter, as SQL; DELTA_UNSUPPORTED_SUBQUERY or
-        DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED for one that an operation cannot have."""
+        """The condition of a filter, as SQL; DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED for one whose
+        rows would be others each time that it is asked."""
         condition = expressions(matching)[0]
-        if condition.subquery:
-            raise self.subquery_error(condition.sql)
         if not condition.deterministic:
             raise DeltaAnalysisException(
                 error_class="DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED",
@@ -202,15 +211,6 @@ class RowLevelOperation:
                 table=self.snapshot.path,
             )
         return condition.sql
-
-    def subquery_error(self, sql: str) -> DeltaAnalysisException:
-        """What to raise for a subquery."""
-        return DeltaAnalysisException(
-            error_class="DELTA_UNSUPPORTED_SUBQUERY",
-            operation=self.name,
-            cond=sql,
-            table=self.snapshot.path,
-        )
 
     def partition_filter(self, matching: DataFrame) -> PartitionFilter:
         """What a filter over `rows()` says of partitions; records that all their rows are read, future ones

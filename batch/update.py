@@ -6,8 +6,8 @@ Spark's store assignment; of a struct whose fields are set, the other fields sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import pyarrow.compute as pc
@@ -19,34 +19,37 @@ from deltaflow.batch.row_plan import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import Operation, as_nullable
 from deltaflow.log.file_statistics import number_of_rows
+from deltaflow.spark.expressions import sql_text
 from deltaflow.spark.row_operations import assigned, expressions, fields
-from deltaflow.spark.statements import NamedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _Path = tuple[str, ...]
+Assignment: TypeAlias = "tuple[Column, Column]"
+"""The name of a column or field, and its value."""
 
 
 def update(
     spark: SparkSession,
-    table: NamedTable,
-    values: Mapping[str, Column],
-    condition: Column | None = None,
-    name: Sequence[str] = (),
+    path: str,
+    values: Sequence[Assignment],
+    condition: Column | None,
+    *,
+    named: Callable[[DataFrame], DataFrame],
 ) -> int:
     """Sets columns, or fields of structs, to values in the rows for which the condition is true, in all
     without one; returns the number of those rows.
 
-    The keys of `values` are names as in SQL. `name`: what the expressions may call the table. No commit is
-    made where no row is updated, and none of an operation that the table has already (txnVersion).
+    `named` gives rows of the table at `path` the name by which the expressions call it. No commit is made
+    where no row is updated, and none of an operation that the table has already (txnVersion).
     """
-    assert table.path is not None
     where = F.lit(True) if condition is None else condition
-    with RowLevelOperation(spark, table.path, "UPDATE") as operation:
+    with RowLevelOperation(spark, path, "UPDATE") as operation:
         if operation.is_repeated:
             return 0
-        rows = operation.rows(name=name)
+        operation.refuse_subquery(where)
+        rows = named(operation.rows())
         assignments = Assignments(operation, rows, values)
         assignments.over(rows)  # refused before a job runs
         matching = rows.where(where)
@@ -65,7 +68,7 @@ def update(
         def describe(changed: Changed) -> Operation:
             return _operation(operation, changed, [] if condition is None else [sql], updated)
 
-        rows = operation.rows(touched, name)
+        rows = named(operation.rows(touched))
         new = assignments.over(rows)
         columns = [
             F.when(where, new[column]).otherwise(F.col(quoted(column))).alias(column)
@@ -98,11 +101,11 @@ def _operation(
 class Assignments:
     """Values for columns of the table, and for fields of its structs."""
 
-    def __init__(self, operation: RowLevelOperation, rows: DataFrame, values: Mapping[str, Column]) -> None:
-        """`rows` resolve the names, which are the keys of `values`.
+    def __init__(self, operation: RowLevelOperation, rows: DataFrame, values: Sequence[Assignment]) -> None:
+        """`rows` resolve the names.
 
         DELTA_MISSING_SET_COLUMN, DELTA_CONFLICT_SET_COLUMN or DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE for
-        names that are wrong; Spark's AnalysisException for those of nothing.
+        names that are wrong, Spark's AnalysisException for those of nothing; DELTA_UNSUPPORTED_SUBQUERY.
         """
         self._operation = operation
         self._table = operation.snapshot.path
@@ -113,31 +116,29 @@ class Assignments:
                 error_class="DELTA_MISSING_SET_COLUMN",
                 table=self._table,
             )
-        paths = [self._path(rows, target) for target in values]
+        for _, value in values:
+            operation.refuse_subquery(value)
+        paths = [self._path(rows, target) for target, _ in values]
         self._check_conflicts(paths)
-        self._values = dict(zip(paths, values.values(), strict=True))
+        self._values = dict(zip(paths, (value for _, value in values), strict=True))
 
     def over(self, rows: DataFrame) -> dict[str, Column]:
         """The new values of columns, by the columns' names, as expressions over a frame of the table's rows.
 
-        DELTA_UNSUPPORTED_SUBQUERY, DELTA_AGGREGATION_NOT_SUPPORTED and Spark's AnalysisException for a value
-        that is none, or not of the column.
+        DELTA_AGGREGATION_NOT_SUPPORTED and Spark's AnalysisException for a value that is none, or not of the
+        column.
         """
         types = StructType([StructField(_shown(path), self._type(path)) for path in self._values])
         values = rows.select(
             *(value.alias(name) for value, name in zip(self._values.values(), types.names, strict=True))
         )
-        found = expressions(values)
-        if len(found) != len(types):
+        if len(expressions(values)) != len(types):
             raise DeltaAnalysisException(
                 error_class="DELTA_AGGREGATION_NOT_SUPPORTED",
                 operation=self._operation.name,
                 predicate="values",
                 table=self._table,
             )
-        for expression in found:
-            if expression.subquery:
-                raise self._operation.subquery_error(expression.sql)
         cast = dict(zip(self._values, assigned(values, types, self._table), strict=True))
         return {
             column.name: _built((column.name,), column.dataType, F.col(quoted(column.name)), cast)
@@ -145,19 +146,21 @@ class Assignments:
             if any(path[0] == column.name for path in cast)
         }
 
-    def _path(self, rows: DataFrame, target: str) -> _Path:
+    def _path(self, rows: DataFrame, target: Column) -> _Path:
         """The names of the table's column, and of the fields in it, that a name stands for."""
-        found = fields(rows.select(F.col(target)))
+        found = fields(rows.select(target))
         if len(found) != 1 or found[0] is None:
             raise DeltaAnalysisException(
-                error_class="DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE", target=target, table=self._table
+                error_class="DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE",
+                target=sql_text(target),
+                table=self._table,
             )
         column, *inside = found[0]
         names = {name.lower(): name for name in self._schema.names}
         if column.lower() not in names:
             raise DeltaAnalysisException(
                 error_class="DELTA_MISSING_SET_COLUMN",
-                column_name=target,
+                column_name=sql_text(target),
                 column_list=", ".join(self._schema.names),
                 table=self._table,
             )

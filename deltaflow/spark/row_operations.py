@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Expression(msgspec.Struct, frozen=True):
-    """An analysed expression: its SQL, and what may not be everywhere."""
+    """An analysed expression."""
 
     sql: str
     deterministic: bool
@@ -48,6 +48,14 @@ def scanned(spark: SparkSession, relation: Mapping[str, Any], name: Sequence[str
     described = msgspec.json.encode(relation).decode()
     rows = _bridge(spark).RowOperations.scan(_java_session(spark), described, _java_list(spark, name))
     return DataFrame(rows, spark)
+
+
+def under_name(rows: DataFrame, name: str) -> DataFrame:
+    """The rows as those of a table of this name, whose parts may qualify their columns."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    spark = rows.sparkSession
+    return DataFrame(_bridge(spark).RowOperations.named(_java_session(spark), _java(rows), name), spark)
 
 
 def expressions(frame: DataFrame) -> list[Expression]:

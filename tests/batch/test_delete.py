@@ -17,6 +17,7 @@ from deltaflow import DeltaTable
 from deltaflow.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteReadException,
+    DeltaAnalysisException,
     DeltaIllegalArgumentException,
     DeltaIllegalStateException,
     DeltaUnsupportedOperationException,
@@ -97,6 +98,19 @@ def days(spark, table):
     return table
 
 
+def without_statistics(spark, tmp_path):
+    """A table of files without statistics."""
+    path = str(tmp_path / "table")
+    spark.range(10).write.format("delta").save(path)
+    log = Path(path, "_delta_log", f"{0:020}.json")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        line.get("add", {}).pop("stats", None)
+    log.write_text("\n".join(json.dumps(line) for line in lines))
+    (log.parent / f".{log.name}.crc").unlink(missing_ok=True)
+    return path
+
+
 class TestMetadataOnly:
     @pytest.mark.parametrize(
         ("condition", "kept"),
@@ -147,14 +161,7 @@ class TestMetadataOnly:
         assert set(metrics) > TIMES
 
     def test_without_statistics_nobody_knows_the_rows(self, spark, tmp_path):
-        path = str(tmp_path / "table")
-        spark.range(10).write.format("delta").save(path)
-        log = Path(path, "_delta_log", f"{0:020}.json")
-        lines = [json.loads(line) for line in log.read_text().splitlines()]
-        for line in lines:
-            line.get("add", {}).pop("stats", None)
-        log.write_text("\n".join(json.dumps(line) for line in lines))
-        (log.parent / f".{log.name}.crc").unlink(missing_ok=True)
+        path = without_statistics(spark, tmp_path)
         DeltaTable.forPath(spark, path).delete()
         assert not {"numDeletedRows", "numCopiedRows", "numAddedFiles"} & set(info(path)["operationMetrics"])
 
@@ -280,6 +287,65 @@ class TestRefused:
         with pytest.raises(AnalysisException) as caught:
             table.delete("id = 1")
         assert caught.value.getCondition() == "DELTA_MISSING_DELTA_TABLE"
+
+
+@pytest.fixture
+def name(spark, days):
+    """The table in the catalog."""
+    spark.sql(f"create table dml.days using delta location '{days}'")
+    yield "dml.days"
+    spark.sql("drop table dml.days")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database(spark):
+    spark.sql("create database dml")
+    yield
+    spark.sql("drop database dml cascade")
+
+
+class TestSql:
+    @pytest.mark.parametrize(
+        ("statement", "deleted"),
+        [
+            ("delete from {name}", range(100)),
+            ("DELETE FROM {name} WHERE day = '2024-01-02'", range(1, 100, 5)),
+            ("delete from {path} where ID < 3 and {path}.s is not null", range(3)),
+            ("delete from {path} as t where t.id = 7", [7]),
+            (
+                "delete from {name} where days.id = 7 or dml.days.id = 8 or spark_catalog.dml.days.id = 9",
+                [7, 8, 9],
+            ),
+            ("delete from {name} where id < 0", []),
+        ],
+    )
+    def test_statements(self, spark, days, name, statement, deleted):
+        rows = spark.sql(statement.format(name=name, path=f"delta.`{days}`")).collect()
+        assert [row.asDict() for row in rows] == [{"num_affected_rows": len(deleted)}]
+        assert ids(spark, days) == [i for i in range(100) if i not in deleted]
+        assert version(days) == (2 if len(deleted) else 1)
+
+    def test_without_a_condition_the_commit_has_no_predicate(self, spark, days, name):
+        spark.sql(f"delete from {name}")
+        assert info(days)["operationParameters"] == {"predicate": "[]"}
+
+    def test_without_statistics_minus_one_says_that_nobody_knows(self, spark, tmp_path):
+        path = without_statistics(spark, tmp_path)
+        assert spark.sql(f"delete from delta.`{path}`").collect() == [(-1,)]
+
+    def test_by_name_of_the_api(self, spark, days, name):
+        DeltaTable.forName(spark, name).delete("days.id = 1 and dml.days.s = '1'")
+        assert ids(spark, days) == [0, *range(2, 100)]
+
+    def test_views_are_refused(self, spark, days):
+        of(spark, days).createOrReplaceTempView("view_of_days")
+        with pytest.raises(DeltaUnsupportedOperationException, match="view"):
+            spark.sql("delete from view_of_days where id = 1")
+        assert version(days) == 1
+
+    def test_a_subquery_over_a_query_behind_with(self, spark, name):
+        with pytest.raises(DeltaAnalysisException, match="DELTA_UNSUPPORTED_SUBQUERY"):
+            spark.sql(f"with c as (select 1 as x) delete from {name} where id in (select x from c)")
 
 
 class TestTransaction:

@@ -340,6 +340,39 @@ class TestRefused:
             DeltaTable.forPath(spark, table).update(set={"id": "1"})
 
 
+class TestSql:
+    def test_statements(self, spark, write, table):
+        write(PARTS, MORE, partition_by=["P"])
+        statement = f"update delta.`{table}` as t set t.x = t.x + 1, p = 'c' where x between 10 and 30"
+        assert [row.asDict() for row in spark.sql(statement).collect()] == [{"num_affected_rows": 2}]
+        assert rows_of(spark, table) == all_rows((1, "c", 11), (3, "c", 31))
+        assert spark.sql(f"update delta.`{table}` set x = 0").collect() == [(5,)]
+        assert newest(table)[0]["commitInfo"]["operationParameters"] == {"predicate": "[]"}
+        assert spark.sql(f"update delta.`{table}` set x = 1 where id > 9").collect() == [(0,)]
+
+    def test_fields_of_structs(self, spark, write, table):
+        write(TestAssignments.NESTED)
+        spark.sql(f"update delta.`{table}` t set t.S.In.`c.d` = 9, s.a = s.a + 1 where s is not null")
+        rows = spark.read.format("delta").load(table).where("id = 1").collect()
+        assert rows[0].asDict(recursive=True)["S"] == {"a": 2, "In": {"b": "x", "c.d": 9}}
+
+    @pytest.mark.parametrize(
+        ("assignments", "error_class"),
+        [
+            ("x = 1, X = 2", "DELTA_CONFLICT_SET_COLUMN"),
+            ("x = (select 1)", "DELTA_UNSUPPORTED_SUBQUERY"),
+            ("nothing = 1", "UNRESOLVED_COLUMN.WITH_SUGGESTION"),
+            ("x = 'a'", "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST"),
+        ],
+    )
+    def test_refused(self, spark, write, table, assignments, error_class):
+        write(PARTS)
+        with pytest.raises(AnalysisException) as caught:
+            spark.sql(f"update delta.`{table}` set {assignments}")
+        assert caught.value.getCondition() == error_class
+        assert version(table) == 0
+
+
 class TestTransaction:
     def test_a_lost_race_leaves_nothing(self, spark, write, table, at):
         deltas = write(PARTS, MORE)

@@ -97,11 +97,11 @@ def test_identifier_clauses_and_parameters(
     assert [row.col_name for row in rows] == ["id"]
 
 
-def test_parameters_in_a_statement_that_is_refused(spark: SparkSession, path: str) -> None:
-    for statement in ("DELETE FROM delta.`{path}` WHERE id = :id", "UPDATE delta.`{path}` SET id = :id"):
-        with pytest.raises(DeltaUnsupportedOperationException):
-            spark.sql(statement.format(path=path), args={"id": 1})
-    assert version(path) == 0
+def test_parameters_in_conditions_and_values(spark: SparkSession, path: str) -> None:
+    spark.sql(f"UPDATE delta.`{path}` SET id = id + :more WHERE id = :id", args={"id": 1, "more": 10})
+    rows = spark.sql(f"DELETE FROM delta.`{path}` WHERE id = ?", args=[11]).collect()
+    assert [row.num_affected_rows for row in rows] == [1]
+    assert version(path) == 2
 
 
 def test_a_script_runs_the_statements_that_it_comes_to(spark: SparkSession, path: str) -> None:

@@ -284,8 +284,6 @@ REFUSED = [
     "LOAD DATA LOCAL INPATH '/etc/hostname' OVERWRITE INTO TABLE {t}",
     "CREATE TABLE made LIKE {t}",
     "CREATE TABLE made LIKE {t} USING parquet",
-    "UPDATE {t} SET id = 1",
-    "DELETE FROM {t} WHERE id = 1",
     "MERGE INTO {t} AS t USING (SELECT 1L AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE",
     "WITH s AS (SELECT 1L AS id) MERGE INTO {t} AS t USING s ON t.id = s.id WHEN MATCHED THEN DELETE",
 ]

@@ -6,14 +6,14 @@ import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
-import org.apache.spark.sql.classic.ExpressionUtils;
+import org.apache.spark.sql.classic.ColumnNodeToExpressionConverter$;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** What Python asks of a Column before Spark analyses it. */
 public final class Expressions {
   private Expressions() {}
 
-  public static boolean hasSubquery(Column column) { return hasSubquery(ExpressionUtils.expression(column)); }
+  public static boolean hasSubquery(Column column) { return hasSubquery(expression(column)); }
 
   private static boolean hasSubquery(Expression expression) {
     if (expression instanceof SubqueryExpression) return true;
@@ -23,11 +23,16 @@ public final class Expressions {
     return false;
   }
 
-  public static String sql(Column column) { return ExpressionUtils.expression(column).sql(); }
+  public static String sql(Column column) { return expression(column).sql(); }
+
+  /** Of a statement's column, and of one that PySpark has made, which is a tree of nodes of its own. */
+  private static Expression expression(Column column) {
+    return ColumnNodeToExpressionConverter$.MODULE$.apply(column.node());
+  }
 
   /** The parts of a column's name as JSON; null for any other expression. */
   public static String name(Column column) {
-    Expression expression = ExpressionUtils.expression(column);
+    Expression expression = expression(column);
     if (!(expression instanceof UnresolvedAttribute)) return null;
     List parts = CollectionConverters.asJava(((UnresolvedAttribute) expression).nameParts());
     return Python.json(parts);

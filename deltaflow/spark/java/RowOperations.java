@@ -16,6 +16,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression$;
+import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Generate;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -53,6 +54,22 @@ public final class RowOperations {
       rows = new SubqueryAlias(new AliasIdentifier((String) name.get(last), qualifier), rows);
     }
     return org.apache.spark.sql.classic.Dataset.ofRows(session, rows);
+  }
+
+  /** The rows as those of a table of this name. */
+  public static Dataset named(SparkSession session, Dataset rows, String table) {
+    return org.apache.spark.sql.classic.Dataset.ofRows(session, new SubqueryAlias(name(session, table),
+        ((org.apache.spark.sql.classic.Dataset) rows).logicalPlan()));
+  }
+
+  /** A name of SQL in its parts. */
+  static AliasIdentifier name(SparkSession session, String table) {
+    try {
+      Seq parts = session.sessionState().sqlParser().parseMultipartIdentifier(table);
+      return new AliasIdentifier((String) parts.last(), (Seq) parts.init());
+    } catch (ParseException e) {
+      throw new IllegalStateException(e);  // it was given out as one
+    }
   }
 
   /**

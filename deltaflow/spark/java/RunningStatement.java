@@ -7,14 +7,12 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.AliasIdentifier;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.catalyst.plans.logical.UnresolvedWith;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.classic.SparkSession;
-import scala.collection.immutable.Seq;
 
 /** What Python may ask of a statement while it answers it. It is named by a handle until then. */
 public final class RunningStatement implements AutoCloseable {
@@ -58,17 +56,8 @@ public final class RunningStatement implements AutoCloseable {
     LogicalPlan statement = Statements.statementOf(plan);
     String field = Statements.kind(statement).get("table").asText();
     Object target = Statements.field(statement, field);
-    AliasIdentifier name = target instanceof SubqueryAlias ? ((SubqueryAlias) target).identifier() : name(table);
+    AliasIdentifier name = target instanceof SubqueryAlias ? ((SubqueryAlias) target).identifier() : RowOperations.name(session, table);
     return Dataset.ofRows(session, new SubqueryAlias(name, ((Dataset) rows).logicalPlan()));
-  }
-
-  private AliasIdentifier name(String table) {
-    try {
-      Seq parts = session.sessionState().sqlParser().parseMultipartIdentifier(table);
-      return new AliasIdentifier((String) parts.last(), (Seq) parts.init());
-    } catch (ParseException e) {
-      throw new IllegalStateException(e);  // it was given out as one
-    }
   }
 
   public void close() { RUNNING.remove(handle); }
