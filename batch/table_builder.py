@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import msgspec
 from pyspark.sql.types import DataType, StructField, StructType
 
-from deltaflow.batch.named_table import of_name, quoted_path
+from deltaflow.batch.named_table import at_path, of_name
 from deltaflow.errors import DeltaAnalysisException, UnsupportedFeatureError
 from deltaflow.spark.sql_text import type_json
 from deltaflow.spark.statements import NamedTable
@@ -126,26 +126,33 @@ class DeltaTableBuilder:
 
         `createIfNotExists` leaves what is there as it is.
         """
-        name = self._checked_name()
+        self._settle_place()
         statement = {
-            "name": name,
+            "name": self._name,
+            "location": self._location,
             "replaces": self._operation in ("replace", "createOrReplace"),
             "isLenient": self._operation in ("createIfNotExists", "createOrReplace"),
             "schema": msgspec.json.encode({"type": "struct", "fields": self._columns}).decode(),
             "partitionedBy": self._partition_columns,
             "properties": self._properties,
-            "location": None if self._name is None else self._location,
             "comment": self._comment,
         }
         run_table_builder(self._spark, statement)
-        return self._opened(of_name(self._spark, name))
+        return self._opened(self._made())
 
-    def _checked_name(self) -> str:
-        if self._name is None and self._location is None:
-            raise DeltaAnalysisException(error_class="DELTA_CREATE_TABLE_MISSING_TABLE_NAME_OR_LOCATION")
+    def _made(self) -> NamedTable:
+        if self._name is not None:
+            return of_name(self._spark, self._name)
+        assert self._location is not None
+        return at_path(self._location)
+
+    def _settle_place(self) -> None:
+        """Raises for no place, and for two; what names a table by itself is to be absolute."""
         if self._name is None:
-            assert self._location is not None
-            return quoted_path(table_path(self._location))
+            if self._location is None:
+                raise DeltaAnalysisException(error_class="DELTA_CREATE_TABLE_MISSING_TABLE_NAME_OR_LOCATION")
+            self._location = table_path(self._location)
+            return
         named = _PATH_AS_NAME.fullmatch(self._name)
         if named is not None and self._location not in (None, named[1].replace("``", "`")):
             raise DeltaAnalysisException(
@@ -153,7 +160,6 @@ class DeltaTableBuilder:
                 identifier=self._name,
                 location=self._location,
             )
-        return self._name
 
 
 def _names(given: Sequence[str | Sequence[str]], message: str) -> list[str]:

@@ -57,6 +57,9 @@ def test_it_stays_and_ours_goes_beside_it(
     assert session.read.format("delta").load(str(tmp_path / "path")).count() == 3
     assert session.sql(f"SELECT * FROM deltaflow.delta.`{tmp_path}/path`").count() == 3
 
+    built = deltaflow.DeltaTable.create(session).location(str(tmp_path / "built"))
+    assert built.addColumn("id", "long").execute().toDF().columns == ["id"]
+
     session.sql("CREATE TABLE deltaflow.foreign.t (id BIGINT, p STRING) USING delta PARTITIONED BY (p)")
     session.sql("INSERT INTO deltaflow.foreign.t VALUES (1, 'a'), (2, 'b')")
     session.sql("INSERT OVERWRITE deltaflow.foreign.t PARTITION (p = 'a') VALUES (3)")

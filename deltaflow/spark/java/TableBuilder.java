@@ -32,11 +32,14 @@ public final class TableBuilder {
 
   /** Runs the statement. 1 crossing from Python, beside those of DeltaCatalog. */
   public static void run(SparkSession session, String request) throws ParseException {
-    Dataset.ofRows(session, plan(session.sessionState().sqlParser(), Python.parse(request)));
+    Dataset.ofRows(session, plan(session, Python.parse(request)));
   }
 
-  private static LogicalPlan plan(ParserInterface parser, JsonNode told) throws ParseException {
-    LogicalPlan name = new UnresolvedIdentifier(parser.parseMultipartIdentifier(told.get("name").asText()), false);
+  private static LogicalPlan plan(SparkSession session, JsonNode told) throws ParseException {
+    ParserInterface parser = session.sessionState().sqlParser();
+    LogicalPlan name = new UnresolvedIdentifier(
+        told.hasNonNull("name") ? parser.parseMultipartIdentifier(told.get("name").asText())
+            : seq(ofPath(session, told.get("location").asText())), false);
     List columns = new ArrayList();
     StructType schema = (StructType) DataType.fromJson(told.get("schema").asText());
     for (StructField field : schema.fields()) columns.add(ColumnDefinition.fromV1Column(field, parser));
@@ -49,6 +52,12 @@ public final class TableBuilder {
       return new ReplaceTable(name, seq(columns), seq(partitioning), spec(told), isLenient);
     }
     return new CreateTable(name, seq(columns), seq(partitioning), spec(told), isLenient);
+  }
+
+  /** The name that a path has: where the session catalog is another project's, ours stands beside it. */
+  private static List ofPath(SparkSession session, String path) {
+    boolean isOurs = session.sessionState().catalogManager().v2SessionCatalog() instanceof DeltaCatalog;
+    return isOurs ? Arrays.asList("delta", path) : Arrays.asList("deltaflow", "delta", path);
   }
 
   /** By reflection: a newer Spark has further fields, lists of what the builder cannot be told. */
