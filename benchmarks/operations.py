@@ -1,0 +1,81 @@
+"""Table operations beside a plain Parquet read and rewrite of the same files, in one run.
+
+    python benchmarks/operations.py [--repeats 5] [--directory DIR] [--only OPERATION]
+
+Both sides are measured in turn, after a warm-up, in one session; what is printed are medians, their ratio,
+and the bound. Exits 1 if a ratio is above its bound. The figures of a busy machine are worth little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from side_by_side import Comparison, compare, data, timed
+
+import deltaflow
+from deltaflow import DeltaTable
+
+BOUND = 1.3
+SMALL_FILES = 1_000
+ROWS_OF_A_SMALL_FILE = 5_000
+
+
+def optimize(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
+    """1,000 small files become one, against the same files read and written as one."""
+    source = directory / "small files"
+    rows = data(spark, SMALL_FILES * ROWS_OF_A_SMALL_FILE)
+    rows.repartition(SMALL_FILES).write.format("delta").save(str(source))
+
+    def ours() -> float:
+        table = shutil.copytree(source, directory / "optimized")
+        seconds = timed(lambda: DeltaTable.forPath(spark, str(table)).optimize().executeCompaction())
+        shutil.rmtree(table)
+        return seconds
+
+    def parquet() -> float:
+        rewritten = str(directory / "rewritten")
+        return timed(
+            lambda: spark.read.parquet(str(source)).coalesce(1).write.mode("overwrite").parquet(rewritten)
+        )
+
+    return compare(f"optimize {SMALL_FILES:,} small files", ours, parquet, repeats, BOUND)
+
+
+OPERATIONS: Mapping[str, Callable[[SparkSession, Path, int], Comparison]] = {"optimize": optimize}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--directory", type=Path)
+    parser.add_argument("--only", choices=OPERATIONS)
+    arguments = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="deltaflow-benchmark-", dir=arguments.directory))
+    spark = deltaflow.session(
+        "benchmark",
+        master="local[2]",
+        config={
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "4g",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.log.level": "ERROR",
+        },
+    )
+    try:
+        wanted = [run for name, run in OPERATIONS.items() if arguments.only in (None, name)]
+        results = [run(spark, directory, arguments.repeats) for run in wanted]
+        return 0 if all(result.is_met for result in results) else 1
+    finally:
+        spark.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
