@@ -14,6 +14,7 @@ from deltaflow.batch.optimize_metrics import OPTIMIZED, describe, metrics_of_com
 from deltaflow.batch.partition_predicates import files_where
 from deltaflow.batch.rewrite import Rewrite
 from deltaflow.batch.z_order import BinOfRows, ZColumn, z_columns, z_ordered
+from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.features import check_writable
 from deltaflow.log.file_statistics import number_of_rows
@@ -105,6 +106,10 @@ def _num_files(files: pa.Table, target_size: int) -> int:
 def _optimize(statement: Statement) -> Rows:
     assert statement.table is not None
     assert statement.table.path is not None
+    if statement.fields["full"]:
+        raise DeltaUnsupportedOperationException(
+            error_class="DELTA_OPTIMIZE_FULL_NOT_SUPPORTED", table=statement.table.path
+        )
     where, z_order_by = statement.fields["where"], statement.fields["zOrderBy"]
     metrics = optimize(statement.session, statement.table.path, statement.settings, where, z_order_by)
     return [(hadoop_path(statement.table.path), metrics)]
@@ -136,5 +141,5 @@ class DeltaOptimizeBuilder:
         return self._execute(names)
 
     def _execute(self, z_order_by: Sequence[Any]) -> DataFrame:
-        fields = {"where": self._where, "zOrderBy": z_order_by}
+        fields = {"where": self._where, "zOrderBy": z_order_by, "full": False}
         return run_statement(self._spark, "Optimize", self._table, fields)

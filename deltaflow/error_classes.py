@@ -423,6 +423,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "0AKDC",
         "Operation not allowed: to {operation} is not supported for the Delta table {table_name}.",
     ),
+    "DELTA_OPTIMIZE_FULL_NOT_SUPPORTED": (
+        "42601",
+        "OPTIMIZE FULL is only supported for clustered tables, which deltaflow does not write. Leave FULL "
+        "out.",
+    ),
     "DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE": (
         "42613",
         "'overwriteSchema' cannot be used in dynamic partition overwrite mode.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,9 @@ from deltaflow import DeltaTable
 from deltaflow.errors import (
     ConcurrentDeleteReadException,
     DeltaAnalysisException,
+    DeltaConcurrentModificationException,
     DeltaTableNotFoundError,
+    StoreError,
 )
 from deltaflow.log import DeltaLog, Operation, remove_files
 from deltaflow.log.observer import set_observer
@@ -129,6 +131,18 @@ def test_where_names_partition_columns_only(spark: SparkSession, table: str, whe
     assert raised.value.getSqlState() == "42P10"
 
 
+def test_conditions_on_partitions(spark: SparkSession, table: str) -> None:
+    """Of several all have to be true; one with a subquery is refused."""
+    files_of_partitions(spark, table, 2)
+    builder = DeltaTable.forPath(spark, table).optimize()
+    builder.where("d > '2024-01-01'").where("d < '2024-01-02'")
+    assert builder.executeCompaction().collect()[0].metrics.totalConsideredFiles == 0
+    with pytest.raises(DeltaAnalysisException) as raised:
+        compact(spark, table, "d in (select current_date())")
+    assert raised.value.getCondition() == "DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES"
+    assert DeltaLog.for_table(table).latest_version() == 1
+
+
 def test_a_path_without_a_table(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(DeltaTableNotFoundError):
         compact(spark, str(tmp_path))
@@ -148,12 +162,29 @@ def test_sizes(spark: SparkSession, table: str, actions: Any) -> None:
     assert metrics["totalFilesSkipped"] == 1
 
 
-def test_conflicts(spark: SparkSession, table: str) -> None:
-    """An append meanwhile is none; that one of its files goes is one, and the new files are removed."""
+@pytest.fixture(params=["compaction", "z-order"])
+def run(request: pytest.FixtureRequest, spark: SparkSession) -> Callable[[str], Any]:
+    """Runs OPTIMIZE in one way or the other."""
+
+    def of(path: str, where: str = "true") -> Any:
+        builder = DeltaTable.forPath(spark, path).optimize().where(where)
+        frame = builder.executeCompaction() if request.param == "compaction" else builder.executeZOrderBy("i")
+        return frame.collect()[0].metrics
+
+    return of
+
+
+def test_an_append_meanwhile_is_no_conflict(spark: SparkSession, table: str, run: Any) -> None:
     files_of_partitions(spark, table, 2)
     set_observer(once("rewrite files written", lambda: files_of_partitions(spark, table, 1)))
-    compact(spark, table)
+    assert run(table).numFilesRemoved == 4
     assert spark.read.format("delta").load(table).count() == 6
+    assert DeltaLog.for_table(table).snapshot().num_files == 4
+
+
+def test_that_one_of_its_files_goes_is_a_conflict(spark: SparkSession, table: str, run: Any) -> None:
+    """The new files are removed."""
+    files_of_partitions(spark, table, 2)
 
     def remove_one() -> None:
         transaction = DeltaLog.for_table(table).start_transaction()
@@ -164,8 +195,85 @@ def test_conflicts(spark: SparkSession, table: str) -> None:
     set_observer(once("rewrite files written", remove_one))
     before = set(Path(table).rglob("*.parquet"))
     with pytest.raises(ConcurrentDeleteReadException):
-        compact(spark, table)
+        run(table)
     assert set(Path(table).rglob("*.parquet")) == before
+
+
+@pytest.mark.parametrize("rival", ["d = '2024-01-01'", "d = '2024-01-02'"])
+def test_another_optimize_meanwhile(spark: SparkSession, table: str, run: Any, rival: str, rows: Any) -> None:
+    """Two of the same files exclude each other, two of different partitions do not."""
+    files_of_partitions(spark, table, 2)
+    before = rows(spark.read.format("delta").load(table))
+    set_observer(once("rewrite files written", lambda: compact(spark, table, rival)))
+    if rival == "d = '2024-01-01'":
+        with pytest.raises(DeltaConcurrentModificationException):
+            run(table, "d = '2024-01-01'")
+    else:
+        assert run(table, "d = '2024-01-01'").numFilesAdded == 1
+    assert rows(spark.read.format("delta").load(table)) == before
+
+
+def test_a_delete_of_other_files_meanwhile_is_no_conflict(spark: SparkSession, table: str, run: Any) -> None:
+    files_of_partitions(spark, table, 2)
+    delete = DeltaTable.forPath(spark, table).delete
+    set_observer(once("rewrite files written", lambda: delete("d = '2024-01-02'")))
+    assert run(table, "d = '2024-01-01'").numFilesAdded == 1
+    assert spark.read.format("delta").load(table).count() == 2
+
+
+def test_cancelled_it_leaves_nothing(spark: SparkSession, table: str, run: Any) -> None:
+    files_of_partitions(spark, table, 2)
+    before = set(Path(table).rglob("*.parquet"))
+
+    def cancel() -> None:
+        raise KeyboardInterrupt
+
+    set_observer(once("rewrite files written", cancel))
+    with pytest.raises(KeyboardInterrupt):
+        run(table)
+    assert set(Path(table).rglob("*.parquet")) == before
+    assert DeltaLog.for_table(table).latest_version() == 1
+    assert run(table).numFilesAdded == 2
+
+
+def test_a_job_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path, run: Any) -> None:
+    table = str(tmp_path / "table")
+    files_of_partitions(spark, table, 2)
+    missing = next(Path(table).rglob("*.parquet"))
+    missing.rename(tmp_path / "kept")
+    before = set(Path(table).rglob("*.parquet"))
+    with pytest.raises(StoreError, match=missing.name):
+        run(table)
+    assert set(Path(table).rglob("*.parquet")) == before
+    assert DeltaLog.for_table(table).latest_version() == 1
+
+
+def test_what_only_appends_may_be_optimized(spark: SparkSession, table: str, run: Any, rows: Any) -> None:
+    """And a stream of the table sees nothing of it."""
+    files_of_partitions(spark, table, 2)
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    copy = f"{table} copy"
+
+    def run_stream() -> None:
+        writer = spark.readStream.format("delta").load(table).writeStream.format("delta")
+        query = (
+            writer.option("checkpointLocation", f"{copy} checkpoint").trigger(availableNow=True).start(copy)
+        )
+        query.awaitTermination()
+
+    run_stream()
+    assert run(table).numFilesRemoved == 4
+    files_of_partitions(spark, table, 1)
+    run_stream()
+    assert rows(spark.read.format("delta").load(copy)) == rows(spark.read.format("delta").load(table))
+
+
+def test_target_size_of_the_table(spark: SparkSession, table: str, actions: Any, run: Any) -> None:
+    files_of_partitions(spark, table, 4)
+    size = actions(table, "add")[0]["size"]
+    properties = f"'delta.targetFileSize' = '{2 * size}'"
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ({properties})")
+    assert run(table).numFilesAdded == 4
 
 
 def once(point: str, act: Any) -> Any:
