@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltaflow.batch import convert, named_table
 from deltaflow.batch.arguments import check_boolean, check_integer, check_string
+from deltaflow.batch.clone import clone
 from deltaflow.batch.conditions import as_assignments, as_column
 from deltaflow.batch.delete import delete
 from deltaflow.batch.generate import generate
@@ -154,6 +155,47 @@ class DeltaTable:
         nothing is deleted, and the error says which.
         """
         return vacuum(self._spark, self._table, retentionHours, checkpoints, dry_run=dryRun)
+
+    def clone(
+        self,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: dict[str, str] | None = None,
+    ) -> DeltaTable:
+        """Makes a table, at a path or under a name, that has this table's rows and shares its files.
+
+        Only shallow clones can be made. `replace`: also where there is a table without files. `properties`
+        go before the table's own.
+        """
+        return self._clone(target, isShallow, replace, properties)
+
+    def cloneAtVersion(
+        self,
+        version: int,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: dict[str, str] | None = None,
+    ) -> DeltaTable:
+        """As `clone`, of the table at a version."""
+        check_integer(version, "version")
+        return self._clone(target, isShallow, replace, properties, version=version)
+
+    def cloneAtTimestamp(
+        self,
+        timestamp: str,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: dict[str, str] | None = None,
+    ) -> DeltaTable:
+        """As `clone`, of the table at a time: yyyy-MM-dd or yyyy-MM-dd HH:mm:ss."""
+        check_string(timestamp, "timestamp")
+        return self._clone(target, isShallow, replace, properties, timestamp=timestamp)
+
+    def _clone(self, *arguments: Any, **travel: Any) -> DeltaTable:
+        return DeltaTable(self._spark, clone(self._spark, self._table, *arguments, **travel))
 
     def alias(self, aliasName: str) -> DeltaTable:
         """The same table under another name, for the conditions of a merge."""

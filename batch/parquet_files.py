@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -194,8 +194,3 @@ def _relative(root: str, path: str) -> str:
             file=path,
         )
     return path.removeprefix(root + "/")
-
-
-def encoded(path: str) -> str:
-    """A path as the log has it, a URI: an encoded colon begins no scheme."""
-    return quote(path, safe="/!$&'()*+,;=@-._~")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from deltaflow.batch.char_varchar import with_char_as_string
-from deltaflow.batch.parquet_files import ParquetFiles, encoded, files_of_directory, files_of_partitions
+from deltaflow.batch.parquet_files import ParquetFiles, files_of_directory, files_of_partitions
 from deltaflow.batch.parquet_schema import (
     FOOTERS_AT_ONCE,
     data_schema,
@@ -21,6 +21,7 @@ from deltaflow.batch.parquet_schema import (
 from deltaflow.batch.table_definition import check_columns
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import AddFile, Metadata, as_nullable, schema_from_string
+from deltaflow.log.data_path import encoded_path
 from deltaflow.log.footers import collect_statistics
 from deltaflow.log.indexed_columns import indexed_leaves
 from deltaflow.log.properties import DATA_SKIPPING_STRING_PREFIX_LENGTH
@@ -67,7 +68,7 @@ class ParquetSource:
                 )
             adds += [
                 AddFile(
-                    path=prefix + encoded(row["path"]),
+                    path=prefix + encoded_path(row["path"]),
                     partition_values=self.partition_values[row["partition"]],
                     size=row["size"],
                     modification_time=row["modification_time"],

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StructField, StructType
 
-from deltaflow.errors import DeltaIllegalArgumentException, StoreError, VersionNotFoundError
+from deltaflow.batch.timestamps import timestamp_of_text
+from deltaflow.errors import StoreError, VersionNotFoundError
 from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, add_files, remove_files
 from deltaflow.log.features import check_writable
 from deltaflow.log.files import file_keys, refuse_deletion_vectors
@@ -79,7 +80,7 @@ def restore_to_timestamp(
     last.
     """
     log = DeltaLog.for_table(path)
-    timestamp_ms, text = _timestamp(spark, timestamp)
+    timestamp_ms, text = timestamp_of_text(spark, timestamp)
     try:
         version = log.version_at_timestamp(timestamp_ms)
     except VersionNotFoundError as error:
@@ -103,15 +104,6 @@ def _restore_table(statement: Statement) -> Rows:
     if version is not None:
         return restore_to_version(spark, path, version, settings)
     return restore_to_timestamp(spark, path, timestamp, settings)
-
-
-def _timestamp(spark: SparkSession, timestamp: str) -> tuple[int, str]:
-    """Milliseconds since the epoch, and Spark's text of the time."""
-    query = "SELECT unix_micros(t), string(t) FROM (SELECT try_cast(:t AS TIMESTAMP_LTZ) AS t)"
-    [(micros, text)] = spark.sql(query, {"t": timestamp}).collect()
-    if micros is None:
-        raise DeltaIllegalArgumentException(error_class="DELTA_TIMESTAMP_INVALID", timestamp=timestamp)
-    return micros // 1000, text
 
 
 def _restore(

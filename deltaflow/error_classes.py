@@ -48,6 +48,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42939",
         "The Delta table configuration {prop} cannot be specified by the user. Leave it out.",
     ),
+    "DELTA_CANNOT_REPLACE_MISSING_TABLE": (
+        "42P01",
+        "Table {table_name} cannot be replaced as it does not exist. Use CREATE OR REPLACE TABLE to "
+        "create the table.",
+    ),
     "DELTA_CANNOT_RESTORE_TABLE_VERSION": (
         "22003",
         "Cannot restore table to version {requested}. Available versions: {available}.",
@@ -522,6 +527,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Delta stream detected commits up to version {expected_version} but files after version "
         "{seen_version} are missing from the transaction log. Restore them from a copy, or restart the "
         "stream with a new checkpoint location.",
+    ),
+    "DELTA_TABLE_ALREADY_EXISTS": (
+        "42P07",
+        "Table {table_name} already exists.",
     ),
     "DELTA_TABLE_FOR_PATH_UNSUPPORTED_HADOOP_CONF": (
         "0AKDC",

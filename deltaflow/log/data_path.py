@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from dataclasses import dataclass
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,6 +62,20 @@ def complete_paths(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     if pc.any(pc.match_substring(paths, "%")).as_py():
         paths = pa.chunked_array([pa.array([decoded_path(path) for path in paths.to_pylist()], pa.string())])
     return pc.binary_join_element_wise(prefix, paths, "")
+
+
+def absolute_uris(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Paths of the log of the local table at `root` as absolute URIs, which another log can have."""
+    rooted = pc.match_substring_regex(paths, "^(?:/|%2[Ff])")
+    absolute = pc.match_substring_regex(paths, ABSOLUTE_PATHS)
+    prefix = pc.if_else(rooted, "file:", pc.if_else(absolute, "", encoded_path(f"file:{root}/")))
+    return pc.binary_join_element_wise(prefix, paths, "")
+
+
+def encoded_path(path: str) -> str:
+    """A path as the log has it, a URI; of a relative one an encoded colon begins no scheme."""
+    scheme, path = ("file:", path.removeprefix("file:")) if path.startswith("file:/") else ("", path)
+    return scheme + quote(path, safe="/!$&'()*+,;=@-._~")
 
 
 def _local(table: str, decoded: str, scheme: str | None) -> DataPath:

@@ -22,6 +22,16 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
     return None if found is None else msgspec.json.decode(found, type=NamedTable)
 
 
+def new_table(spark: SparkSession, name: str) -> NamedTable | None:
+    """The table that is to be made under a name, at the place of a managed one; None if there is a table.
+
+    Spark's own errors for a database that is not there, and for what is no name of a table.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    found = jvm.io.deltaflow.spark.TableNames.locateNew(spark._jsparkSession, name)
+    return None if found is None else msgspec.json.decode(found, type=NamedTable)
+
+
 def type_json(spark: SparkSession, text: str) -> Any:
     """A type, written as in SQL, in the form of schemas in JSON. Spark's ParseException for what is none."""
     parser = spark._jsparkSession.sessionState().sqlParser()

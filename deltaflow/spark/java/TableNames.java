@@ -19,6 +19,7 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.CatalogNotFoundException;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
+import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import scala.Option;
@@ -34,6 +35,21 @@ public final class TableNames {
     Map table = find(session, CollectionConverters.asJava(session.sessionState().sqlParser()
         .parseMultipartIdentifier(name)));
     return table == null ? null : Python.json(table);
+  }
+
+  /**
+   * The full name of a table that is to be made under a name of the session catalog, and where a managed one
+   * would be, as JSON; null if there is a table or view. For Python: 1 crossing.
+   */
+  public static String locateNew(SparkSession session, String name) throws ParseException {
+    SessionCatalog entries = session.sessionState().catalog();
+    TableIdentifier ident = session.sessionState().sqlParser().parseTableIdentifier(name);
+    String database = ident.database().isDefined() ? (String) ident.database().get() : entries.getCurrentDatabase();
+    if (entry(entries, database, ident.table()) != null) return null;
+    Identifier full = Identifier.of(new String[] {database}, ident.table());
+    CatalogEntries.checkName(session, full);
+    return Python.json(described(QuotingUtils.quoted(new String[] {"spark_catalog", database, ident.table()}),
+        CatalogEntries.defaultPath(session, full)));
   }
 
   /** What Python is to know about the Delta table of this name, or about the view over one; null for all else. */
