@@ -6,6 +6,7 @@ import re
 
 from pyspark.sql import types as T
 
+from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaInvariantViolationException
 
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
@@ -19,9 +20,25 @@ def with_char_as_string(kind: T.StructType) -> T.StructType:
         plain = _without_char(field.dataType)
         metadata = dict(field.metadata)
         if plain != field.dataType:
-            metadata[CHAR_VARCHAR] = field.dataType.simpleString()
+            metadata[CHAR_VARCHAR] = _text(field.dataType)
         fields.append(T.StructField(field.name, plain, field.nullable, metadata))
     return T.StructType(fields)
+
+
+def _text(kind: T.DataType) -> str:
+    """The type as Spark reads it: `catalogString`, with names of fields in quotes that need them."""
+    match kind:
+        case T.StructType():
+            return f"struct<{','.join(f'{_name(f.name)}:{_text(f.dataType)}' for f in kind.fields)}>"
+        case T.ArrayType():
+            return f"array<{_text(kind.elementType)}>"
+        case T.MapType():
+            return f"map<{_text(kind.keyType)},{_text(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def _name(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted(name)
 
 
 def as_declared(schema: T.StructType) -> T.StructType:

@@ -6,7 +6,7 @@ Columns are found by name, regardless of case, in nested structs by their path, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.char_varchar import as_declared, with_char_as_string
 from deltaflow.batch.table_properties import begin_change, commit_change
-from deltaflow.batch.type_changes import Path, check_change, dotted, first_obstacle, replaced
+from deltaflow.batch.type_changes import Path, check_change, dotted, fields_of, first_obstacle, replaced
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
 from deltaflow.log import DeltaLog, Metadata, Operation, OptimisticTransaction, schema_to_string
 
@@ -48,7 +48,7 @@ class ColumnChange:
 def add_columns(log: DeltaLog, columns: Sequence[NewColumn], settings: Mapping[str, str]) -> int:
     """Adds nullable columns; the version of the commit. Raises, and changes nothing, for all others."""
     for column in columns:
-        if not all(field.nullable for field in _fields(column.field)):
+        if not all(field.nullable for field in fields_of(column.field)):
             raise DeltaUnsupportedOperationException(
                 error_class="DELTA_OPERATION_NOT_ALLOWED",
                 operation="NOT NULL in ALTER TABLE ADD COLUMNS",
@@ -245,21 +245,6 @@ def _no_struct(kind: T.DataType, path: Path, table: str) -> SchemaError:
         table=table,
         column=dotted(path),
     )
-
-
-def _fields(field: T.StructField) -> Iterator[T.StructField]:
-    """The field, and all within its type."""
-    yield field
-    kinds = [field.dataType]
-    while kinds:
-        match kinds.pop():
-            case T.StructType(fields=fields):
-                for inner in fields:
-                    yield from _fields(inner)
-            case T.ArrayType(elementType=element):
-                kinds.append(element)
-            case T.MapType(keyType=key, valueType=value):
-                kinds += [key, value]
 
 
 def _index(fields: Sequence[T.StructField], name: str, table: str) -> int:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructField
 
-from deltaflow.batch.row_plan import quoted
+from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import Snapshot
 from deltaflow.spark.row_operations import expressions

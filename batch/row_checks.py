@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from pyspark.sql import types as T
 
-from deltaflow.batch.row_plan import quoted
+from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaInvariantViolationException, UnsupportedFeatureError
 from deltaflow.log import Metadata
 from deltaflow.spark.write import Check

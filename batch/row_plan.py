@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pyspark.sql import types as T
 
 from deltaflow.batch.char_varchar import declared_type, is_plain, of_length
+from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import SchemaError
 from deltaflow.spark.write import Check, RowPlan
 
@@ -47,11 +48,6 @@ def row_plan(
         for field, kind in zip(table.fields, wanted, strict=True)
     ]
     return RowPlan(_bare_struct(frame), _bare_struct(table), cast, tuple(columns), tuple(checks))
-
-
-def quoted(name: str) -> str:
-    """A name as SQL."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _column(name: str, have: T.DataType, want: T.DataType, *, is_partition: bool) -> str:

@@ -5,7 +5,7 @@ A wider number needs the table feature typeWidening, a dropped column columnMapp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pyspark.sql import types as T
 
@@ -74,6 +74,21 @@ def replaced(old: T.DataType, new: T.DataType) -> T.DataType:
     return new
 
 
+def fields_of(field: T.StructField) -> Iterator[T.StructField]:
+    """The field, and all within its type."""
+    yield field
+    kinds = [field.dataType]
+    while kinds:
+        match kinds.pop():
+            case T.StructType(fields=fields):
+                for inner in fields:
+                    yield from fields_of(inner)
+            case T.ArrayType(elementType=element):
+                kinds.append(element)
+            case T.MapType(keyType=key, valueType=value):
+                kinds += [key, value]
+
+
 def dotted(path: Path) -> str:
     """A path as messages and the history have it (Spark's UnresolvedAttribute.name)."""
     return ".".join(f"`{name}`" if "." in name else name for name in path)
@@ -96,7 +111,7 @@ def _obstacle_in_struct(old: T.StructType, new: T.StructType, path: Path) -> str
         before = left.pop(field.name.lower(), None)
         inside = (*path, field.name)
         if before is None:
-            if not field.nullable:
+            if not all(new_field.nullable for new_field in fields_of(field)):
                 return f"adding non-nullable column {dotted(inside)}"
             continue
         obstacle = _tightened(before.nullable, field.nullable, inside) or first_obstacle(

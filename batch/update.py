@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from deltaflow.batch.row_level_operation import TOUCHED, Changed, RowLevelOperation
-from deltaflow.batch.row_plan import quoted
+from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import Operation, as_nullable
 from deltaflow.log.file_statistics import number_of_rows

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from deltaflow.batch.row_plan import quoted
+from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import Snapshot
 from deltaflow.log.column_names import column_paths
