@@ -59,12 +59,27 @@ def vacuum(
         names = (RETENTION_CHECK_ENABLED.name, VACUUM_LITE_ENABLED.name)
         settings = {name: value for name in names if (value := spark.conf.get(name, None)) is not None}
         assert table.path is not None
-        _, _, plan = _planned(table.path, retention_hours, settings, checkpoints)
         # Arrow to Arrow: the rows pass no Python worker.
-        return spark.createDataFrame(_described(plan))
+        return spark.createDataFrame(would_delete(table.path, retention_hours, settings, checkpoints))
     fields = {"retentionHours": retention_hours, "dryRun": False, "checkpoints": list(checkpoints)}
     run_statement(spark, "Vacuum", table, fields)
     return spark.range(0).select()
+
+
+def would_delete(
+    path: str, retention_hours: float | None, settings: Mapping[str, str], checkpoints: Sequence[str] = ()
+) -> pa.Table:
+    """The path and size of everything that would go, empty directories at the end with size 0.
+
+    `settings` are the session's spark.databricks.delta.*.
+    """
+    _, _, plan = _planned(path, retention_hours, settings, checkpoints)
+    root = pa.scalar(f"{plan.directory.path.rstrip('/')}/")
+    directories = pa.table(
+        [plan.empty_directories, [0] * len(plan.empty_directories)], schema=plan.files.schema
+    )
+    everything = pa.concat_tables([plan.files, directories])
+    return everything.set_column(0, "path", pc.binary_join_element_wise(root, everything["path"], ""))
 
 
 def _check_arguments(retention_hours: Any, dry_run: Any, checkpoints: Any) -> None:
@@ -84,11 +99,10 @@ def _vacuum(statement: Statement) -> Rows:
     fields = statement.fields
     assert statement.table is not None
     assert statement.table.path is not None
-    log, kept, plan = _planned(
-        statement.table.path, fields["retentionHours"], statement.settings, fields.get("checkpoints", ())
-    )
+    path, hours = statement.table.path, fields["retentionHours"]
     if fields["dryRun"]:
-        return [(path,) for path in _described(plan)["path"].to_pylist()]
+        return [(path,) for path in would_delete(path, hours, statement.settings)["path"].to_pylist()]
+    log, kept, plan = _planned(path, hours, statement.settings, fields.get("checkpoints", ()))
     _delete(log, kept, plan, statement.settings)
     return [(log.path,)]
 
@@ -115,16 +129,6 @@ def _planned(
         log.path,
     )
     return log, kept, plan
-
-
-def _described(plan: VacuumPlan) -> pa.Table:
-    """The path and size of everything that would go, empty directories at the end with size 0."""
-    root = pa.scalar(f"{plan.directory.path.rstrip('/')}/")
-    directories = pa.table(
-        [plan.empty_directories, [0] * len(plan.empty_directories)], schema=plan.files.schema
-    )
-    everything = pa.concat_tables([plan.files, directories])
-    return everything.set_column(0, "path", pc.binary_join_element_wise(root, everything["path"], ""))
 
 
 def _delete(log: DeltaLog, kept: Retention, plan: VacuumPlan, settings: Mapping[str, str]) -> None:

@@ -100,10 +100,10 @@ class _Look:
                 paths.append(prefix + entry.name)
                 sizes.append(entry.size)
                 if len(paths) == ROWS_PER_BATCH:
-                    found.files.append(pa.record_batch([paths, sizes], LISTING_SCHEMA))
+                    found.files.append(_batch(paths, sizes))
                     paths, sizes = [], []
         if paths:
-            found.files.append(pa.record_batch([paths, sizes], LISTING_SCHEMA))
+            found.files.append(_batch(paths, sizes))
         if is_empty and modification_time_ms < self.before_ms:
             found.empty_directories.append(directory)
         return found
@@ -118,3 +118,10 @@ class _Look:
         place = None if entry.target is None else self.root.real_place(entry.target)
         if place is not None:
             yield place
+
+
+def _batch(paths: list[str], sizes: list[int]) -> pa.RecordBatch:
+    # The default pool keeps for each thread what it frees: here more than what is held.
+    pool = pa.system_memory_pool()
+    columns = [pa.array(paths, pa.string(), memory_pool=pool), pa.array(sizes, pa.int64(), memory_pool=pool)]
+    return pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)

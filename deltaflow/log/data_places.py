@@ -35,7 +35,9 @@ def comparable(places: pa.Array) -> pa.Array:
     """
     if not pc.all(pc.string_is_ascii(places)).as_py():
         places = pc.utf8_normalize(places, form="NFC")
-    return pc.utf8_lower(places)
+    lowered = pc.utf8_lower(places)
+    # Most names are so already: one copy of them is enough.
+    return places if lowered.equals(places) else lowered
 
 
 class LogPlaces:

@@ -97,15 +97,14 @@ def plan_vacuum(log: LogFiles, snapshot: Snapshot, retention_ms: int) -> VacuumP
     places = LogPlaces(directory)
     # The log is read after the listing: a file that a commit has brought since is known then.
     listing = list_data(directory, snapshot.partition_columns, before_ms)
-    newest = _newest(log)
-    files = pa.Table.from_batches(listing.files, LISTING_SCHEMA)
-    listing.files.clear()
-    files = without(files, _referenced(newest, places, before_ms))
+    version, referenced = _referenced(log, places, before_ms)
+    files = without(pa.Table.from_batches(listing.files, LISTING_SCHEMA), referenced)
+    referenced.clear()
     files = _without_linked(files, listing.linked)
     if files.num_rows:
-        files = without(files, _removed_since(log, newest, places, before_ms))
+        files = without(files, _removed_since(log, snapshot, version, places, before_ms))
     return VacuumPlan(
-        directory, places, newest.version, files, sorted(listing.empty_directories), listing.num_directories
+        directory, places, version, files, sorted(listing.empty_directories), listing.num_directories
     )
 
 
@@ -126,20 +125,19 @@ def added_since(log: LogFiles, version: int) -> tuple[int, list[str]]:
     return latest, [add.path for commit in commits for add in commit.adds]
 
 
-def _newest(log: LogFiles) -> Snapshot:
+def _referenced(log: LogFiles, places: LogPlaces, before_ms: int) -> tuple[int, list[pa.Array]]:
+    """The newest version, where its files are, and those whose tombstones are within the retention."""
     with_paths = replace(log, file_fields=_FIELDS)
     listing = list_newest(with_paths)
-    return Snapshot(log.path, load_state(with_paths, listing, listing.latest_version))
-
-
-def _referenced(newest: Snapshot, places: LogPlaces, before_ms: int) -> Iterator[pa.Array]:
-    """Where the active files are, and those whose tombstones are within the retention."""
+    newest = Snapshot(log.path, load_state(with_paths, listing, listing.latest_version))
     tombstones = newest.tombstones
     # One without a time is as old as can be.
     is_young = pc.greater_equal(pc.fill_null(tombstones["deletion_timestamp"], 0), before_ms)
+    found: list[pa.Array] = []
     for files in (newest.files, tombstones.filter(is_young)):
-        yield from places.of(files["path"].chunks)
-        yield from places.of_vectors(files["extra"].chunks)
+        found += places.of(files["path"].chunks)
+        found += places.of_vectors(files["extra"].chunks)
+    return newest.version, found
 
 
 def _without_linked(files: pa.Table, linked: Iterable[str]) -> pa.Table:
@@ -151,7 +149,9 @@ def _without_linked(files: pa.Table, linked: Iterable[str]) -> pa.Table:
     return files
 
 
-def _removed_since(log: LogFiles, newest: Snapshot, places: LogPlaces, before_ms: int) -> Iterator[pa.Array]:
+def _removed_since(
+    log: LogFiles, snapshot: Snapshot, newest_version: int, places: LogPlaces, before_ms: int
+) -> Iterator[pa.Array]:
     """Where the files are that commits have removed since the retention began, and their change data.
 
     A tombstone may tell an earlier time than its commit, and a checkpoint leaves out those that have expired
@@ -159,12 +159,12 @@ def _removed_since(log: LogFiles, newest: Snapshot, places: LogPlaces, before_ms
     """
     listing = log.list(0)
     try:
-        first = version_at(log, listing, newest, before_ms)
+        first = version_at(log, listing, snapshot, before_ms)
     except VersionNotFoundError as error:
         if error.error_class == "DELTA_TIMESTAMP_GREATER_THAN_COMMIT":
             return
         first = listing.rebuildable()[0]
-    yield from places.of_each(_gone(log.present(first + 1, newest.version)))
+    yield from places.of_each(_gone(log.present(first + 1, newest_version)))
 
 
 def _gone(commits: Iterable[Commit]) -> Iterator[str]:

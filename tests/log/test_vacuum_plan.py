@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from deltaflow.errors import CorruptLogError, StoreError, UnsupportedFeatureError
 from deltaflow.log import DeltaLog
@@ -372,6 +376,83 @@ def test_files_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.size_in_bytes == 6
     assert plan.directory.delete("p=1", ["c.parquet", "gone.parquet"]) == (1, [])
     assert log.plan_vacuum(WEEK_MS).files["path"].to_pylist() == ["d.parquet"]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Steps of a table, oldest first: which of eight files each adds and removes, when, and what follows."""
+    ages = sorted(draw(st.lists(st.integers(1, 400), min_size=1, max_size=7, unique=True)), reverse=True)
+    files = st.sets(st.integers(0, 7), max_size=4)
+    return [
+        {
+            "age": age,
+            "adds": draw(files),
+            "removes": draw(files),
+            "skew": draw(st.sampled_from([0, 0, 5, 100])),
+            "checkpoint": draw(st.booleans()),
+            "cleanup": draw(st.integers(0, 5)) == 0,
+        }
+        for age in ages
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories(), st.integers(0, 420), st.lists(st.integers(0, 500), min_size=8, max_size=8))
+def test_random_histories(history: list[dict[str, Any]], retention: int, ages: list[int]) -> None:
+    """No file of a version within the retention may go, and every old one that has no reason to stay may."""
+    with tempfile.TemporaryDirectory() as directory:
+        table = Aged(Path(directory) / "table")
+        table.create(age=500)
+        active: set[int] = set()
+        versions, first, tombstones = [(500, active)], 0, {}
+        for step in history:
+            removes = step["removes"] & active
+            adds = step["adds"] - active
+            removed_at = hours_ago(step["age"] + step["skew"])
+            actions = [remove(f"{n}.parquet", deletionTimestamp=removed_at) for n in removes]
+            version = table.commit(*actions, *(add(f"{n}.parquet") for n in adds), age=step["age"])
+            active = (active - removes) | adds
+            versions.append((step["age"], active))
+            tombstones |= dict.fromkeys(removes, removed_at)
+            if step["checkpoint"]:
+                table.log().checkpoint()
+                if step["cleanup"]:
+                    for older in range(first, version):
+                        (table.path / "_delta_log" / f"{older:020}.json").unlink()
+                        (table.path / "_delta_log" / f"{older:020}.checkpoint.parquet").unlink(
+                            missing_ok=True
+                        )
+                    first = version
+        for number, age in enumerate(ages):
+            table.file(f"{number}.parquet", age=age)
+        ends = [age for age, _ in versions[1:]] + [-1]
+        kept = {n for n, age in enumerate(ages) if age <= retention}
+        for (_, files), end in list(zip(versions, ends, strict=True))[first:]:
+            if end < retention:
+                kept |= files
+        told = {n for n, removed_at in tombstones.items() if removed_at >= hours_ago(retention)}
+        doomed = {int(path.removesuffix(".parquet")) for path in table.doomed(retention * HOUR_MS)}
+        assert not doomed & kept
+        assert doomed | kept | told == set(range(8))
+
+
+def test_many_files_are_columns_and_not_objects(table: Aged) -> None:
+    """A small version of benchmarks/vacuum.py: what Python holds does not grow with the files."""
+    names = [f"part-{number:05}-5d3c1f0e-9b7a-4c52-8f7e-c000.snappy.parquet" for number in range(10_000)]
+    for name in names:
+        (table.path / name).touch()
+        os.utime(table.path / name, (1, 1))
+    table.create(*(add(name) for name in names[: len(names) // 2]), age=900)
+    table.log().checkpoint()
+    log = table.log()
+    tracemalloc.start()
+    try:
+        plan = log.plan_vacuum(WEEK_MS)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sorted(plan.files["path"].to_pylist()) == names[len(names) // 2 :]
+    assert held < 20 * len(names)
 
 
 class TestDataDirectory:
