@@ -19,8 +19,9 @@ from deltaflow.batch.arguments import check_boolean, check_dictionary, check_str
 from deltaflow.batch.clone_target import CloneTarget, clone_target
 from deltaflow.batch.load_path import version_number
 from deltaflow.batch.named_table import at_path, of_name, quoted_path
+from deltaflow.batch.parquet_source import read_parquet_table
 from deltaflow.batch.timestamps import timestamp_of_text
-from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
+from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log import (
     AddFile,
     DeltaLog,
@@ -30,12 +31,15 @@ from deltaflow.log import (
     Protocol,
     Snapshot,
     add_files,
+    schema_to_string,
 )
 from deltaflow.log.configuration import checked_name, usual_name, with_checked_properties
-from deltaflow.log.data_path import absolute_uris
+from deltaflow.log.data_path import absolute_uris, encoded_path
 from deltaflow.log.files import refuse_deletion_vectors
+from deltaflow.log.log_files import system_clock
 from deltaflow.log.properties import RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
 from deltaflow.log.protocols import merged_protocol, protocol_for, without_protocol_properties
+from deltaflow.spark.parquet_tables import describe_table
 from deltaflow.spark.statements import NamedTable, Rows, Statement, run_statement, statement
 
 if TYPE_CHECKING:
@@ -126,8 +130,10 @@ def _clone(statement: Statement) -> Rows:
     if fields.get("ifNotExists") and target.exists:
         return []
     target.check()
-    assert statement.table is not None
-    source = _source(statement.session, statement.table, fields)
+    if statement.table is None:
+        source = parquet_source(statement.session, fields["identifier"], fields)
+    else:
+        source = _source(statement.session, statement.table, fields)
     return [make_clone(statement.session, source, target, fields.get("properties") or {}, statement.settings)]
 
 
@@ -147,6 +153,35 @@ def _source(spark: SparkSession, table: NamedTable, fields: Mapping[str, Any]) -
         snapshot.size_in_bytes,
         _adds(snapshot),
     )
+
+
+def parquet_source(spark: SparkSession, name: str, fields: Mapping[str, Any]) -> CloneSource:
+    """A Parquet table by name or as parquet.`path`, which has no versions; its files get statistics.
+
+    DELTA_CLONE_UNSUPPORTED_SOURCE for all else.
+    """
+    entry = describe_table(spark, name)
+    kind = "View" if entry.is_view else entry.provider or "Unknown"
+    if kind.lower() != "parquet":
+        raise DeltaAnalysisException(
+            error_class="DELTA_CLONE_UNSUPPORTED_SOURCE", name=entry.name or name, format=kind
+        )
+    if fields.get("version") is not None or fields.get("timestamp") is not None:
+        raise DeltaAnalysisException(
+            f"{name} is a Parquet table, and has no versions: leave VERSION or TIMESTAMP AS OF out.",
+            error_class="DELTA_CLONE_UNSUPPORTED_SOURCE",
+        )
+    source = read_parquet_table(spark, entry)
+    metadata = Metadata(
+        id="",
+        schema_string=schema_to_string(source.schema),
+        partition_columns=source.partition_columns,
+        configuration=source.properties,
+        created_time=system_clock(),
+    )
+    adds = source.add_actions(metadata, encoded_path(f"file:{source.files.root}/"))
+    protocol = protocol_for(metadata, None, source.files.root)
+    return CloneSource(entry.name or name, -1, metadata, protocol, source.size_in_bytes, adds)
 
 
 def _adds(snapshot: Snapshot) -> list[AddFile]:

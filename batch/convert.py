@@ -27,7 +27,7 @@ from deltaflow.log import (
 )
 from deltaflow.log.properties import CONVERT_METADATA_CHECK_ENABLED
 from deltaflow.spark.parquet_tables import TableEntry, becomes_delta, describe_table
-from deltaflow.spark.statements import NamedTable
+from deltaflow.spark.statements import NamedTable, Rows, Statement, statement
 from deltaflow.store import table_path
 
 if TYPE_CHECKING:
@@ -39,11 +39,23 @@ _SETTINGS = "spark.databricks.delta."
 def converted(spark: SparkSession, identifier: str, partition_columns: str | StructType | None) -> NamedTable:
     """As `convert_to_delta`, of partition columns as DDL, too; the table that it then is."""
     if isinstance(partition_columns, str):
-        parsed = StructType.fromDDL(partition_columns)
-        assert isinstance(parsed, StructType)
-        partition_columns = parsed
+        partition_columns = _columns_of(partition_columns)
     entry = convert_to_delta(spark, check_string(identifier, "identifier"), partition_columns)
     return at_path(entry.path) if entry.name is None else of_name(spark, entry.quoted)
+
+
+def _columns_of(ddl: str) -> StructType:
+    columns = StructType.fromDDL(ddl)
+    assert isinstance(columns, StructType)
+    return columns
+
+
+@statement("Convert", concerns=lambda fields: True)
+def _convert_statement(statement: Statement) -> Rows:
+    fields = statement.fields
+    given = None if fields["partitionedBy"] is None else _columns_of(fields["partitionedBy"])
+    convert_to_delta(statement.session, fields["identifier"], given, collect_stats=not fields["noStatistics"])
+    return ()
 
 
 def convert_to_delta(

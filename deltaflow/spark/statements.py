@@ -204,7 +204,9 @@ def _table(request: dict[str, Any]) -> NamedTable | None:
     return msgspec.json.decode(request["table"], type=NamedTable | None)
 
 
-def run_statement(spark: SparkSession, kind: str, table: NamedTable, fields: Mapping[str, Any]) -> DataFrame:
+def run_statement(
+    spark: SparkSession, kind: str, table: NamedTable | None, fields: Mapping[str, Any]
+) -> DataFrame:
     """Runs the function for statements of a kind, as the SQL text would, and returns its rows.
 
     The fields are such as JSON can hold.

@@ -61,9 +61,9 @@ def condition_of(error: pytest.ExceptionInfo[Any]) -> str:
     return str(error.value.getCondition())
 
 
-def statement(spark: SparkSession, source: str, target: str, **fields: Any) -> Rows:
+def statement(spark: SparkSession, source: str | None, target: str, **fields: Any) -> Rows:
     """What the SQL statement does, of which `fields` are the parts."""
-    table = NamedTable(f"delta.`{source}`", source)
+    table = None if source is None else NamedTable(f"delta.`{source}`", source)
     return run_statement(spark, "ShallowClone", table, {"target": target, **fields}).collect()
 
 
@@ -293,3 +293,20 @@ def test_the_other_implementation_reads_clones(
     table = DeltaTable.forPath(spark, source).clone(target, isShallow=True)
     table.delete("id = 1")
     assert rows_by_deltalake(target) == rows(table.toDF())
+
+
+def test_of_a_parquet_directory(spark: SparkSession, target: str, tmp_path: Path, actions: Any) -> None:
+    path = str(tmp_path / "so urce%")
+    spark.range(4).selectExpr("id", "concat('p ', id % 2) p").write.partitionBy("p").parquet(path)
+    before = digest(path)
+    statement(spark, None, f"delta.`{target}`", identifier=f"parquet.`{path}`")
+    table = DeltaTable.forPath(spark, target)
+    assert sorted(map(tuple, table.toDF().collect())) == [(i, f"p {i % 2}") for i in range(4)]
+    (info,) = actions(target, "commitInfo")
+    assert info["operationParameters"] == {"source": f"parquet.`{path}`", "sourceVersion": -1}
+    table.delete("id = 1")
+    assert table.toDF().count() == 3
+    assert digest(path) == before
+    with pytest.raises(AnalysisException) as error:
+        statement(spark, None, f"delta.`{target}-2`", identifier=f"json.`{path}`")
+    assert condition_of(error) == "DELTA_CLONE_UNSUPPORTED_SOURCE"
