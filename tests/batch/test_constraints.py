@@ -245,6 +245,7 @@ WRITES = {
     "INSERT OVERWRITE": insert(f"INSERT OVERWRITE {{t}} {VALUES}"),
     "INSERT REPLACE WHERE": insert(f"INSERT INTO {{t}} REPLACE WHERE p = 1 {VALUES}"),
     "stream": stream,
+    "UPDATE": insert("UPDATE {t} SET id = -id WHERE id = 1"),
 }
 
 

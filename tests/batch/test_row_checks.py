@@ -181,6 +181,7 @@ def test_invariants(spark, made):
     error = violation(lambda: write(spark.sql("select 3 n"), table))
     assert error.getErrorClass() == "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
     assert "EXPRESSION(n > 3)" in str(error)
+    violation(lambda: spark.sql(f"UPDATE delta.`{table}` SET n = 3"))
     assert "\n - n : 3" in str(error)
 
 
