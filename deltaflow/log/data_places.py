@@ -13,10 +13,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.errors import CorruptLogError
+from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.data_path import resolve_data_path
-from deltaflow.log.files import ODD_PATHS, ROWS_PER_BATCH, is_absolute
-from deltaflow.store import DataDirectory
+from deltaflow.log.files import ODD_PATHS, ROWS_PER_BATCH, decoded_path, is_absolute
+from deltaflow.store import DataDirectory, scheme_of, table_path
 
 # Besides what is encoded or absolute: steps that lead nowhere, or up.
 _ODD = rf"{ODD_PATHS}|(?:^|/)\.{{0,2}}(?:/|$)"
@@ -78,17 +78,18 @@ class LogPlaces:
             yield from self.of([pa.array(rows, pa.string())])
 
     def _place(self, path: str) -> str | None:
+        decoded = decoded_path(path)
+        if not is_absolute(path):
+            inside = posixpath.normpath(decoded)
+            return None if inside.startswith("..") and inside[2:3] in ("", "/") else inside
         try:
-            place = resolve_data_path(self._directory.path, path).path
-        except CorruptLogError:
-            # No URI: it stands for itself, if it stands for anything.
-            return path
-        if is_absolute(path):
-            directory, name = posixpath.split(place)
-            real = self._real_directory(directory)
-            return None if real is None else f"{real}{name}"
-        inside = posixpath.relpath(place, self._directory.path)
-        return None if inside.startswith("../") else inside
+            is_local = scheme_of(self._directory.path) is None
+            place = table_path(decoded) if is_local else resolve_data_path(self._directory.path, path).path
+        except StoreError:  # of another storage, or another machine
+            return None
+        directory, name = posixpath.split(place)
+        real = self._real_directory(directory)
+        return None if real is None else f"{real}{name}"
 
     def _find_real_directory(self, directory: str) -> str | None:
         place = self._directory.real_place(f"{directory}/x")

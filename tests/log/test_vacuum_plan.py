@@ -126,6 +126,17 @@ def test_a_tombstone_without_a_time_is_as_old_as_can_be(empty: Aged) -> None:
     assert empty.doomed() == {"a.parquet"}
 
 
+@pytest.mark.parametrize("hours", [850, 3_000])
+def test_a_retention_that_began_before_the_table_did_keeps_all_of_its_versions(
+    empty: Aged, hours: int
+) -> None:
+    empty.file("a.parquet", age=5_000)
+    empty.file("b.parquet", age=5_000)
+    empty.commit(add("a.parquet"), age=900)
+    empty.commit({"remove": {"path": "a.parquet", "dataChange": True}}, age=800)
+    assert empty.doomed(hours * HOUR_MS) == {"b.parquet"}
+
+
 def test_tombstones_that_a_checkpoint_left_out_count_where_a_longer_retention_is_asked_for(
     empty: Aged,
 ) -> None:
@@ -258,7 +269,8 @@ def test_files_that_a_clone_refers_to_elsewhere_are_not_looked_for(empty: Aged) 
     other = Aged(empty.path.with_name("other"))
     other.file("a.parquet")
     empty.file("own.parquet")
-    empty.commit(add(f"file://{other.path}/a.parquet"), add("../other/b.parquet"), age=900)
+    elsewhere = ["../other/b.parquet", "..", "s3://bucket/a.parquet", "file://host/a.parquet"]
+    empty.commit(add(f"file://{other.path}/a.parquet"), *map(add, elsewhere), age=900)
     empty.commit(remove(f"file://{other.path}/a.parquet", deletionTimestamp=hours_ago(800)), age=800)
     assert empty.doomed() == {"own.parquet"}
 
