@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StructField, StructType
 
+from deltaflow.batch.load_path import version_number
 from deltaflow.batch.timestamps import timestamp_of_text
 from deltaflow.errors import StoreError, VersionNotFoundError
 from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, add_files, remove_files
@@ -102,7 +103,9 @@ def _restore_table(statement: Statement) -> Rows:
     spark, path, settings = statement.session, statement.table.path, statement.settings
     version, timestamp = statement.fields["version"], statement.fields["timestamp"]
     if version is not None:
-        return restore_to_version(spark, path, version, settings)
+        number = version_number(version) if isinstance(version, str) else version
+        assert number is not None
+        return restore_to_version(spark, path, number, settings)
     return restore_to_timestamp(spark, path, timestamp, settings)
 
 

@@ -8,12 +8,11 @@ own expressions; what comes to Python are the bounds of the ranges.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     AtomicType,
     BinaryType,
@@ -38,6 +37,8 @@ _ROWS_OF_A_SAMPLE = 60 * _RANGES
 _BITS_OF_A_WORD = 63
 _RANGE, _WORD, _RANDOM = "\0range", "\0word", "\0random"
 """Names that no column of a table has."""
+_POSITION, _STEP = "`\0position`", "`\0step`"
+"""Variables of a lambda, which hide columns of their name."""
 
 
 class ZColumn(NamedTuple):
@@ -47,12 +48,12 @@ class ZColumn(NamedTuple):
     kind: DataType
 
     @property
-    def key(self) -> Column:
-        """The values in a form that is ordered as they are, and that a text of it stands for exactly."""
-        value = F.col(".".join(map(quoted, self.path)))
+    def key(self) -> str:
+        """The values in SQL, in a form that has their order, and that a text of it stands for exactly."""
+        value = ".".join(map(quoted, self.path))
         if isinstance(self.kind, BinaryType):
-            return F.hex(value)
-        return F.unix_micros(value) if isinstance(self.kind, TimestampType) else value
+            return f"hex({value})"
+        return f"unix_micros({value})" if isinstance(self.kind, TimestampType) else value
 
     @property
     def key_type(self) -> DataType:
@@ -135,71 +136,63 @@ class BinOfRows(NamedTuple):
 def z_ordered(bins: Sequence[BinOfRows], columns: Sequence[ZColumn]) -> list[DataFrame]:
     """The rows of each bin in as many Spark partitions as files are wanted, in the order of the curve.
 
-    Runs one query, for the bounds of the ranges of all bins.
+    Runs one query, for the bounds of the ranges of all bins. Crossings into the JVM: about 100 for a bin.
     """
-    samples = functools.reduce(DataFrame.union, (_sampled(each, columns) for each in bins))
-    bounds = samples.toArrow().to_pylist()
+    bounds = functools.reduce(DataFrame.union, (_bounds(each, columns) for each in bins)).toArrow()
     return [
-        _laid_out(each, columns, [row[name] for name in row]) for each, row in zip(bins, bounds, strict=True)
+        _laid_out(each, columns, list(row.values()))
+        for each, row in zip(bins, bounds.to_pylist(), strict=True)
     ]
 
 
-def _sampled(bin_: BinOfRows, columns: Sequence[ZColumn]) -> DataFrame:
+def _bounds(bin_: BinOfRows, columns: Sequence[ZColumn]) -> DataFrame:
     """One row: for each column the lower bounds of its ranges but the first, ascending, as texts.
 
     A frequent value is several of them, so that the numbers of ranges tell ranks: the bits of a column with
     few values weigh as much as those of one with many.
     """
-    rows = bin_.rows.select(*(column.key.alias(f"{_RANGE}{i}") for i, column in enumerate(columns)))
+    names = [f"`{_RANGE}{i}`" for i in range(len(columns))]
+    rows = bin_.rows.selectExpr(*_aliased((column.key for column in columns), names))
     num_rows = rows.count() if bin_.num_rows is None else bin_.num_rows
     if num_rows > _ROWS_OF_A_SAMPLE:
         rows = rows.sample(fraction=_ROWS_OF_A_SAMPLE / num_rows, seed=0)
-    sorted_values = rows.agg(
-        *(F.sort_array(F.collect_list(F.col(f"`{name}`"))).alias(name) for name in rows.columns)
+    of_all = rows.selectExpr(*_aliased((f"sort_array(collect_list({name}))" for name in names), names))
+    picked = (
+        f"transform(sequence(1, {_RANGES - 1}), i -> get({name}, int(floor(i * size({name}) / {_RANGES}))))"
+        for name in names
     )
-    return sorted_values.select(*(_bounds(F.col(f"`{name}`")).alias(name) for name in rows.columns))
-
-
-def _bounds(values: Column) -> Column:
-    def at(i: Column) -> Column:
-        return F.get(values, F.floor(i * F.size(values) / _RANGES).cast("int"))
-
-    picked = F.transform(F.sequence(F.lit(1), F.lit(_RANGES - 1)), at)
-    return F.array_compact(picked).cast("array<string>")
+    return of_all.selectExpr(
+        *_aliased((f"cast(array_compact({values}) as array<string>)" for values in picked), names)
+    )
 
 
 def _laid_out(bin_: BinOfRows, columns: Sequence[ZColumn], bounds: Sequence[Sequence[str]]) -> DataFrame:
-    ranges = [
-        _range(column, of_column).alias(f"{_RANGE}{i}")
-        for i, (column, of_column) in enumerate(zip(columns, bounds, strict=True))
-    ]
+    own = [quoted(name) for name in bin_.rows.columns]
+    ranges = [_range(column, of_column) for column, of_column in zip(columns, bounds, strict=True)]
     words = _words(len(columns))
     names = [f"`{_WORD}{i}`" for i in range(len(words))]
     # Rows at one place of the curve may be too many for one file: chance spreads them.
-    keyed = bin_.rows.select("*", *ranges, F.rand(0).alias(_RANDOM)).select(
-        *map(quoted, bin_.rows.columns),
-        f"`{_RANDOM}`",
-        *(F.expr(word).alias(f"{_WORD}{i}") for i, word in enumerate(words)),
-    )
-    return (
-        keyed.repartitionByRange(bin_.num_files, *names, f"`{_RANDOM}`")
-        .sortWithinPartitions(*names)
-        .select(*map(quoted, bin_.rows.columns))
-    )
+    keyed = bin_.rows.selectExpr(
+        *own, f"rand(0) as `{_RANDOM}`", *_aliased(ranges, (f"`{_RANGE}{i}`" for i in range(len(ranges))))
+    ).selectExpr(*own, f"`{_RANDOM}`", *_aliased(words, names))
+    spread = keyed.repartitionByRange(bin_.num_files, *names, f"`{_RANDOM}`")
+    return spread.sortWithinPartitions(*names).select(*own)
 
 
-def _range(column: ZColumn, bounds: Sequence[str]) -> Column:
-    """How many of the bounds are not above the value: none for null; found by halving steps."""
-    texts = F.from_json(F.lit(msgspec.json.encode(bounds).decode()), "array<string>")
-    values = texts.cast(f"array<{column.key_type.simpleString()}>")
-    steps = F.array(*(F.lit(1 << bit) for bit in reversed(range(_BITS))))
+def _aliased(expressions: Iterable[str], names: Iterable[str]) -> list[str]:
+    return [f"{expression} as {name}" for expression, name in zip(expressions, names, strict=True)]
 
-    def halve(position: Column, step: Column) -> Column:
-        # Beyond the last bound is null, which is no reason to step on.
-        is_reached = F.get(values, position + step - 1) <= column.key
-        return F.when(is_reached, position + step).otherwise(position)
 
-    return F.aggregate(steps, F.lit(0), halve)
+def _range(column: ZColumn, bounds: Sequence[str]) -> str:
+    """How many of the bounds are not above the value, in SQL: none for null; found by halving steps."""
+    # A raw literal, whose escapes are those of JSON alone.
+    texts = msgspec.json.encode(bounds).decode().replace("'", "\\u0027")
+    values = f"cast(from_json(r'{texts}', 'array<string>') as array<{column.key_type.simpleString()}>)"
+    steps = ", ".join(str(1 << bit) for bit in reversed(range(_BITS)))
+    # Beyond the last bound is null, which is no reason to step on.
+    is_reached = f"get({values}, {_POSITION} + {_STEP} - 1) <= {column.key}"
+    stepped = f"if({is_reached}, {_POSITION} + {_STEP}, {_POSITION})"
+    return f"aggregate(array({steps}), 0, ({_POSITION}, {_STEP}) -> {stepped})"
 
 
 def _words(count: int) -> list[str]:
