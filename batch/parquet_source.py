@@ -93,6 +93,7 @@ def read_parquet_table(
     Of a table of the catalog, schema and partitions are those of its entry, as for Spark's readers.
     """
     path = table_path(entry.path)
+    given = None if given is None else with_char_as_string(given)
     catalog = None if entry.name is None else _schema_of(entry, path)
     of_entry = None if catalog is None else StructType([catalog[name] for name in entry.partition_columns])
     if of_entry is not None and given is not None and _signature(of_entry) != _signature(given):

@@ -124,8 +124,9 @@ def test_inference_of_types_may_be_off(spark: SparkSession, path: str, setting: 
         "p string, q int",
         StructType([StructField("p", StringType()), StructField("q", IntegerType())]),
         "P string, Q int",
+        "p varchar(2), q int",
     ],
-    ids=["DDL", "StructType", "in other case"],
+    ids=["DDL", "StructType", "in other case", "varchar"],
 )
 def test_given_partitions(spark: SparkSession, path: str, given: Any, actions: Any) -> None:
     spark.range(4).selectExpr("id", "id p", "id * 2 q").write.partitionBy("p", "q").parquet(path)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltaflow import DeltaTable
-from deltaflow.batch.optimize import execute_compaction
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaTableNotFoundError, PostCommitHookError
 from deltaflow.log import DeltaLog
 from deltaflow.log.data_path import complete_paths
@@ -131,13 +130,29 @@ def test_commits_keep_the_manifests_of_the_partitions_that_they_touch(spark: Spa
     write(spark, path, "(3, 'b'), (4, 'c')")
     assert manifests(path) == files(path)
     assert untouched.stat() == before
-    execute_compaction(spark, path)
+    DeltaTable.forPath(spark, path).optimize().executeCompaction()
     assert manifests(path) == files(path)
     assert len(manifests(path)["p=b"]) == 1
     write(spark, path, "(5, 'c')", mode="overwrite", replaceWhere="p in ('b', 'c')")
     assert manifests(path) == files(path)
     assert set(manifests(path)) == {"p=a", "p=c"}
     assert untouched.stat() == before
+    table = DeltaTable.forPath(spark, path)
+    table.update("i = 5", {"i": "i + 1"})
+    assert manifests(path) == files(path)
+    table.delete("p = 'a'")
+    assert manifests(path) == files(path)
+    assert set(manifests(path)) == {"p=c"}
+
+
+def test_vacuum_passes_over_them(spark: SparkSession, path: str, setting: Any) -> None:
+    write(spark, path, "(1, 'a'), (2, 'b')", **{ENABLED: "true"})
+    table = DeltaTable.forPath(spark, path)
+    table.delete("p = 'a'")
+    setting("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    table.vacuum(0)
+    assert not list(Path(path).glob("p=a/*.parquet"))
+    assert manifests(path) == files(path)
 
 
 def test_a_stream_keeps_them(spark: SparkSession, path: str, tmp_path: Path) -> None:
