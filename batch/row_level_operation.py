@@ -6,14 +6,16 @@ it the frame of all rows that the new files are to hold: changed ones and, as th
     with RowLevelOperation(spark, path, "DELETE") as operation:
         if not operation.is_repeated:
             matching = operation.rows().where(condition)
-            split = operation.partition_filter(matching)     # records what is read; no job
-            touched = operation.touched_files(matching, split)   # the first job
-            operation.write(rows_of_new_files, touched, describe)   # the second one, and the commit
+            operation.partition_filter(matching)  # records what is read; no job
+            touched = operation.touched_files(matching)
+            operation.write(rows_of_new_files, touched, describe, expected_rows)
 
-Per operation: one listing of the log, two Spark jobs (the one that finds the files, and the one that writes
-the new ones, without a shuffle), one footer a new file, one put; 12 to 15 crossings between Python and the
-JVM, of which 2 or 4 are those of two scans, and 2 those of the write. An operation that whole partitions
-decide has no job, and reads no file.
+Per operation: one listing of the log; two queries of Spark: the one that finds the files (a scan of the
+condition's columns with a count a file: 2 jobs in adaptive execution, 1 without), and the one that writes the
+new ones (1 job, without a shuffle); one footer a new file, one put. Between Python and the JVM about 10 calls
+of row_operations, 4 to 8 for the scans, 2 for the write, and PySpark's own for Columns and frames (some 300
+for an UPDATE of one column, 50 µs each). An operation that whole partitions decide has no job, and reads no
+file.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.expressions import has_subquery, sql_text
 from deltaflow.spark.row_operations import (
     PartitionFilter,
+    delta_settings,
     expressions,
     new_handle,
     partition_filter,
@@ -74,8 +77,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _LOG = logging.getLogger(__name__)
-_SETTINGS = "spark.databricks.delta."
 _ALL = "all"
+# The session's own settings might leave out rows, which would then be lost.
+_READ_ALL = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 
 TOUCHED = pa.field("changed_rows", pa.int64())
 """The column that `touched_files` adds to rows of the snapshot's `files`."""
@@ -120,7 +124,7 @@ class RowLevelOperation:
         """`name`: of the operation, for errors and Spark's UI."""
         self.spark = spark
         self.name = name
-        settings = {key: value for key, value in spark.conf.getAll.items() if key.startswith(_SETTINGS)}
+        settings = delta_settings(spark)
         self.transaction = DeltaLog.for_table(path).start_transaction(settings)
         if self.transaction.snapshot is None:
             raise DeltaTableNotFoundError(
@@ -182,7 +186,8 @@ class RowLevelOperation:
             "operation": self._handle,
             "files": key,
         }
-        return relation(scan, snapshot.path, snapshot.schema, list(snapshot.partition_columns), size)
+        columns = list(snapshot.partition_columns)
+        return relation(scan, snapshot.path, snapshot.schema, columns, size, _READ_ALL)
 
     def files_of_set(self, key: str) -> ScannedFiles:
         """Of a scan of `rows`."""

@@ -9,6 +9,8 @@ and the bound. Exits 1 if a ratio is above its bound. The figures of a busy mach
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import shutil
 import sys
 import tempfile
@@ -24,6 +26,9 @@ from deltaflow import DeltaTable
 BOUND = 1.3
 SMALL_FILES = 1_000
 ROWS_OF_A_SMALL_FILE = 5_000
+ROWS = 5_000_000
+FILES = 8
+_numbers = itertools.count()
 
 
 def optimize(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
@@ -47,7 +52,64 @@ def optimize(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
     return compare(f"optimize {SMALL_FILES:,} small files", ours, parquet, repeats, BOUND)
 
 
-OPERATIONS: Mapping[str, Callable[[SparkSession, Path, int], Comparison]] = {"optimize": optimize}
+def large_table(spark: SparkSession, directory: Path) -> Path:
+    """A table that nothing changes; the rows that an operation picks are spread over all its files."""
+    table = directory / "large"
+    if not table.exists():
+        data(spark, ROWS).repartition(FILES).write.format("delta").save(str(table))
+    return table
+
+
+def on_a_copy(spark: SparkSession, table: Path, operation: Callable[[DeltaTable], object]) -> float:
+    """Seconds of an operation on a copy of a table."""
+    copy = table.with_name(f"copy-{next(_numbers)}")
+    shutil.copytree(table, copy, copy_function=os.link)
+    try:
+        return timed(lambda: operation(DeltaTable.forPath(spark, str(copy))))
+    finally:
+        shutil.rmtree(copy)
+
+
+def rewrite(spark: SparkSession, table: Path, condition: str) -> float:
+    """Seconds of Spark's read and rewrite of the files that hold rows for which the condition is true."""
+    touched = spark.read.parquet(str(table)).where(condition).select("_metadata.file_path").distinct()
+    files = [row.file_path for row in touched.collect()]
+    target = table.with_name(f"rewritten-{next(_numbers)}")
+    try:
+        return timed(lambda: spark.read.parquet(*files).write.parquet(str(target)))
+    finally:
+        shutil.rmtree(target)
+
+
+def update(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
+    """0.1 % of the rows."""
+    table, condition = large_table(spark, directory), "pmod(key, 1000) = 7"
+    return compare(
+        "update of 0.1 %",
+        lambda: on_a_copy(spark, table, lambda copy: copy.update(condition, {"amount": "0"})),
+        lambda: rewrite(spark, table, condition),
+        repeats,
+        BOUND,
+    )
+
+
+def delete(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
+    """0.02 % of the rows."""
+    table, condition = large_table(spark, directory), "pmod(key, 5000) = 7"
+    return compare(
+        "delete of 0.02 %",
+        lambda: on_a_copy(spark, table, lambda copy: copy.delete(condition)),
+        lambda: rewrite(spark, table, condition),
+        repeats,
+        BOUND,
+    )
+
+
+OPERATIONS: Mapping[str, Callable[[SparkSession, Path, int], Comparison]] = {
+    "optimize": optimize,
+    "update": update,
+    "delete": delete,
+}
 
 
 def main() -> int:

@@ -41,6 +41,13 @@ def new_handle(spark: SparkSession) -> int:
     return handle
 
 
+def delta_settings(spark: SparkSession) -> dict[str, str]:
+    """What the session sets of spark.databricks.delta.*: one crossing, where spark.conf.getAll has many."""
+    return msgspec.json.decode(
+        _bridge(spark).RowOperations.settings(_java_session(spark)), type=dict[str, str]
+    )
+
+
 def scanned(spark: SparkSession, relation: Mapping[str, Any], name: Sequence[str] = ()) -> DataFrame:
     """The rows of a scan (deltaflow.spark.scan.relation), under a name of these parts."""
     from pyspark.sql.classic.dataframe import DataFrame

@@ -21,6 +21,7 @@ from deltaflow.errors import (
     DeltaIllegalArgumentException,
     DeltaIllegalStateException,
     DeltaUnsupportedOperationException,
+    StoreError,
 )
 from deltaflow.log.observer import set_observer
 
@@ -363,6 +364,17 @@ class TestTransaction:
         assert caught.value.getCondition() == "DELTA_NUM_RECORDS_MISMATCH"
         assert version(path) == 0
         assert list(Path(path).glob("*.parquet")) == [file]
+
+    def test_files_that_are_gone_are_no_rows_to_lose(self, spark, tmp_path):
+        path = without_statistics(spark, tmp_path)
+        next(Path(path).glob("*.parquet")).unlink()
+        spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+        try:
+            with pytest.raises(StoreError, match="DELTA_FILE_NOT_FOUND_DETAILED"):
+                DeltaTable.forPath(spark, path).delete("id = 1")
+        finally:
+            spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+        assert version(path) == 0
 
     def test_a_failed_job_leaves_nothing(self, spark, days):
         files = set(Path(days).rglob("*.parquet"))

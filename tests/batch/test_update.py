@@ -388,6 +388,55 @@ class TestTransaction:
         deltas.update("P = 'b' and id = 3", {"x": "1"})
         assert rows_of(spark, table)[:3] == [(1, "a", 0), (2, "a", None), (3, "b", 1)]
 
+    def test_small_files_are_compacted_after_it(self, spark, write, table):
+        deltas = write(PARTS, MORE)
+        spark.sql(
+            f"alter table delta.`{table}` set tblproperties ('delta.autoOptimize.autoCompact' = 'true')"
+        )
+        spark.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "2")
+        try:
+            deltas.update("id = 1", {"x": "0"})
+        finally:
+            spark.conf.unset("spark.databricks.delta.autoCompact.minNumFiles")
+        assert newest(table)[0]["commitInfo"]["operation"] == "OPTIMIZE"
+        assert rows_of(spark, table) == all_rows((1, "a", 0))
+
+    def test_streams_of_the_table(self, spark, write, table, tmp_path):
+        """They see what delta-spark's see: the rewritten files, whole, if they ignore changes."""
+        deltas = write(PARTS, MORE, partition_by=["P"])
+
+        def seen(**options):
+            rows = []
+            stream = spark.readStream.format("delta").options(**options).load(table).writeStream
+            stream = stream.foreachBatch(lambda frame, _: rows.extend(row.id for row in frame.collect()))
+            place = str(tmp_path / "-".join(["checkpoint", *options]))
+            query = stream.option("checkpointLocation", place).trigger(availableNow=True).start()
+            query.awaitTermination()
+            return sorted(rows)
+
+        for options in ({"ignoreChanges": "true"}, {"ignoreDeletes": "true"}, {"skipChangeCommits": "true"}):
+            assert seen(**options) == [1, 2, 3, 4, 5]
+        deltas.delete("P = 'b'")
+        assert seen(ignoreDeletes="true") == seen(ignoreChanges="true") == []
+        deltas.update("id = 1", {"x": "0"})
+        assert seen(ignoreChanges="true") == [1, 2]
+        assert seen(skipChangeCommits="true") == []
+        with pytest.raises(Exception, match="DELTA_SOURCE_TABLE_IGNORE_CHANGES"):
+            seen(ignoreDeletes="true")
+
+    def test_a_table_with_a_change_data_feed_is_refused(self, spark, write, table):
+        deltas = write(PARTS)
+        log = Path(table, "_delta_log", f"{1:020}.json")
+        old = Path(table, "_delta_log", f"{0:020}.json").read_text().splitlines()
+        metadata = next(json.loads(line) for line in old if "metaData" in line)
+        metadata["metaData"]["configuration"]["delta.enableChangeDataFeed"] = "true"
+        protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
+        log.write_text("\n".join(map(json.dumps, (protocol, metadata))))
+        for change in (lambda: deltas.update(set={"x": "1"}), deltas.delete):
+            with pytest.raises(AnalysisException, match="changeDataFeed"):
+                change()
+        assert version(table) == 1
+
     def test_idempotent(self, spark, write, table):
         deltas = write(PARTS)
         prefix = "spark.databricks.delta.write."

@@ -149,7 +149,7 @@ public final class RowOperations {
    * The columns of a projection as values of these types, by Spark's own store assignment: expressions over the
    * projection's child.
    */
-  public static List assigned(SparkSession session, Dataset values, String types, String table) {
+  public static Column[] assigned(SparkSession session, Dataset values, String types, String table) {
     Project projection = (Project) analyzed(values);
     LogicalPlan cast = analyzed(org.apache.spark.sql.classic.Dataset.ofRows(session,
         RowChanges.assigned(session, projection, Plans.schema(types), table)));
@@ -162,7 +162,7 @@ public final class RowOperations {
       Expression value = found instanceof Alias ? ((Alias) found).child() : (Expression) found;
       columns.add(ExpressionUtils$.MODULE$.column((Expression) value.transform(new Inlining(inlined))));
     }
-    return columns;
+    return (Column[]) columns.toArray(new Column[0]);
   }
 
   private static final class Inlining extends AbstractPartialFunction {
@@ -188,6 +188,9 @@ public final class RowOperations {
       }
     });
   }
+
+  /** What the session sets of Delta's own settings, as JSON. */
+  public static String settings(SparkSession session) { return Python.json(TableWrite.deltaSettings(session)); }
 
   /** What Spark has cached of the table is read anew. */
   public static void recache(SparkSession session, String path) { NamedWrite.recache(session, path); }
