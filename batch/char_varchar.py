@@ -140,11 +140,12 @@ def _with_char(kind: T.DataType, text: str) -> T.DataType:
 
 
 def _parts(text: str) -> list[str]:
-    """What commas separate that are not within brackets."""
-    parts, depth = [""], 0
+    """What commas separate that are not within brackets or quotes."""
+    parts, depth, is_quoted = [""], 0, False
     for character in text:
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
-        if character == "," and depth == 0:
+        is_quoted ^= character == "`"
+        depth += 0 if is_quoted else {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0 and not is_quoted:
             parts.append("")
         else:
             parts[-1] += character
@@ -153,5 +154,8 @@ def _parts(text: str) -> list[str]:
 
 def _name_end(part: str) -> int:
     """Where the name of a struct's field ends and its type begins."""
+    in_quotes = re.match(r"(?:`[^`]*`)+", part)
+    if in_quotes is not None:
+        return in_quotes.end()
     brackets = part.find("<")
     return part.rfind(":", 0, brackets if brackets >= 0 else len(part))
