@@ -18,8 +18,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from deltaflow.batch.arguments import check_boolean, check_dictionary, check_string
 from deltaflow.batch.clone_target import CloneTarget, clone_target
 from deltaflow.batch.load_path import version_number
-from deltaflow.batch.named_table import at_path, of_name, quoted_path
+from deltaflow.batch.named_table import at_path, of_name
 from deltaflow.batch.parquet_source import read_parquet_table
+from deltaflow.batch.sql_names import quoted_name
 from deltaflow.batch.timestamps import timestamp_of_text
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log import (
@@ -40,6 +41,7 @@ from deltaflow.log.log_files import system_clock
 from deltaflow.log.properties import RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
 from deltaflow.log.protocols import merged_protocol, protocol_for, without_protocol_properties
 from deltaflow.spark.parquet_tables import describe_table
+from deltaflow.spark.sql_text import name_parts
 from deltaflow.spark.statements import NamedTable, Rows, Statement, run_statement, statement
 
 if TYPE_CHECKING:
@@ -93,20 +95,19 @@ def clone(
     if not shallow:
         raise DeltaIllegalArgumentException(error_class="DELTA_UNSUPPORTED_DEEP_CLONE")
     is_path = Path(target).is_absolute() or target.startswith("file:/")
-    name = quoted_path(target) if is_path else target
     fields = {
-        "target": name,
+        "target": ["delta", target] if is_path else name_parts(spark, target),
         "replace": replace,
         "version": version,
         "timestamp": timestamp,
         "properties": properties or {},
     }
     run_statement(spark, "ShallowClone", source, fields)
-    return at_path(target) if is_path else of_name(spark, name)
+    return at_path(target) if is_path else of_name(spark, target)
 
 
 @dataclass(frozen=True)
-class CloneSource:
+class _CloneSource:
     """What is cloned: a name, a version of a table, and how the log of the clone names its files."""
 
     name: str
@@ -117,12 +118,12 @@ class CloneSource:
     adds: list[AddFile]
 
 
-@statement("ShallowClone", output=CLONED)
+@statement("ShallowClone", concerns=lambda fields: True, output=CLONED)
 def _clone(statement: Statement) -> Rows:
     fields = statement.fields
     target = clone_target(
         statement.session,
-        fields["target"],
+        quoted_name(fields["target"]),
         replaces=bool(fields.get("replace")),
         must_exist=bool(fields.get("mustExist")),
         location=fields.get("location"),
@@ -131,13 +132,14 @@ def _clone(statement: Statement) -> Rows:
         return []
     target.check()
     if statement.table is None:
-        source = parquet_source(statement.session, fields["identifier"], fields)
+        source = _parquet_source(statement.session, quoted_name(fields["table"]), fields)
     else:
         source = _source(statement.session, statement.table, fields)
-    return [make_clone(statement.session, source, target, fields.get("properties") or {}, statement.settings)]
+    properties = {name: str(value) for name, value in (fields.get("properties") or {}).items()}
+    return [_make(statement.session, source, target, properties, statement.settings)]
 
 
-def _source(spark: SparkSession, table: NamedTable, fields: Mapping[str, Any]) -> CloneSource:
+def _source(spark: SparkSession, table: NamedTable, fields: Mapping[str, Any]) -> _CloneSource:
     assert table.path is not None
     log = DeltaLog.for_table(table.path)
     version, timestamp = fields.get("version"), fields.get("timestamp")
@@ -145,7 +147,7 @@ def _source(spark: SparkSession, table: NamedTable, fields: Mapping[str, Any]) -
     if timestamp is not None:
         version = log.version_at_timestamp(timestamp_of_text(spark, timestamp)[0])
     snapshot = log.snapshot() if version is None else log.snapshot_at(version)
-    return CloneSource(
+    return _CloneSource(
         table.name,
         snapshot.version,
         snapshot.metadata,
@@ -155,17 +157,16 @@ def _source(spark: SparkSession, table: NamedTable, fields: Mapping[str, Any]) -
     )
 
 
-def parquet_source(spark: SparkSession, name: str, fields: Mapping[str, Any]) -> CloneSource:
+def _parquet_source(spark: SparkSession, name: str, fields: Mapping[str, Any]) -> _CloneSource:
     """A Parquet table by name or as parquet.`path`, which has no versions; its files get statistics.
 
     DELTA_CLONE_UNSUPPORTED_SOURCE for all else.
     """
     entry = describe_table(spark, name)
+    name = entry.name or f"{entry.provider}.`{entry.path}`"
     kind = "View" if entry.is_view else entry.provider or "Unknown"
     if kind.lower() != "parquet":
-        raise DeltaAnalysisException(
-            error_class="DELTA_CLONE_UNSUPPORTED_SOURCE", name=entry.name or name, format=kind
-        )
+        raise DeltaAnalysisException(error_class="DELTA_CLONE_UNSUPPORTED_SOURCE", name=name, format=kind)
     if fields.get("version") is not None or fields.get("timestamp") is not None:
         raise DeltaAnalysisException(
             f"{name} is a Parquet table, and has no versions: leave VERSION or TIMESTAMP AS OF out.",
@@ -181,7 +182,7 @@ def parquet_source(spark: SparkSession, name: str, fields: Mapping[str, Any]) ->
     )
     adds = source.add_actions(metadata, encoded_path(f"file:{source.files.root}/"))
     protocol = protocol_for(metadata, None, source.files.root)
-    return CloneSource(entry.name or name, -1, metadata, protocol, source.size_in_bytes, adds)
+    return _CloneSource(name, -1, metadata, protocol, source.size_in_bytes, adds)
 
 
 def _adds(snapshot: Snapshot) -> list[AddFile]:
@@ -196,9 +197,9 @@ def _adds(snapshot: Snapshot) -> list[AddFile]:
     ]
 
 
-def make_clone(
+def _make(
     spark: SparkSession,
-    source: CloneSource,
+    source: _CloneSource,
     target: CloneTarget,
     properties: Mapping[str, str],
     settings: Mapping[str, str],
@@ -220,7 +221,7 @@ def make_clone(
 
 
 def _protocol_and_metadata(
-    transaction: OptimisticTransaction, source: CloneSource, properties: Mapping[str, str]
+    transaction: OptimisticTransaction, source: _CloneSource, properties: Mapping[str, str]
 ) -> tuple[Protocol, Metadata]:
     """The source's schema, partitioning and properties, these under the statement's, with an id of its own; a
     protocol with all that the source supports, the properties ask for and the target has supported so far."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _NO_COLUMNS = '{"type":"struct","fields":[]}'
-_PATH_AS_NAME = re.compile(r"delta\.`.*`", re.DOTALL | re.IGNORECASE)
+_PATH_AS_NAME = re.compile(r"`?delta`?\.`.*`", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from deltaflow.batch.arguments import check_string
 from deltaflow.batch.named_table import at_path, of_name
 from deltaflow.batch.parquet_source import properties_of, read_parquet_table
+from deltaflow.batch.sql_names import quoted_name
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import (
     LOG_DIRECTORY,
@@ -54,7 +55,9 @@ def _columns_of(ddl: str) -> StructType:
 def _convert_statement(statement: Statement) -> Rows:
     fields = statement.fields
     given = None if fields["partitionedBy"] is None else _columns_of(fields["partitionedBy"])
-    convert_to_delta(statement.session, fields["identifier"], given, collect_stats=not fields["noStatistics"])
+    convert_to_delta(
+        statement.session, quoted_name(fields["table"]), given, collect_stats=not fields["noStatistics"]
+    )
     return ()
 
 

@@ -32,6 +32,13 @@ def new_table(spark: SparkSession, name: str) -> NamedTable | None:
     return None if found is None else msgspec.json.decode(found, type=NamedTable)
 
 
+def name_parts(spark: SparkSession, name: str) -> list[str]:
+    """The parts of a name, without their quotes. Spark's ParseException for what is none."""
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    jvm: Any = spark.sparkContext._jvm
+    return list(jvm.scala.jdk.javaapi.CollectionConverters.asJava(parser.parseMultipartIdentifier(name)))
+
+
 def type_json(spark: SparkSession, text: str) -> Any:
     """A type, written as in SQL, in the form of schemas in JSON. Spark's ParseException for what is none."""
     parser = spark._jsparkSession.sessionState().sqlParser()

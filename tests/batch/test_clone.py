@@ -64,7 +64,8 @@ def condition_of(error: pytest.ExceptionInfo[Any]) -> str:
 def statement(spark: SparkSession, source: str | None, target: str, **fields: Any) -> Rows:
     """What the SQL statement does, of which `fields` are the parts."""
     table = None if source is None else NamedTable(f"delta.`{source}`", source)
-    return run_statement(spark, "ShallowClone", table, {"target": target, **fields}).collect()
+    fields["target"] = target.replace("`", "").split(".", 1)
+    return run_statement(spark, "ShallowClone", table, fields).collect()
 
 
 def test_by_path(
@@ -299,7 +300,7 @@ def test_of_a_parquet_directory(spark: SparkSession, target: str, tmp_path: Path
     path = str(tmp_path / "so urce%")
     spark.range(4).selectExpr("id", "concat('p ', id % 2) p").write.partitionBy("p").parquet(path)
     before = digest(path)
-    statement(spark, None, f"delta.`{target}`", identifier=f"parquet.`{path}`")
+    statement(spark, None, f"delta.`{target}`", table=["parquet", path])
     table = DeltaTable.forPath(spark, target)
     assert sorted(map(tuple, table.toDF().collect())) == [(i, f"p {i % 2}") for i in range(4)]
     (info,) = actions(target, "commitInfo")
@@ -308,5 +309,5 @@ def test_of_a_parquet_directory(spark: SparkSession, target: str, tmp_path: Path
     assert table.toDF().count() == 3
     assert digest(path) == before
     with pytest.raises(AnalysisException) as error:
-        statement(spark, None, f"delta.`{target}-2`", identifier=f"json.`{path}`")
+        statement(spark, None, f"delta.`{target}-2`", table=["json", path])
     assert condition_of(error) == "DELTA_CLONE_UNSUPPORTED_SOURCE"
