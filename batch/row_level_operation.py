@@ -68,6 +68,7 @@ from deltaflow.spark.row_operations import (
     partition_filter,
     recache,
     scanned,
+    with_one_reducer,
     write_rows,
 )
 from deltaflow.spark.scan import ScannedFiles, complete_paths, in_partitions, relation, scan_kind
@@ -246,7 +247,7 @@ class RowLevelOperation:
         One job, which reads the columns of the condition, in the files that partitions and statistics leave.
         """
         path = matching.metadataColumn("_metadata").getField("file_path")
-        counted = matching.groupBy(path.alias("path")).count().collect()
+        counted = with_one_reducer(matching.groupBy(path.alias("path")).count()).collect()
         return self.files_at({row["path"]: row["count"] for row in counted})
 
     def files_at(self, changed_rows: Mapping[str, int]) -> pa.Table:

@@ -84,6 +84,14 @@ def partition_filter(matching: DataFrame, partition_columns: Sequence[str]) -> P
     return PartitionFilter(answer["data"], answer["predicate"], answer["partitions"])
 
 
+def with_one_reducer(frame: DataFrame) -> DataFrame:
+    """The same frame, whose shuffles end in one task: for aggregates of which few rows are left."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    spark = frame.sparkSession
+    return DataFrame(_bridge(spark).RowOperations.withOneReducer(_java_session(spark), _java(frame)), spark)
+
+
 def fields(projection: DataFrame) -> list[list[str] | None]:
     """The path of names that each column selects; None for what is no column and no field of structs.
 

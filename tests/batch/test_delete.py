@@ -182,6 +182,22 @@ class TestRewrite:
         assert (metrics["numRemovedFiles"], metrics["numAddedFiles"]) == ("3", "3")
         assert metrics["numAddedBytes"] == str(sum(add["size"] for add in added))
 
+    def test_in_the_session_of_a_stream_no_shuffle_has_many_tasks(self, spark, days):
+        """There Spark has no adaptive execution."""
+        tracker = spark.sparkContext.statusTracker()
+        settings = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "7"}
+        session = spark.newSession()
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        spark.sparkContext.setJobGroup("tasks of a delete", "")
+        try:
+            DeltaTable.forPath(session, days).delete("id = 1")
+        finally:
+            spark.sparkContext._jsc.clearJobGroup()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("tasks of a delete")]
+        assert len(jobs) == 2
+        assert 7 not in {tracker.getStageInfo(stage).numTasks for job in jobs for stage in job.stageIds}
+
     def test_files_of_which_all_rows_go_are_removed_without_a_rewrite(self, spark, days):
         DeltaTable.forPath(spark, days).delete("day = '2024-01-01' and id < 50 or id = 51")
         metrics = info(days)["operationMetrics"]

@@ -101,6 +101,16 @@ public final class RowOperations {
   }
 
   /**
+   * The frame in a session of its own in which one task takes what a shuffle brings: without adaptive execution,
+   * as in foreachBatch, a few rows would go through spark.sql.shuffle.partitions tasks.
+   */
+  public static Dataset withOneReducer(SparkSession session, Dataset frame) {
+    SparkSession own = session.cloneSession();
+    own.conf().set("spark.sql.shuffle.partitions", "1");
+    return org.apache.spark.sql.classic.Dataset.ofRows(own, analyzed(frame));
+  }
+
+  /**
    * What a filter over a scan says of partitions: whether it has conjuncts on other columns (data), those on
    * partition columns as a predicate (see Filters), and the numbers of the partitions for which they are true.
    */
