@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,8 +19,14 @@ from pyspark.sql.types import StringType, StructField, StructType
 from deltaflow.batch.arguments import check_boolean, check_string
 from deltaflow.batch.refused_statements import refused
 from deltaflow.batch.vacuum_deletion import Deletion, delete_planned
-from deltaflow.errors import DeltaConcurrentModificationException, DeltaError, StoreError
+from deltaflow.errors import (
+    DeltaConcurrentModificationException,
+    DeltaError,
+    DeltaIllegalArgumentException,
+    StoreError,
+)
 from deltaflow.log import DeltaLog, Operation
+from deltaflow.log.data_path import hadoop_path
 from deltaflow.log.properties import (
     RETENTION_CHECK_ENABLED,
     VACUUM_LITE_ENABLED,
@@ -74,7 +81,7 @@ def would_delete(
     `settings` are the session's spark.databricks.delta.*.
     """
     _, _, plan = _planned(path, retention_hours, settings, checkpoints)
-    root = pa.scalar(f"{plan.directory.path.rstrip('/')}/")
+    root = pa.scalar(f"{hadoop_path(plan.directory.path)}/")
     directories = pa.table(
         [plan.empty_directories, [0] * len(plan.empty_directories)], schema=plan.files.schema
     )
@@ -99,12 +106,21 @@ def _vacuum(statement: Statement) -> Rows:
     fields = statement.fields
     assert statement.table is not None
     assert statement.table.path is not None
-    path, hours = statement.table.path, fields["retentionHours"]
+    if fields.get("lite"):
+        raise refused("VACUUM LITE", statement.table, "Leave LITE out: the directory is listed.")
+    path, hours = statement.table.path, _hours(fields["retentionHours"])
     if fields["dryRun"]:
         return [(path,) for path in would_delete(path, hours, statement.settings)["path"].to_pylist()]
     log, kept, plan = _planned(path, hours, statement.settings, fields.get("checkpoints", ()))
     _delete(log, kept, plan, statement.settings)
-    return [(log.path,)]
+    return [(hadoop_path(log.path),)]
+
+
+def _hours(value: Any) -> float | None:
+    """What RETAIN says: a number, or a parameter of any type."""
+    if value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool)):
+        return None if value is None else float(value)
+    raise DeltaIllegalArgumentException(f"VACUUM RETAIN needs a number of hours, and has {value!r}.")
 
 
 def _planned(

@@ -103,7 +103,7 @@ def test_by_default_what_the_table_needed_within_seven_days_is_kept(
 def test_the_same_files_as_deltalake_would_delete(spark: Any, rewritten: str, unchecked: None) -> None:
     Path(rewritten, "p=0", "left behind.parquet").write_bytes(b"x")
     frame = DeltaTable.forPath(spark, rewritten).vacuum(0, dryRun=True)
-    found = {row.path: row.size for row in frame.collect()}
+    found = {row.path.removeprefix("file:"): row.size for row in frame.collect()}
     other = deltalake.DeltaTable(rewritten).vacuum(0, dry_run=True, enforce_retention_duration=False)
     assert {os.path.relpath(place, rewritten) for place in found} >= set(other)
     assert {os.path.relpath(place, rewritten) for place in found} - set(other) <= {"p=0/left behind.parquet"}
@@ -427,3 +427,16 @@ def test_nothing_outside_of_the_table_goes(
     assert Path(rewritten, "p=9").is_symlink()
     own = {place for place in data_files(rewritten) if not place.startswith(("archive/", "p=9", "link"))}
     assert own == active(rewritten)
+
+
+def test_a_shallow_clone_and_its_source(spark: Any, rewritten: str, unchecked: None, tmp_path: Path) -> None:
+    """The clone's vacuum leaves the source's files alone, whatever the clone has done to them."""
+    clone, source = str(tmp_path / "clone"), data_files(rewritten)
+    DeltaTable.forPath(spark, rewritten).clone(clone, isShallow=True)
+    write(spark, clone, 100, 103)
+    DeltaTable.forPath(spark, clone).vacuum(0)
+    assert spark.read.format("delta").load(clone).count() == 33
+    write(spark, clone, 0, 3, "overwrite")
+    DeltaTable.forPath(spark, clone).vacuum(0)
+    assert data_files(clone) == active(clone)
+    assert data_files(rewritten) == source
