@@ -14,6 +14,7 @@ from deltaflow.errors import (
     ConcurrentDeleteReadException,
     DeltaAnalysisException,
     DeltaConcurrentModificationException,
+    DeltaIllegalStateException,
     DeltaTableNotFoundError,
     StoreError,
 )
@@ -246,6 +247,31 @@ def test_a_job_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path, ru
         run(table)
     assert set(Path(table).rglob("*.parquet")) == before
     assert DeltaLog.for_table(table).latest_version() == 1
+
+
+def test_a_wrong_number_of_rows_is_not_committed(spark: SparkSession, tmp_path: Path, run: Any) -> None:
+    table = str(tmp_path / "table")
+    files_of_partitions(spark, table, 2)
+    commit = Path(table, "_delta_log", f"{1:020}.json")
+    commit.write_text(commit.read_text().replace('\\"numRecords\\":1', '\\"numRecords\\":2', 1))
+    DeltaLog._cache.clear()
+    before = set(Path(table).rglob("*.parquet"))
+    with pytest.raises(DeltaIllegalStateException, match="have 5 rows by the log, and 4 were read"):
+        run(table)
+    assert set(Path(table).rglob("*.parquet")) == before
+    assert DeltaLog.for_table(table).latest_version() == 1
+
+
+def test_its_jobs_are_of_the_callers_job_group(spark: SparkSession, table: str, run: Any) -> None:
+    """So that who cancels the group cancels them."""
+    files_of_partitions(spark, table, 2)
+    context = spark.sparkContext
+    context.setJobGroup("an optimize", "")
+    try:
+        run(table)
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    assert context.statusTracker().getJobIdsForGroup("an optimize")
 
 
 def test_what_only_appends_may_be_optimized(spark: SparkSession, table: str, run: Any, rows: Any) -> None:
