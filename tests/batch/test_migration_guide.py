@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 
 import deltaflow.exceptions
 import deltaflow.tables
@@ -39,6 +41,41 @@ def test_classes_are_there_as_the_guide_says(name: str) -> None:
 @pytest.mark.parametrize("name", deltaflow.exceptions.__all__)
 def test_exceptions_are_in_it(name: str) -> None:
     assert state_of(name) == "`deltaflow.exceptions`"
+
+
+STATEMENTS = {
+    "DELETE FROM": "DELETE FROM {t} WHERE id = 1",
+    "UPDATE": "UPDATE {t} SET id = 2 WHERE id = 1",
+    "MERGE INTO": "MERGE INTO {t} t USING (SELECT 1L AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+    "TRUNCATE TABLE": "TRUNCATE TABLE {t}",
+    "ALTER TABLE … DROP FEATURE": "ALTER TABLE {t} DROP FEATURE domainMetadata",
+    "ALTER TABLE … RENAME COLUMN": "ALTER TABLE {t} RENAME COLUMN id TO x",
+    "DESCRIBE HISTORY": "DESCRIBE HISTORY {t}",
+    "DESCRIBE DETAIL": "DESCRIBE DETAIL {t}",
+    "VACUUM": "VACUUM {t}",
+    "OPTIMIZE … WHERE … ZORDER BY": "OPTIMIZE {t} ZORDER BY (id)",
+    "RESTORE TABLE": "RESTORE TABLE {t} TO VERSION AS OF 0",
+    "GENERATE symlink_format_manifest FOR TABLE": "GENERATE symlink_format_manifest FOR TABLE {t}",
+    "CONVERT TO DELTA": "CONVERT TO DELTA parquet.`{path}/parquet`",
+    "CREATE TABLE … SHALLOW CLONE": "CREATE TABLE delta.`{path}/clone` SHALLOW CLONE {t}",
+    "REORG TABLE": "REORG TABLE {t} APPLY (PURGE)",
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_statements_work_as_the_guide_says(spark: SparkSession, tmp_path: Path, statement: str) -> None:
+    spark.range(3).write.format("delta").option("delta.feature.domainMetadata", "supported").save(
+        str(tmp_path / "t")
+    )
+    if "CONVERT" in statement:
+        spark.range(3).write.parquet(str(tmp_path / "parquet"))
+    text = STATEMENTS[statement].format(t=f"delta.`{tmp_path}/t`", path=tmp_path)
+    if state_of(statement) in ("work", "works"):
+        spark.sql(text).collect()
+    else:
+        with pytest.raises(AnalysisException):
+            spark.sql(text).collect()
 
 
 def test_settings_that_are_heeded_are_in_it() -> None:
