@@ -102,7 +102,7 @@ def test_fields_of_the_values_of_a_map(spark, tmp_path):
     assert row.m["k"].asDict() == {"u": None, "v": 3, "w": None}
 
 
-def test_positions_and_comments(table, alter, actions):
+def test_positions_and_comments(spark, table, alter, actions):
     alter("ALTER COLUMN `a-b.c` FIRST")
     assert list(columns(table))[:2] == ["a-b.c", "id"]
     [info] = actions(table, "commitInfo")
@@ -130,6 +130,10 @@ def test_positions_and_comments(table, alter, actions):
     ]
     alter("ALTER COLUMN id COMMENT ''")
     assert field(table, "id").metadata == {}
+    spark.sql(f"COMMENT ON COLUMN delta.`{table}`.st IS 'three'")
+    assert field(table, "st").metadata == {"comment": "three"}
+    spark.sql(f"COMMENT ON COLUMN delta.`{table}`.st IS NULL")
+    assert field(table, "st").metadata == {}
 
 
 def test_not_null(spark, table, alter):
