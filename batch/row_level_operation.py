@@ -10,9 +10,9 @@ it the frame of all rows that the new files are to hold: changed ones and, as th
             touched = operation.touched_files(matching)
             operation.write(rows_of_new_files, touched, describe, expected_rows)
 
-Per operation: one listing of the log; two queries of Spark: the one that finds the files (a scan of the
-condition's columns with a count a file: 2 jobs in adaptive execution, 1 without), and the one that writes the
-new ones (1 job, without a shuffle); one footer a new file, one put. Between Python and the JVM about 10 calls
+Per operation: one listing of the log; two Spark jobs: the one that finds the files, by a scan of the
+condition's columns with a count a file, and the one that writes the new ones, without a shuffle; one footer a
+new file, one put. Between Python and the JVM about 10 calls
 of row_operations, 4 to 8 for the scans, 2 for the write, and PySpark's own for Columns and frames (some 300
 for an UPDATE of one column, 50 µs each). An operation that whole partitions decide has no job, and reads no
 file.

@@ -101,12 +101,13 @@ public final class RowOperations {
   }
 
   /**
-   * The frame in a session of its own in which one task takes what a shuffle brings: without adaptive execution,
-   * as in foreachBatch, a few rows would go through spark.sql.shuffle.partitions tasks.
+   * The frame in a session of its own in which one task takes what a shuffle brings, in the job of the scan. The
+   * caller's would need a job more (adaptive execution) or a task for each of spark.sql.shuffle.partitions.
    */
   public static Dataset withOneReducer(SparkSession session, Dataset frame) {
     SparkSession own = session.cloneSession();
     own.conf().set("spark.sql.shuffle.partitions", "1");
+    own.conf().set("spark.sql.adaptive.enabled", "false");
     return org.apache.spark.sql.classic.Dataset.ofRows(own, analyzed(frame));
   }
 
