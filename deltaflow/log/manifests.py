@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ def update_manifests(
     """
     if not SYMLINK_MANIFEST_ENABLED.of(metadata.configuration, log.path):
         return
+    if log.file_fields is not None:  # who follows a table without its files may commit, too
+        log, read = replace(log, file_fields=None), None
     try:
         snapshot = snapshot_at(log, version, read)
         is_other = read is None or read.partition_columns != snapshot.partition_columns

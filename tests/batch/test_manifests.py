@@ -10,7 +10,7 @@ import pytest
 
 from deltaflow import DeltaTable
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaTableNotFoundError, PostCommitHookError
-from deltaflow.log import DeltaLog
+from deltaflow.log import DeltaLog, Operation
 from deltaflow.log.data_path import complete_paths
 
 if TYPE_CHECKING:
@@ -152,6 +152,14 @@ def test_vacuum_passes_over_them(spark: SparkSession, path: str, setting: Any) -
     setting("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     table.vacuum(0)
     assert not list(Path(path).glob("p=a/*.parquet"))
+    assert manifests(path) == files(path)
+
+
+def test_who_follows_the_log_alone_keeps_them(spark: SparkSession, path: str) -> None:
+    write(spark, path, "(1, 'a'), (2, 'b')", **{ENABLED: "true"})
+    shutil.rmtree(Path(path, DIRECTORY))
+    log = DeltaLog.for_table(path, with_files=False)
+    log.start_transaction().commit([], Operation("TEST"))
     assert manifests(path) == files(path)
 
 
