@@ -17,6 +17,7 @@ from deltaflow.batch.clone import clone
 from deltaflow.batch.conditions import as_assignments, as_column
 from deltaflow.batch.delete import delete
 from deltaflow.batch.generate import generate
+from deltaflow.batch.merge_builder import DeltaMergeBuilder, merge_builder
 from deltaflow.batch.optimize import DeltaOptimizeBuilder
 from deltaflow.batch.protocol_changes import add_feature, drop_feature_of, upgrade_protocol
 from deltaflow.batch.table_builder import DeltaTableBuilder, Operation
@@ -228,6 +229,11 @@ class DeltaTable:
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
         """Drops a table feature that nothing of the table needs, and gives the protocol its weakest form."""
         drop_feature_of(self._spark, self._table, featureName, truncateHistory)
+
+    def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
+        """Merge the rows of `source` into the table, as the clauses say that are added to the builder."""
+        assert self._table.path is not None
+        return merge_builder(self._spark, self._table.path, self._alias, source, condition)
 
     @property
     def _path(self) -> str:

@@ -49,12 +49,6 @@ _REFUSED: Mapping[str, _Refusal] = {
         "A partition goes with its rows: overwrite with the option replaceWhere.",
     ),
     "LoadData": _Refusal("LOAD DATA", "child", "Read the files with Spark, and append their rows."),
-    "MergeIntoTable": _Refusal(
-        "MERGE INTO",
-        "targetTable",
-        "It is not built yet: overwrite with the option replaceWhere.",
-        views=True,
-    ),
     "RecoverPartitions": _Refusal(
         "ALTER TABLE RECOVER PARTITIONS", "child", "The log has the partitions: nothing can be missing."
     ),

@@ -60,6 +60,7 @@ from deltaflow.log.isolation import isolation_of_table
 from deltaflow.log.observer import observe
 from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.expressions import has_subquery, sql_text
+from deltaflow.spark.merge_plans import scanned_like
 from deltaflow.spark.row_operations import (
     PartitionFilter,
     delta_settings,
@@ -121,12 +122,21 @@ class RowLevelOperation:
     read: a table that cannot be written, that is append-only, or that is none (DELTA_MISSING_DELTA_TABLE).
     """
 
-    def __init__(self, spark: SparkSession, path: str, name: str) -> None:
-        """`name`: of the operation, for errors and Spark's UI."""
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str,
+        name: str,
+        *,
+        read_version: int | None = None,
+        only_appends: bool = False,
+    ) -> None:
+        """`name`: of the operation, for errors and Spark's UI. `read_version`: instead of the newest one.
+        `only_appends`: it removes no file."""
         self.spark = spark
         self.name = name
         settings = delta_settings(spark)
-        self.transaction = DeltaLog.for_table(path).start_transaction(settings)
+        self.transaction = DeltaLog.for_table(path).start_transaction(settings, read_version=read_version)
         if self.transaction.snapshot is None:
             raise DeltaTableNotFoundError(
                 error_class="DELTA_MISSING_DELTA_TABLE", table_name=path, advice="Check the path."
@@ -135,7 +145,7 @@ class RowLevelOperation:
         snapshot = self.snapshot
         check_writable(snapshot.protocol, snapshot.metadata, snapshot.path, snapshot.version)
         isolation_of_table(snapshot.metadata, snapshot.path)  # a wrong value would stop the commit
-        if is_append_only(snapshot.metadata):
+        if is_append_only(snapshot.metadata) and not only_appends:
             raise DeltaUnsupportedOperationException(
                 error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY", table=snapshot.path
             )
@@ -164,8 +174,11 @@ class RowLevelOperation:
         if self.committed is not None:
             recache(self.spark, self.snapshot.path)
 
-    def rows(self, files: pa.Table | None = None, name: Sequence[str] = ()) -> DataFrame:
-        """A frame over files of the snapshot, all of them without `files`, under a name of these parts.
+    def rows(
+        self, files: pa.Table | None = None, name: Sequence[str] = (), like: DataFrame | None = None
+    ) -> DataFrame:
+        """A frame over files of the snapshot, all of them without `files`, under a name of these parts; or
+        without a name, but with the attributes of the frame `like`, another one of this operation.
 
         Filters skip files by their statistics. It has Spark's column `_metadata`, and serves while the
         operation is open.
@@ -176,7 +189,8 @@ class RowLevelOperation:
             self._sets[key] = (chosen, FileStatistics(chosen["stats"], self.snapshot.schema))
         refuse_deletion_vectors(chosen, self.snapshot.path, self.snapshot.version)
         size = self.snapshot.size_in_bytes if files is None else pc.sum(chosen["size"]).as_py() or 0
-        return scanned(self.spark, self._relation(key, size), name)
+        described = self._relation(key, size)
+        return scanned(self.spark, described, name) if like is None else scanned_like(like, described)
 
     def _relation(self, key: str, size: int) -> dict[str, Any]:
         snapshot = self.snapshot
@@ -304,6 +318,11 @@ class RowLevelOperation:
         version, path = self.committed.version, self.snapshot.path
         observe("write committed", path=path, version=version)
         _LOG.info("%s: version %s by %s: %s", path, version, self.name, changed.metrics)
+
+    def commit_if_needed(self, describe: Describe) -> None:
+        """The commit of an operation that changes no row: if it has new metadata, or is to be remembered."""
+        if self._idempotent is not None or self.transaction.metadata != self.snapshot.metadata:
+            self.commit(Changed((), 0, ()), describe)
 
     def times_ms(self) -> dict[str, int]:
         """The metrics of time, up to now: what was spent before and since the touched files were found."""

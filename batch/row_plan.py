@@ -38,8 +38,8 @@ def row_plan(
             table=path,
             column=needed[0],
         )
-    if not checks and _bare(frame) == _bare(table) and all(map(is_plain, wanted)):
-        return RowPlan(frame=_bare_struct(frame), table=_bare_struct(table))
+    if not checks and bare(frame) == bare(table) and all(map(is_plain, wanted)):
+        return RowPlan(frame=bare_struct(frame), table=bare_struct(table))
     cast = _restricted(table, frame)
     columns = [
         _column(field.name, cast[field.name].dataType, kind, is_partition=field.name in partition_columns)
@@ -47,7 +47,7 @@ def row_plan(
         else "null"
         for field, kind in zip(table.fields, wanted, strict=True)
     ]
-    return RowPlan(_bare_struct(frame), _bare_struct(table), cast, tuple(columns), tuple(checks))
+    return RowPlan(bare_struct(frame), bare_struct(table), cast, tuple(columns), tuple(checks))
 
 
 def _column(name: str, have: T.DataType, want: T.DataType, *, is_partition: bool) -> str:
@@ -63,7 +63,7 @@ def _value(sql: str, have: T.DataType, want: T.DataType, column: str, depth: int
     They differ in fields that `have` lacks, and in CHAR and VARCHAR, which `have` has as strings. Fields
     get names that say nothing: the value is cast to the table's type afterwards, by position.
     """
-    if have == _bare(want) and is_plain(want):
+    if have == bare(want) and is_plain(want):
         return sql
     element = f"e{depth}"
     match have, want:
@@ -119,24 +119,24 @@ def _restricted_type(table: T.DataType, frame: T.DataType) -> T.DataType:
                 _restricted_type(table.keyType, frame.keyType),
                 _restricted_type(table.valueType, frame.valueType),
             )
-    return _bare(table)
+    return bare(table)
 
 
-def _bare(kind: T.DataType) -> T.DataType:
+def bare(kind: T.DataType) -> T.DataType:
     """The type alone: nullable throughout, no metadata, CHAR and VARCHAR as strings."""
     match kind:
         case T.StructType():
-            return T.StructType([T.StructField(f.name, _bare(f.dataType)) for f in kind.fields])
+            return T.StructType([T.StructField(f.name, bare(f.dataType)) for f in kind.fields])
         case T.ArrayType():
-            return T.ArrayType(_bare(kind.elementType))
+            return T.ArrayType(bare(kind.elementType))
         case T.MapType():
-            return T.MapType(_bare(kind.keyType), _bare(kind.valueType))
+            return T.MapType(bare(kind.keyType), bare(kind.valueType))
         case T.CharType() | T.VarcharType():
             return T.StringType()
     return kind
 
 
-def _bare_struct(kind: T.StructType) -> T.StructType:
-    bare = _bare(kind)
-    assert isinstance(bare, T.StructType)
-    return bare
+def bare_struct(kind: T.StructType) -> T.StructType:
+    struct = bare(kind)
+    assert isinstance(struct, T.StructType)
+    return struct

@@ -104,7 +104,7 @@ def update_metadata(
     if snapshot is None or rules.replaces_table:
         _make(transaction, frame, partition_by, declared, rules)
     elif rules.overwrite_schema:
-        _overwrite_schema(transaction, snapshot, _columns_of_table(frame), partition_by, rules)
+        _overwrite_schema(transaction, snapshot, columns_of_table(frame), partition_by, rules)
     else:
         _check_and_merge(transaction, snapshot, frame, partition_by, rules)
 
@@ -135,7 +135,7 @@ def _make(
 ) -> None:
     snapshot, path = transaction.snapshot, transaction.path
     _refuse_without_data_change(rules, path, "Create a Delta table")
-    schema = _columns_of_table(frame) if declared.schema is None else with_char_as_string(declared.schema)
+    schema = columns_of_table(frame) if declared.schema is None else with_char_as_string(declared.schema)
     metadata = Metadata(
         id=transaction.log.ids() if snapshot is None else snapshot.metadata.id,
         description=declared.comment,
@@ -194,7 +194,7 @@ def _check_and_merge(
         _require_partition_columns(snapshot.partition_columns, data, path)
     merged = table
     if rules.merge_schema:
-        merged = merge_schemas(table, _columns_of_table(data), table=path, fits=rules.fits)
+        merged = merge_schemas(table, columns_of_table(data), table=path, fits=rules.fits)
     check_writable_schema(merged, snapshot.partition_columns, table=path)
     if merged != table:
         _refuse_without_data_change(rules, path, "Change the Delta table schema")
@@ -257,7 +257,7 @@ def _refuse_without_data_change(rules: SchemaRules, path: str, operation: str) -
         raise DeltaAnalysisException(error_class="DELTA_DATA_CHANGE_FALSE", operation=operation, table=path)
 
 
-def _columns_of_table(frame: T.StructType) -> T.StructType:
+def columns_of_table(frame: T.StructType) -> T.StructType:
     """The frame's columns as a table has them: all nullable, and of their metadata comments, CHAR and
     VARCHAR alone. The rest is Spark's own (watermarks) or belongs to the table that the frame was read from.
     """

@@ -196,6 +196,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42711",
         "Found duplicate column(s), names differing only in case included: {columns}. Rename them.",
     ),
+    "DELTA_DUPLICATE_COLUMNS_ON_INSERT": (
+        "42701",
+        "Duplicate column names in INSERT clause. Name each of them once.",
+    ),
     "DELTA_DUPLICATE_DATA_SKIPPING_COLUMNS": (
         "42701",
         "Duplicated data skipping columns found: {columns}. Name each once.",
@@ -331,6 +335,18 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "{reason} If nobody deleted it, the stream is lagging behind the cleanup of the log. Delete its "
         "checkpoint to restart from scratch, and consider a longer delta.logRetentionDuration.",
     ),
+    "DELTA_MERGE_ADD_VOID_COLUMN": (
+        "42K09",
+        "Cannot add column {new_column} with type VOID. Please explicitly specify a non-void type.",
+    ),
+    "DELTA_MERGE_MISSING_WHEN": (
+        "42601",
+        "There must be at least one WHEN clause in a MERGE statement.",
+    ),
+    "DELTA_MERGE_UNRESOLVED_EXPRESSION": (
+        "42601",
+        "Cannot resolve {sql_expr} in {clause} given columns {cols}.",
+    ),
     "DELTA_METADATA_ABSENT_EXISTING_CATALOG_TABLE": (
         "42K03",
         "The catalog has the table {table_name}, and there is no Delta table at its location. "
@@ -369,6 +385,12 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42614",
         "Multiple ending arguments provided. Please provide one of either endingTimestamp or endingVersion.",
     ),
+    "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE": (
+        "21506",
+        "Cannot perform Merge: several source rows match the same row of the table, and it is open which"
+        " of them is to change it. Some of these rows: {rows}. Leave one row for each key in the source,"
+        " by dropDuplicates or by the newest of each key, and merge again. Nothing was committed.",
+    ),
     "DELTA_NEW_CHECK_CONSTRAINT_VIOLATION": (
         "23512",
         "{num_rows} rows in {table_name} violate the new CHECK constraint ({check_constraint}). "
@@ -386,6 +408,21 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "0AKDC",
         "Non-deterministic functions are not supported in the {operation} {expression} Write their values "
         "into a column first.",
+    ),
+    "DELTA_NON_LAST_MATCHED_CLAUSE_OMIT_CONDITION": (
+        "42601",
+        "When there are more than one MATCHED clauses in a MERGE statement, only the last MATCHED clause"
+        " can omit the condition.",
+    ),
+    "DELTA_NON_LAST_NOT_MATCHED_BY_SOURCE_CLAUSE_OMIT_CONDITION": (
+        "42601",
+        "When there are more than one NOT MATCHED BY SOURCE clauses in a MERGE statement, only the last "
+        "NOT MATCHED BY SOURCE clause can omit the condition.",
+    ),
+    "DELTA_NON_LAST_NOT_MATCHED_CLAUSE_OMIT_CONDITION": (
+        "42601",
+        "When there are more than one NOT MATCHED clauses in a MERGE statement, only the last NOT "
+        "MATCHED clause can omit the condition.",
     ),
     "DELTA_NON_PARTITION_COLUMN_REFERENCE": (
         "42P10",
@@ -627,6 +664,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42621",
         "Found {expr} in a CHECK constraint. {expr} cannot be used in a CHECK constraint.",
     ),
+    "DELTA_UNSUPPORTED_NESTED_FIELD_IN_OPERATION": (
+        "0AKDC",
+        "Nested field is not supported in the {operation} (field = {field_name}).",
+    ),
     "DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE": (
         "0AKDC",
         "Updating nested fields is only supported for StructType: {target}. Set the whole array or map.",
@@ -655,6 +696,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Cannot specify time travel in multiple formats: it is in the path and in the options.",
     ),
     "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS": ("0AKDC", "Cannot time travel a stream: remove {options}."),
+    "DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION": (
+        "42846",
+        "Cannot cast {from_catalog} to {to_catalog}. All nested columns must match.",
+    ),
     "DELTA_VACUUM_RETENTION_PERIOD_NEGATIVE": (
         "22003",
         "Retention period for Vacuum can't be less than 0 hours.",

@@ -1,7 +1,14 @@
 """The names of the Python package `delta.tables`."""
 
 from deltaflow.batch.delta_table import DeltaTable
+from deltaflow.batch.merge_builder import DeltaMergeBuilder
 from deltaflow.batch.optimize import DeltaOptimizeBuilder
 from deltaflow.batch.table_builder import DeltaTableBuilder, IdentityGenerator
 
-__all__ = ["DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator"]
+__all__ = [
+    "DeltaMergeBuilder",
+    "DeltaOptimizeBuilder",
+    "DeltaTable",
+    "DeltaTableBuilder",
+    "IdentityGenerator",
+]

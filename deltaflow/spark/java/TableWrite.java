@@ -149,7 +149,7 @@ final class TableWrite {
    * The descriptions of the scans of Delta tables in the query, its subqueries included: those of the newest
    * version with the version that this very execution reads.
    */
-  private static List scans(QueryExecution query) {
+  static List scans(QueryExecution query) {
     List plans = new ArrayList();
     plans.add(query.analyzed());
     for (Object subquery : CollectionConverters.asJava(query.analyzed().subqueriesAll())) plans.add(subquery);
