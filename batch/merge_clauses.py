@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.merge_assignments import Assigner, Assignment, Value
-from deltaflow.batch.row_plan import quoted
 from deltaflow.batch.schema_on_write import columns_of_table
+from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import merge_schemas
 from deltaflow.spark.merge_plans import Resolved, resolved, store_assigned

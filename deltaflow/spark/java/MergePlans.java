@@ -31,6 +31,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.ExpressionUtils$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DecimalType;
@@ -39,6 +40,7 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
 
 /**
  * What MERGE asks of Spark about expressions. They are analysed once, over the target's and the source's columns
@@ -47,11 +49,17 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class MergePlans {
   private MergePlans() {}
 
-  /** The rows of a scan with the attributes of another scan of the table, for which expressions were analysed. */
-  public static Dataset scan(SparkSession session, String relation, Dataset like) {
-    LogicalRelation node = (LogicalRelation) analyzed(like).collectLeaves().head();
-    return rows(session, new LogicalRelation(Relations.of(session, Python.parse(relation)), node.output(),
-        Option.empty(), false, Option.empty()));
+  /** The frame over a scan of a table, but over another one: CHAR columns are padded above it, as Spark planned it. */
+  public static Dataset scan(final SparkSession session, String relation, Dataset like) {
+    final HadoopFsRelation other = Relations.of(session, Python.parse(relation));
+    return rows(session, (LogicalPlan) analyzed(like).transformUp(new AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) { return node instanceof LogicalRelation; }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        return new LogicalRelation(other, ((LogicalRelation) node).output(), Option.empty(), false, Option.empty());
+      }
+    }));
   }
 
   /** The columns as analysed expressions over the frame, with one time for now. */
