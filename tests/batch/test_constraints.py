@@ -245,6 +245,16 @@ WRITES = {
     "INSERT OVERWRITE": insert(f"INSERT OVERWRITE {{t}} {VALUES}"),
     "INSERT REPLACE WHERE": insert(f"INSERT INTO {{t}} REPLACE WHERE p = 1 {VALUES}"),
     "stream": stream,
+    "MERGE that updates": insert(
+        "MERGE INTO {t} t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = -t.id"
+    ),
+    "MERGE that inserts": insert(
+        f"MERGE INTO {{t}} t USING ({VALUES}) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *"
+    ),
+    "MERGE of what no row matches": insert(
+        "MERGE INTO {t} t USING (SELECT 1 AS id) s ON t.id = s.id "
+        "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET id = -t.id"
+    ),
     "UPDATE": insert("UPDATE {t} SET id = -id WHERE id = 1"),
 }
 

@@ -98,6 +98,16 @@ def test_a_condition_of_dml(spark, path, name):
     assert spark.sql(f"DELETE FROM delta.`{path}` WHERE id = ? AND m = ?", [101, "dml"]).collect() == [(1,)]
 
 
+def test_parameters_of_a_merge(spark, path, name):
+    merge = (
+        "MERGE INTO {t} t USING (SELECT :i AS id, :m AS m) s ON t.id = s.id AND t.m = :m "
+        "WHEN MATCHED AND t.id < :l THEN DELETE WHEN NOT MATCHED THEN INSERT (id, m) VALUES (:i, :m)"
+    )
+    values = {"i": 200, "m": "merge", "l": 300}
+    inserted, deleted, _ = run(spark, path, name, merge, values)
+    assert (inserted, deleted) == ([(1, 0, 0, 1)], [(1, 0, 1, 0)])
+
+
 def test_a_constraint_has_the_values(spark, path, name):
     spark.sql(f"ALTER TABLE {name} ADD CONSTRAINT c CHECK (id > :low AND m != :m)", {"low": -5, "m": "x"})
     found = DeltaLog.for_table(path).snapshot().metadata.configuration["delta.constraints.c"]

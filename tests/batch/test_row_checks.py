@@ -182,6 +182,8 @@ def test_invariants(spark, made):
     assert error.getErrorClass() == "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
     assert "EXPRESSION(n > 3)" in str(error)
     violation(lambda: spark.sql(f"UPDATE delta.`{table}` SET n = 3"))
+    matched = f"MERGE INTO delta.`{table}` t USING (SELECT 4 AS n) s ON t.n = s.n WHEN"
+    violation(lambda: spark.sql(f"{matched} MATCHED THEN UPDATE SET n = 2"))
     assert "\n - n : 3" in str(error)
 
 
