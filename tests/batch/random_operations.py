@@ -1,0 +1,284 @@
+"""Random operations on a table, compared after each with the same on a list of rows.
+
+The rows must be the model's at every version that the table still has, as Spark and as deltalake read them.
+The long run, 40 sequences of 25 operations:
+
+    python -m tests.batch.random_operations [FIRST SEED]
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import deltalake
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import deltaflow
+from deltaflow import DeltaTable
+
+Row = tuple[int, str | None, int | None]
+"""id, p (a partition in half of the tables), v."""
+_SCHEMA = "id LONG, p STRING, v INT"
+_PARTS = ("a", "b", None)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A predicate in SQL, and by Python: true, false or None."""
+
+    sql: str
+    holds: Callable[[Row], bool | None]
+
+
+def _less(value: int | None, bound: int) -> bool | None:
+    return None if value is None else value < bound
+
+
+def _both(left: bool | None, right: bool | None) -> bool | None:
+    if left is False or right is False:
+        return False
+    return None if left is None or right is None else True
+
+
+def condition(chance: random.Random) -> Condition:
+    number, part = chance.randrange(40), chance.choice("ab")
+    return chance.choice(
+        [
+            Condition(f"id % 3 = {number % 3}", lambda row: row[0] % 3 == number % 3),
+            Condition(f"v < {number}", lambda row: _less(row[2], number)),
+            Condition(f"NOT v < {number}", lambda row: None if row[2] is None else row[2] >= number),
+            Condition("v IS NULL", lambda row: row[2] is None),
+            Condition("p IS NULL", lambda row: row[1] is None),
+            Condition(f"p = '{part}'", lambda row: None if row[1] is None else row[1] == part),
+            Condition(
+                f"p = '{part}' AND v < {number}",
+                lambda row: _both(None if row[1] is None else row[1] == part, _less(row[2], number)),
+            ),
+            Condition("true", lambda row: True),
+            Condition("v < 0", lambda row: _less(row[2], 0)),
+        ]
+    )
+
+
+@dataclass
+class Game:
+    """A table, and what has to be in it at each of its versions."""
+
+    spark: SparkSession
+    path: str
+    chance: random.Random
+    by_partition: bool
+    versions: dict[int, list[Row]] = field(default_factory=dict)
+    retained: set[int] = field(default_factory=set)
+    done: list[str] = field(default_factory=list)
+    rows_after: list[Row] = field(default_factory=list)
+    """What the operation that runs has to leave in the table."""
+
+    @property
+    def rows(self) -> list[Row]:
+        return self.versions[max(self.versions)]
+
+    @property
+    def table(self) -> DeltaTable:
+        return DeltaTable.forPath(self.spark, self.path)
+
+    def play(self, steps: int) -> None:
+        self.overwrite()
+        self.check("overwrite", self.rows_after)
+        often = [self.append, self.update, self.delete, self.merge]
+        operations = [*often, *often, self.overwrite, self.optimize, self.vacuum, self.restore]
+        for _ in range(steps):
+            operation = self.chance.choice(operations)
+            self.rows_after = self.rows
+            operation()
+            self.check(operation.__name__, self.rows_after)
+
+    def check(self, name: str, rows: list[Row]) -> None:
+        newest = deltalake.DeltaTable(self.path).version()
+        for version in range(max(self.versions, default=-1) + 1, newest + 1):
+            self.versions[version] = rows
+            self.retained.add(version)
+        assert self.versions[newest] == rows, f"{name} committed nothing after {self.done}"
+        loaded = self.spark.read.format("delta")
+        assert _sorted(loaded.load(self.path)) == _key_sorted(rows), self.done
+        for version in sorted(self.retained):
+            of_version = _key_sorted(self.versions[version])
+            at = f"version {version} after {self.done}"
+            assert _sorted(loaded.option("versionAsOf", version).load(self.path)) == of_version, at
+            by_deltalake = deltalake.DeltaTable(self.path, version=version).to_pyarrow_table().to_pylist()
+            assert _key_sorted([(r["id"], r["p"], r["v"]) for r in by_deltalake]) == of_version, at
+
+    def new_rows(self, number: int, ids: Sequence[int] | None = None) -> list[Row]:
+        chance = self.chance
+        ids = [chance.randrange(60) for _ in range(number)] if ids is None else ids
+        return [(i, chance.choice(_PARTS), chance.choice([None, chance.randrange(40)])) for i in ids]
+
+    def frame(self, rows: list[Row]) -> DataFrame:
+        return self.spark.createDataFrame(rows, _SCHEMA).repartition(self.chance.randint(1, 3))
+
+    def write(self, rows: list[Row], mode: str) -> None:
+        writer = self.frame(rows).write.format("delta").mode(mode)
+        if self.by_partition:
+            writer = writer.partitionBy("p")
+        writer.save(self.path)
+
+    def append(self) -> None:
+        rows = self.new_rows(self.chance.randint(1, 12))
+        self.write(rows, "append")
+        self.done.append(f"append {rows}")
+        self.rows_after = [*self.rows, *rows]
+
+    def overwrite(self) -> None:
+        rows = self.new_rows(self.chance.randint(5, 30))
+        self.write(rows, "overwrite")
+        self.done.append(f"overwrite {rows}")
+        self.rows_after = rows
+
+    def delete(self) -> None:
+        where = condition(self.chance)
+        if self.chance.random() < 0.5:
+            self.table.delete(where.sql)
+        else:
+            self.spark.sql(f"DELETE FROM delta.`{self.path}` WHERE {where.sql}")
+        self.done.append(f"delete {where.sql}")
+        self.rows_after = [row for row in self.rows if not where.holds(row)]
+
+    def update(self) -> None:
+        where, part = condition(self.chance), self.chance.choice(["a", "b"])
+        moves = self.chance.random() < 0.4
+        if self.chance.random() < 0.5:
+            values = {"v": "v + 1", "p": f"'{part}'"} if moves else {"v": "v + 1"}
+            self.table.update(where.sql, values)
+        else:
+            values_sql = f"v = v + 1, p = '{part}'" if moves else "v = v + 1"
+            self.spark.sql(f"UPDATE delta.`{self.path}` SET {values_sql} WHERE {where.sql}")
+        self.done.append(f"update {where.sql}, moves to {part}: {moves}")
+
+        def updated(row: Row) -> Row:
+            return (row[0], part if moves else row[1], None if row[2] is None else row[2] + 1)
+
+        self.rows_after = [updated(row) if where.holds(row) else row for row in self.rows]
+
+    def merge(self) -> None:
+        chance = self.chance
+        source = self.new_rows(0, chance.sample(range(80), chance.randint(0, 15)))
+        when = condition(chance)
+        names = ["update", "delete", "insert", "source update", "source delete"]
+        clauses = chance.sample(names, chance.randint(1, len(names)))
+        self.done.append(f"merge {source} when {when.sql} {clauses}")
+        of_target = " ".join(
+            f"t.{word}" if word in ("id", "p", "v") else word for word in when.sql.split(" ")
+        )
+        merge = self.table.alias("t").merge(self.frame(source).alias("s"), "t.id = s.id")
+        for clause in clauses:
+            match clause:
+                case "update":
+                    merge = merge.whenMatchedUpdate(of_target, {"v": "s.v", "t.p": F.col("s.p")})
+                case "delete":
+                    merge = merge.whenMatchedDelete("s.v < 20")
+                case "insert":
+                    merge = merge.whenNotMatchedInsertAll("s.v IS NOT NULL")
+                case "source update":
+                    merge = merge.whenNotMatchedBySourceUpdate(of_target, {"v": "t.v - 1"})
+                case "source delete":
+                    merge = merge.whenNotMatchedBySourceDelete("t.id % 7 = 0")
+        told = merge.execute().collect()[0]
+        self.rows_after, updated, deleted, inserted = _merged(self.rows, source, when, clauses)
+        assert (told.num_updated_rows, told.num_deleted_rows) == (updated, deleted), self.done
+        assert (told.num_inserted_rows, told.num_affected_rows) == (inserted, updated + deleted + inserted)
+
+    def optimize(self) -> None:
+        builder = self.table.optimize()
+        if self.by_partition and self.chance.random() < 0.4:
+            builder = builder.where("p = 'a'")
+        if self.chance.random() < 0.5:
+            builder.executeCompaction()
+            self.done.append("optimize")
+        else:
+            builder.executeZOrderBy("id", "v")
+            self.done.append("optimize zorder by")
+
+    def vacuum(self) -> None:
+        hours = self.chance.choice([0, 168])
+        self.table.vacuum(hours)
+        self.done.append(f"vacuum {hours}")
+        if hours == 0:
+            self.retained = {max(self.versions)}
+
+    def restore(self) -> None:
+        version = self.chance.choice(sorted(self.retained))
+        self.table.restoreToVersion(version)
+        self.done.append(f"restore {version}")
+        self.rows_after = self.versions[version]
+
+
+def _merged(
+    rows: list[Row], source: list[Row], when: Condition, clauses: Sequence[str]
+) -> tuple[list[Row], int, int, int]:
+    """The rows that Game.merge leaves; how many of them it updates, deletes and inserts."""
+    by_id = {row[0]: row for row in source}
+    kept: list[Row] = []
+    counts = {"update": 0, "delete": 0}
+    for row in rows:
+        other = by_id.get(row[0])
+        is_true = {
+            "update": other is not None and when.holds(row),
+            "delete": other is not None and _less(other[2], 20),
+            "source update": other is None and when.holds(row),
+            "source delete": other is None and row[0] % 7 == 0,
+        }
+        first = next((clause for clause in clauses if is_true.get(clause)), None)
+        if first is not None:
+            counts[first.removeprefix("source ")] += 1
+        if first == "update":
+            assert other is not None
+            kept.append((row[0], other[1], other[2]))
+        elif first == "source update":
+            kept.append((row[0], row[1], None if row[2] is None else row[2] - 1))
+        elif first is None:
+            kept.append(row)
+    there = {row[0] for row in rows}
+    new = [row for row in source if row[0] not in there and row[2] is not None] if "insert" in clauses else []
+    return [*kept, *new], counts["update"], counts["delete"], len(new)
+
+
+def _sorted(frame: DataFrame) -> list[Row]:
+    return _key_sorted([(row["id"], row["p"], row["v"]) for row in frame.toArrow().to_pylist()])
+
+
+def _key_sorted(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=repr)
+
+
+def play(spark: SparkSession, path: str, seed: int, steps: int) -> Game:
+    """One sequence of operations; needs `spark.databricks.delta.retentionDurationCheck.enabled` false."""
+    chance = random.Random(seed)
+    game = Game(spark, path, chance, by_partition=chance.random() < 0.5)
+    game.play(steps)
+    return game
+
+
+def main(first_seed: int) -> None:
+    config: dict[str, Any] = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    }
+    spark = deltaflow.session("random operations", master="local[2]", config=config)
+    spark.sparkContext.setLogLevel("ERROR")
+    steps = 0
+    for seed in range(first_seed, first_seed + 40):
+        with tempfile.TemporaryDirectory() as folder:
+            steps += len(play(spark, str(Path(folder, "table")), seed, 25).done)
+        print(f"seed {seed}: {steps} operations so far, all as the model", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 0)

@@ -1,0 +1,16 @@
+"""Short runs of random_operations, whose long one is a command of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.batch.random_operations import play
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_rows_are_the_models_at_every_version(spark, tmp_path, seed, settings):
+    with settings({"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):
+        game = play(spark, str(tmp_path / "table"), seed, 8)
+    assert len(game.done) == 9
