@@ -18,12 +18,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from side_by_side import Comparison, compare, data, timed
 
 import deltaflow
 from deltaflow import DeltaTable
 
 BOUND = 1.3
+# Of a MERGE, against the rewrite of the same files and one join.
+MERGE_BOUND = 2.0
 SMALL_FILES = 1_000
 ROWS_OF_A_SMALL_FILE = 5_000
 ROWS = 5_000_000
@@ -105,10 +108,47 @@ def delete(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
     )
 
 
+def merge(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
+    """1 % of the rows, half of them updates and half inserts, against the rewrite of the files that hold rows
+    to update and one join of the source's ids with the table's."""
+    table, source_path = large_table(spark, directory), str(directory / "source")
+    every = 200
+    updates = data(spark, ROWS).where(f"id % {every} = 0").withColumn("amount", F.lit(0.0))
+    inserts = data(spark, ROWS).where(f"id % {every} = 1").withColumn("id", F.col("id") + ROWS)
+    updates.union(inserts).write.format("delta").save(source_path)
+
+    def ours() -> float:
+        source = spark.read.format("delta").load(source_path).alias("s")
+        return on_a_copy(
+            spark,
+            table,
+            lambda copy: (
+                copy.alias("t")
+                .merge(source, "t.id = s.id")
+                .whenMatchedUpdateAll()
+                .whenNotMatchedInsertAll()
+                .execute()
+            ),
+        )
+
+    def join() -> float:
+        ids = spark.read.parquet(source_path).select("id")
+        return timed(lambda: spark.read.parquet(str(table)).select("id").join(ids, "id").count())
+
+    return compare(
+        "merge of 1 %",
+        ours,
+        lambda: rewrite(spark, table, f"id % {every} = 0") + join(),
+        repeats,
+        MERGE_BOUND,
+    )
+
+
 OPERATIONS: Mapping[str, Callable[[SparkSession, Path, int], Comparison]] = {
     "optimize": optimize,
     "update": update,
     "delete": delete,
+    "merge": merge,
 }
 
 
