@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from deltaflow.batch.conditions import as_assignments, as_column
 from deltaflow.batch.merge import MergedRows, merge
 from deltaflow.batch.merge_clauses import Clause, When
 from deltaflow.spark.statements import MERGED_ROWS
@@ -48,26 +49,26 @@ class DeltaMergeBuilder:
         set: Mapping[str, str | Column] | None = None,  # noqa: A002
     ) -> DeltaMergeBuilder:
         """Update columns of a row that matches; `set` has them with their new values (SQL or Columns)."""
-        return self._update(When.MATCHED, condition, _assignments(set, "'set' in whenMatchedUpdate"))
+        return self._update(When.MATCHED, condition, as_assignments(set, "'set' in whenMatchedUpdate"))
 
     def whenMatchedUpdateAll(self, condition: str | Column | None = None) -> DeltaMergeBuilder:
         """Update all columns of a row that matches with those of the source."""
-        return self._with(Clause(When.MATCHED, "update", _condition(condition), None))
+        return self._with(Clause(When.MATCHED, "update", as_column(condition), None))
 
     def whenMatchedDelete(self, condition: str | Column | None = None) -> DeltaMergeBuilder:
         """Delete a row that matches."""
-        return self._with(Clause(When.MATCHED, "delete", _condition(condition)))
+        return self._with(Clause(When.MATCHED, "delete", as_column(condition)))
 
     def whenNotMatchedInsert(
         self, condition: str | Column | None = None, values: Mapping[str, str | Column] | None = None
     ) -> DeltaMergeBuilder:
         """Insert a row for one of the source that matches none; columns that `values` lacks are null."""
-        assignments = _assignments(values, "'values' in whenNotMatchedInsert")
-        return self._with(Clause(When.NOT_MATCHED, "insert", _condition(condition), assignments))
+        assignments = as_assignments(values, "'values' in whenNotMatchedInsert")
+        return self._with(Clause(When.NOT_MATCHED, "insert", as_column(condition), assignments))
 
     def whenNotMatchedInsertAll(self, condition: str | Column | None = None) -> DeltaMergeBuilder:
         """Insert a row of the source that matches none."""
-        return self._with(Clause(When.NOT_MATCHED, "insert", _condition(condition), None))
+        return self._with(Clause(When.NOT_MATCHED, "insert", as_column(condition), None))
 
     def whenNotMatchedBySourceUpdate(
         self,
@@ -75,12 +76,12 @@ class DeltaMergeBuilder:
         set: Mapping[str, str | Column] | None = None,  # noqa: A002
     ) -> DeltaMergeBuilder:
         """Update columns of a row that no row of the source matches."""
-        assignments = _assignments(set, "'set' in whenNotMatchedBySourceUpdate")
+        assignments = as_assignments(set, "'set' in whenNotMatchedBySourceUpdate")
         return self._update(When.NOT_MATCHED_BY_SOURCE, condition, assignments)
 
     def whenNotMatchedBySourceDelete(self, condition: str | Column | None = None) -> DeltaMergeBuilder:
         """Delete a row that no row of the source matches."""
-        return self._with(Clause(When.NOT_MATCHED_BY_SOURCE, "delete", _condition(condition)))
+        return self._with(Clause(When.NOT_MATCHED_BY_SOURCE, "delete", as_column(condition)))
 
     def withSchemaEvolution(self) -> DeltaMergeBuilder:
         """Let the table take over columns of the source that it lacks and that clauses assign to."""
@@ -108,7 +109,7 @@ class DeltaMergeBuilder:
     ) -> DeltaMergeBuilder:
         if not assignments and condition is None:
             return self  # it would say nothing about any row
-        return self._with(Clause(when, "update", _condition(condition), assignments))
+        return self._with(Clause(when, "update", as_column(condition), assignments))
 
     def _with(self, clause: Clause) -> DeltaMergeBuilder:
         return self._copy([*self._clauses, clause], evolves=self._evolves)
@@ -127,42 +128,10 @@ def merge_builder(
         raise ValueError("'source' in merge cannot be None")
     if not isinstance(source, DataFrame):
         raise TypeError("Type of 'source' in merge must be DataFrame.")
-    search = _condition(condition)
+    search = as_column(condition)
     if search is None:
         raise ValueError("'condition' in merge cannot be None")
     return DeltaMergeBuilder(spark, path, alias, source, search)
-
-
-def _condition(given: Any) -> Column | None:
-    if given is None or isinstance(given, Column):
-        return given
-    if isinstance(given, str):
-        return F.expr(given)
-    raise TypeError(
-        "'condition' must be a Spark SQL Column or a string (expression in SQL syntax), found to be of type "
-        f"{type(given)}"
-    )
-
-
-def _assignments(given: Any, argument: str) -> list[tuple[Column, Column]]:
-    if given is None:
-        raise ValueError(f"{argument} cannot be None")
-    if not isinstance(given, dict):
-        raise TypeError(f"{argument} must be a dict, found to be {type(given)}")
-    assignments = []
-    for name, value in given.items():
-        if not isinstance(name, str):
-            raise TypeError(
-                f"Keys of dict in {argument} must contain only strings with column names, found '{name}' of "
-                f"type '{type(name)}'"
-            )
-        if not isinstance(value, str | Column):
-            raise TypeError(
-                f"Values of dict in {argument} must contain only Spark SQL Columns or strings (expressions "
-                f"in SQL syntax) as values, found '{value}' of type '{type(value)}'"
-            )
-        assignments.append((F.col(name), F.expr(value) if isinstance(value, str) else value))
-    return assignments
 
 
 def _result(spark: SparkSession, done: MergedRows | None) -> DataFrame:

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from deltaflow.log.observer import set_observer
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -216,3 +218,20 @@ def database(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
     yield folder
     spark.sql(f"USE {before}")
     spark.sql(f"DROP DATABASE {folder.name} CASCADE")
+
+
+@pytest.fixture
+def at() -> Iterator[Callable[[str, Callable[[], object]], None]]:
+    """Sets an action that runs once, when an operation gets to a point."""
+
+    def set_to(point: str, action: Callable[[], object]) -> None:
+        pending = [action]
+
+        def observer(name: str, facts: dict[str, Any]) -> None:
+            if name == point and pending:
+                pending.pop()()
+
+        set_observer(observer)
+
+    yield set_to
+    set_observer(None)

@@ -23,7 +23,6 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
     StoreError,
 )
-from deltaflow.log.observer import set_observer
 
 pytestmark = pytest.mark.spark
 
@@ -67,23 +66,6 @@ def jobs(spark):
         return after - before
 
     return count
-
-
-@pytest.fixture
-def at():
-    """Sets an action that runs once, when an operation gets to a point."""
-
-    def set_to(point, action):
-        pending = [action]
-
-        def observer(name, facts):
-            if name == point and pending:
-                pending.pop()()
-
-        set_observer(observer)
-
-    yield set_to
-    set_observer(None)
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from deltaflow.errors import (
     DeltaInvariantViolationException,
     DeltaUnsupportedOperationException,
 )
-from deltaflow.log.observer import set_observer
 
 pytestmark = pytest.mark.spark
 
@@ -40,23 +39,6 @@ def metrics(path):
 
 def version(path):
     return int(max(Path(path, "_delta_log").glob("*.json")).stem)
-
-
-@pytest.fixture
-def at():
-    """Sets an action that runs once, when an operation gets to a point."""
-
-    def set_to(point, action):
-        pending = [action]
-
-        def observer(name, facts):
-            if name == point and pending:
-                pending.pop()()
-
-        set_observer(observer)
-
-    yield set_to
-    set_observer(None)
 
 
 @pytest.fixture
