@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote
 
-import msgspec
-
 from deltaflow.errors import DeltaUnsupportedOperationException, UnsupportedFeatureError
 from deltaflow.log import LOG_DIRECTORY
-from deltaflow.spark.dispatcher import dispatcher
 from deltaflow.spark.statements import NamedTable, Statement, statement
 from deltaflow.store import scheme_of
 
@@ -43,6 +40,8 @@ _REFUSED: Mapping[str, _Refusal] = {
     ),
     "AnalyzeColumn": _Refusal("ANALYZE TABLE", "child", _KEPT_STATISTICS),
     "AnalyzeTable": _Refusal("ANALYZE TABLE", "child", _KEPT_STATISTICS),
+    "DescribeDetail": _Refusal("DESCRIBE DETAIL", "table", "It is not built yet."),
+    "DescribeHistory": _Refusal("DESCRIBE HISTORY", "table", "It is not built yet."),
     "DropPartitions": _Refusal(
         "ALTER TABLE DROP PARTITION",
         "table",
@@ -62,6 +61,7 @@ _REFUSED: Mapping[str, _Refusal] = {
         "child",
         "Create an external table (CREATE TABLE name USING delta LOCATION path), and drop the old entry.",
     ),
+    "Reorg": _Refusal("REORG TABLE", "table", "Nothing is left in its files that it would purge."),
     "RepairTable": _Refusal(
         "MSCK REPAIR TABLE", "child", "The log has the partitions: nothing can be missing."
     ),
@@ -75,6 +75,7 @@ _REFUSED: Mapping[str, _Refusal] = {
         "TRUNCATE TABLE PARTITION", "table", "Overwrite with the option replaceWhere."
     ),
     "Union": _Refusal("FROM … INSERT … INSERT", None, "Write one INSERT statement for each table."),
+    "VacuumInventory": _Refusal("VACUUM USING INVENTORY", "table", "VACUUM lists the files itself."),
 }
 
 
@@ -112,12 +113,6 @@ def _refuse(statement: Statement) -> NoReturn:
 
 for _kind, _refusal in _REFUSED.items():
     statement(_kind, table=_refusal.table, views=_refusal.views)(_refuse)
-
-
-@dispatcher.handle("statement.refuse")
-def _refuse_unparsed(request: dict[str, Any]) -> NoReturn:
-    """Statements that only Delta knows, of which the JVM tells the first words."""
-    raise refused(request["name"], msgspec.convert(request["table"], NamedTable), "It is not built yet.")
 
 
 def _makes_delta(fields: Mapping[str, Any]) -> bool:

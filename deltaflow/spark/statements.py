@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql.types import LongType, StructField, StructType
 
+from deltaflow.errors import DeltaAnalysisException
+from deltaflow.spark import delta_sql
 from deltaflow.spark.dispatcher import dispatcher
 
 if TYPE_CHECKING:
@@ -108,10 +110,17 @@ class Statement:
             return [self._with_columns(item) for item in value]
         if not isinstance(value, dict):
             return value
-        if value.keys() == {"expression"}:
-            from pyspark.sql import Column
+        match value:
+            case {"expression": number}:
+                from pyspark.sql import Column
 
-            return Column(self._running.column(value["expression"]))
+                return Column(self._running.column(number))
+            case {"constant": number}:
+                return self._running.constant(number)
+            case {"sql": number}:
+                return self._running.sql(number)
+            case {"map": entries}:
+                return {self._with_columns(key): self._with_columns(entry) for key, entry in entries}
         return {name: self._with_columns(inner) for name, inner in value.items()}
 
 
@@ -169,6 +178,10 @@ def statement(
     return add
 
 
+dispatcher.handle("statement.words")(delta_sql.first_words)
+dispatcher.handle("statement.parse")(delta_sql.parse)
+
+
 @dispatcher.handle("statement.kinds")
 def _describe_kinds(request: dict[str, Any]) -> dict[str, Any]:
     return {name: kind.described() for name, kind in _kinds.items()}
@@ -191,6 +204,11 @@ def _output(request: dict[str, Any]) -> dict[str, Any]:
 def _run(request: dict[str, Any]) -> dict[str, Any]:
     table = _table(request)
     kind = _kinds[request["kind"]]
+    if table is None and kind.table is not None and kind.concerns is None:
+        raise DeltaAnalysisException(
+            f"{request['kind']}: its table is not a Delta table, and only Delta tables have this.",
+            error_class="DELTA_TABLE_ONLY_OPERATION",
+        )
     statement = Statement(
         request["kind"], table, request["statement"], request["settings"], request["handle"]
     )

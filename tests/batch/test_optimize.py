@@ -16,6 +16,7 @@ from deltaflow.errors import (
     DeltaConcurrentModificationException,
     DeltaIllegalStateException,
     DeltaTableNotFoundError,
+    DeltaUnsupportedOperationException,
     StoreError,
 )
 from deltaflow.log import DeltaLog, Operation, remove_files
@@ -312,3 +313,28 @@ def once(point: str, act: Any) -> Any:
             act()
 
     return observer
+
+
+@pytest.mark.parametrize("by", ["path", "text", "name"])
+def test_by_sql(spark: SparkSession, table: str, actions: Any, database: Path, by: str) -> None:
+    files_of_partitions(spark, table, 2)
+    name = {"path": f"delta.`{table}`", "text": f"'{table}'", "name": "optimized_by_name"}[by]
+    if by == "name":
+        spark.sql(f"CREATE TABLE optimized_by_name USING delta LOCATION '{table}'")
+    frame = spark.sql(f"OPTIMIZE {name} WHERE d > '2024-01-01' AND day(d) = 2")
+    assert frame.columns == ["path", "metrics"]
+    [row] = frame.collect()
+    assert (row.path, row.metrics.numFilesRemoved, row.metrics.totalConsideredFiles) == (
+        f"file:{table}",
+        2,
+        2,
+    )
+    [add] = actions(table, "add")
+    assert add["partitionValues"] == {"d": "2024-01-02"}
+    [row] = spark.sql(f"OPTIMIZE {name} ZORDER BY (i)").collect()
+    assert row.metrics.zOrderStats.strategyName == "all"
+    [info] = actions(table, "commitInfo")
+    assert json.loads(info["operationParameters"]["zOrderBy"]) == ["i"]
+    with pytest.raises(DeltaUnsupportedOperationException) as raised:
+        spark.sql(f"OPTIMIZE {name} FULL").collect()
+    assert raised.value.getCondition() == "DELTA_OPTIMIZE_FULL_NOT_SUPPORTED"

@@ -266,3 +266,24 @@ def test_arguments(spark: SparkSession, table: str) -> None:
         delta.restoreToVersion("0")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="timestamp needs to be a string"):
         delta.restoreToTimestamp(0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("by", ["path", "text", "name"])
+def test_by_sql(spark: SparkSession, table: str, database: Path, by: str) -> None:
+    for version in range(3):
+        append(spark, table, version * 10)
+        moment = datetime(2024, 1, 1 + version, tzinfo=UTC).timestamp()
+        os.utime(Path(table, "_delta_log", f"{version:020}.json"), (moment, moment))
+    name = {"path": f"delta.`{table}`", "text": f"'{table}'", "name": "restored_by_name"}[by]
+    if by == "name":
+        spark.sql(f"CREATE TABLE restored_by_name USING delta LOCATION '{table}'")
+    frame = spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF 1")
+    assert tuple(frame.columns) == COLUMNS
+    assert [row.num_removed_files for row in frame.collect()] == [1]
+    assert ids(spark, table) == [0, 1, 10, 11]
+    spark.sql(f"RESTORE {name} TIMESTAMP AS OF '2024-01-01 12:00:00'")
+    assert ids(spark, table) == [0, 1]
+    spark.sql(f"RESTORE TABLE {name} VERSION AS OF '2'")
+    assert ids(spark, table) == [0, 1, 10, 11, 20, 21]
+    with pytest.raises(VersionNotFoundError):
+        spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF 99").collect()

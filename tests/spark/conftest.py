@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,3 +155,24 @@ def janino(spark: SparkSession) -> Callable[[str], dict[str, bytes]]:
         }
 
     return compile_source
+
+
+@pytest.fixture
+def answers(spark: SparkSession) -> Iterator[Callable[..., None]]:
+    """A function: puts another one, with its schema, in the place of that for a kind of statement."""
+    from deltaflow.spark import statements
+
+    java: Any = spark.sparkContext._jvm
+    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    field = loader.loadClass("io.deltaflow.spark.Statements").getDeclaredField("kinds")
+    field.setAccessible(True)
+    kept = dict(statements._kinds)
+
+    def answer(function: Any, kind: str = "TruncateTable", **parameters: Any) -> None:
+        statements.statement(kind, **parameters)(function)
+        field.set(None, None)
+
+    yield answer
+    statements._kinds.clear()
+    statements._kinds.update(kept)
+    field.set(None, None)

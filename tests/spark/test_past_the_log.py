@@ -15,6 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
+from deltaflow.errors import DeltaError
+
 pytestmark = pytest.mark.spark
 
 DATABASE = "deltaflow_log"
@@ -168,7 +170,24 @@ ON_A_TABLE = {
     "CACHE TABLE {t}": READS,
     "REFRESH TABLE {t}": READS,
     "OPTIMIZE {t}": EITHER,
-    "VACUUM {t}": NO_CHANGE,
+    "OPTIMIZE {t} WHERE m = '1' ZORDER BY (id)": COMMITS,
+    "OPTIMIZE {t} WHERE v = 1": REFUSED,
+    "OPTIMIZE {t} FULL": REFUSED,
+    "VACUUM {t}": EITHER,
+    "VACUUM {t} RETAIN 0 HOURS": REFUSED,
+    "VACUUM {t} LITE": REFUSED,
+    "VACUUM {t} RETAIN 200 HOURS DRY RUN": READS,
+    "VACUUM {t} NONSENSE": REFUSED,
+    "RESTORE {t} TO VERSION AS OF 0": EITHER,
+    "RESTORE {t} TO VERSION AS OF 99": REFUSED,
+    "GENERATE symlink_format_manifest FOR TABLE {t}": EITHER,
+    "GENERATE nothing FOR TABLE {t}": REFUSED,
+    "REORG TABLE {t} APPLY (PURGE)": REFUSED,
+    "CONVERT TO DELTA {t}": READS,
+    "CREATE TABLE made SHALLOW CLONE {t}": EITHER,
+    "CREATE OR REPLACE TABLE {t} SHALLOW CLONE other": REFUSED,
+    "CREATE OR REPLACE TABLE other SHALLOW CLONE {t}": REFUSED,
+    "ALTER TABLE {t} DROP FEATURE nothing": REFUSED,
     "COPY INTO {t} FROM '/etc'": REFUSED,
     "CREATE TABLE {t} (a INT) USING delta": REFUSED,
     "CREATE TABLE {t} USING delta AS SELECT 1 AS a": REFUSED,
@@ -327,7 +346,7 @@ def happens(world: World, outcome: str, act: Act, tree: Callable[[Path], Any]) -
         refused = None
         try:
             act(world)
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JError, DeltaError) as error:
             refused = error
         if outcome is READS:
             assert refused is None

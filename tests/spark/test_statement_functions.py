@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import ArrayType, DoubleType, LongType, MapType, StringType, StructType
 
 from deltaflow.log import DeltaLog
-from deltaflow.spark import statements
 from deltaflow.spark.expressions import has_subquery, name_parts, sql_text
 from deltaflow.spark.statements import (
     AFFECTED_ROWS,
@@ -22,12 +21,10 @@ from deltaflow.spark.statements import (
     Rows,
     Statement,
     run_statement,
-    statement,
 )
 
 pytestmark = pytest.mark.spark
 
-Answer = Callable[[Statement], Rows]
 NAMED = "TRUNCATE TABLE delta.`{path}`"
 
 
@@ -36,25 +33,6 @@ def path(spark: SparkSession, tmp_path: Path) -> str:
     path = str(tmp_path / "table")
     spark.range(3).write.format("delta").save(path)
     return path
-
-
-@pytest.fixture
-def answers(spark: SparkSession) -> Iterator[Callable[..., None]]:
-    """A function that puts another one, with its schema, in the place of that for a kind of statement."""
-    java: Any = spark.sparkContext._jvm
-    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
-    field = loader.loadClass("io.deltaflow.spark.Statements").getDeclaredField("kinds")
-    field.setAccessible(True)
-    kept = dict(statements._kinds)
-
-    def answer(function: Answer, kind: str = "TruncateTable", **parameters: Any) -> None:
-        statement(kind, **parameters)(function)
-        field.set(None, None)
-
-    yield answer
-    statements._kinds.clear()
-    statements._kinds.update(kept)
-    field.set(None, None)
 
 
 def test_jobs_of_a_statement_are_its_callers(

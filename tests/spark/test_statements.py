@@ -315,14 +315,9 @@ def test_refused_before_a_file_is_touched(named: World, tree: Callable[[Path], A
 @pytest.mark.parametrize(
     ("statement", "name"),
     [
-        ("VACUUM {t}", "VACUUM"),
-        ("vacuum {t} RETAIN 0 HOURS DRY RUN", "VACUUM"),
-        ("OPTIMIZE {t} WHERE m = '1' ZORDER BY (id)", "OPTIMIZE"),
+        ("VACUUM {t} LITE", "VACUUM LITE"),
         ("REORG TABLE {t} APPLY (PURGE)", "REORG TABLE"),
-        ("RESTORE TABLE {t} TO VERSION AS OF 0", "RESTORE TABLE"),
-        ("RESTORE {t} TO VERSION AS OF 0", "RESTORE"),
-        ("DESCRIBE HISTORY {t}", "DESCRIBE HISTORY"),
-        ("DESC  DETAIL {t}", "DESC DETAIL"),
+        ("VACUUM {t} DRY RUN USING INVENTORY (SELECT 'a' AS path)", "VACUUM USING INVENTORY"),
     ],
 )
 def test_statements_that_only_delta_has(

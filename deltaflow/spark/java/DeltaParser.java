@@ -7,6 +7,7 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 
 import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
+import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.SparkSession;
@@ -14,7 +15,8 @@ import org.apache.spark.sql.internal.SessionState;
 import scala.runtime.AbstractFunction2;
 
 /**
- * The parser of a session: Spark's own parses, then statements on Delta tables become commands of ours.
+ * The parser of a session: Spark's own parses, then statements on Delta tables become commands of ours, and so
+ * do those that only Delta has (DeltaGrammar).
  *
  * A proxy, because the interface has other methods in other releases of Spark: all whose name begins
  * with parsePlan answer with the plan of a statement.
@@ -30,11 +32,16 @@ final class DeltaParser implements InvocationHandler {
 
   public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
     boolean isStatement = method.getName().startsWith("parsePlan");
-    if (isStatement) DeltaGrammar.refuse(session, parser, (String) arguments[0]);
+    LogicalPlan deltas = isStatement ? DeltaGrammar.plan(session, parser, "before", arguments) : null;
+    if (deltas != null) return deltas;
     Object parsed;
     try {
       parsed = method.invoke(parser, arguments);
     } catch (InvocationTargetException e) {
+      if (isStatement && e.getCause() instanceof ParseException) {
+        deltas = DeltaGrammar.plan(session, parser, "after", arguments);
+      }
+      if (deltas != null) return deltas;
       throw e.getCause();
     }
     return isStatement ? Statements.answered(session, (LogicalPlan) parsed) : parsed;

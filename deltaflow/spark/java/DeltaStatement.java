@@ -1,49 +1,59 @@
 package io.deltaflow.spark;
 
+import java.util.Arrays;
+import java.util.List;
 
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 
-/** A statement that Spark has no plan for: its kind and its fields, a JSON object, as Python named them. */
+/**
+ * A statement that Spark has no plan for: its kind and its fields, a JSON object, as Python named them, the
+ * expressions that the fields refer to by number, and the relation that names its table.
+ */
 public final class DeltaStatement extends LogicalPlan {
-  private final String kind;
-  private final String fields;
+  private static final String[] NAMES = {"kind", "fields", "values", "table"};
+  private final List parts;
 
-  public DeltaStatement(String kind, String fields) {
-    this.kind = kind;
-    this.fields = fields;
+  public DeltaStatement(String kind, String fields, Seq values, LogicalPlan table) {
+    parts = Arrays.asList(new Object[] {kind, fields, values, table});
   }
 
   /** For Python: the rows of a statement on a table, run as if SQL had said it. */
   public static org.apache.spark.sql.Dataset run(SparkSession session, String kind, String table, String fields) {
-    return Dataset.ofRows(session, new DeltaCommand(new DeltaStatement(kind, fields), table));
+    LogicalPlan statement = new DeltaStatement(kind, fields, StatementCommand.none(), new OneRowRelation());
+    return Dataset.ofRows(session, new DeltaCommand(statement, table));
   }
 
-  String kind() { return kind; }
+  String kind() { return (String) parts.get(0); }
 
-  String fields() { return fields; }
+  String fields() { return (String) parts.get(1); }
+
+  Seq values() { return (Seq) parts.get(2); }
+
+  LogicalPlan table() { return (LogicalPlan) parts.get(3); }
 
   public Seq output() { return StatementCommand.none(); }
 
-  public Seq children() { return StatementCommand.none(); }
+  public Seq children() { return Plans.seq(parts.subList(3, 4)); }
 
-  public TreeNode withNewChildrenInternal(IndexedSeq children) { return this; }
+  public TreeNode withNewChildrenInternal(IndexedSeq children) {
+    return new DeltaStatement(kind(), fields(), values(), (LogicalPlan) children.head());
+  }
 
-  public int productArity() { return 2; }
+  public int productArity() { return NAMES.length; }
 
-  public Object productElement(int i) { return i == 0 ? kind : fields; }
+  public Object productElement(int i) { return parts.get(i); }
 
-  public String productElementName(int i) { return i == 0 ? "kind" : "fields"; }
+  public String productElementName(int i) { return NAMES[i]; }
 
   public boolean canEqual(Object other) { return other instanceof DeltaStatement; }
 
-  public boolean equals(Object other) {
-    return canEqual(other) && kind.equals(((DeltaStatement) other).kind) && fields.equals(((DeltaStatement) other).fields);
-  }
+  public boolean equals(Object other) { return canEqual(other) && parts.equals(((DeltaStatement) other).parts); }
 
-  public int hashCode() { return 31 * kind.hashCode() + fields.hashCode(); }
+  public int hashCode() { return parts.hashCode(); }
 }

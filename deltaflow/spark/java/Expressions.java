@@ -1,12 +1,21 @@
 package io.deltaflow.spark;
 
+import java.util.Collections;
 import java.util.List;
 
 import org.apache.spark.sql.Column;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.ColumnNodeToExpressionConverter$;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** What Python asks of a Column before Spark analyses it. */
@@ -28,6 +37,17 @@ public final class Expressions {
   /** Of a statement's column, and of one that PySpark has made, which is a tree of nodes of its own. */
   private static Expression expression(Column column) {
     return ColumnNodeToExpressionConverter$.MODULE$.apply(column.node());
+  }
+
+  /** The value of a constant expression: a number, a boolean, else as text, or null. */
+  static Object value(SparkSession session, Expression expression) {
+    Alias named = new Alias(expression, "value", NamedExpression.newExprId(), StatementCommand.none(), Option.empty(),
+        StatementCommand.none());
+    Dataset row = Dataset.ofRows(session, new Project(Plans.seq(Collections.singletonList(named)),
+        new OneRowRelation()));
+    Object value = ((Row) row.head()).get(0);
+    if (value == null || value instanceof Number || value instanceof Boolean) return value;
+    return ((Row) row.selectExpr(new String[] {"CAST(value AS STRING)"}).head()).get(0);
   }
 
   /** The parts of a column's name as JSON; null for any other expression. */

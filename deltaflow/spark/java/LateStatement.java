@@ -3,15 +3,11 @@ package io.deltaflow.spark;
 import java.util.ArrayList;
 import java.util.List;
 
-import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.analysis.Parameter;
 import org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
-import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.CommandExecutionMode$;
 import scala.collection.immutable.Seq;
@@ -82,7 +78,10 @@ public final class LateStatement extends StatementCommand {
         return isDefinedAt(node) ? named(session, (PlanWithUnresolvedIdentifier) node) : otherwise.apply(node);
       }
     });
-    return hasOpenName(named) ? named : Statements.answered(session, named);
+    if (hasOpenName(named)) return named;
+    LogicalPlan answered = Statements.answered(session, named);
+    // Of a statement that only Delta has, on another table, Spark has nothing to say: Python refuses it.
+    return answered instanceof DeltaStatement ? new DeltaCommand(answered, "null") : answered;
   }
 
   private static boolean hasOpenName(LogicalPlan plan) {
@@ -98,13 +97,9 @@ public final class LateStatement extends StatementCommand {
   }
 
   /** What Spark plans for the name that the expression says; what it cannot say is left for Spark to refuse. */
-  private static LogicalPlan named(SparkSession session, PlanWithUnresolvedIdentifier plan) {
+  static LogicalPlan named(SparkSession session, PlanWithUnresolvedIdentifier plan) {
     if (plan.identifierExpr() instanceof Parameter) return plan;
-    List only = new ArrayList();
-    only.add(new org.apache.spark.sql.catalyst.expressions.Alias(plan.identifierExpr(), "name",
-        org.apache.spark.sql.catalyst.expressions.NamedExpression.newExprId(), none(), scala.Option.empty(), none()));
-    Object name = ((Row) Dataset.ofRows(session, new Project(CollectionConverters.asScala(only).toList(),
-        new OneRowRelation())).head()).get(0);
+    Object name = Expressions.value(session, plan.identifierExpr());
     if (!(name instanceof String)) return plan;
     try {
       return (LogicalPlan) plan.planBuilder().apply(

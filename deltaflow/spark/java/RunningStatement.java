@@ -44,6 +44,12 @@ public final class RunningStatement implements AutoCloseable {
   /** An expression of the statement, as it was parsed. */
   public Column column(int number) { return ExpressionUtils.column((Expression) expressions.get(number)); }
 
+  /** The value of a constant expression of the statement: a number, a boolean, else as text, or null. */
+  public Object constant(int number) { return Expressions.value(session, (Expression) expressions.get(number)); }
+
+  /** An expression of the statement as SQL. */
+  public String sql(int number) { return ((Expression) expressions.get(number)).sql(); }
+
   /** The relation in a field of the plan, which may name what stands behind WITH. */
   public org.apache.spark.sql.Dataset frame(String field) {
     LogicalPlan relation = (LogicalPlan) Statements.field(Statements.statementOf(plan), field);

@@ -5,6 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.spark.sql.catalyst.analysis.FieldName;
 import org.apache.spark.sql.catalyst.analysis.FieldPosition;
 import org.apache.spark.sql.catalyst.analysis.PartitionSpec;
@@ -30,8 +31,16 @@ final class StatementFields {
 
   /** Adds the statement's expressions to the list. */
   static Object of(LogicalPlan statement, List expressions) {
-    return statement instanceof DeltaStatement ? (Object) Python.parse(((DeltaStatement) statement).fields())
+    return statement instanceof DeltaStatement ? read((DeltaStatement) statement, expressions)
         : new StatementFields(expressions).object(statement);
+  }
+
+  /** What was read of a statement that Spark has no plan for. */
+  private static Object read(DeltaStatement statement, List expressions) {
+    expressions.addAll(CollectionConverters.asJava(statement.values()));
+    ObjectNode fields = (ObjectNode) Python.parse(statement.fields());
+    fields.putPOJO("table", Statements.nameOf(statement.table()));
+    return fields;
   }
 
   private Map object(Product product) {

@@ -111,6 +111,7 @@ final class Statements {
   }
 
   private static Object target(LogicalPlan statement, JsonNode kind) {
+    if (statement instanceof DeltaStatement) return ((DeltaStatement) statement).table();
     Object target = kind.get("table").isNull() ? null : field(statement, kind.get("table").asText());
     while (target instanceof UnaryNode) target = ((UnaryNode) target).child();
     return target;
@@ -138,7 +139,7 @@ final class Statements {
     return Python.call("statement.concerns", request).get("concerns").asBoolean();
   }
 
-  private static List nameOf(Object target) {
+  static List nameOf(Object target) {
     if (target instanceof UnresolvedTable) return parts(((UnresolvedTable) target).multipartIdentifier());
     if (target instanceof UnresolvedTableOrView) return parts(((UnresolvedTableOrView) target).multipartIdentifier());
     if (target instanceof UnresolvedRelation) return parts(((UnresolvedRelation) target).multipartIdentifier());
