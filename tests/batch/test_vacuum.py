@@ -19,6 +19,7 @@ from urllib.parse import unquote
 import deltalake
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException, ParseException
 
 from deltaflow import DeltaTable
 from deltaflow.batch import vacuum_deletion
@@ -204,6 +205,49 @@ def test_the_tables_own_retention_is_the_least_and_the_default(spark: Any, rewri
     assert table.vacuum(0, dryRun=True).count() == table.vacuum(dryRun=True).count() == 6
     table.vacuum()
     assert data_files(rewritten) == active(rewritten)
+
+
+@pytest.mark.parametrize("name", ["delta.`{}`", "'{}'"])
+def test_statements(spark: Any, rewritten: str, setting: Any, actions: Any, name: str) -> None:
+    table = name.format(rewritten)
+    assert spark.sql(f"VACUUM {table}").collect() == [(f"file:{rewritten}",)]
+    with pytest.raises(DeltaIllegalArgumentException, match="at least 168 hours"):
+        spark.sql(f"VACUUM {table} RETAIN 1 HOURS").collect()
+    setting(CHECK, "false")
+    frame = spark.sql(f"VACUUM {table} RETAIN 0 HOURS DRY RUN")
+    doomed = data_files(rewritten) - active(rewritten)
+    assert frame.columns == ["path"]
+    assert {row.path for row in frame.collect()} == {f"file:{rewritten}/{place}" for place in doomed}
+    before = len(list(Path(rewritten, "_delta_log").glob("*.json")))
+    spark.sql(f"VACUUM {table} RETAIN 0.5 HOURS")
+    assert (
+        actions(rewritten, "commitInfo", before)[0]["operationParameters"]["specifiedRetentionMillis"]
+        == 1_800_000
+    )
+    assert doomed < data_files(rewritten)
+    spark.sql(f"VACUUM {table} RETAIN :hours HOURS", args={"hours": 0})
+    assert data_files(rewritten) == active(rewritten)
+
+
+@pytest.mark.parametrize(
+    "text", ["LITE", "USING INVENTORY (SELECT 'a' AS path)", "RETAIN '7' HOURS", "RETAIN 7"]
+)
+def test_statements_that_are_refused(spark: Any, rewritten: str, text: str) -> None:
+    before = data_files(rewritten)
+    with pytest.raises((AnalysisException, ParseException)):
+        spark.sql(f"VACUUM delta.`{rewritten}` {text}").collect()
+    assert data_files(rewritten) == before
+
+
+def test_a_statement_on_a_name(spark: Any, database: Path, unchecked: None) -> None:
+    spark.range(5).write.format("delta").saveAsTable("t")
+    spark.range(7).write.format("delta").mode("overwrite").saveAsTable("t")
+    assert len(spark.sql("VACUUM t RETAIN 0 HOURS DRY RUN").collect()) == 2
+    spark.sql("VACUUM t RETAIN 0 HOURS")
+    assert data_files(str(database / "t")) == active(str(database / "t"))
+    spark.range(5).write.saveAsTable("other")
+    with pytest.raises(AnalysisException):
+        spark.sql("VACUUM other").collect()
 
 
 def test_lite_is_refused_by_name(spark: Any, rewritten: str, setting: Any) -> None:
