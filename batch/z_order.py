@@ -35,6 +35,8 @@ _RANGES = 1 << _BITS
 """About as many as delta-spark's spark.databricks.io.skipping.mdc.rangeId.max has by default."""
 _ROWS_OF_A_SAMPLE = 60 * _RANGES
 _BITS_OF_A_WORD = 63
+_LENGTH_OF_A_TEXT = 128
+"""So many characters or bytes of a value tell its range: a sample of long texts would fill the memory."""
 _RANGE, _WORD, _RANDOM = "\0range", "\0word", "\0random"
 """Names that no column of a table has."""
 _POSITION, _STEP = "`\0position`", "`\0step`"
@@ -49,8 +51,11 @@ class ZColumn(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The values in SQL, in a form that has their order, and that a text of it stands for exactly."""
+        """The values in SQL, long ones cut, in a form that has their order, and that a text of it stands for
+        exactly."""
         value = ".".join(map(quoted, self.path))
+        if isinstance(self.kind, StringType | BinaryType):
+            value = f"left({value}, {_LENGTH_OF_A_TEXT})"
         if isinstance(self.kind, BinaryType):
             return f"hex({value})"
         return f"unix_micros({value})" if isinstance(self.kind, TimestampType) else value

@@ -30,19 +30,37 @@ _ORDER_FIELDS = frozenset({"path", "modificationTime"})
 
 
 def check_streams(log: LogFiles, table_id: str, plan: VacuumPlan, checkpoints: Sequence[str]) -> None:
-    """DELTA_VACUUM_BREAKS_STREAM if a stream has yet to read a file that the plan deletes.
+    """DELTA_VACUUM_BREAKS_STREAM if a stream has yet to read a file that the plan deletes, or if the plan
+    deletes files of its checkpoint.
 
     `checkpoints` are the checkpoint directories of streams; DeltaIllegalArgumentException if one is none.
     One whose stream does not read the table is passed over, with a warning.
     """
     for checkpoint in checkpoints:
         positions = list(_positions(checkpoint, table_id))
+        _check_checkpoint_stays(plan, checkpoint, log.path)
         if not positions:
             _LOG.warning("The stream of the checkpoint %s has nothing to read of %s", checkpoint, log.path)
         for position in positions:
             missed = _missed(log, plan, position)
             if missed is not None:
                 raise _breaks(checkpoint, missed, log.path)
+
+
+def _check_checkpoint_stays(plan: VacuumPlan, checkpoint: str, table: str) -> None:
+    """A checkpoint in the table's directory has files that are none of the table's."""
+    _, directory = store_for(checkpoint)
+    place = plan.directory.real_place(f"{directory}/metadata")
+    if place is None:
+        return
+    if pc.any(pc.starts_with(plan.files["path"], place.removesuffix("metadata"))).as_py():
+        raise DeltaUnsupportedOperationException(
+            f"VACUUM would break the stream with the checkpoint {checkpoint}: it lies in the table's "
+            "directory, and its files would be deleted. Nothing was deleted. Stop the stream, and move its "
+            "checkpoint out of the table, or below a name that begins with _.",
+            error_class="DELTA_VACUUM_BREAKS_STREAM",
+            table=table,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,17 @@ def test_files_in_other_folders(spark: SparkSession, path: str) -> None:
     assert not Path(path, "_delta_log").exists()
 
 
+def test_a_folder_with_a_colon(spark: SparkSession, path: str) -> None:
+    """Hive escapes it, other writers do not; Spark reads both."""
+    put(path, "p=12:30/a.parquet", i=[1])
+    put(path, "p=12%3A45/b.parquet", i=[2])
+    table = convert(spark, path).toDF()
+    assert (
+        sorted(table.collect()) == sorted(spark.read.parquet(path).collect()) == [(1, "12:30"), (2, "12:45")]
+    )
+    assert table.where("p = '12:30'").collect() == [(1, "12:30")]
+
+
 def test_schemas_are_merged(
     spark: SparkSession, path: str, rows: Callable[[Any], Rows], rows_by_deltalake: Callable[[str], Rows]
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltaflow import DeltaTable
+from deltaflow.batch import z_order as z_order_module
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog
 
@@ -102,6 +103,27 @@ def test_columns_of_every_kind(spark: SparkSession, table: str, setting: Any, ro
         assert rows(spark.read.format("delta").load(table)) == before
         for predicate in predicates:
             assert scanned_files(frame.where(predicate)) <= metrics["numFilesAdded"] * 0.6, predicate
+
+
+def test_the_bounds_of_long_texts_are_short(
+    spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch, rows: Any
+) -> None:
+    """Whole texts of a sample, and their bounds, would fill the memory of Spark and of Python."""
+    long = "concat(id * 7919 % 2000, repeat('x', 5000))"
+    spark.range(2000).selectExpr(f"{long} s", f"cast({long} as binary) b").write.format("delta").save(table)
+    before = rows(spark.read.format("delta").load(table))
+    found: list[Any] = []
+    laid_out = z_order_module._laid_out
+
+    def seen(bin_: Any, columns: Any, bounds: Any) -> Any:
+        found.extend(bounds)
+        return laid_out(bin_, columns, bounds)
+
+    monkeypatch.setattr(z_order_module, "_laid_out", seen)
+    z_order(spark, table, "s", "b")
+    assert [max(map(len, bounds)) for bounds in found] == [128, 256]
+    assert [len(set(bounds)) > 1000 for bounds in found] == [True, True]
+    assert rows(spark.read.format("delta").load(table)) == before
 
 
 def test_many_columns(spark: SparkSession, table: str, setting: Any, rows: Any) -> None:

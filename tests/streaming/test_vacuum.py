@@ -247,3 +247,16 @@ def test_the_offsets_of_named_sources(spark: Any, streams: Any, tmp_path: Path) 
             _, metadata, offset = file.read_text().splitlines()
             file.write_text(f"v2\n{metadata}\nevents:{offset}")
     refused(spark, stopped.source, stopped.checkpoint)
+
+
+def test_a_checkpoint_in_the_tables_directory(spark: Any, streams: Any, tmp_path: Path) -> None:
+    """There, its files are old files of nobody, unless the name says that they are hidden."""
+    path, sink = str(tmp_path / "table"), str(tmp_path / "sink")
+    streams.append(path, 0, 10)
+    for name in ("_checkpoint", "my checkpoint"):
+        checkpoint = f"{path}/{name}"
+        streams.copy(streams.read(path), f"{sink} {name}", checkpoint)
+    DeltaTable.forPath(spark, path).vacuum(0, checkpoints=[f"{path}/_checkpoint"], dryRun=True)
+    for given in (checkpoint, f"file:{checkpoint}/"):
+        assert "lies in the table's directory" in refused(spark, path, given)
+    assert Path(checkpoint, "metadata").exists()

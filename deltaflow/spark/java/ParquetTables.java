@@ -76,7 +76,7 @@ public final class ParquetTables {
   /** The schema that Spark infers of folders column=value/…, a JSON array, which have the same columns. 1 crossing. */
   public static String partitionSchema(SparkSession session, String folders) throws IOException {
     List paths = new ArrayList();
-    for (Object folder : (List) new ObjectMapper().readValue(folders, List.class)) paths.add(new Path("/", (String) folder));
+    for (Object folder : (List) new ObjectMapper().readValue(folders, List.class)) paths.add(new Path("/" + folder)); // a child of its own with a colon would be no path
     List base = new ArrayList();
     base.add(new Path("/"));
     SQLConf conf = session.sessionState().conf();
