@@ -8,8 +8,13 @@ if __name__ != "deltaflow.batch":
 
 from deltaflow.batch import (
     catalog,
+    clone,
     constraints,
+    convert,
+    detail,
     drop_feature,
+    generate,
+    history,
     merge_statement,
     optimize,
     reader,
@@ -24,8 +29,13 @@ from deltaflow.batch import (
 
 __all__ = [
     "catalog",
+    "clone",
     "constraints",
+    "convert",
+    "detail",
     "drop_feature",
+    "generate",
+    "history",
     "merge_statement",
     "optimize",
     "reader",

@@ -109,6 +109,18 @@ class DeltaTable:
         frame = named_table.frame(self._spark, self._table, self._options)
         return frame if self._alias is None else frame.alias(self._alias)
 
+    def history(self, limit: int | None = None) -> DataFrame:
+        """What was done to the table, newest version first, as DESCRIBE HISTORY shows it.
+
+        `limit`: of so many versions up to the newest. Log cleanup takes versions out of it.
+        """
+        fields = {"limit": None if limit is None else check_integer(limit, "limit")}
+        return run_statement(self._spark, "DescribeHistory", self._table, fields)
+
+    def detail(self) -> DataFrame:
+        """One row that says where the table is, how large, and with what properties and protocol."""
+        return run_statement(self._spark, "DescribeDetail", self._table, {})
+
     def optimize(self) -> DeltaOptimizeBuilder:
         """Builds a rewrite of the table's files into larger or ordered ones; the rows stay the same."""
         return DeltaOptimizeBuilder(self._spark, self._table)

@@ -40,8 +40,6 @@ _REFUSED: Mapping[str, _Refusal] = {
     ),
     "AnalyzeColumn": _Refusal("ANALYZE TABLE", "child", _KEPT_STATISTICS),
     "AnalyzeTable": _Refusal("ANALYZE TABLE", "child", _KEPT_STATISTICS),
-    "DescribeDetail": _Refusal("DESCRIBE DETAIL", "table", "It is not built yet."),
-    "DescribeHistory": _Refusal("DESCRIBE HISTORY", "table", "It is not built yet."),
     "DropPartitions": _Refusal(
         "ALTER TABLE DROP PARTITION",
         "table",

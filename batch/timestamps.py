@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from deltaflow.errors import DeltaIllegalArgumentException
@@ -20,3 +21,8 @@ def timestamp_of_text(spark: SparkSession, timestamp: str) -> tuple[int, str]:
     if micros is None:
         raise DeltaIllegalArgumentException(error_class="DELTA_TIMESTAMP_INVALID", timestamp=timestamp)
     return micros // 1000, text
+
+
+def moment_of(timestamp_ms: int) -> datetime:
+    """A time by its milliseconds since the epoch."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)

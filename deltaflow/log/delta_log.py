@@ -17,6 +17,7 @@ from deltaflow.errors import (
 )
 from deltaflow.log.checkpoint_hook import checkpoint
 from deltaflow.log.commit import LOG_DIRECTORY, Commit
+from deltaflow.log.history import CommitRecord, read_history
 from deltaflow.log.listing import Listing
 from deltaflow.log.log_cleanup import clean_up
 from deltaflow.log.log_files import Clock, Ids, LogFiles, random_id, system_clock
@@ -199,6 +200,15 @@ class DeltaLog:
     def commit_versions(self) -> list[int]:
         """The versions, ascending, whose commits are there."""
         return sorted(self._files.list(0).commits)
+
+    def history(self, limit: int | None = None) -> list[CommitRecord]:
+        """What the commits that are there say of themselves, newest first (deltaflow.log.history)."""
+        return read_history(self._files, self.snapshot(), limit)
+
+    def modification_time_ms(self, version: int) -> int | None:
+        """When the file of a version was written, by its store; None where it has gone."""
+        status = self._files.list(version).status(version)
+        return None if status is None else status.modification_time_ms
 
     def start_transaction(
         self, session: Mapping[str, str] = _NO_SETTINGS, *, read_version: int | None = None

@@ -29,8 +29,9 @@ def version_at(log: LogFiles, listing: Listing, newest: Snapshot, timestamp_ms: 
     """
     versions = listing.rebuildable()
     first_in_commit, enabled_at_ms = len(versions), None
-    if has_in_commit_timestamps(newest.protocol, newest.metadata):
-        first_in_commit = bisect_left(versions, _number(newest.metadata, ENABLEMENT_VERSION))
+    in_commit_since = first_in_commit_version(newest)
+    if in_commit_since is not None:
+        first_in_commit = bisect_left(versions, in_commit_since)
         enabled_at_ms = _number(newest.metadata, ENABLEMENT_TIMESTAMP)
     file_times = monotonic_file_times(listing, versions[:first_in_commit])
 
@@ -47,6 +48,13 @@ def version_at(log: LogFiles, listing: Listing, newest: Snapshot, timestamp_ms: 
     if index < 0 or (index == len(versions) - 1 and time_of(index) < timestamp_ms):
         raise _out_of_range(listing, versions, time_of, timestamp_ms, log.path)
     return versions[index]
+
+
+def first_in_commit_version(newest: Snapshot) -> int | None:
+    """The version that enabled in-commit timestamps; None where they are not on."""
+    if not has_in_commit_timestamps(newest.protocol, newest.metadata):
+        return None
+    return _number(newest.metadata, ENABLEMENT_VERSION)
 
 
 def _number(metadata: Metadata, name: str) -> int:
