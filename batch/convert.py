@@ -14,7 +14,7 @@ import msgspec
 from pyspark.sql.types import StructType
 
 from deltaflow.batch.arguments import check_string
-from deltaflow.batch.named_table import at_path, of_name
+from deltaflow.batch.named_table import at_path, enclosing_table, of_name
 from deltaflow.batch.parquet_source import properties_of, read_parquet_table
 from deltaflow.batch.sql_names import quoted_name
 from deltaflow.errors import DeltaAnalysisException
@@ -80,6 +80,7 @@ def convert_to_delta(
     log = DeltaLog.for_table(table_path(entry.path))
     transaction = log.start_transaction(settings)
     if transaction.snapshot is None:
+        _refuse_part_of_table(entry.path)
         _convert(spark, transaction, entry, partition_columns, collect_stats=collect_stats)
     elif entry.name is not None:
         _merge_properties(transaction, entry)
@@ -100,6 +101,17 @@ def _check_target(entry: TableEntry, identifier: str) -> None:
     if entry.provider.lower() != "parquet":
         raise DeltaAnalysisException(
             error_class="DELTA_CONVERT_NON_PARQUET_TABLE", source_name=entry.provider, table_id=identifier
+        )
+
+
+def _refuse_part_of_table(path: str) -> None:
+    table = enclosing_table(path)
+    if table is not None:
+        raise DeltaAnalysisException(
+            f"Operation not allowed: {path} lies in the Delta table {table}. As a table of its own it would "
+            "have files of that one, and could delete them. Name that table, or move the files out of it.",
+            error_class="DELTA_OPERATION_NOT_ALLOWED",
+            table=str(table),
         )
 
 

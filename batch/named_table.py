@@ -96,8 +96,12 @@ def named(rows: DataFrame, table: NamedTable) -> DataFrame:
     return rows if table.name.startswith(_OF_PATH) else under_name(rows, table.name)
 
 
+def enclosing_table(path: str) -> Path | None:
+    """The directory of the Delta table that a path lies in, if any."""
+    parents = Path(table_path(path)).parents
+    return next((parent for parent in parents if (parent / LOG_DIRECTORY).is_dir()), None)
+
+
 def _advice(path: str) -> str:
-    for parent in Path(table_path(path)).parents:
-        if (parent / LOG_DIRECTORY).is_dir():
-            return f"It is a part of the table {parent}: name that."
-    return "Check the path."
+    table = enclosing_table(path)
+    return "Check the path." if table is None else f"It is a part of the table {table}: name that."

@@ -299,6 +299,15 @@ def test_a_delta_table_stays(spark: SparkSession, path: str) -> None:
     assert DeltaLog.for_table(path).snapshot().version == before.version == 0
 
 
+def test_a_part_of_a_delta_table(spark: SparkSession, path: str) -> None:
+    """Two tables that own the same files would vacuum those that the other one needs."""
+    spark.range(4).selectExpr("id", "id % 2 p").write.format("delta").partitionBy("p").save(path)
+    with pytest.raises(DeltaAnalysisException, match=f"in the Delta table {path}") as error:
+        convert(spark, f"{path}/p=1")
+    assert condition_of(error) == "DELTA_OPERATION_NOT_ALLOWED"
+    assert not Path(path, "p=1", "_delta_log").exists()
+
+
 def test_files_of_a_streaming_sink(spark: SparkSession, path: str, tmp_path: Path, setting: Any) -> None:
     setting("spark.sql.streaming.fileSink.log.compactInterval", "2")
     source = str(tmp_path / "source")
