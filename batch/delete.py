@@ -70,6 +70,7 @@ def _rewrite(
     records = FileStatistics(touched["stats"], operation.snapshot.schema).num_records
     stays = pc.fill_null(pc.not_equal(records, touched[TOUCHED.name].combine_chunks()), True)
     some_stay = touched.filter(stays)
+    operation.check_rows(touched.filter(pc.invert(stays)))
     copied: int | None = 0
     if some_stay.num_rows:
         known = number_of_rows(some_stay["stats"])

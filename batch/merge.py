@@ -340,6 +340,7 @@ class _Merge:
         if frames:
             operation.write(_union(frames), touched, self._describe, expected)
         elif touched.num_rows:
+            operation.check_rows(touched)
             operation.remove(touched, self._describe)
         else:
             operation.commit_if_needed(self._describe)

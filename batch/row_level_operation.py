@@ -56,6 +56,7 @@ from deltaflow.log import (
 from deltaflow.log.features import check_writable, is_append_only
 from deltaflow.log.file_statistics import FileStatistics
 from deltaflow.log.files import refuse_deletion_vectors
+from deltaflow.log.footers import numbers_of_rows
 from deltaflow.log.isolation import isolation_of_table
 from deltaflow.log.observer import observe
 from deltaflow.spark.dispatcher import dispatcher
@@ -287,6 +288,22 @@ class RowLevelOperation:
         self.transaction.read_files(touched)
         self._found_ns = time.perf_counter_ns()
         return touched.append_column(TOUCHED, wanted[TOUCHED.name].take(positions.drop_null()))
+
+    def check_rows(self, touched: pa.Table) -> None:
+        """DELTA_NUM_RECORDS_MISMATCH unless files have as many rows as were counted (TOUCHED): statistics do
+        not suffice to remove a file unread."""
+        paths = [local_path(path) for path in complete_paths(self.snapshot.path, touched["path"]).to_pylist()]
+        rows = sum(numbers_of_rows(list(zip(paths, touched["size"].to_pylist(), strict=True))))
+        counted = pc.sum(touched[TOUCHED.name], min_count=0).as_py()
+        if rows != counted:
+            raise DeltaIllegalStateException(
+                f"{self.name}: by the log and the condition the {counted} rows that were found are all of "
+                f"{touched.num_rows} files, and these have {rows}. Nothing was committed. The log's "
+                "numRecords of them is wrong: rewrite the table.",
+                error_class="DELTA_NUM_RECORDS_MISMATCH",
+                table=self.snapshot.path,
+                version=self.snapshot.version,
+            )
 
     def write(
         self, rows: DataFrame, removed: pa.Table, describe: Describe, expected_rows: int | None

@@ -68,6 +68,12 @@ def collect_statistics(
         )
 
 
+def numbers_of_rows(files: Sequence[tuple[str, int]]) -> list[int]:
+    """How many rows files have; `files`, and what is raised, as of `collect_statistics`."""
+    with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
+        return list(pool.map(lambda file: _read_footer(*file).num_rows, files))
+
+
 def files_of_distinct_schemas(files: Sequence[tuple[str, int]]) -> dict[str, str]:
     """For each schema that these files have, as text, the first file with it; only footers are read.
 

@@ -456,3 +456,17 @@ class TestTransaction:
         assert errors == []
         assert ids(spark, table) == [0, 1, 2, 3]
         assert version(table) == 4
+
+
+@pytest.mark.parametrize("operation", ["delete", "merge"])
+def test_a_file_is_not_removed_unread_because_its_statistics_are_wrong(spark, table, operation):
+    spark.range(0, 10, 1, 1).write.format("delta").save(table)
+    log = Path(table, "_delta_log", f"{0:020}.json")
+    log.write_text(log.read_text().replace('\\"numRecords\\":10', '\\"numRecords\\":3'))
+    target = DeltaTable.forPath(spark, table).alias("t")
+    merge = target.merge(spark.range(3).alias("s"), "t.id = s.id").whenMatchedDelete()
+    run = merge.execute if operation == "merge" else lambda: target.delete("id < 3")
+    with pytest.raises(DeltaIllegalStateException, match="DELTA_NUM_RECORDS_MISMATCH"):
+        run()
+    assert version(table) == 0
+    log.write_text(log.read_text().replace('\\"numRecords\\":3', '\\"numRecords\\":10'))
