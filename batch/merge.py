@@ -27,6 +27,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from deltaflow.batch.merge_clauses import (
     Clause,
@@ -249,7 +250,7 @@ class _Merge:
         else:
             joined = self._joined(candidates, "inner", rows=bool(self._changing))
             matched = F.lit(True)
-        columns = [key.alias(f"\0{i}") for i, key in enumerate(self._source_keys)] if self._inserting else []
+        columns = [*self._comparable_keys] if self._inserting else []
         if self._changing:
             place = [F.col(_FILE), F.when(matched, F.col(_ROW)).alias(_ROW)]
             columns += [*place, self._action(matched=matched).alias(_ACTION)]
@@ -262,6 +263,14 @@ class _Merge:
     def _source_keys(self) -> list[Column]:
         """The source's columns in the condition: they decide which of its rows match."""
         return references(self.source.frame, [self.merge.condition.column])
+
+    @functools.cached_property
+    def _comparable_keys(self) -> list[Column]:
+        kinds = self.source.frame.select(*self._source_keys).schema.fields if self._source_keys else []
+        return [
+            _comparable(key, kind.dataType).alias(f"\0{i}")
+            for i, (key, kind) in enumerate(zip(self._source_keys, kinds, strict=True))
+        ]
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         self._kept.append(frame.persist())
@@ -319,10 +328,10 @@ class _Merge:
         source = self.source.frame
         if found is not None:
             matched = found if not self._by_source else found.where(F.col(_ROW).isNotNull())
-            names = [f"\0{i}" for i in range(len(self._source_keys))]
-            keys = matched.select(*names)
-            same = [key.eqNullSafe(F.col(name)) for key, name in zip(self._source_keys, names, strict=True)]
-            source = source.join(keys, _all(same) if same else F.lit(True), "left_anti")
+            keys = self._comparable_keys
+            names = [f"\0{i}" for i in range(len(keys))]
+            same = [key.eqNullSafe(F.col(name)) for key, name in zip(keys, names, strict=True)]
+            source = source.join(matched.select(*names), _all(same) if same else F.lit(True), "left_anti")
         action = _numbered([clause.holds for clause in self._inserting])
         inserted = source.withColumn(_ACTION, action).where(F.col(_ACTION) > 0)
         self.counts.inserted = inserted.count()
@@ -438,6 +447,24 @@ def _any(conditions: Sequence[Column | None]) -> Column | None:
     """None if one of them is: nothing is known then."""
     known = [condition for condition in conditions if condition is not None]
     return functools.reduce(operator.or_, known) if known and len(known) == len(conditions) else None
+
+
+def _comparable(value: Column, kind: T.DataType) -> Column:
+    """The value in a form that equals another one only if both are the same: Spark compares no maps."""
+    match kind:
+        case T.MapType():
+            entry = T.StructType().add("key", kind.keyType).add("value", kind.valueType)
+            return _comparable(F.map_entries(value), T.ArrayType(entry))
+        case T.ArrayType() if _has_map(kind):
+            return F.transform(value, lambda item: _comparable(item, kind.elementType))
+        case T.StructType() if _has_map(kind):
+            fields = [_comparable(value.getField(f.name), f.dataType) for f in kind.fields]
+            return F.struct(value.isNull(), *fields)
+    return value
+
+
+def _has_map(kind: T.DataType) -> bool:
+    return "map<" in kind.simpleString()
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:

@@ -153,11 +153,18 @@ class _Key:
     def _literal(self, value: Any) -> Column:
         if isinstance(self.kind, T.TimestampType):
             return F.timestamp_micros(F.lit(value))
+        if isinstance(self.kind, T.DateType):
+            return F.date_from_unix_date(F.lit(value))
+        if isinstance(self.kind, T.TimestampNTZType):
+            return F.lit(value.isoformat()).cast(self.kind)  # of a datetime, Spark would make a moment
         return F.lit(value).cast(self.kind) if isinstance(self.kind, T.DecimalType) else F.lit(value)
 
 
 def _plain(key: Column, kind: T.DataType) -> Column:
-    """As Python takes it without a doubt: moments as microseconds, since clocks are set back."""
+    """As Python takes it without a doubt: moments as microseconds, since clocks are set back, and dates, of
+    which Spark has more years, as days."""
+    if isinstance(kind, T.DateType):
+        return F.unix_date(key)
     return F.unix_micros(key) if isinstance(kind, T.TimestampType) else key
 
 

@@ -221,6 +221,40 @@ def test_null_keys_match_only_where_the_condition_says_so(spark, table):
     assert content(spark, table) == [(1, "a"), (None, "b")]
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("timestamp_ntz", ["2024-03-10 02:30:00", "1500-02-28 00:00:00", "0001-01-01 00:00:00.000001"]),
+        ("timestamp", ["2024-03-10 03:30:00", "1500-02-28 00:00:00", "0001-01-02 00:00:00.000001"]),
+        ("date", ["0001-01-01", "2024-03-10", "9999-12-31"]),
+    ],
+)
+def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, kind, values):
+    setting("spark.sql.session.timeZone", "America/New_York")
+    for value in values:
+        row = spark.sql(f"select cast('{value}' as {kind}) id, 'a' v")
+        row.write.format("delta").mode("append").save(table)
+    source = spark.sql(" union all ".join(f"select cast('{value}' as {kind}) id, 'b' v" for value in values))
+    done = merging(spark, table, source).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert done.collect() == [(3, 3, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "key"),
+    [
+        ("map('id', id) m, v", "s.m['id']"),
+        ("named_struct('in', array(map('id', id), null)) m, v", "s.m.in[0]['id']"),
+        ("if(id = 9, map('id', map('id', id)), map('id', map('id', id, 'x', null))) m, v", "s.m['id']['id']"),
+    ],
+)
+def test_keys_in_maps_of_the_source(spark, table, columns, key):
+    save(spark, table, [(1, "a"), (2, "a")])
+    source = spark.sql(f"select {columns} from values (1L, 'b'), (9L, 'n') as x(id, v)")
+    builder = merging(spark, table, source, f"t.id = {key}").whenMatchedUpdate(set={"v": "s.v"})
+    builder.whenNotMatchedInsert(values={"id": key, "v": "s.v"}).execute()
+    assert content(spark, table) == [(1, "b"), (2, "a"), (9, "n")]
+
+
 # -- which files are read ----------------------------------------
 
 
