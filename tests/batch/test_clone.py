@@ -311,3 +311,28 @@ def test_of_a_parquet_directory(spark: SparkSession, target: str, tmp_path: Path
     with pytest.raises(AnalysisException) as error:
         statement(spark, None, f"delta.`{target}-2`", table=["json", path])
     assert condition_of(error) == "DELTA_CLONE_UNSUPPORTED_SOURCE"
+
+
+def test_by_sql(spark: SparkSession, source: str, target: str, database: Path) -> None:
+    frame = spark.sql(
+        f"CREATE TABLE made SHALLOW CLONE delta.`{source}` VERSION AS OF :v TBLPROPERTIES ('mine' = '1') "
+        f"LOCATION '{target}'",
+        args={"v": 0},
+    )
+    assert frame.schema == CLONED
+    assert len(frame.collect()) == 1
+    of_source = spark.read.format("delta").option("versionAsOf", 0).load(source)
+    assert sorted(spark.table("made").collect()) == sorted(of_source.collect())
+    [row] = spark.sql("DESCRIBE DETAIL made").collect()
+    assert (row.location, row.properties["mine"]) == (f"file:{target}", "1")
+    assert spark.sql(f"CREATE TABLE IF NOT EXISTS made SHALLOW CLONE delta.`{source}`").collect() == []
+    spark.sql(f"CREATE OR REPLACE TABLE again SHALLOW CLONE '{source}'")
+    assert sorted(spark.table("again").collect()) == sorted(spark.read.format("delta").load(source).collect())
+    for text in (
+        "CREATE TABLE made SHALLOW CLONE {s}",
+        "REPLACE TABLE lacking SHALLOW CLONE {s}",
+        "CREATE TABLE third SHALLOW CLONE nothing",
+    ):
+        with pytest.raises((AnalysisException, DeltaError)):
+            spark.sql(text.format(s=f"delta.`{source}`"))
+    assert {row.tableName for row in spark.sql("SHOW TABLES").collect()} == {"made", "again"}

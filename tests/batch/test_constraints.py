@@ -326,3 +326,11 @@ def test_the_property_itself_is_not_for_users(spark, numbers):
     with pytest.raises(DeltaAnalysisException, match="DELTA_ADD_CONSTRAINTS"):
         spark.sql(f"ALTER TABLE delta.`{numbers}` SET TBLPROPERTIES ('delta.constraints.d' = 'id > 0')")
     assert snapshot(numbers).version == 0
+
+
+def test_by_sql_with_parameters(spark, numbers):
+    name = f"delta.`{numbers}`"
+    spark.sql("ALTER TABLE IDENTIFIER(:t) ADD CONSTRAINT positive CHECK (id > 0)", args={"t": name})
+    assert snapshot(numbers).metadata.configuration == {"delta.constraints.positive": "id > 0"}
+    spark.sql("ALTER TABLE IDENTIFIER(?) DROP CONSTRAINT positive", args=[name])
+    assert snapshot(numbers).metadata.configuration == {}

@@ -454,3 +454,15 @@ def test_many_files_cost_no_crossing_each(
         convert(spark, folder)
         counts.append(sum("\nd\n" not in call and not call.startswith("m") for call in calls))
     assert counts[1] <= counts[0] + 5
+
+
+def test_by_sql(spark: SparkSession, path: str, database: Path, actions: Any) -> None:
+    spark.range(4).selectExpr("id", "id % 2 AS p").write.partitionBy("p").parquet(path)
+    text = f"CONVERT TO DELTA parquet.`{path}` NO STATISTICS PARTITIONED BY (p BIGINT)"
+    assert spark.sql(text).collect() == []
+    assert spark.read.format("delta").load(path).dtypes == [("id", "bigint"), ("p", "bigint")]
+    assert all("stats" not in add or add["stats"] is None for add in actions(path, "add"))
+    spark.sql("CREATE TABLE parq USING parquet AS SELECT 1 AS a")
+    spark.sql("CONVERT TO DELTA IDENTIFIER(:t)", args={"t": "parq"})
+    assert DeltaTable.forName(spark, "parq").toDF().collect() == [(1,)]
+    assert [row.operation for row in spark.sql("DESCRIBE HISTORY parq").collect()] == ["CONVERT"]

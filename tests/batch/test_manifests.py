@@ -220,3 +220,14 @@ def test_failure_is_told_and_the_commit_stands(spark: SparkSession, path: str) -
     Path(path, DIRECTORY).unlink()
     DeltaTable.forPath(spark, path).generate("symlink_format_manifest")
     assert manifests(path) == files(path)
+
+
+def test_by_sql(spark: SparkSession, path: str, database: Path) -> None:
+    write(spark, path, "(1, 'a'), (2, 'b')", partitionBy="p")
+    spark.sql(f"CREATE TABLE told USING delta LOCATION '{path}'")
+    for table in (f"delta.`{path}`", "told", f"'{path}'", "IDENTIFIER(:t)"):
+        shutil.rmtree(Path(path, "_symlink_format_manifest"), ignore_errors=True)
+        spark.sql(f"GENERATE symlink_format_manifest FOR TABLE {table}", args={"t": "told"})
+        assert manifests(path) == files(path)
+    with pytest.raises(DeltaIllegalArgumentException, match="DELTA_MODE_NOT_SUPPORTED"):
+        spark.sql("GENERATE nothing FOR TABLE told")

@@ -291,3 +291,15 @@ class TestTheAPI:
 
         with pytest.raises(ValueError, match=message):
             call(DeltaTable(spark, NamedTable("delta.`/nowhere`", "/nowhere")))
+
+    def test_features_are_dropped_by_sql(
+        self, spark: SparkSession, made: DeltaTable, log: DeltaLog, database: Path
+    ) -> None:
+        spark.sql(f"CREATE TABLE told USING delta LOCATION '{log.path}'")
+        for named in (f"delta.`{log.path}`", "told", "IDENTIFIER(:t)"):
+            made.addFeatureSupport("vacuumProtocolCheck")
+            text = f"ALTER TABLE {named} DROP FEATURE vacuumProtocolCheck TRUNCATE HISTORY"
+            assert spark.sql(text, args={"t": "told"}).collect() == []
+            assert operations(log)[-1] == dropped("vacuumProtocolCheck", True)
+        with refused("DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE", "nothing"):
+            spark.sql("ALTER TABLE told DROP FEATURE 'nothing'")
