@@ -197,6 +197,26 @@ STATEMENTS = [
     "DESCRIBE DETAIL numbers",
     "DESC DETAIL nothing",
     "DESCRIBE numbers id",
+    "VACUUM nothing RETAIN x",
+    "VACUUM )( :a",
+    "/* a */ OPTIMIZE numbers WHERE id = = 1",
+    "OPTIMIZE nothing ZORDER BY (id)",
+    "RESTORE IDENTIFIER('numbers') TO VERSION AS OF 1",
+    "REORG TABLE nothing APPLY (PURGE)",
+    "CONVERT TO DELTA",
+    "CONVERT numbers",
+    "DESC HISTORY nothing LIMIT 1",
+    "DESCRIBE detail 'text",
+    "EXPLAIN DESCRIBE HISTORY numbers",
+    "EXPLAIN EXPLAIN VACUUM numbers",
+    "DESCRIBE numbers",
+    "DESCRIBE EXTENDED nothing",
+    "CREATE TABLE x SHALLOW CLONE",
+    "CREATE TABLE numbers (id INT) SHALLOW",
+    "ALTER TABLE nothing ADD CONSTRAINT c CHECK (id > )",
+    "ALTER TABLE numbers DROP FEATURE f",
+    "EXECUTE IMMEDIATE 'VACUUM numbers'",
+    "BEGIN VACUUM numbers; END",
     "EXECUTE IMMEDIATE 'DELETE FROM numbers'",
     "BEGIN DELETE FROM numbers; END",
     "FROM numbers INSERT INTO numbers SELECT * INSERT INTO numbers SELECT *",
@@ -216,7 +236,8 @@ spark = builder.getOrCreate()
 
 def outcome(statement):
     try:
-        return [list(row) for row in spark.sql(statement).collect()]
+        rows = [list(row) for row in spark.sql(statement).collect()]
+        return json.loads(re.sub("#[0-9]+", "#", json.dumps(rows, default=str)))
     except Exception as error:
         # Spark numbers the columns that it makes.
         condition = getattr(error, "getCondition", lambda: None)()

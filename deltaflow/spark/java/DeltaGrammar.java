@@ -54,13 +54,16 @@ final class DeltaGrammar {
     LogicalPlan table = table(session, parser, read.get("table"));
     if (table == null) return null;
     if (read.has("mismatch")) {
-      boolean isOurs = table instanceof UnresolvedRelation
-          && TableNames.find(session, Statements.nameOf(table)) != null;
-      if (isOurs) throw syntaxError(tokens, read.get("mismatch").asInt());
+      if (isDelta(session, table)) throw syntaxError(tokens, read.get("mismatch").asInt());
       return null;
     }
     List values = new ArrayList();
-    for (JsonNode value : read.get("values")) values.add(parser.parseExpression(inPlace(value)));
+    try {
+      for (JsonNode value : read.get("values")) values.add(parser.parseExpression(inPlace(value)));
+    } catch (ParseException e) {
+      if (isDelta(session, table)) throw e;
+      return null;
+    }
     LogicalPlan statement = new DeltaStatement(read.get("kind").asText(), read.get("fields").toString(),
         Plans.seq(values), table);
     LogicalPlan answered = Statements.answered(session, statement);
@@ -68,6 +71,10 @@ final class DeltaGrammar {
     if (read.get("explain").isNull()) return answered;
     ExplainCommand explain = (ExplainCommand) parser.parsePlan(read.get("explain").asText() + "SELECT 1");
     return explain.copy(answered, explain.mode());
+  }
+
+  private static boolean isDelta(SparkSession session, LogicalPlan table) {
+    return table instanceof UnresolvedRelation && TableNames.find(session, Statements.nameOf(table)) != null;
   }
 
   private static boolean beginsAsOurs(String text, String stage) {
