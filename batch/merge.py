@@ -48,7 +48,7 @@ from deltaflow.spark.merge_plans import equal_sides, references, skipping_predic
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_FILE, _ROW, _ACTION, _MATCHED = "\0file", "\0row", "\0action", "\0matched"
+_FILE, _ROW, _ACTION, _MATCHED, _KEYS = "\0file", "\0row", "\0action", "\0matched", "\0keys"
 # Of a task that writes inserted rows.
 _BYTES_OF_A_TASK = 128 << 20
 _SHOWN = 3
@@ -250,7 +250,10 @@ class _Merge:
         else:
             joined = self._joined(candidates, "inner", rows=bool(self._changing))
             matched = F.lit(True)
-        columns = [*self._comparable_keys] if self._inserting else []
+        columns = []
+        if self._inserting:
+            # In a struct, since Spark's cache takes a batch of columns with NaN for one that has none.
+            columns.append(F.struct(*self._comparable_keys, F.lit(True)).alias(_KEYS))
         if self._changing:
             place = [F.col(_FILE), F.when(matched, F.col(_ROW)).alias(_ROW)]
             columns += [*place, self._action(matched=matched).alias(_ACTION)]
@@ -329,9 +332,8 @@ class _Merge:
         if found is not None:
             matched = found if not self._by_source else found.where(F.col(_ROW).isNotNull())
             keys = self._comparable_keys
-            names = [f"\0{i}" for i in range(len(keys))]
-            same = [key.eqNullSafe(F.col(name)) for key, name in zip(keys, names, strict=True)]
-            source = source.join(matched.select(*names), _all(same) if same else F.lit(True), "left_anti")
+            same = [key.eqNullSafe(F.col(_KEYS).getField(f"\0{i}")) for i, key in enumerate(keys)]
+            source = source.join(matched.select(_KEYS), _all(same) if same else F.lit(True), "left_anti")
         action = _numbered([clause.holds for clause in self._inserting])
         inserted = source.withColumn(_ACTION, action).where(F.col(_ACTION) > 0)
         self.counts.inserted = inserted.count()

@@ -255,6 +255,14 @@ def test_keys_in_maps_of_the_source(spark, table, columns, key):
     assert content(spark, table) == [(1, "b"), (2, "a"), (9, "n")]
 
 
+def test_nan_equals_nan(spark, table):
+    spark.sql("select double('nan') id, 'a' v union all select 2D, 'a'").write.format("delta").save(table)
+    source = spark.sql("select double('nan') id, 'b' v")
+    done = merging(spark, table, source).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert done.collect() == [(1, 1, 0, 0)]
+    assert [v for _, v in content(spark, table)] == ["a", "b"]
+
+
 # -- which files are read ----------------------------------------
 
 
