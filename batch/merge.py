@@ -21,7 +21,7 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -37,6 +37,7 @@ from deltaflow.batch.merge_clauses import (
     When,
     check_clauses,
 )
+from deltaflow.batch.merge_metrics import MergeCounts, MergedRows, operation_of_merge
 from deltaflow.batch.merge_source import MergeSource
 from deltaflow.batch.row_level_operation import Changed, RowLevelOperation
 from deltaflow.errors import DeltaUnsupportedOperationException
@@ -53,15 +54,6 @@ _FILE, _ROW, _ACTION, _MATCHED, _KEYS = "\0file", "\0row", "\0action", "\0matche
 _BYTES_OF_A_TASK = 128 << 20
 _SHOWN = 3
 _AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
-
-
-class MergedRows(NamedTuple):
-    """What a MERGE has done, as its result row says it."""
-
-    affected: int
-    updated: int
-    deleted: int
-    inserted: int
 
 
 def merge(
@@ -105,32 +97,6 @@ def _operation(
 
 
 @dataclass
-class _Counts:
-    """Rows, by what became of them."""
-
-    matched_updated: int = 0
-    matched_deleted: int = 0
-    by_source_updated: int = 0
-    by_source_deleted: int = 0
-    inserted: int = 0
-    copied: int = 0
-
-    @property
-    def updated(self) -> int:
-        return self.matched_updated + self.by_source_updated
-
-    @property
-    def deleted(self) -> int:
-        return self.matched_deleted + self.by_source_deleted
-
-    def add(self, clause: ResolvedClause, rows: int) -> None:
-        """Counts rows that a clause changes."""
-        kind = "matched" if clause.when is When.MATCHED else "by_source"
-        name = f"{kind}_{clause.action}d"
-        setattr(self, name, getattr(self, name) + rows)
-
-
-@dataclass
 class _Merge:
     """One MERGE on its way."""
 
@@ -139,7 +105,7 @@ class _Merge:
     target: DataFrame
     """Over all files; the frames of the jobs have its attributes."""
     merge: ResolvedMerge
-    counts: _Counts = field(default_factory=_Counts)
+    counts: MergeCounts = field(default_factory=MergeCounts)
     _kept: list[DataFrame] = field(default_factory=list)
 
     def run(self) -> MergedRows:
@@ -398,39 +364,8 @@ class _Merge:
         return rows.select(*columns)
 
     def _describe(self, changed: Changed) -> Operation:
-        """delta-spark's DeltaOperations.Merge."""
-        counts, merge = self.counts, self.merge
-        counts.copied = changed.rows - counts.updated - counts.inserted
-        sizes = changed.metrics
-        metrics = {
-            "numSourceRows": self.source.rows,
-            "numTargetRowsInserted": counts.inserted,
-            "numTargetRowsUpdated": counts.updated,
-            "numTargetRowsMatchedUpdated": counts.matched_updated,
-            "numTargetRowsNotMatchedBySourceUpdated": counts.by_source_updated,
-            "numTargetRowsDeleted": counts.deleted,
-            "numTargetRowsMatchedDeleted": counts.matched_deleted,
-            "numTargetRowsNotMatchedBySourceDeleted": counts.by_source_deleted,
-            "numTargetRowsCopied": counts.copied,
-            "numTargetBytesAdded": sizes["numAddedBytes"],
-            "numTargetBytesRemoved": sizes["numRemovedBytes"],
-            "numOutputRows": changed.rows,
-            "numTargetFilesAdded": sizes["numAddedFiles"],
-            "numTargetFilesRemoved": sizes["numRemovedFiles"],
-            "numTargetChangeFilesAdded": 0,
-            "materializeSourceTimeMs": self.source.time_ms,
-            "numTargetDeletionVectorsAdded": 0,
-            "numTargetDeletionVectorsRemoved": 0,
-            "numTargetDeletionVectorsUpdated": 0,
-            **self.operation.times_ms(),
-        }
-        parameters = {
-            "predicate": _json([merge.condition.sql]),
-            "matchedPredicates": _predicates(self._matching),
-            "notMatchedPredicates": _predicates(self._inserting),
-            "notMatchedBySourcePredicates": _predicates(self._by_source),
-        }
-        return Operation("MERGE", parameters, {name: str(number) for name, number in metrics.items()})
+        source, times = self.source, self.operation.times_ms()
+        return operation_of_merge(self.merge, self.counts, changed, source.rows, source.time_ms, times)
 
 
 def _numbered(conditions: Sequence[Column]) -> Column:
@@ -474,19 +409,3 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
     for frame in others:
         first = first.union(frame)
     return first
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _predicates(clauses: Sequence[ResolvedClause]) -> str:
-    return _json(
-        [
-            {
-                **({} if clause.condition is None else {"predicate": clause.condition.sql}),
-                "actionType": clause.action,
-            }
-            for clause in clauses
-        ]
-    )

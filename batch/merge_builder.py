@@ -9,8 +9,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from deltaflow.batch.conditions import as_assignments, as_column
-from deltaflow.batch.merge import MergedRows, merge
+from deltaflow.batch.merge import merge
 from deltaflow.batch.merge_clauses import Clause, When
+from deltaflow.batch.merge_metrics import MergedRows
 from deltaflow.spark.statements import MERGED_ROWS
 
 if TYPE_CHECKING:
