@@ -61,9 +61,9 @@ def condition_of(error: pytest.ExceptionInfo[Any]) -> str:
     return str(error.value.getCondition())
 
 
-def statement(spark: SparkSession, source: str | None, target: str, **fields: Any) -> Rows:
+def statement(spark: SparkSession, source: str, target: str, **fields: Any) -> Rows:
     """What the SQL statement does, of which `fields` are the parts."""
-    table = None if source is None else NamedTable(f"delta.`{source}`", source)
+    table = NamedTable(f"delta.`{source}`", source)
     fields["target"] = target.replace("`", "").split(".", 1)
     return run_statement(spark, "ShallowClone", table, fields).collect()
 
@@ -300,7 +300,7 @@ def test_of_a_parquet_directory(spark: SparkSession, target: str, tmp_path: Path
     path = str(tmp_path / "so urce%")
     spark.range(4).selectExpr("id", "concat('p ', id % 2) p").write.partitionBy("p").parquet(path)
     before = digest(path)
-    statement(spark, None, f"delta.`{target}`", table=["parquet", path])
+    spark.sql(f"CREATE TABLE delta.`{target}` SHALLOW CLONE parquet.`{path}`")
     table = DeltaTable.forPath(spark, target)
     assert sorted(map(tuple, table.toDF().collect())) == [(i, f"p {i % 2}") for i in range(4)]
     (info,) = actions(target, "commitInfo")
@@ -309,7 +309,7 @@ def test_of_a_parquet_directory(spark: SparkSession, target: str, tmp_path: Path
     assert table.toDF().count() == 3
     assert digest(path) == before
     with pytest.raises(AnalysisException) as error:
-        statement(spark, None, f"delta.`{target}-2`", table=["json", path])
+        spark.sql(f"CREATE TABLE delta.`{target}-2` SHALLOW CLONE json.`{path}`")
     assert condition_of(error) == "DELTA_CLONE_UNSUPPORTED_SOURCE"
 
 

@@ -284,8 +284,6 @@ REFUSED = [
     "LOAD DATA LOCAL INPATH '/etc/hostname' OVERWRITE INTO TABLE {t}",
     "CREATE TABLE made LIKE {t}",
     "CREATE TABLE made LIKE {t} USING parquet",
-    "MERGE INTO {t} AS t USING (SELECT 1L AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE",
-    "WITH s AS (SELECT 1L AS id) MERGE INTO {t} AS t USING s ON t.id = s.id WHEN MATCHED THEN DELETE",
 ]
 REFUSED_WITHOUT_A_TABLE = [
     "CREATE TABLE made LIKE other USING delta",
