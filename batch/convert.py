@@ -28,13 +28,12 @@ from deltaflow.log import (
 )
 from deltaflow.log.properties import CONVERT_METADATA_CHECK_ENABLED
 from deltaflow.spark.parquet_tables import TableEntry, becomes_delta, describe_table
+from deltaflow.spark.row_operations import delta_settings
 from deltaflow.spark.statements import NamedTable, Rows, Statement, statement
 from deltaflow.store import table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_SETTINGS = "spark.databricks.delta."
 
 
 def converted(spark: SparkSession, identifier: str, partition_columns: str | StructType | None) -> NamedTable:
@@ -76,9 +75,8 @@ def convert_to_delta(
     if (entry.provider or "").lower() == "delta":
         return entry
     _check_target(entry, identifier)
-    settings = {name: value for name, value in spark.conf.getAll.items() if name.startswith(_SETTINGS)}
     log = DeltaLog.for_table(table_path(entry.path))
-    transaction = log.start_transaction(settings)
+    transaction = log.start_transaction(delta_settings(spark))
     if transaction.snapshot is None:
         _refuse_part_of_table(entry.path)
         _convert(spark, transaction, entry, partition_columns, collect_stats=collect_stats)

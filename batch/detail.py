@@ -52,8 +52,7 @@ class _Clustering(msgspec.Struct, rename="camel"):
 @statement("DescribeDetail", output=DETAIL)
 def _describe_detail(statement: Statement) -> Rows:
     assert statement.table is not None
-    assert statement.table.path is not None
-    log = DeltaLog.for_table(statement.table.path)
+    log = DeltaLog.for_table(statement.path)
     snapshot = log.snapshot()
     return [_row(statement.table, snapshot, log.modification_time_ms(snapshot.version))]
 

@@ -33,10 +33,8 @@ _OF_HISTORY = ("v2Checkpoint", "vacuumProtocolCheck")
 
 @statement("DropFeature", changes=True)
 def _drop_feature(statement: Statement) -> Rows:
-    assert statement.table is not None
-    assert statement.table.path is not None
     fields = statement.fields
-    log = DeltaLog.for_table(statement.table.path)
+    log = DeltaLog.for_table(statement.path)
     drop_feature(log, fields["featureName"], fields["truncateHistory"], statement.settings)
     return ()
 

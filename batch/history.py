@@ -53,14 +53,12 @@ HISTORY = StructType(
 
 @statement("DescribeHistory", output=HISTORY)
 def _describe_history(statement: Statement) -> Rows:
-    assert statement.table is not None
-    assert statement.table.path is not None
     limit = statement.fields["limit"]
     if not isinstance(limit, int | None):
         raise DeltaIllegalArgumentException(
             f"DESCRIBE HISTORY … LIMIT needs a whole number of versions, and has {limit!r}."
         )
-    log = DeltaLog.for_table(statement.table.path, with_files=False)
+    log = DeltaLog.for_table(statement.path, with_files=False)
     return [_row(record) for record in log.history(limit)]
 
 

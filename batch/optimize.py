@@ -104,15 +104,13 @@ def _num_files(files: pa.Table, target_size: int) -> int:
 
 @statement("Optimize", changes=True, output=OPTIMIZED)
 def _optimize(statement: Statement) -> Rows:
-    assert statement.table is not None
-    assert statement.table.path is not None
     if statement.fields["full"]:
         raise DeltaUnsupportedOperationException(
-            error_class="DELTA_OPTIMIZE_FULL_NOT_SUPPORTED", table=statement.table.path
+            error_class="DELTA_OPTIMIZE_FULL_NOT_SUPPORTED", table=statement.path
         )
     where, z_order_by = statement.fields["where"], statement.fields["zOrderBy"]
-    metrics = optimize(statement.session, statement.table.path, statement.settings, where, z_order_by)
-    return [(hadoop_path(statement.table.path), metrics)]
+    metrics = optimize(statement.session, statement.path, statement.settings, where, z_order_by)
+    return [(hadoop_path(statement.path), metrics)]
 
 
 class DeltaOptimizeBuilder:

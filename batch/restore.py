@@ -98,9 +98,7 @@ def restore_to_timestamp(
 
 @statement("Restore", changes=True, output=RESTORED)
 def _restore_table(statement: Statement) -> Rows:
-    assert statement.table is not None
-    assert statement.table.path is not None
-    spark, path, settings = statement.session, statement.table.path, statement.settings
+    spark, path, settings = statement.session, statement.path, statement.settings
     version, timestamp = statement.fields["version"], statement.fields["timestamp"]
     if version is not None:
         number = version_number(version) if isinstance(version, str) else version

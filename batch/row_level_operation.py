@@ -175,11 +175,9 @@ class RowLevelOperation:
         if self.committed is not None:
             recache(self.spark, self.snapshot.path)
 
-    def rows(
-        self, files: pa.Table | None = None, name: Sequence[str] = (), like: DataFrame | None = None
-    ) -> DataFrame:
-        """A frame over files of the snapshot, all of them without `files`, under a name of these parts; or
-        without a name, but with the attributes of the frame `like`, another one of this operation.
+    def rows(self, files: pa.Table | None = None, like: DataFrame | None = None) -> DataFrame:
+        """A frame over files of the snapshot, all of them without `files`; with the attributes of the frame
+        `like`, another one of this operation, if it is given.
 
         Filters skip files by their statistics. It has Spark's column `_metadata`, and serves while the
         operation is open.
@@ -191,7 +189,7 @@ class RowLevelOperation:
         refuse_deletion_vectors(chosen, self.snapshot.path, self.snapshot.version)
         size = self.snapshot.size_in_bytes if files is None else pc.sum(chosen["size"]).as_py() or 0
         described = self._relation(key, size)
-        return scanned(self.spark, described, name) if like is None else scanned_like(like, described)
+        return scanned(self.spark, described) if like is None else scanned_like(like, described)
 
     def _relation(self, key: str, size: int) -> dict[str, Any]:
         snapshot = self.snapshot

@@ -113,9 +113,7 @@ def _show_partitions(statement: Statement) -> Rows:
 
 
 def _log(statement: Statement) -> DeltaLog:
-    assert statement.table is not None
-    assert statement.table.path is not None
-    return DeltaLog.for_table(statement.table.path)
+    return DeltaLog.for_table(statement.path)
 
 
 def _position(position: dict[str, Any] | None) -> str | None:

@@ -104,11 +104,9 @@ def _check_arguments(retention_hours: Any, dry_run: Any, checkpoints: Any) -> No
 def _vacuum(statement: Statement) -> Rows:
     """VACUUM table [RETAIN n HOURS] [DRY RUN]: what would be deleted, or the table's path."""
     fields = statement.fields
-    assert statement.table is not None
-    assert statement.table.path is not None
     if fields.get("lite"):
         raise refused("VACUUM LITE", statement.table, "Leave LITE out: the directory is listed.")
-    path, hours = statement.table.path, _hours(fields["retentionHours"])
+    path, hours = statement.path, _hours(fields["retentionHours"])
     if fields["dryRun"]:
         return [(path,) for path in would_delete(path, hours, statement.settings)["path"].to_pylist()]
     log, kept, plan = _planned(path, hours, statement.settings, fields.get("checkpoints", ()))

@@ -19,9 +19,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from side_by_side import Comparison, compare, data, timed
+from side_by_side import Comparison, compare, data, session, timed
 
-import deltaflow
 from deltaflow import DeltaTable
 
 BOUND = 1.3
@@ -159,17 +158,7 @@ def main() -> int:
     parser.add_argument("--only", choices=OPERATIONS)
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="deltaflow-benchmark-", dir=arguments.directory))
-    spark = deltaflow.session(
-        "benchmark",
-        master="local[2]",
-        config={
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "4g",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.log.level": "ERROR",
-        },
-    )
+    spark = session({})
     try:
         wanted = [run for name, run in OPERATIONS.items() if arguments.only in (None, name)]
         results = [run(spark, directory, arguments.repeats) for run in wanted]

@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -221,6 +221,18 @@ def data(spark: SparkSession, rows: int) -> DataFrame:
     )
 
 
+def session(settings: Mapping[str, str]) -> SparkSession:
+    """A quiet session on two cores; `settings` come on top."""
+    config = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "4g",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    return deltaflow.session("benchmark", master="local[2]", config={**config, **settings})
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=20_000_000)
@@ -229,18 +241,7 @@ def main() -> int:
     parser.add_argument("--only", choices=["scans", "points", "writes", "streams"])
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="deltaflow-benchmark-", dir=arguments.directory))
-    spark = deltaflow.session(
-        "benchmark",
-        master="local[2]",
-        config={
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "4g",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.log.level": "ERROR",
-            "spark.sql.streaming.numRecentProgressUpdates": "200",
-        },
-    )
+    spark = session({"spark.sql.streaming.numRecentProgressUpdates": "200"})
     try:
         results: list[Comparison] = []
         if arguments.only in (None, "scans", "writes"):

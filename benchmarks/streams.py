@@ -25,8 +25,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from side_by_side import session
 
-import deltaflow
 from deltaflow.batch.data_files import DataFiles
 from deltaflow.log import DeltaLog, OptimisticTransaction
 
@@ -216,17 +216,12 @@ def main() -> int:
     parser.add_argument("--directory", type=Path)
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="deltaflow-benchmark-", dir=arguments.directory))
-    spark = deltaflow.session(
-        "benchmark",
-        master="local[2]",
-        config={
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "2",
+    spark = session(
+        {
             "spark.driver.memory": "2g",
-            "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "FATAL",  # a segment's end stops a batch, and that is no error
             "spark.sql.streaming.numRecentProgressUpdates": "1000",
-        },
+        }
     )
     try:
         return 0 if run(spark, directory, arguments.batches, arguments.segment) else 1

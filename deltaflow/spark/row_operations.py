@@ -48,13 +48,12 @@ def delta_settings(spark: SparkSession) -> dict[str, str]:
     )
 
 
-def scanned(spark: SparkSession, relation: Mapping[str, Any], name: Sequence[str] = ()) -> DataFrame:
-    """The rows of a scan (deltaflow.spark.scan.relation), under a name of these parts."""
+def scanned(spark: SparkSession, relation: Mapping[str, Any]) -> DataFrame:
+    """The rows of a scan (deltaflow.spark.scan.relation)."""
     from pyspark.sql.classic.dataframe import DataFrame
 
     described = msgspec.json.encode(relation).decode()
-    rows = _bridge(spark).RowOperations.scan(_java_session(spark), described, _java_list(spark, name))
-    return DataFrame(rows, spark)
+    return DataFrame(_bridge(spark).RowOperations.scan(_java_session(spark), described), spark)
 
 
 def under_name(rows: DataFrame, name: str) -> DataFrame:

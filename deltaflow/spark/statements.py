@@ -59,6 +59,13 @@ class Statement:
     handle: int
     """By which the JVM knows the statement, as long as it runs."""
 
+    @property
+    def path(self) -> str:
+        """The table's, which there is wherever a kind takes no views and needs a table (see `statement`)."""
+        assert self.table is not None
+        assert self.table.path is not None
+        return self.table.path
+
     @cached_property
     def fields(self) -> Mapping[str, Any]:
         """What Spark parsed: the fields of its plan, options as value or None, types as their JSON.

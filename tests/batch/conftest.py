@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import json
 import math
+import random
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -235,3 +236,21 @@ def at() -> Iterator[Callable[[str, Callable[[], object]], None]]:
 
     yield set_to
     set_observer(None)
+
+
+@pytest.fixture
+def random_table(spark: SparkSession, table: str) -> Callable[[random.Random], Rows]:
+    """Makes the table of 60 rows by chance in partitions by p, in two commits; the rows."""
+
+    def make(chance: random.Random) -> Rows:
+        model = [
+            {"id": i, "p": chance.choice([None, "a", "b"]), "x": chance.choice([None, *range(10)])}
+            for i in range(60)
+        ]
+        for part in (model[:30], model[30:]):
+            spark.createDataFrame(part, "id long, p string, x int").coalesce(1).write.format("delta").mode(
+                "append"
+            ).partitionBy("p").save(table)
+        return model
+
+    return make

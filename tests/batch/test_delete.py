@@ -221,16 +221,9 @@ class TestRewrite:
         DeltaTable.forPath(spark, days).delete(later("day"))
         assert ids(spark, days) == [i for i in range(100) if i % 10 != 0 and i % 5 != 1]
 
-    def test_random_conditions(self, spark, table, rows_by_deltalake):
+    def test_random_conditions(self, spark, table, random_table, rows_by_deltalake):
         chance = random.Random(7)
-        model = [
-            {"id": i, "p": chance.choice([None, "a", "b"]), "x": chance.choice([None, *range(10)])}
-            for i in range(60)
-        ]
-        for part in (model[:30], model[30:]):
-            spark.createDataFrame(part, "id long, p string, x int").coalesce(1).write.format("delta").mode(
-                "append"
-            ).partitionBy("p").save(table)
+        model = random_table(chance)
         parts = [
             ("p = 'a'", lambda r: None if r["p"] is None else r["p"] == "a"),
             ("p is null", lambda r: r["p"] is None),

@@ -154,16 +154,9 @@ class TestRewrite:
         assert [(i, x) for i, _, x in rows] == [(1, 20), (2, None), (3, 60)]
         assert [len(p) for _, p, _ in rows] == [36, 1, 36]
 
-    def test_random_conditions(self, spark, table, rows_by_deltalake):
+    def test_random_conditions(self, spark, table, random_table, rows_by_deltalake):
         chance = random.Random(11)
-        model = [
-            {"id": i, "p": chance.choice([None, "a", "b"]), "x": chance.choice([None, *range(10)])}
-            for i in range(60)
-        ]
-        for part in (model[:30], model[30:]):
-            spark.createDataFrame(part, "id long, p string, x int").coalesce(1).write.format("delta").mode(
-                "append"
-            ).partitionBy("p").save(table)
+        model = random_table(chance)
         conditions = [
             ("p = 'a'", lambda r: r["p"] == "a"),
             ("p is null and x > 3", lambda r: r["p"] is None and r["x"] is not None and r["x"] > 3),

@@ -45,15 +45,10 @@ import scala.runtime.BoxedUnit;
 public final class RowOperations {
   private RowOperations() {}
 
-  /** The rows of a scan that Python describes, under a name of these parts (none: without one). */
-  public static Dataset scan(SparkSession session, String relation, List name) {
-    LogicalPlan rows = LogicalRelation$.MODULE$.apply(Relations.of(session, Python.parse(relation)), false);
-    if (!name.isEmpty()) {
-      int last = name.size() - 1;
-      Seq qualifier = Plans.seq(new ArrayList(name.subList(0, last)));
-      rows = new SubqueryAlias(new AliasIdentifier((String) name.get(last), qualifier), rows);
-    }
-    return org.apache.spark.sql.classic.Dataset.ofRows(session, rows);
+  /** The rows of a scan that Python describes. */
+  public static Dataset scan(SparkSession session, String relation) {
+    return org.apache.spark.sql.classic.Dataset.ofRows(session,
+        LogicalRelation$.MODULE$.apply(Relations.of(session, Python.parse(relation)), false));
   }
 
   /** The rows as those of a table of this name. */
