@@ -27,8 +27,8 @@ def delete(
 ) -> int | None:
     """Deletes the rows for which the condition is true, all without one; how many, None if nobody knows.
 
-    `named` gives rows of the table at `path` the name by which the condition calls it. No commit is made
-    where no row is deleted, and none of an operation that the table has already (txnVersion).
+    `named` gives rows of the table at `path` the name by which the condition calls it. Where no row is
+    deleted, a commit is made only to record a txnVersion; none is made of one that the table has already.
     """
     where = F.lit(True) if condition is None else condition
     with RowLevelOperation(spark, path, "DELETE") as operation:
@@ -39,11 +39,15 @@ def delete(
         sql = operation.check_condition(matching)
         predicates = [] if condition is None else [sql]
         found = operation.partition_filter(matching)
-        if not found.has_data_filters:
-            return _remove(operation, operation.files_of_partitions(found), predicates)
-        touched = operation.touched_files(matching)
+        if found.has_data_filters:
+            touched = operation.touched_files(matching)
+        else:
+            touched = operation.files_of_partitions(found)
         if not touched.num_rows:
+            operation.commit_if_needed(lambda changed: _operation(operation, changed, predicates, 0))
             return 0
+        if not found.has_data_filters:
+            return _remove(operation, touched, predicates)
         # Rows for which the condition is null stay, too.
         return _rewrite(
             operation, touched, lambda rows: named(rows).where(~where.eqNullSafe(True)), predicates
@@ -52,8 +56,6 @@ def delete(
 
 def _remove(operation: RowLevelOperation, files: pa.Table, predicates: Sequence[str]) -> int | None:
     """Files of which all rows go, as their partitions tell."""
-    if not files.num_rows:
-        return 0
     deleted = number_of_rows(files["stats"])
     operation.remove(files, lambda changed: _operation(operation, changed, predicates, deleted))
     return deleted

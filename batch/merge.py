@@ -67,7 +67,7 @@ def merge(
     with_schema_evolution: bool = False,
 ) -> MergedRows | None:
     """Merges the source into the table at `path`, in one commit; None if the table has this merge already
-    (txnVersion). No commit is made where there is nothing to do.
+    (txnVersion). Where there is nothing to do, a commit is made only to record a txnVersion.
 
     `named` gives rows of the table the name by which the expressions call it.
     """

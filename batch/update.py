@@ -41,8 +41,8 @@ def update(
     """Sets columns, or fields of structs, to values in the rows for which the condition is true, in all
     without one; returns the number of those rows.
 
-    `named` gives rows of the table at `path` the name by which the expressions call it. No commit is made
-    where no row is updated, and none of an operation that the table has already (txnVersion).
+    `named` gives rows of the table at `path` the name by which the expressions call it. Where no row is
+    updated, a commit is made only to record a txnVersion; none is made of one that the table has already.
     """
     where = F.lit(True) if condition is None else condition
     with RowLevelOperation(spark, path, "UPDATE") as operation:
@@ -59,15 +59,16 @@ def update(
             touched = operation.touched_files(matching)
         else:
             touched = operation.files_of_partitions(found)
-        if not touched.num_rows:
-            return 0
         updated: int | None = None
         if found.has_data_filters:
-            updated = pc.sum(touched[TOUCHED.name]).as_py()
+            updated = pc.sum(touched[TOUCHED.name], min_count=0).as_py()
 
         def describe(changed: Changed) -> Operation:
             return _operation(operation, changed, [] if condition is None else [sql], updated)
 
+        if not touched.num_rows:
+            operation.commit_if_needed(describe)
+            return 0
         rows = named(operation.rows(touched))
         new = assignments.over(rows)
         columns = [

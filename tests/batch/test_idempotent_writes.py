@@ -6,7 +6,9 @@ import logging
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F
 
+from deltaflow import DeltaTable
 from deltaflow.errors import (
     ConcurrentTransactionException,
     DeltaIllegalArgumentException,
@@ -108,6 +110,92 @@ def test_half_a_name_or_a_wrong_number_is_refused(spark, table, options, code):
     assert raised.value.getErrorClass() == code
     assert raised.value.getSqlState() == "42616"
     assert not Path(table).exists()
+
+
+def _overwrite_dynamically(spark, rows, table):
+    rows.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "dynamic").save(table)
+
+
+def _replace_where(spark, rows, table):
+    rows.write.format("delta").mode("overwrite").option("replaceWhere", "id = 7").save(table)
+
+
+def _merge(spark, rows, table):
+    return DeltaTable.forPath(spark, table).alias("t").merge(rows.alias("s"), "t.id = s.id")
+
+
+# Of no row of the table, and with rows to write of which there is none; each would change rows with id 7.
+CHANGE_NO_ROW = {
+    "append": lambda spark, rows, table: rows.write.format("delta").mode("append").save(table),
+    "replaceWhere": _replace_where,
+    "dynamic overwrite": _overwrite_dynamically,
+    "writeTo": lambda spark, rows, table: rows.writeTo(f"delta.`{table}`").append(),
+    "writeTo overwrite": lambda spark, rows, table: rows.writeTo(f"delta.`{table}`").overwrite(
+        F.expr("id = 7")
+    ),
+    "INSERT": "INSERT INTO {t} SELECT * FROM none",
+    "INSERT VALUES": "INSERT INTO {t} SELECT 1L, 'a' WHERE 1 = 0",
+    "INSERT REPLACE WHERE": "INSERT INTO {t} REPLACE WHERE id = 7 SELECT * FROM none",
+    "INSERT OVERWRITE PARTITION": "INSERT OVERWRITE {t} PARTITION (p = 'q') SELECT id FROM none",
+    "DELETE": "DELETE FROM {t} WHERE id = 7",
+    "DELETE of a partition": "DELETE FROM {t} WHERE p = 'q'",
+    "DeltaTable.delete": lambda spark, rows, table: DeltaTable.forPath(spark, table).delete("id = 7"),
+    "UPDATE": "UPDATE {t} SET id = 8 WHERE id = 7",
+    "UPDATE of a partition": "UPDATE {t} SET id = 8 WHERE p = 'q'",
+    "DeltaTable.update": lambda spark, rows, table: DeltaTable.forPath(spark, table).update(
+        "id = 7", {"id": "8"}
+    ),
+    "MERGE": "MERGE INTO {t} t USING sevens s ON t.id = s.id WHEN MATCHED THEN DELETE",
+    "MERGE of an empty source": "MERGE INTO {t} t USING none s ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+    "MERGE that inserts alone": "MERGE INTO {t} t USING ones s ON t.id = s.id "
+    "WHEN NOT MATCHED AND s.id = 7 THEN INSERT *",
+    "MERGE by source": "MERGE INTO {t} t USING none s ON t.id = s.id "
+    "WHEN NOT MATCHED BY SOURCE AND t.id = 7 THEN DELETE",
+    "DeltaTable.merge": lambda spark, rows, table: (
+        _merge(spark, rows, table).whenMatchedDelete().whenNotMatchedInsertAll().execute()
+    ),
+    "DeltaTable.merge that inserts alone": lambda spark, rows, table: (
+        _merge(spark, rows, table).whenNotMatchedInsertAll().execute()
+    ),
+}
+
+
+@pytest.mark.parametrize("write", CHANGE_NO_ROW.values(), ids=CHANGE_NO_ROW)
+def test_a_write_that_changes_no_row_is_made_once(spark, table, actions, settings, write):
+    def run():
+        rows = spark.table("none")
+        if callable(write):
+            write(spark, rows, table)
+        else:
+            spark.sql(write.format(t=f"delta.`{table}`")).collect()
+
+    one = spark.createDataFrame([(1, "a")], "id long, p string")
+    one.write.format("delta").partitionBy("p").save(table)
+    seven = spark.createDataFrame([(7, "q")], "id long, p string")
+    for rows, view in ((one, "ones"), (seven, "sevens"), (seven.where("id = 1"), "none")):
+        rows.createOrReplaceTempView(view)
+    numbered = {WRITE + "txnAppId": "app", WRITE + "txnVersion": "3"}
+    with settings(numbered):
+        run()
+    assert [(txn["appId"], txn["version"]) for txn in actions(table, "txn")] == [("app", 3)]
+    assert not actions(table, "add")
+    assert not actions(table, "remove")
+    seven.write.format("delta").mode("append").save(table)
+    with settings(numbered):
+        run()
+    assert DeltaLog.for_table(table).latest_version() == 2
+    assert ids(spark, table) == [1, 7]
+
+
+@pytest.mark.parametrize("options", [{"mode": "append"}, {"mode": "overwrite", "replaceWhere": "id = 7"}])
+def test_options_name_a_write_that_changes_no_row(spark, table, actions, options):
+    spark.range(1).write.format("delta").save(table)
+    for _ in range(2):
+        writer = spark.range(0).write.format("delta").options(**options, txnAppId="app", txnVersion=1)
+        writer.mode(options["mode"]).save(table)
+    assert DeltaLog.for_table(table).latest_version() == 1
+    assert [txn["version"] for txn in actions(table, "txn")] == [1]
 
 
 def test_two_at_once_are_one(spark, table):
