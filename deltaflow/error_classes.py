@@ -1,8 +1,19 @@
-"""The error classes by their names, which are delta-spark's: SQLSTATEs and messages. See deltaflow.errors."""
+"""The conditions of errors, by delta-spark's names where it has them. See deltaflow.errors."""
 
 from __future__ import annotations
 
-CATALOGUE: dict[str, tuple[str, str]] = {
+from typing import TypeAlias
+
+from pyspark.errors import (
+    ArithmeticException,
+    IllegalArgumentException,
+    PySparkException,
+    UnsupportedOperationException,
+)
+
+Entry: TypeAlias = "tuple[str, str | None] | tuple[str, str | None, type[PySparkException]]"
+
+CATALOGUE: dict[str, Entry] = {
     "DELTA_ADD_COLUMN_PARENT_NOT_STRUCT": (
         "42KD3",
         "Cannot add {column_name} because its parent is not a StructType. Found {other}.",
@@ -47,6 +58,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_CANNOT_MODIFY_TABLE_PROPERTY": (
         "42939",
         "The Delta table configuration {prop} cannot be specified by the user. Leave it out.",
+        UnsupportedOperationException,
     ),
     "DELTA_CANNOT_REPLACE_MISSING_TABLE": (
         "42P01",
@@ -171,6 +183,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE": (
         "22003",
         "Failed to write a value of type {source_type} into the {target_type} type column {column_name}.",
+        ArithmeticException,
     ),
     "DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING": (
         "42KD7",
@@ -192,6 +205,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Cannot change table metadata because the 'dataChange' option is set to false. Attempted "
         "operation: '{operation}'.",
     ),
+    "DELTA_DOMAIN_METADATA_NOT_SUPPORTED": ("0A000", None, IllegalArgumentException),
+    "DELTA_DUPLICATE_ACTIONS_FOUND": ("2D521", None),
     "DELTA_DUPLICATE_COLUMNS_FOUND": (
         "42711",
         "Found duplicate column(s), names differing only in case included: {columns}. Rename them.",
@@ -225,6 +240,9 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "22018",
         "Failed to cast partition value `{value}` to {data_type}.",
     ),
+    "DELTA_FAILED_MERGE_SCHEMA_FILE": ("42KDA", None),
+    "DELTA_FAILED_READ_FILE_FOOTER": ("KD001", None),
+    "DELTA_FAILED_TO_MERGE_FIELDS": ("22005", None),
     "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL": (
         "40000",
         "Cannot drop the table feature {feature}: other writers changed the table meanwhile. Try again.",
@@ -310,6 +328,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42000",
         "The managed table {table_name} is to be created without columns. Give the columns, or a query.",
     ),
+    "DELTA_INVALID_PARTITIONING_SCHEMA": ("XXKDS", None),
     "DELTA_INVALID_PARTITION_COLUMN_TYPE": (
         "42996",
         "Using column {name} of type {data_type} as a partition column is not supported.",
@@ -329,12 +348,14 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "22007",
         "The provided timestamp {timestamp} does not match the expected syntax {format}.",
     ),
+    "DELTA_LOG_FILE_NOT_FOUND": ("42K03", None),
     "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE": (
         "42K03",
         "The log no longer has what makes version {missing_version}, whose snapshot the stream is reading: "
         "{reason} If nobody deleted it, the stream is lagging behind the cleanup of the log. Delete its "
         "checkpoint to restart from scratch, and consider a longer delta.logRetentionDuration.",
     ),
+    "DELTA_MAX_COMMIT_RETRIES_EXCEEDED": ("40000", None),
     "DELTA_MERGE_ADD_VOID_COLUMN": (
         "42K09",
         "Cannot add column {new_column} with type VOID. Please explicitly specify a non-void type.",
@@ -347,6 +368,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42601",
         "Cannot resolve {sql_expr} in {clause} given columns {cols}.",
     ),
+    "DELTA_METADATA_ABSENT": ("XXKDS", None),
     "DELTA_METADATA_ABSENT_EXISTING_CATALOG_TABLE": (
         "42K03",
         "The catalog has the table {table_name}, and there is no Delta table at its location. "
@@ -487,6 +509,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Cannot write to already existent path {path} in mode 'errorifexists'. "
         "Use mode 'append', 'overwrite' or 'ignore'.",
     ),
+    "DELTA_PROTOCOL_PROPERTY_NOT_INT": ("42K06", None),
+    "DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE": ("KD004", None),
     "DELTA_READ_SOURCE_SCHEMA_CONFLICT": (
         "42K07",
         "The schema provided for the source read doesn't match the schema of the Delta table: given "
@@ -547,6 +571,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Detected deleted data (for example {removed_file}) from streaming source at version "
         "{changed_in}. This is currently not supported. If you'd like to ignore deletes, set the option "
         "'ignoreDeletes' to 'true' ('skipChangeCommits' and 'ignoreChanges' go on as well).",
+        UnsupportedOperationException,
     ),
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES": (
         "0A000",
@@ -554,6 +579,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "This is currently not supported. If you are okay to skip changes, set the option "
         "'skipChangeCommits' to 'true'; if rewritten rows may come again, set 'ignoreChanges' to 'true'; "
         "otherwise restart the query with a fresh checkpoint directory.",
+        UnsupportedOperationException,
     ),
     "DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET": (
         "42613",
@@ -584,6 +610,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "{table_name} is at {path}, and there is no Delta table. Check the path; a name that has lost its "
         "files can be dropped (DROP TABLE {table_name}).",
     ),
+    "DELTA_TABLE_ONLY_OPERATION": ("0AKDD", None),
     "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": (
         "42816",
         "The provided timestamp ({timestamp}) is before the earliest version available to this table "
@@ -629,7 +656,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Unknown configuration was specified: {config}. To disable this check, set "
         "{disable_check_config}=true in the Spark session configuration.",
     ),
-    "DELTA_UNKNOWN_READ_LIMIT": ("42601", "Unknown ReadLimit: {limit}."),
+    "DELTA_UNKNOWN_READ_LIMIT": ("42601", "Unknown ReadLimit: {limit}.", UnsupportedOperationException),
     "DELTA_UNSET_NON_EXISTENT_PROPERTY": (
         "42616",
         "Attempted to unset non-existent property '{property}' in table {table_name}. "
@@ -651,6 +678,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Can't add a comment to {field_path}. Adding a comment to a map key/value or array element is not "
         "supported.",
     ),
+    "DELTA_UNSUPPORTED_DATA_TYPES": ("0AKDC", None),
     "DELTA_UNSUPPORTED_DEEP_CLONE": (
         "0A000",
         "Deep clone is not supported. Make a shallow one (isShallow=True), or copy the rows.",
@@ -664,12 +692,14 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "42621",
         "Found {expr} in a CHECK constraint. {expr} cannot be used in a CHECK constraint.",
     ),
+    "DELTA_UNSUPPORTED_FEATURE_STATUS": ("0AKDE", None),
+    "DELTA_UNSUPPORTED_GENERATE_WITH_DELETION_VECTORS": ("0A000", None, UnsupportedOperationException),
     "DELTA_UNSUPPORTED_NESTED_FIELD_IN_OPERATION": (
         "0AKDC",
         "Nested field is not supported in the {operation} (field = {field_name}).",
     ),
     "DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE": (
-        "0AKDC",
+        "0A000",
         "Updating nested fields is only supported for StructType: {target}. Set the whole array or map.",
     ),
     "DELTA_UNSUPPORTED_NON_EMPTY_CLONE": (
@@ -691,6 +721,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Subqueries are not supported in the {operation} (condition = {cond}). Use MERGE INTO with the "
         "subquery as its source.",
     ),
+    "DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES": ("0AKDC", None),
     "DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS": (
         "42613",
         "Cannot specify time travel in multiple formats: it is in the path and in the options.",
@@ -711,10 +742,12 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "still need. Give at least {configured_retention_hours} hours. If nothing else uses the table, the "
         "check can be switched off: spark.databricks.delta.retentionDurationCheck.enabled = false.",
     ),
+    "DELTA_VERSIONS_NOT_CONTIGUOUS": ("KD00C", None),
     "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": (
         "23001",
         "CHECK constraint {name} ({expression}) violated by row with values:",
     ),
+    "DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED": ("0A000", None),
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": (
         "55019",
         "The streaming query was reading from an unexpected Delta table (id = '{new_table_id}'). It used to "
@@ -735,20 +768,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "{name} is a partition column. Z-Ordering can only be performed on data columns",
     ),
 }
-"""Code → SQLSTATE and message of the errors that need no class of their own (names: delta-spark's)."""
-
-SQLSTATES: dict[str, str] = {
-    "DELTA_DOMAIN_METADATA_NOT_SUPPORTED": "0A000",
-    "DELTA_DUPLICATE_ACTIONS_FOUND": "2D521",
-    "DELTA_FAILED_TO_MERGE_FIELDS": "22005",
-    "DELTA_INVALID_PARTITIONING_SCHEMA": "XXKDS",
-    "DELTA_LOG_FILE_NOT_FOUND": "42K03",
-    "DELTA_MAX_COMMIT_RETRIES_EXCEEDED": "40000",
-    "DELTA_METADATA_ABSENT": "XXKDS",
-    "DELTA_PROTOCOL_PROPERTY_NOT_INT": "42K06",
-    "DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE": "KD004",
-    "DELTA_UNSUPPORTED_DATA_TYPES": "0AKDC",
-    "DELTA_UNSUPPORTED_FEATURE_STATUS": "0AKDE",
-    "DELTA_VERSIONS_NOT_CONTIGUOUS": "KD00C",
-    "DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED": "0A000",
-}
+"""Condition → SQLSTATE; message, or None where each place that raises it has its own; and, where the class
+that is raised here lacks it, the class of PySpark by which delta-spark's error of that condition is caught.
+"""

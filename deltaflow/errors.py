@@ -1,6 +1,12 @@
 """Every error that deltaflow raises, in one tree by what a handler does; * is an `AnalysisException` of
 PySpark too, + a `PySparkException`.
 
+An `except` clause that was written for delta-spark catches them as well. Therefore
+`DeltaIllegalArgumentException` is an `IllegalArgumentException` of PySpark too, and
+`DeltaUnsupportedOperationException` an `UnsupportedOperationException`. Where delta-spark raises a condition
+by a class that is not among the bases of the class that is raised here, the condition's entry in the
+catalogue names that class, and the error gets it as a further base.
+
     DeltaError
       DeltaConcurrentModificationException +  another writer won: run the operation again
         ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException,
@@ -31,19 +37,35 @@ commit is not in the log.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    PySparkException,
+    UnsupportedOperationException,
+)
 
-from deltaflow.error_classes import CATALOGUE, SQLSTATES
+from deltaflow.error_classes import CATALOGUE
 
 
-def _rebuild(cls: type[DeltaError], text: str, state: dict[str, Any]) -> DeltaError:
-    error = cls.__new__(cls, text)
-    error.args = (text,)
+def _rebuild(cls: type[DeltaError], state: dict[str, Any]) -> DeltaError:
+    error = cls.__new__(cls, error_class=state.get("error_class"))
     error.__dict__.update(state)
+    error.args = (str(error),)
     return error
+
+
+@functools.cache
+def _class_of_condition(cls: Any, error_class: str) -> Any:
+    """`cls`, or a subclass of its name that has the class of the catalogue's entry among its bases."""
+    missing = [base for base in CATALOGUE.get(error_class, ())[2:] if not issubclass(cls, base)]
+    if not missing:
+        return cls
+    namespace = {"__doc__": cls.__doc__, "__module__": cls.__module__, "_raised_as": cls}
+    return type(cls.__name__, (cls, *missing), namespace)
 
 
 class DeltaError(Exception):
@@ -55,6 +77,14 @@ class DeltaError(Exception):
 
     error_class: str = "DELTA_ERROR"
     sqlstate: str | None = None
+    _raised_as: type[DeltaError] | None = None
+    """Of a class that was made for a condition: the class in this module that it was made of."""
+
+    def __new__(cls, *_: object, error_class: str | None = None, **__: object) -> Self:
+        """An error of the class, with the base that the catalogue names for the condition."""
+        declared: Any = cls
+        raised: type[Self] = _class_of_condition(declared, error_class or cls.error_class)
+        return super().__new__(raised)
 
     def __init__(
         self,
@@ -69,8 +99,7 @@ class DeltaError(Exception):
     ) -> None:
         if error_class is not None:
             self.error_class = error_class
-        sqlstate = SQLSTATES.get(self.error_class, self.sqlstate)
-        self.sqlstate, template = CATALOGUE.get(self.error_class, (sqlstate, None))
+        self.sqlstate, template = CATALOGUE.get(self.error_class, (self.sqlstate, None))[:2]
         if message is None:
             if template is None:
                 raise TypeError(f"{self.error_class} has no message in the catalogue: give one")
@@ -93,7 +122,7 @@ class DeltaError(Exception):
         return f"[{self.error_class}] {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), str(self), dict(self.__dict__))
+        return _rebuild, (self._raised_as or type(self), dict(self.__dict__))
 
     def getCondition(self) -> str:
         """`error_class`, by PySpark's name."""
@@ -251,7 +280,7 @@ class SchemaMismatchError(SchemaError):
     sqlstate = "42KDG"
 
 
-class DeltaIllegalArgumentException(DeltaError, AnalysisException):
+class DeltaIllegalArgumentException(DeltaError, AnalysisException, IllegalArgumentException):
     """An option or argument has a wrong value."""
 
     error_class = "DELTA_ILLEGAL_OPTION"
@@ -269,7 +298,7 @@ class DeltaIllegalStateException(DeltaError):
     error_class = "DELTA_ILLEGAL_STATE"
 
 
-class DeltaUnsupportedOperationException(DeltaError, AnalysisException):
+class DeltaUnsupportedOperationException(DeltaError, AnalysisException, UnsupportedOperationException):
     """An operation that deltaflow, or the table, does not allow."""
 
     error_class = "DELTA_UNSUPPORTED_OPERATION"

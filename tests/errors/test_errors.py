@@ -1,26 +1,71 @@
 from __future__ import annotations
 
+import copy
 import pickle
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    IllegalArgumentException,
+    UnsupportedOperationException,
+)
 
 from deltaflow import error_classes, errors
 
 
-def all_errors(kind: type[errors.DeltaError] = errors.DeltaError) -> list[type[errors.DeltaError]]:
-    return [kind, *(found for sub in kind.__subclasses__() for found in all_errors(sub))]
+def all_errors() -> list[type[errors.DeltaError]]:
+    return [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.DeltaError)
+    ]
 
 
 @pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
 def test_every_error_survives_pickling(kind: type[errors.DeltaError]) -> None:
     error = kind("It broke.", table="/t", version=3, file="f.json", column="c", reason=7)
-    copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is kind
-    assert str(copy) == str(error)
-    assert copy.__dict__ == error.__dict__
-    assert copy.args == error.args
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(twin) is kind
+        assert str(twin) == str(error)
+        assert twin.__dict__ == error.__dict__
+        assert twin.args == error.args
+
+
+@pytest.mark.parametrize(
+    ("kind", "condition", "caught"),
+    [
+        (errors.DeltaIllegalArgumentException, "DELTA_ILLEGAL_OPTION", IllegalArgumentException),
+        (
+            errors.DeltaIllegalArgumentException,
+            "DELTA_CANNOT_MODIFY_TABLE_PROPERTY",
+            UnsupportedOperationException,
+        ),
+        (
+            errors.DeltaUnsupportedOperationException,
+            "DELTA_CANNOT_MODIFY_APPEND_ONLY",
+            UnsupportedOperationException,
+        ),
+        (errors.DeltaIllegalStateException, "DELTA_SOURCE_IGNORE_DELETE", UnsupportedOperationException),
+        (
+            errors.DeltaInvariantViolationException,
+            "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE",
+            ArithmeticException,
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_an_except_clause_for_delta_spark_catches_the_condition(
+    kind: type[errors.DeltaError], condition: str, caught: type[Exception]
+) -> None:
+    with pytest.raises(caught, match="It broke") as raised:
+        raise kind("It broke.", error_class=condition)
+    assert isinstance(raised.value, kind)
+    assert type(raised.value).__name__ == kind.__name__
+    for twin in (pickle.loads(pickle.dumps(raised.value)), copy.deepcopy(raised.value)):
+        assert type(twin) is type(raised.value)
+        assert str(twin) == str(raised.value)
 
 
 @pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
@@ -57,9 +102,9 @@ def test_every_catalogue_message_can_be_built_and_has_a_sqlstate() -> None:
         def __missing__(self, name: str) -> str:
             return f"<{name}>"
 
-    for code, (sqlstate, template) in error_classes.CATALOGUE.items():
+    for code, (sqlstate, template, *_) in error_classes.CATALOGUE.items():
         assert len(sqlstate) == 5, code
-        assert "{" not in template.format_map(AnyParameters()).replace(",;{}()", ""), code
+        assert "{" not in (template or "").format_map(AnyParameters()).replace(",;{}()", ""), code
 
 
 def test_a_code_of_the_catalogue_brings_its_message_and_sqlstate() -> None:
