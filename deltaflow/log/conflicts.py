@@ -20,12 +20,13 @@ from deltaflow.errors import (
     ProtocolChangedException,
     SchemaError,
 )
-from deltaflow.log.actions import AddFile, AnyAction, DomainMetadata, Metadata, RemoveFile, SetTransaction
+from deltaflow.log.actions import AddFile, AnyAction, DomainMetadata, RemoveFile, SetTransaction
 from deltaflow.log.commit import Commit
 from deltaflow.log.files import file_key
+from deltaflow.log.head import Head
 from deltaflow.log.isolation import IsolationLevel
 from deltaflow.log.reads import Reads
-from deltaflow.log.schema import check_partitioning, schema_from_string
+from deltaflow.log.schema import check_partitioning, rules_of_column, schema_from_string
 from deltaflow.log.schema_merging import check_append_schema
 
 
@@ -191,13 +192,12 @@ def check_winner_of_creation(winner: Commit, loser: Loser) -> None:
         rule(winner, loser)
 
 
-def check_created_meanwhile(
-    winners: Sequence[Commit], created: Metadata, wanted: Metadata, loser: Loser
-) -> None:
+def check_created_meanwhile(winners: Sequence[Commit], created: Head, wanted: Head, loser: Loser) -> None:
     """ProtocolChangedException unless files written for the table `wanted` may be appended to `created`.
 
-    That needs the same columns, by their exact names, the same partitioning and the properties that
-    are wanted, and that the loser does not need there to be no table at all.
+    Rows were checked by the rules of `wanted` alone. So both need the same columns (in any order, by their
+    exact names, with the same nullability and metadata), partitioning, properties and protocol, and the
+    loser must not need there to be no table at all.
     """
     reason = _difference(created, wanted, loser)
     if reason is not None:
@@ -205,28 +205,37 @@ def check_created_meanwhile(
             ProtocolChangedException,
             winners[0],
             loser,
-            f"created the table (id {created.id}) while this operation was creating it. {reason} "
+            f"created the table (id {created.metadata.id}) while this operation was creating it. {reason} "
             f"{_cause_of_protocol(winners[0])}",
         )
 
 
-def _difference(created: Metadata, wanted: Metadata, loser: Loser) -> str | None:
+def _difference(created: Head, wanted: Head, loser: Loser) -> str | None:
+    """Why rows written for `wanted` may not be in `created`; None if they may."""
     if loser.reads.whole_table or loser.reads.no_table:
         return "The operation needs that there is no table."
-    there = schema_from_string(created.schema_string, table=loser.table)
-    schema = schema_from_string(wanted.schema_string, table=loser.table)
+    there = schema_from_string(created.metadata.schema_string, table=loser.table)
+    schema = schema_from_string(wanted.metadata.schema_string, table=loser.table)
+    partitioning_there, partitioning = created.metadata.partition_columns, wanted.metadata.partition_columns
     try:
-        check_partitioning(created.partition_columns, wanted.partition_columns, table=loser.table)
+        check_partitioning(partitioning_there, partitioning, table=loser.table)
         check_append_schema(there, schema, table=loser.table)
     except SchemaError as error:
         return error.message
-    if set(schema.names) != set(there.names):
+    if set(schema.names) != set(there.names) or partitioning != partitioning_there:
         return f"Its columns {there.names} differ from {schema.names} in case."
-    properties = [
-        name for name, value in wanted.configuration.items() if created.configuration.get(name) != value
-    ]
+    columns = [name for name in schema.names if rules_of_column(there[name]) != rules_of_column(schema[name])]
+    if columns:
+        return (
+            f"Its columns {', '.join(columns)} differ in nullability or metadata from those of this "
+            "operation, which has not checked its rows by the rules of the table."
+        )
+    ours, theirs = wanted.metadata.configuration, created.metadata.configuration
+    properties = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
     if properties:
-        return f"It lacks the properties that this operation gives it: {', '.join(sorted(properties))}."
+        return f"Its properties differ from those that this operation gives it: {', '.join(properties)}."
+    if created.protocol != wanted.protocol:
+        return f"Its protocol is {created.protocol}, and this operation's is {wanted.protocol}."
     return None
 
 

@@ -33,12 +33,15 @@ def schema_to_string(schema: T.StructType) -> str:
 
 
 def schema_from_string(
-    schema_string: str, *, table: str | None = None, version: int | None = None
+    schema_string: str | None, *, table: str | None = None, version: int | None = None
 ) -> T.StructType:
-    """The schema of a schemaString; CorruptLogError if it is none, UnsupportedFeatureError for odd types.
+    """The schema of a schemaString; without one it has no columns.
 
-    `table` and `version` are for the errors.
+    CorruptLogError if it is no schema, UnsupportedFeatureError for odd types: `table` and `version` are for
+    them.
     """
+    if schema_string is None:
+        return T.StructType()
     try:
         json = msgspec.json.decode(schema_string)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -111,6 +114,26 @@ def check_partitioning(existing: Sequence[str], given: Sequence[str], *, table: 
             existing=list(existing),
             table=table,
         )
+
+
+def rules_of_column(column: T.StructField) -> Any:
+    """What a column asks of its rows: its name, type, nullability and metadata, with those of nested fields.
+
+    Equal for columns that differ in comments or in the order of fields alone.
+    """
+    return _without_order(column.jsonValue())
+
+
+def _without_order(json: Any) -> Any:
+    """A part of a schema's JSON with the fields of structs by their names, and without comments."""
+    if not isinstance(json, dict):
+        return json
+    rules = {name: _without_order(value) for name, value in json.items()}
+    if "metadata" in json:
+        rules["metadata"] = {name: value for name, value in json["metadata"].items() if name != "comment"}
+    if "fields" in json:
+        rules["fields"] = {field["name"]: _without_order(field) for field in json["fields"]}
+    return rules
 
 
 def nullable_type(kind: T.DataType) -> T.DataType:

@@ -409,8 +409,8 @@ class OptimisticTransaction:
         newest = head_after(head, winners, self.path)
         if head is None:
             assert self._new_metadata is not None
-            check_created_meanwhile(winners, newest.metadata, self._new_metadata, loser)
+            assert self._new_protocol is not None
             check_writable(newest.protocol, newest.metadata, self.path, newest.version)
-            append_only = is_append_only(newest.metadata)
-            check_actions(actions, newest.protocol, newest.metadata, self.path, append_only=append_only)
+            wanted = Head(0, 0, self._new_protocol, self._new_metadata)
+            check_created_meanwhile(winners, newest, wanted, loser)
         return newest

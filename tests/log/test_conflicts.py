@@ -9,7 +9,15 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql.types import DateType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from deltaflow.errors import (
     ConcurrentAppendException,
@@ -20,6 +28,7 @@ from deltaflow.errors import (
     DeltaIllegalArgumentException,
     MetadataChangedException,
     ProtocolChangedException,
+    UnsupportedFeatureError,
 )
 from deltaflow.log import (
     Committed,
@@ -33,6 +42,8 @@ from deltaflow.log import (
     schema_to_string,
 )
 from deltaflow.log.isolation import isolation_of_table
+from deltaflow.log.outcomes import Outcome
+from tests.log.tables import SCHEMA as SCHEMA_OF_NEW
 from tests.log.tables import WRITE, HandWrittenTable, add, add_file, meta_data, new_metadata, protocol, remove
 
 SCHEMA = StructType(
@@ -304,8 +315,93 @@ class TestProtocolChanges:
         transaction.update_metadata(new_metadata(id="table-2", configuration={"delta.appendOnly": "true"}))
         with pytest.raises(ProtocolChangedException, match=cause) as raised:
             transaction.commit([add_file("a")], WRITE)
-        assert "lacks the properties that this operation gives it: delta.appendOnly" in str(raised.value)
+        assert "differ from those that this operation gives it: delta.appendOnly" in str(raised.value)
         assert "had found no table" in str(raised.value)
+
+
+STRICT = StructType([StructField("id", LongType(), nullable=False), StructField("part", StringType())])
+
+
+def with_column_metadata(**metadata: Any) -> str:
+    columns = [StructField("id", LongType(), metadata=metadata), StructField("part", StringType())]
+    return schema_to_string(StructType(columns))
+
+
+def nested(*, nullable: bool) -> dict[str, str]:
+    element = ArrayType(StructType([StructField("x", LongType(), nullable)]), containsNull=True)
+    return {"schema_string": schema_to_string(StructType([StructField("id", element)]))}
+
+
+class TestCreationRaces:
+    """Rows are checked by the rules of the table that their writer wants, and may be in no other table."""
+
+    def outcome(self, log: DeltaLog, wanted: dict[str, Any], *created: dict[str, Any]) -> Outcome:
+        loser = log.start_transaction()
+        loser.update_metadata(new_metadata(**wanted))
+        for metadata in created:
+            rival = log.start_transaction()
+            rival.update_metadata(new_metadata(**metadata))
+            rival.commit([], WRITE)
+        return loser.try_commit([add_file("a")], WRITE)
+
+    @pytest.mark.parametrize(
+        "created",
+        [
+            {"schema_string": schema_to_string(STRICT)},
+            {"schema_string": with_column_metadata(__CHAR_VARCHAR_TYPE_STRING="varchar(3)")},
+            {
+                "schema_string": with_column_metadata(
+                    **{"delta.invariants": '{"expression": {"expression": "id > 0"}}'}
+                )
+            },
+            {"configuration": {"delta.constraints.positive": "id > 0"}},
+            {"configuration": {"delta.appendOnly": "true"}},
+            {"configuration": {"delta.feature.domainMetadata": "supported"}},
+        ],
+        ids=["not null", "varchar", "invariant", "constraint", "append-only", "feature"],
+    )
+    @pytest.mark.parametrize("has_them_at_once", [True, False])
+    @pytest.mark.parametrize("is_the_loser_stricter", [True, False])
+    def test_other_rules(
+        self, log: DeltaLog, created: dict[str, Any], *, has_them_at_once: bool, is_the_loser_stricter: bool
+    ) -> None:
+        commits = [created] if has_them_at_once else [{}, created]
+        outcome = self.outcome(log, *((created, {}) if is_the_loser_stricter else ({}, *commits)))
+        assert isinstance(outcome, Conflict)
+        assert isinstance(outcome.error, ProtocolChangedException)
+
+    @pytest.mark.parametrize("is_loser_stricter", [True, False])
+    def test_nested_nullability(self, log: DeltaLog, *, is_loser_stricter: bool) -> None:
+        outcome = self.outcome(
+            log, nested(nullable=not is_loser_stricter), nested(nullable=is_loser_stricter)
+        )
+        assert isinstance(outcome, Conflict)
+        assert "columns id differ" in str(outcome.error)
+
+    @pytest.mark.parametrize(
+        "name", ["delta.generationExpression", "CURRENT_DEFAULT", "delta.identity.start"]
+    )
+    def test_rules_that_deltaflow_does_not_write(self, table: HandWrittenTable, name: str) -> None:
+        loser = table.log().start_transaction()
+        loser.update_metadata(new_metadata())
+        action = meta_data()
+        action["metaData"]["schemaString"] = with_column_metadata(**{name: "1"})
+        table.commit(0, protocol(1, 6), action)
+        with pytest.raises(UnsupportedFeatureError):
+            loser.try_commit([add_file("a")], WRITE)
+
+    @pytest.mark.parametrize(
+        "created",
+        [
+            {},
+            {"description": "another comment", "created_time": 7},
+            {"schema_string": with_column_metadata(comment="the key")},
+            {"schema_string": schema_to_string(StructType(SCHEMA_OF_NEW.fields[::-1]))},
+        ],
+        ids=["the same", "comment of the table", "comment", "order"],
+    )
+    def test_the_same_rules(self, log: DeltaLog, created: dict[str, Any]) -> None:
+        assert self.outcome(log, {}, created) == Committed(1)
 
 
 class TestReads:
