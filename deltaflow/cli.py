@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deltaflow.errors import DeltaError, DeltaIllegalArgumentException, VersionNotFoundError
-from deltaflow.log import LOG_DIRECTORY, Commit, DeltaLog, Snapshot, encode_actions
+from deltaflow.log import LOG_DIRECTORY, Commit, DeltaLog, Snapshot, encode_actions, schema_to_string
 from deltaflow.log.commit import commit_version
 from deltaflow.store import FileStatus, store_for
 
@@ -204,7 +204,7 @@ def _state_row(snapshot: Snapshot) -> Row:
         "id": metadata.id,
         "name": metadata.name,
         "description": metadata.description,
-        "schema": msgspec.json.decode(metadata.schema_string),
+        "schema": msgspec.json.decode(metadata.schema_string or schema_to_string(snapshot.schema)),
         "partition_columns": metadata.partition_columns,
         "properties": metadata.configuration,
         "min_reader_version": protocol.min_reader_version,

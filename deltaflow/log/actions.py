@@ -55,7 +55,8 @@ class Metadata(Action, frozen=True, kw_only=True):
     name: str | None = None
     description: str | None = None
     format: Format = field(default_factory=lambda: Format())
-    schema_string: str
+    schema_string: str | None = None
+    """Without one, as some writers leave it out of their first commits, the table has no columns yet."""
     partition_columns: list[str]
     configuration: dict[str, str] = field(default_factory=_no_options)
     created_time: Long | None = None

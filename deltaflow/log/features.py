@@ -34,7 +34,7 @@ def _property_prefix(prefix: str) -> Activity:
 
 def _column_metadata(prefix: str) -> Activity:
     return lambda metadata: (
-        prefix in metadata.schema_string
+        prefix in (metadata.schema_string or "")
         and any(
             name.startswith(prefix)
             for field in _fields(_schema_json(metadata))
@@ -44,13 +44,13 @@ def _column_metadata(prefix: str) -> Activity:
 
 
 def _type(name: str) -> Activity:
-    return lambda metadata: name in metadata.schema_string and name in _types(_schema_json(metadata))
+    return lambda metadata: name in (metadata.schema_string or "") and name in _types(_schema_json(metadata))
 
 
 def _has_constrained_columns(metadata: Metadata) -> bool:
     """NOT NULL columns, or columns with an expression of their own."""
     return _HAS_INVARIANTS(metadata) or (
-        "false" in metadata.schema_string
+        "false" in (metadata.schema_string or "")
         and any(field.get("nullable") is False for field in _fields(_schema_json(metadata)))
     )
 
@@ -243,7 +243,7 @@ def _unwritable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
 
 def _schema_json(metadata: Metadata) -> Any:
     try:
-        return msgspec.json.decode(metadata.schema_string)
+        return msgspec.json.decode(metadata.schema_string or "null")
     except msgspec.DecodeError:
         return None
 

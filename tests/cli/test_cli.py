@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import deltaflow.errors
 from deltaflow.cli import main
+from tests.log.tables import HandWrittenTable, add, meta_data, protocol
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,22 @@ def test_state_of_the_newest_and_of_an_older_version(table: str) -> None:
     text = run(table, "state")
     assert "|-- id: long (nullable = true)" in text
     assert newest["id"] in text
+
+
+def test_a_table_whose_first_commit_has_no_schema(tmp_path: Path) -> None:
+    table = HandWrittenTable(tmp_path / "table")
+    first = meta_data()
+    del first["metaData"]["schemaString"]
+    table.commit(0, protocol(), first)
+    table.commit(1, meta_data(), add("a"))
+    (state,) = run_json(table.path, "state", "--version", "0")
+    assert state["schema"] == {"type": "struct", "fields": []}
+    (newest,) = run_json(table.path, "state")
+    assert [field["name"] for field in newest["schema"]["fields"]] == ["id", "part"]
+    assert [row["version"] for row in run_json(table.path, "history")] == [1, 0]
+    assert run_json(table.path, "commit", "0")[1] == first
+    assert [row["path"] for row in run_json(table.path, "files")] == ["a"]
+    assert "data files" in run(table.path, "size")
 
 
 def test_state_tells_what_the_checksum_of_the_version_is_worth(table: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
 
 from deltaflow.errors import (
     CorruptLogError,
@@ -346,6 +347,29 @@ def test_a_broken_schema_is_one_of_our_errors(table: HandWrittenTable, schema_st
     table.commit(0, protocol(), action)
     with pytest.raises((CorruptLogError, UnsupportedFeatureError)):
         _ = table.log().snapshot().schema
+
+
+@pytest.mark.parametrize("without", ["absent", "null"])
+@pytest.mark.parametrize("from_checkpoint", [False, True])
+def test_a_first_commit_without_a_schema(
+    table: HandWrittenTable, without: str, *, from_checkpoint: bool
+) -> None:
+    first = meta_data()
+    del first["metaData"]["schemaString"]
+    if without == "null":
+        first["metaData"]["schemaString"] = None
+    table.commit(0, protocol(), first)
+    known = table.log()
+    assert known.snapshot().schema == StructType()
+    if from_checkpoint:
+        known.checkpoint()
+    assert table.log().snapshot().metadata == known.snapshot().metadata
+    table.commit(1, meta_data(), add("a"))
+    for log in (known, table.log()):
+        assert log.snapshot().schema == SCHEMA
+        assert log.snapshot_at(0).schema == StructType()
+        assert [record.version for record in log.history()] == [1, 0]
+        assert paths(log) == ["a"]
 
 
 def test_one_log_per_path_in_a_process(tmp_path: Path) -> None:
