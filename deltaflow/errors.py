@@ -13,6 +13,7 @@ catalogue names that class, and the error gets it as a further base.
         ConcurrentTransactionException, ConcurrentWriteException, MetadataChangedException,
         ProtocolChangedException
       CommitOutcomeUnknownError             the commit may have landed: delete nothing, look at the table
+      CommitReplacedError                   an earlier commit was lost to a writer that replaced it
       PostCommitHookError                   the commit is in the log; what was to follow it failed
       DeltaTableNotFoundError *             there is no Delta table
       VersionNotFoundError *                the table has no such version
@@ -206,6 +207,13 @@ class CommitOutcomeUnknownError(DeltaError):
     """The commit may or may not be in the log: delete none of its files before that is known."""
 
     error_class = "DELTA_COMMIT_OUTCOME_UNKNOWN"
+
+
+class CommitReplacedError(DeltaError):
+    """A commit of this process succeeded, and another writer's has taken its place in the log since."""
+
+    error_class = "DELTA_COMMIT_REPLACED"
+    sqlstate = "XXKDS"
 
 
 class PostCommitHookError(DeltaError):

@@ -125,14 +125,19 @@ class DeltaLog:
         return snapshot
 
     def snapshot_if_exists(self) -> Snapshot | None:
-        """The table at its newest version; None without a table."""
+        """The table at its newest version; None without a table.
+
+        CommitReplacedError, once, where a commit of this process is found to be another writer's by now.
+        """
         with self._update_lock:
             # From before the look: what comes while it lasts makes the next one a listing.
             state = self._files.store.directory_state(self._files.directory)
             is_unchanged = state is not None and state == self._directory_state
             self._newest = self._update(self._newest, is_unchanged=is_unchanged)
             self._directory_state = state
-            return None if self._newest is None else self._newest[0]
+            snapshot = None if self._newest is None else self._newest[0]
+            self._files.own_commits.check(self.path, None if snapshot is None else snapshot.table_id)
+            return snapshot
 
     def snapshot_at(self, version: int) -> Snapshot:
         """The table at a version; VersionNotFoundError, saying the range, if the log does not have it."""

@@ -6,13 +6,14 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError
 from deltaflow.log.actions import AddFile, RemoveFile
 from deltaflow.log.commit import LOG_DIRECTORY, Commit, commit_name, read_commit
 from deltaflow.log.files import file_key
 from deltaflow.log.listing import Compaction, Listing, listing_of
+from deltaflow.log.own_commits import OwnCommits
 from deltaflow.store import FileStatus, LogStore
 
 _LOOK_AHEAD = 8
@@ -45,6 +46,8 @@ class LogFiles:
     file_fields: frozenset[str] | None = None
     """The fields of file actions that snapshots keep, by their names in the log: all if None. Tombstones are
     kept only where `deletionTimestamp` is among them. Without fields a snapshot has no files at all."""
+    own_commits: OwnCommits = field(default_factory=OwnCommits, compare=False)
+    """What this process has committed here; commits that are read are compared with it."""
 
     @property
     def directory(self) -> str:
@@ -101,7 +104,7 @@ class LogFiles:
                     status = self.store.status(self.commit_path(version))
                 except (FileNotFoundError, NotADirectoryError):
                     break
-                yield read_commit(self.store, self.directory, status, version)
+                yield self._read_commit(status, version)
                 first = version + 1
         if first <= last:
             listing = self.list(first)
@@ -135,7 +138,12 @@ class LogFiles:
             )
 
     def _commit(self, listing: Listing, version: int) -> Commit:
-        return read_commit(self.store, self.directory, listing.commits[version], version)
+        return self._read_commit(listing.commits[version], version)
+
+    def _read_commit(self, status: FileStatus, version: int) -> Commit:
+        commit = read_commit(self.store, self.directory, status, version)
+        self.own_commits.compare(commit)
+        return commit
 
     def _replayed(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
         longest: dict[int, Compaction] = {}

@@ -49,6 +49,7 @@ from deltaflow.log.outcomes import (
     Outcome,
     Unknown,
 )
+from deltaflow.log.own_commits import OwnCommit
 from deltaflow.log.properties import MAX_COMMIT_ATTEMPTS, USER_METADATA
 from deltaflow.log.protocols import protocol_for, without_protocol_properties
 from deltaflow.log.reads import PartitionPredicate, Reads
@@ -208,7 +209,7 @@ class OptimisticTransaction:
                     except DeltaConcurrentModificationException as error:
                         return Conflict(error)
                 case Committed() as committed:
-                    self._after_commit(committed.version, head, actions)
+                    self._after_commit(committed.version, head, actions, operation, txn_id)
                     return committed
                 case Unknown() as unknown:
                     return unknown
@@ -222,10 +223,18 @@ class OptimisticTransaction:
             )
         )
 
-    def _after_commit(self, version: int, head: Head | None, actions: Sequence[WritableAction]) -> None:
+    def _after_commit(
+        self,
+        version: int,
+        head: Head | None,
+        actions: Sequence[WritableAction],
+        operation: Operation,
+        txn_id: str,
+    ) -> None:
         is_own = head is None or (self.snapshot is not None and self._changes_metadata)
         metadata = self.metadata if is_own or head is None else head.metadata
         assert metadata is not None
+        self.log.own_commits.add(OwnCommit(version, metadata.id, operation.name, txn_id))
         after_commit(self.log, version, metadata, self.snapshot, self.session)
         update_manifests(self.log, version, metadata, self.snapshot, actions)
 
