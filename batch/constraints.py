@@ -19,6 +19,7 @@ from deltaflow.batch.table_properties import begin_change, commit_change
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog, Operation, Snapshot
 from deltaflow.spark.conditions import fault_in
+from deltaflow.spark.scan import READ_ALL
 from deltaflow.spark.statements import NamedTable, Rows, Statement, statement
 
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ def _check_rows(spark: SparkSession, table: NamedTable, snapshot: Snapshot, expr
     """Counts the rows of the snapshot that break the constraint, null included. One job."""
     from pyspark.sql import functions as F
 
-    rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(snapshot.path)
+    reader = spark.read.format("delta").option("versionAsOf", snapshot.version).options(**READ_ALL)
+    rows = reader.load(snapshot.path)
     broken = rows.where(~F.coalesce(F.expr(expression), F.lit(False))).count()
     if broken:
         raise DeltaAnalysisException(

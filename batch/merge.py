@@ -309,7 +309,9 @@ class _Merge:
         operation, counts = self.operation, self.counts
         present = number_of_rows(touched["stats"]) if touched.num_rows else 0
         frames = []
-        if touched.num_rows and present != counts.deleted:
+        if touched.num_rows and present == counts.deleted:
+            operation.check_rows(touched)
+        elif touched.num_rows:
             frames.append(self._rewritten(touched))
         if unmatched is not None:
             frames.append(self._inserted(unmatched))
@@ -317,7 +319,6 @@ class _Merge:
         if frames:
             operation.write(_union(frames), touched, self._describe, expected)
         elif touched.num_rows:
-            operation.check_rows(touched)
             operation.remove(touched, self._describe)
         else:
             operation.commit_if_needed(self._describe)

@@ -20,7 +20,7 @@ from deltaflow.log import (
 from deltaflow.log.data_skipping import Predicate
 from deltaflow.log.file_statistics import number_of_rows
 from deltaflow.log.files import refuse_deletion_vectors
-from deltaflow.spark.scan import ScannedFiles, complete_paths, relation
+from deltaflow.spark.scan import READ_ALL, ScannedFiles, complete_paths, relation
 from deltaflow.spark.write import Check, ReplaceWhere, local_path
 
 _MISMATCH = "DELTA_REPLACE_WHERE_MISMATCH"
@@ -182,4 +182,5 @@ class MatchingRows(WholeTable):
             schema_from_string(self._transaction.metadata.schema_string, table=path),
             list(snapshot.partition_columns),
             snapshot.size_in_bytes,
+            READ_ALL,
         )

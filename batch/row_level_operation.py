@@ -73,7 +73,7 @@ from deltaflow.spark.row_operations import (
     with_one_reducer,
     write_rows,
 )
-from deltaflow.spark.scan import ScannedFiles, complete_paths, in_partitions, relation, scan_kind
+from deltaflow.spark.scan import READ_ALL, ScannedFiles, complete_paths, in_partitions, relation, scan_kind
 from deltaflow.spark.write import FileRewrite, FileWrite, RowPlan, WrittenFile, local_path, write_kind
 
 if TYPE_CHECKING:
@@ -81,8 +81,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _ALL = "all"
-# The session's own settings might leave out rows, which would then be lost.
-_READ_ALL = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 
 TOUCHED = pa.field("changed_rows", pa.int64())
 """The column that `touched_files` adds to rows of the snapshot's `files`."""
@@ -201,7 +199,7 @@ class RowLevelOperation:
             "files": key,
         }
         columns = list(snapshot.partition_columns)
-        return relation(scan, snapshot.path, snapshot.schema, columns, size, _READ_ALL)
+        return relation(scan, snapshot.path, snapshot.schema, columns, size, READ_ALL)
 
     def files_of_set(self, key: str) -> ScannedFiles:
         """Of a scan of `rows`."""

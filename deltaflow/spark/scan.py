@@ -33,6 +33,9 @@ _KEPT_LISTINGS = 16
 NEWEST = "newest"
 """The kind of a scan without a version: the JVM asks `scan.pin` for one at each execution of its query."""
 
+READ_ALL: Mapping[str, str] = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Options of a relation whose rows are to be all of its files', whatever the session's settings leave out."""
+
 FilesOf = Callable[[dict[str, Any]], "ScannedFiles"]
 _kinds: dict[str, FilesOf] = {}
 
