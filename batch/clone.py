@@ -21,7 +21,6 @@ from deltaflow.batch.load_path import version_number
 from deltaflow.batch.named_table import at_path, of_name
 from deltaflow.batch.parquet_source import read_parquet_table
 from deltaflow.batch.sql_names import quoted_name
-from deltaflow.batch.timestamps import timestamp_of_text
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log import (
     AddFile,
@@ -43,6 +42,7 @@ from deltaflow.log.protocols import merged_protocol, protocol_for, without_proto
 from deltaflow.spark.parquet_tables import describe_table
 from deltaflow.spark.sql_text import name_parts
 from deltaflow.spark.statements import NamedTable, Rows, Statement, run_statement, statement
+from deltaflow.spark.timestamps import timestamp_of_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,7 +145,7 @@ def _source(spark: SparkSession, table: NamedTable, fields: Mapping[str, Any]) -
     version, timestamp = fields.get("version"), fields.get("timestamp")
     version = None if version is None else version_number(str(version))
     if timestamp is not None:
-        version = log.version_at_timestamp(timestamp_of_text(spark, timestamp)[0])
+        version = log.version_at_timestamp(timestamp_of_text(timestamp, spark).ms)
     snapshot = log.snapshot() if version is None else log.snapshot_at(version)
     return _CloneSource(
         table.name,

@@ -19,6 +19,7 @@ from deltaflow.batch.options import option, required_path
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.partition_values import folder_values, typed_values
+from deltaflow.spark.timestamps import timestamp_of_text, timestamp_or_none
 from deltaflow.store import table_path
 
 _LOG = logging.getLogger(__name__)
@@ -79,8 +80,7 @@ class LoadPath:
 
 
 def load_path(request: Mapping[str, Any]) -> LoadPath:
-    """What the request of a load names. `timestampMicros`: Spark's cast of the option timestampAsOf or of the
-    path's timestamp, in the session's time zone; None where it is no timestamp."""
+    """What the request of a load names. Its times are of the session's time zone."""
     given, options = required_path(request["path"]), request["options"]
     of_name = option(options, _VERSION_OF_NAME)
     if of_name is not None:
@@ -93,8 +93,10 @@ def load_path(request: Mapping[str, Any]) -> LoadPath:
     if path != given and (version is not None or timestamp is not None):
         raise DeltaIllegalArgumentException(error_class="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS")
     timestamp_ms = None
-    if timestamp is not None or at_timestamp is not None:
-        timestamp_ms = _timestamp_ms(request["timestampMicros"], timestamp, at_timestamp)
+    if timestamp is not None:
+        timestamp_ms = timestamp_of_text(timestamp).ms
+    if at_timestamp is not None:
+        timestamp_ms = _timestamp_ms_of_path(at_timestamp)
     table, partition = _table_and_partition(path)
     return LoadPath(table, version_number(version or at_version), timestamp_ms, partition, path)
 
@@ -119,14 +121,15 @@ def version_number(value: str | None) -> int | None:
     return int(value)
 
 
-def _timestamp_ms(micros: int | None, option: str | None, at: str | None) -> int:
-    if micros is None and option is not None:
-        raise DeltaIllegalArgumentException(error_class="DELTA_TIMESTAMP_INVALID", timestamp=option)
-    if micros is None:
+def _timestamp_ms_of_path(digits: str) -> int:
+    """Of yyyyMMddHHmmssSSS."""
+    date = f"{digits[:4]}-{digits[4:6]}-{digits[6:8]}"
+    found = timestamp_or_none(f"{date} {digits[8:10]}:{digits[10:12]}:{digits[12:14]}.{digits[14:]}")
+    if found is None:
         raise DeltaIllegalArgumentException(
-            error_class="DELTA_INVALID_TIMESTAMP_FORMAT", timestamp=at, format="yyyyMMddHHmmssSSS"
+            error_class="DELTA_INVALID_TIMESTAMP_FORMAT", timestamp=digits, format="yyyyMMddHHmmssSSS"
         )
-    return micros // 1000
+    return found.ms
 
 
 def _table_and_partition(path: str) -> tuple[str, dict[str, str | None]]:

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaflow.batch.load_path import version_number
-from deltaflow.batch.timestamps import timestamp_of_text
 from deltaflow.errors import StoreError, VersionNotFoundError
 from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, add_files, remove_files
 from deltaflow.log.features import check_writable
@@ -25,6 +24,7 @@ from deltaflow.log.properties import MAX_COMMIT_ATTEMPTS, RESTORE_PROTOCOL_DOWNG
 from deltaflow.log.protocols import merged_protocol
 from deltaflow.spark.scan import complete_paths
 from deltaflow.spark.statements import Rows, Statement, statement
+from deltaflow.spark.timestamps import timestamp_of_text
 from deltaflow.store import table_path
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ def restore_to_timestamp(
     last.
     """
     log = DeltaLog.for_table(path)
-    timestamp_ms, text = timestamp_of_text(spark, timestamp)
+    time = timestamp_of_text(timestamp, spark)
     try:
-        version = log.version_at_timestamp(timestamp_ms)
+        version = log.version_at_timestamp(time.ms)
     except VersionNotFoundError as error:
         is_early = error.error_class == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION"
         raise VersionNotFoundError(
@@ -93,7 +93,7 @@ def restore_to_timestamp(
             earliest=error.parameters["earliest"],
             latest=error.parameters["latest"],
         ) from error
-    return _restore(spark, log, version, {"version": None, "timestamp": text}, settings)
+    return _restore(spark, log, version, {"version": None, "timestamp": time.text}, settings)
 
 
 @statement("Restore", changes=True, output=RESTORED)

@@ -297,7 +297,7 @@ def stream(table: str) -> dict[str, Any]:
     def start() -> None:
         log = DeltaLog.for_table(table, with_files=False)
         newest = log.snapshot()
-        options = source_options({}, {}, {})
+        options = source_options({}, {})
         reading = Reading(
             log, newest.table_id, newest.version, newest.schema, tuple(newest.partition_columns), options
         )

@@ -11,6 +11,7 @@ from typing import Any
 from deltaflow.batch.options import boolean_option, option
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
 from deltaflow.spark.java_regex import regex_fault
+from deltaflow.spark.timestamps import timestamp_of_text
 
 DEFAULT_MAX_FILES_PER_TRIGGER = 1000
 _LOG = logging.getLogger(__name__)
@@ -116,14 +117,11 @@ def check_load_options(options: Mapping[str, str]) -> None:
 def source_options(
     options: Mapping[str, str],
     settings: Mapping[str, str],
-    timestamp_micros: Mapping[str, int | None],
     source_filter: Mapping[str, Any] | None = None,
 ) -> SourceOptions:
     """Parses the options of a readStream when its query starts; DELTA_ILLEGAL_OPTION for a wrong value.
 
-    `timestamp_micros`: Spark's cast of the options that are timestamps, by their names in lower case, in the
-    session's time zone; None where one is no timestamp. `source_filter`: Spark's reading of that option, its
-    `predicate`, or why it is none, `fault`.
+    `source_filter`: Spark's reading of that option, its `predicate`, or why it is none, `fault`.
     """
     unknown = sorted(name for name in options if name.lower() not in {known.lower() for known in _KNOWN})
     if unknown:
@@ -149,9 +147,9 @@ def source_options(
             options, "maxRowsPerTrigger", 1, _LARGEST_LONG, "must be a positive integer"
         ),
         starting_version=starting_version,
-        starting_timestamp_ms=_timestamp_ms(options, timestamp_micros, "startingTimestamp"),
+        starting_timestamp_ms=_timestamp_ms(options, "startingTimestamp"),
         ending_version=ending_version,
-        ending_timestamp_ms=_timestamp_ms(options, timestamp_micros, "endingTimestamp"),
+        ending_timestamp_ms=_timestamp_ms(options, "endingTimestamp"),
         ignore_deletes=boolean_option(options, "ignoreDeletes"),
         ignore_changes=boolean_option(options, "ignoreChanges") or ignores_file_deletion,
         skip_change_commits=boolean_option(options, "skipChangeCommits"),
@@ -221,16 +219,9 @@ def _bytes(options: Mapping[str, str]) -> int | None:
     return size
 
 
-def _timestamp_ms(
-    options: Mapping[str, str], timestamp_micros: Mapping[str, int | None], name: str
-) -> int | None:
+def _timestamp_ms(options: Mapping[str, str], name: str) -> int | None:
     value = option(options, name)
-    if value is None:
-        return None
-    micros = timestamp_micros[name.lower()]
-    if micros is None:
-        raise DeltaIllegalArgumentException(error_class="DELTA_TIMESTAMP_INVALID", timestamp=value)
-    return micros // 1_000
+    return None if value is None else timestamp_of_text(value).ms
 
 
 def _regex(options: Mapping[str, str]) -> str | None:

@@ -230,9 +230,7 @@ def start_source(request: dict[str, Any]) -> dict[str, Any]:
     Spark gives the batches' columns the names that they had then, by position.
     """
     snapshot = _table_to_read(request)
-    options = source_options(
-        request["options"], request["settings"], request["timestampMicros"], request["sourceFilter"]
-    )
+    options = source_options(request["options"], request["settings"], request["sourceFilter"])
     defined = None if request["definedSchema"] is None else _schema(request["definedSchema"])
     is_same = (
         defined is not None

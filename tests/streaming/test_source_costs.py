@@ -41,7 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def reading(table: SourceTable, **options: str) -> Reading:
     log = DeltaLog.for_table(table.path, with_files=False)
     newest = log.snapshot()
-    checked = source_options(options, {}, {})
+    checked = source_options(options, {})
     return Reading(log, newest.table_id, newest.version, newest.schema, (), checked)
 
 
@@ -185,9 +185,9 @@ def test_the_backlog(tmp_path: Path) -> None:
 
 def test_the_default_number_of_files_is_for_queries_without_a_limit() -> None:
     nothing = {"files": None, "bytes": None, "rows": None}
-    assert source_options({}, {}, {}).limits() == nothing | {"files": 1000}
-    assert source_options({"maxBytesPerTrigger": "2k"}, {}, {}).limits() == nothing | {"bytes": 2048}
-    assert source_options({"maxRowsPerTrigger": "9"}, {}, {}).limits() == nothing | {"rows": 9}
+    assert source_options({}, {}).limits() == nothing | {"files": 1000}
+    assert source_options({"maxBytesPerTrigger": "2k"}, {}).limits() == nothing | {"bytes": 2048}
+    assert source_options({"maxRowsPerTrigger": "9"}, {}).limits() == nothing | {"rows": 9}
 
 
 def test_files_without_statistics_take_all_the_rows_that_are_left(tmp_path: Path) -> None:

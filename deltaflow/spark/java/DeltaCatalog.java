@@ -223,7 +223,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     request.put("asOfMicros", timestampMicros);
     request.put("isPathOfQuery", Boolean.valueOf(entry == null && isRelation));
     request.put("options", new LinkedHashMap());
-    DeltaProvider.addSettings(session(), request);
+    request.put("settings", TableWrite.deltaSettings(session()));
     JsonNode answer = Python.call("catalog.load", request);
     if (!answer.get("exists").asBoolean()) throw new NoSuchTableException(ident);
     CatalogTable table = CatalogEntries.described(known, answer);

@@ -7,8 +7,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentMap;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.google.common.collect.MapMaker;
@@ -16,10 +14,6 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.SaveMode;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.Cast;
-import org.apache.spark.sql.catalyst.expressions.EvalMode$;
-import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -33,10 +27,8 @@ import org.apache.spark.sql.sources.StreamSinkProvider;
 import org.apache.spark.sql.sources.StreamSourceProvider;
 import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 import scala.Tuple2;
 import scala.collection.immutable.Seq;
@@ -64,37 +56,9 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   /** The relation over the table of a request (path, options), as Python finds it. */
   static HadoopFsRelation read(SparkSession session, Map request) {
-    addSettings(session, request);
+    request.put("settings", TableWrite.deltaSettings(session));
     return Relations.of(session, Python.call("read", request));
   }
-
-  /** What only Spark knows of a read's path and options. */
-  static void addSettings(SparkSession session, Map request) {
-    request.put("settings", TableWrite.deltaSettings(session));
-    request.put("timestampMicros", timestampMicros(session, request));
-  }
-
-  /**
-   * The moment that a read names, by option or at the end of its path, by Spark's own reading of it; null where
-   * there is none, or none that is one.
-   */
-  private static Object timestampMicros(SparkSession session, Map request) {
-    Matcher inPath = AT_TIMESTAMP.matcher(String.valueOf(request.get("path")));
-    String text = inPath.matches() ? inPath.replaceFirst("$1-$2-$3 $4:$5:$6.$7") : null;
-    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap((Map) request.get("options"));
-    if (options.containsKey("timestampAsOf")) text = options.get("timestampAsOf");
-    return text == null ? null : micros(session, text);
-  }
-
-  /** A date or timestamp as Spark's CAST reads it in the session's time zone; null where it is none. */
-  static Object micros(SparkSession session, String text) {
-    Literal literal = new Literal(UTF8String.fromString(text), DataTypes.StringType);
-    return new Cast(literal, DataTypes.TimestampType, Option.apply(session.sessionState().conf().sessionLocalTimeZone()),
-        EvalMode$.MODULE$.TRY()).eval(InternalRow.empty());
-  }
-
-  private static final Pattern AT_TIMESTAMP =
-      Pattern.compile(".*@(\\d{4})(\\d{2})(\\d{2})(\\d{2})(\\d{2})(\\d{2})(\\d{3})", Pattern.DOTALL);
 
   // df.write.format("delta").save(path)
   public BaseRelation createRelation(SQLContext context, SaveMode mode, scala.collection.immutable.Map options,
@@ -125,7 +89,6 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
     request.put("definedSchema", DEFINED_SCHEMAS.get(options));
     request.put("settings", TableWrite.deltaSettings(session(context)));
-    request.put("timestampMicros", DeltaSource.timestampMicros(session(context), (Map) request.get("options")));
     request.put("sourceFilter", SourceFilter.of(session(context), (Map) request.get("options"),
         (String) request.get("definedSchema")));
     return new DeltaSource(session(context), Python.call("source.start", request));
@@ -158,16 +121,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   public StructType inferSchema(CaseInsensitiveStringMap options) { return new StructType(); }
 
-  /**
-   * For a stream's schema only, which sourceSchema compares. In a write Spark would read names of partition
-   * columns as SQL, and fail on those with odd characters.
-   */
-  public boolean supportsExternalMetadata() {
-    for (StackTraceElement frame : new Throwable().getStackTrace()) {
-      if (frame.getClassName().endsWith(".DataStreamReader")) return true;
-    }
-    return false;
-  }
+  public boolean supportsExternalMetadata() { return Callers.isStreamReader(); }
 
   public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
     return new NoTable(schema);

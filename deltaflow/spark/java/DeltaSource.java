@@ -21,7 +21,6 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.streaming.*;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
 
 /**
@@ -49,16 +48,6 @@ final class DeltaSource implements Source, SupportsTriggerAvailableNow, ReportsS
     this.reading = answer.get("reading").asText();
     this.filter = answer.get("filter").isNull() ? null : answer.get("filter").asText();
     this.defaultLimit = limitOf(answer.get("limits"));
-  }
-
-  /** The moments that the options of a stream name, by option; null for what is none. */
-  static Map timestampMicros(SparkSession session, Map options) {
-    CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
-    Map found = new LinkedHashMap();
-    for (String name : new String[] {"startingtimestamp", "endingtimestamp"}) {
-      if (given.containsKey(name)) found.put(name, DeltaProvider.micros(session, given.get(name)));
-    }
-    return found;
   }
 
   /**

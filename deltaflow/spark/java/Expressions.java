@@ -1,13 +1,19 @@
 package io.deltaflow.spark;
 
 import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
@@ -15,6 +21,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.ColumnNodeToExpressionConverter$;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.types.DataTypes;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -37,6 +44,24 @@ public final class Expressions {
   /** Of a statement's column, and of one that PySpark has made, which is a tree of nodes of its own. */
   private static Expression expression(Column column) {
     return ColumnNodeToExpressionConverter$.MODULE$.apply(column.node());
+  }
+
+  /**
+   * A time as Spark's CAST reads it in the session's time zone, as JSON: its microseconds and its text. null for what
+   * is none. Without a session it is the active one.
+   */
+  public static String timestamp(SparkSession session, String text) {
+    SparkSession reading = session == null ? (SparkSession) org.apache.spark.sql.SparkSession.active() : session;
+    Option zone = Option.apply(reading.sessionState().conf().sessionLocalTimeZone());
+    Expression time = new Cast(Literal.create(text, DataTypes.StringType), DataTypes.TimestampType, zone,
+        EvalMode$.MODULE$.TRY());
+    Object micros = time.eval(InternalRow.empty());
+    if (micros == null) return null;
+    Map found = new LinkedHashMap();
+    found.put("micros", micros);
+    found.put("text", new Cast(time, DataTypes.StringType, zone, EvalMode$.MODULE$.TRY()).eval(InternalRow.empty())
+        .toString());
+    return Python.json(found);
   }
 
   /** The value of a constant expression: a number, a boolean, else as text, or null. */
