@@ -6,6 +6,7 @@ A field or an action that these structs do not know survives: it is kept raw and
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -289,6 +290,11 @@ def encode_actions(actions: Iterable[AnyAction]) -> bytes:
     return b"".join(_encode_line(action) + b"\n" for action in actions)
 
 
+def encode_body(action: Action) -> Raw:
+    """The JSON object of an action, without its name."""
+    return Raw(_ENCODER.encode(action if _is_plain(action) else _encode_fields(action)))
+
+
 def fields_beyond(file: AddFile | RemoveFile, names: Iterable[str]) -> str | None:
     """The JSON object of a file action's fields other than those named; None without any."""
     beyond_the_usual = (file.deletion_vector, file.base_row_id, file.default_row_commit_version)
@@ -354,7 +360,7 @@ def _decode_kind(kind: type[Action], body: Raw) -> Any:
 
 
 def _fits(kind: type[Action], name: str, raw: Raw) -> bool:
-    if name not in {encoded.encode_name for encoded in msgspec.structs.fields(kind)}:
+    if name not in _attributes(kind):
         return False
     if kind is not CommitInfo:
         return True
@@ -366,7 +372,13 @@ def _fits(kind: type[Action], name: str, raw: Raw) -> bool:
 
 
 def _attribute(kind: type[Action], name: str) -> str:
-    return {encoded.encode_name: encoded.name for encoded in msgspec.structs.fields(kind)}.get(name, name)
+    return _attributes(kind).get(name, name)
+
+
+@cache
+def _attributes(kind: type[Action]) -> dict[str, str]:
+    """The names of a struct's attributes by their names in the JSON."""
+    return {encoded.encode_name: encoded.name for encoded in msgspec.structs.fields(kind)}
 
 
 def _encode_line(action: AnyAction) -> bytes:

@@ -42,6 +42,8 @@ _ACTION_SCHEMA = pa.schema(
     ]
 )
 _SMALLEST_TAIL_TO_FOLD = 4_096
+# Adding to a table costs what it has of chunks, and every commit makes one.
+_MOST_CHUNKS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class FileState:
         tail = pa.concat_tables(
             [parts.tail, pa.Table.from_batches(_action_batches(actions, table_path), _ACTION_SCHEMA)]
         )
+        if tail["key"].num_chunks > _MOST_CHUNKS:
+            tail = tail.combine_chunks()
         state = FileState()
         state._parts = _Parts(parts.files, parts.tombstones, tail)
         if tail.num_rows > max(_SMALLEST_TAIL_TO_FOLD, sum(batch.num_rows for batch in parts.files)):

@@ -32,11 +32,14 @@ class OwnCommits:
         self._by_version: dict[int, OwnCommit] = {}
         self._replaced: tuple[OwnCommit, Commit] | None = None
 
-    def add(self, commit: OwnCommit) -> None:
-        """Remember a commit that has been put."""
+    def add(self, commit: Commit, table_id: str) -> None:
+        """Remember a commit that has been put; `table_id` is the table's since then."""
+        info = commit.commit_info
+        operation = (info.operation if info else None) or "an unnamed operation"
+        own = OwnCommit(commit.version, table_id, operation, _txn_id(commit) or "")
         with self._lock:
             self._by_version.pop(commit.version, None)
-            self._by_version[commit.version] = commit
+            self._by_version[commit.version] = own
             if len(self._by_version) > _REMEMBERED:
                 del self._by_version[next(iter(self._by_version))]
 

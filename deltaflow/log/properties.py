@@ -98,7 +98,7 @@ APPEND_ONLY = _flag("delta.appendOnly", default=False)
 CHECKPOINT_INTERVAL = Property("delta.checkpointInterval", 10, _at_least(1), "a positive integer")
 CHECKPOINT_POLICY = Property("delta.checkpointPolicy", "classic", _one_of("classic", "v2"), "classic or v2")
 CHECKPOINT_WRITE_STATS_AS_JSON = _flag("delta.checkpoint.writeStatsAsJson", default=True)
-CHECKPOINT_WRITE_STATS_AS_STRUCT = _flag("delta.checkpoint.writeStatsAsStruct", default=False)
+CHECKPOINT_WRITE_STATS_AS_STRUCT = _flag("delta.checkpoint.writeStatsAsStruct", default=True)
 DATA_SKIPPING_NUM_INDEXED_COLS = Property(
     "delta.dataSkippingNumIndexedCols", 32, _at_least(-1), "an integer, -1 or larger"
 )
@@ -164,6 +164,7 @@ RETENTION_CHECK_ENABLED = _flag("spark.databricks.delta.retentionDurationCheck.e
 USER_METADATA: Property[str | None] = Property(
     "spark.databricks.delta.commitInfo.userMetadata", None, str, ""
 )
+WRITE_CHECKSUM_ENABLED = _flag("spark.databricks.delta.writeChecksumFile.enabled", default=True)
 VACUUM_LITE_ENABLED = _flag("spark.databricks.delta.vacuum.lite.enabled", default=False)
 VACUUM_LOGGING_ENABLED: Property[bool | None] = Property(
     "spark.databricks.delta.vacuum.logging.enabled", None, _boolean, "true or false"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -13,7 +14,9 @@ from deltaflow.errors import CorruptLogError
 from deltaflow.log.actions import DomainMetadata, SetTransaction
 from deltaflow.log.commit import Commit
 from deltaflow.log.features import check_readable
+from deltaflow.log.file_state import NoFileState
 from deltaflow.log.file_statistics import FileStatistics
+from deltaflow.log.file_totals import FileTotals
 from deltaflow.log.files import FILES_SCHEMA
 from deltaflow.log.log_files import LogFiles
 from deltaflow.log.schema import schema_from_string
@@ -70,6 +73,11 @@ class Snapshot:
         return self._state.transactions
 
     @property
+    def transactions_expire(self) -> bool:
+        """Whether a reader of a checkpoint may know fewer `transactions`: the old ones are left out there."""
+        return self._state.transactions_expire
+
+    @property
     def domains(self) -> Mapping[str, DomainMetadata]:
         """The domainMetadata of every domain that was not removed."""
         return self._state.domains
@@ -103,6 +111,15 @@ class Snapshot:
         """Sum of the sizes of the active files."""
         return int(pc.sum(self.files["size"]).as_py() or 0)
 
+    @property
+    def file_totals(self) -> FileTotals:
+        """What the active files come to. What follows this version by `after` then mostly knows its own."""
+        totals = self._state.file_totals
+        if totals is None:
+            totals = FileTotals.of(self.files)
+            self._state = replace(self._state, file_totals=totals)
+        return totals
+
     def txn_version(self, app_id: str) -> int | None:
         """The newest version that an application committed; None if it never did."""
         transaction = self.transactions.get(app_id)
@@ -120,6 +137,19 @@ def replay(path: str, commits: Iterable[Commit], previous: Snapshot | None = Non
     """The table after `commits`, which follow `previous` (or are all from version 0), without a gap."""
     state = TableState() if previous is None else previous._state
     return Snapshot(path, state.after(commits, path))
+
+
+def replay_for_totals(path: str, commits: Sequence[Commit], previous: Snapshot | None) -> Snapshot:
+    """As `replay`, for who asks for `file_totals` and nothing else of the files.
+
+    As long as the totals follow from the commits' actions alone, it costs nothing that grows with the table.
+    """
+    if previous is not None:
+        before = replace(previous._state, file_state=NoFileState(), file_totals=previous.file_totals)
+        state = before.after(commits, path)
+        if state.file_totals is not None:
+            return Snapshot(path, state)
+    return replay(path, commits, previous)
 
 
 def snapshot_at(log: LogFiles, version: int, earlier: Snapshot | None) -> Snapshot:

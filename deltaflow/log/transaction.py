@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib import metadata as distribution
 from types import MappingProxyType
 
@@ -31,6 +32,7 @@ from deltaflow.log.actions import (
     encode_actions,
 )
 from deltaflow.log.checkpoint_hook import after_commit
+from deltaflow.log.commit import Commit, to_commit
 from deltaflow.log.configuration import with_checked_properties, with_session_defaults
 from deltaflow.log.conflicts import Loser, check_created_meanwhile, check_winner, check_winner_of_creation
 from deltaflow.log.features import check_writable, has_in_commit_timestamps, is_append_only
@@ -49,7 +51,6 @@ from deltaflow.log.outcomes import (
     Outcome,
     Unknown,
 )
-from deltaflow.log.own_commits import OwnCommit
 from deltaflow.log.properties import MAX_COMMIT_ATTEMPTS, USER_METADATA
 from deltaflow.log.protocols import protocol_for, without_protocol_properties
 from deltaflow.log.reads import PartitionPredicate, Reads
@@ -57,10 +58,12 @@ from deltaflow.log.retries import RetryPolicy
 from deltaflow.log.schema import check_writable_schema, schema_from_string
 from deltaflow.log.snapshot import Snapshot
 from deltaflow.log.validation import WritableAction, check_actions
+from deltaflow.log.version_checksum import write_checksum
 
 _RETRIES = RetryPolicy()
 
 
+@cache
 def _engine_info() -> str:
     try:
         return f"deltaflow/{distribution.version('deltaflow')}"
@@ -198,18 +201,22 @@ class OptimisticTransaction:
         isolation = self._check(actions)
         txn_id = self.log.ids()
         head = head_of(self.snapshot)
+        winners: list[Commit] = []
         for pause_ms in self._retries.pauses_ms():
             self._cancelled.wait(pause_ms / 1_000)
             version = 0 if head is None else head.version + 1
-            data = self._content(head, actions, operation, isolation, txn_id)
-            match self._put(version, data, txn_id):
+            content = self._content(head, actions, operation, isolation, txn_id)
+            match self._put(version, encode_actions(content), txn_id):
                 case Lost():
                     try:
-                        head = self._rebase(head, actions, isolation)
+                        newer = self._winners(head)
+                        head = self._rebase(head, newer, actions, isolation)
+                        winners += newer
                     except DeltaConcurrentModificationException as error:
                         return Conflict(error)
                 case Committed() as committed:
-                    self._after_commit(committed.version, head, actions, operation, txn_id)
+                    own = to_commit(version, 0, content, self.log.commit_path(version))
+                    self._after_commit(own, winners, head, actions)
                     return committed
                 case Unknown() as unknown:
                     return unknown
@@ -224,19 +231,15 @@ class OptimisticTransaction:
         )
 
     def _after_commit(
-        self,
-        version: int,
-        head: Head | None,
-        actions: Sequence[WritableAction],
-        operation: Operation,
-        txn_id: str,
+        self, own: Commit, winners: Sequence[Commit], head: Head | None, actions: Sequence[WritableAction]
     ) -> None:
         is_own = head is None or (self.snapshot is not None and self._changes_metadata)
         metadata = self.metadata if is_own or head is None else head.metadata
         assert metadata is not None
-        self.log.own_commits.add(OwnCommit(version, metadata.id, operation.name, txn_id))
-        after_commit(self.log, version, metadata, self.snapshot, self.session)
-        update_manifests(self.log, version, metadata, self.snapshot, actions)
+        self.log.own_commits.add(own, metadata.id)
+        write_checksum(self.log, self.snapshot, [*winners, own], self.session)
+        after_commit(self.log, own.version, metadata, self.snapshot, self.session)
+        update_manifests(self.log, own.version, metadata, self.snapshot, actions)
 
     def _check(self, actions: Sequence[WritableAction]) -> IsolationLevel:
         """Refuse what may not be committed to the version that was read; the isolation level otherwise."""
@@ -286,8 +289,8 @@ class OptimisticTransaction:
         operation: Operation,
         isolation: IsolationLevel,
         txn_id: str,
-    ) -> bytes:
-        """The commit file for the version after `head`."""
+    ) -> tuple[AnyAction, ...]:
+        """The actions of the commit file for the version after `head`."""
         now_ms = self.log.clock()
         protocol, metadata = self.protocol, self.metadata
         if head is not None and not self._changes_metadata:
@@ -323,7 +326,7 @@ class OptimisticTransaction:
             txn_id=txn_id,
             source_offsets=operation.source_offsets,
         )
-        return encode_actions([info, *table, *actions])
+        return info, *table, *actions
 
     def _user_metadata(self, operation: Operation) -> str | None:
         """What the user wants said of the commit: for this one operation, or for all of the session."""
@@ -393,10 +396,8 @@ class OptimisticTransaction:
         unknown.__cause__ = error
         return unknown
 
-    def _rebase(
-        self, head: Head | None, actions: Sequence[WritableAction], isolation: IsolationLevel
-    ) -> Head:
-        """The newest version, after checking each commit since `head` against what this one read and does."""
+    def _winners(self, head: Head | None) -> list[Commit]:
+        """The commits since `head`, at least one."""
         first = 0 if head is None else head.version + 1
         listing = self.log.list(first)
         winners = list(self.log.read(listing, first, listing.latest_version))
@@ -405,6 +406,16 @@ class OptimisticTransaction:
                 f"The table at {self.path} was deleted while this operation ran. Run it again.",
                 table=self.path,
             )
+        return winners
+
+    def _rebase(
+        self,
+        head: Head | None,
+        winners: Sequence[Commit],
+        actions: Sequence[WritableAction],
+        isolation: IsolationLevel,
+    ) -> Head:
+        """The newest version, after checking each commit since `head` against what this one read and does."""
         loser = Loser(
             table=self.path,
             read_version=self.read_version,

@@ -76,6 +76,13 @@ class LogStore(ABC):
         NotADirectoryError where a file is in the way.
         """
 
+    def put_auxiliary_if_absent(self, path: str, data: bytes) -> None:
+        """As `put_if_absent`, for a file that nobody depends on, in a directory that is there.
+
+        It need not survive a crash of the machine, and may be found empty after one.
+        """
+        self.put_if_absent(path, data)
+
     @abstractmethod
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A file that appears whole, in the place of any other, when the block ends; never if it raises.

@@ -76,6 +76,16 @@ class LocalLogStore(LogStore):
             _sync_file(file)
             self._link(temporary, path)
 
+    def put_auxiliary_if_absent(self, path: str, data: bytes) -> None:
+        temporary = _temporary_name(path)
+        with _as_store_errors("write", path):
+            try:
+                with open(temporary, "xb") as file:
+                    file.write(data)
+                self._link(temporary, path)
+            finally:
+                _remove_if_present(temporary)
+
     @contextmanager
     def open_output(self, path: str) -> Iterator[BinaryIO]:
         with _as_store_errors("write", path), _temporary_beside(path) as (temporary, file):
@@ -134,15 +144,20 @@ def _as_store_errors(verb: str, path: str) -> Iterator[None]:
 @contextmanager
 def _temporary_beside(path: str) -> Iterator[tuple[str, BinaryIO]]:
     """A hidden new file in the directory of `path`, which is made; gone or renamed for good afterwards."""
-    directory, name = os.path.split(path)
+    directory = os.path.dirname(path)
     _make_directory(directory)
-    temporary = os.path.join(directory, f".{name}.{uuid.uuid4().hex}.tmp")
+    temporary = _temporary_name(path)
     try:
         with open(temporary, "xb") as file:
             yield temporary, file
     finally:
         _remove_if_present(temporary)
     _sync_directory(directory)
+
+
+def _temporary_name(path: str) -> str:
+    directory, name = os.path.split(path)
+    return os.path.join(directory, f".{name}.{uuid.uuid4().hex}.tmp")
 
 
 def hadoop_checksum(path: str) -> str:

@@ -298,7 +298,7 @@ class TestColumns:
         strings = pa.map_(pa.string(), pa.string())
         kinds = {field.name: {child.name: child.type for child in field.type} for field in schema}
         add_kinds = kinds["add"]
-        vector = add_kinds.pop("deletionVector")
+        vector, parsed = add_kinds.pop("deletionVector"), add_kinds.pop("stats_parsed")
         assert {field.name: field.type for field in vector} == {
             "storageType": pa.string(),
             "pathOrInlineDv": pa.string(),
@@ -318,6 +318,9 @@ class TestColumns:
             "clusteringProvider": pa.string(),
             "stats": pa.string(),
         }
+        bounds = [("id", pa.int64()), ("part", pa.string())]
+        assert parsed.field("minValues").type == parsed.field("maxValues").type == pa.struct(bounds)
+        assert parsed.field("nullCount").type == pa.struct([("id", pa.int64()), ("part", pa.int64())])
         assert not {"stats", "tags"} & kinds["remove"].keys()
         assert kinds["remove"]["deletionTimestamp"] == pa.int64()
         assert kinds["txn"] == {"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}

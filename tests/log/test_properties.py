@@ -61,7 +61,7 @@ def test_what_is_no_interval(text: str) -> None:
         (CHECKPOINT_INTERVAL, 10),
         (CHECKPOINT_POLICY, "classic"),
         (CHECKPOINT_WRITE_STATS_AS_JSON, True),
-        (CHECKPOINT_WRITE_STATS_AS_STRUCT, False),
+        (CHECKPOINT_WRITE_STATS_AS_STRUCT, True),
         (DELETED_FILE_RETENTION_MS, 7 * DAY_MS),
         (ENABLE_EXPIRED_LOG_CLEANUP, True),
         (LOG_RETENTION_MS, 30 * DAY_MS),
