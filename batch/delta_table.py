@@ -11,19 +11,20 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from deltaflow.batch import convert, named_table
+from deltaflow.batch import named_table
 from deltaflow.batch.arguments import check_boolean, check_integer, check_string
-from deltaflow.batch.clone import clone
+from deltaflow.batch.commands import convert
+from deltaflow.batch.commands.clone import clone
+from deltaflow.batch.commands.generate import generate
+from deltaflow.batch.commands.vacuum import vacuum
 from deltaflow.batch.conditions import as_assignments, as_column
-from deltaflow.batch.delete import delete
-from deltaflow.batch.generate import generate
-from deltaflow.batch.merge_builder import DeltaMergeBuilder, merge_builder
-from deltaflow.batch.optimize import DeltaOptimizeBuilder
-from deltaflow.batch.protocol_changes import add_feature, drop_feature_of, upgrade_protocol
+from deltaflow.batch.ddl.protocol_changes import add_feature, drop_feature_of, upgrade_protocol
+from deltaflow.batch.dml.delete import delete
+from deltaflow.batch.dml.merge_builder import DeltaMergeBuilder, merge_builder
+from deltaflow.batch.dml.update import update
+from deltaflow.batch.optimize.optimize import DeltaOptimizeBuilder
 from deltaflow.batch.table_builder import DeltaTableBuilder, Operation
-from deltaflow.batch.update import update
-from deltaflow.batch.vacuum import vacuum
-from deltaflow.spark.statements import NamedTable, run_statement
+from deltaflow.spark.sql.statements import NamedTable, run_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -12,9 +12,9 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from deltaflow.batch.named_table import at_path, of_name
 from deltaflow.errors import DeltaAnalysisException, UnsupportedFeatureError
-from deltaflow.spark.sql_text import type_json
-from deltaflow.spark.statements import NamedTable
-from deltaflow.spark.table_builder import run_table_builder
+from deltaflow.spark.sql.sql_text import type_json
+from deltaflow.spark.sql.statements import NamedTable
+from deltaflow.spark.sql.table_builder import run_table_builder
 from deltaflow.store import table_path
 
 if TYPE_CHECKING:

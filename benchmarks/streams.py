@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from side_by_side import session
 
-from deltaflow.batch.data_files import DataFiles
+from deltaflow.batch.files.data_files import DataFiles
 from deltaflow.log import DeltaLog, OptimisticTransaction
 
 BOUND = 1.3

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from deltaflow.errors import DeltaError, DeltaIllegalArgumentException, VersionNotFoundError
 from deltaflow.log import LOG_DIRECTORY, Commit, DeltaLog, Snapshot, encode_actions, schema_to_string
-from deltaflow.log.commit import commit_version
+from deltaflow.log.protocol.commit import commit_version
 from deltaflow.store import FileStatus, store_for
 
 _FILES_PER_BATCH = 10_000

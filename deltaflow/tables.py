@@ -1,8 +1,8 @@
 """The names of the Python package `delta.tables`."""
 
 from deltaflow.batch.delta_table import DeltaTable
-from deltaflow.batch.merge_builder import DeltaMergeBuilder
-from deltaflow.batch.optimize import DeltaOptimizeBuilder
+from deltaflow.batch.dml.merge_builder import DeltaMergeBuilder
+from deltaflow.batch.optimize.optimize import DeltaOptimizeBuilder
 from deltaflow.batch.table_builder import DeltaTableBuilder, IdentityGenerator
 
 __all__ = [

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from deltaflow.log.file_statistics import FileStatistics
+from deltaflow.log.files.file_statistics import FileStatistics
 
 _FILES_PER_LOOK = 4_096
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from deltaflow.log import Commit
-from deltaflow.log.log_files import Clock, system_clock
-from deltaflow.log.source_offset import DeltaSourceOffset
+from deltaflow.log.replay.log_files import Clock, system_clock
+from deltaflow.log.streams.source_offset import DeltaSourceOffset
 from deltaflow.streaming.commits import file_table
 from deltaflow.streaming.initial_snapshot import InitialSnapshot
 from deltaflow.streaming.reading import Reading

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.errors import DeltaIllegalStateException
-from deltaflow.log.source_offset import BASE_INDEX, DeltaSourceOffset
-from deltaflow.spark.java_regex import regex_found
+from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset
+from deltaflow.spark.expressions.java_regex import regex_found
 from deltaflow.streaming.admission import Files, Limits
 from deltaflow.streaming.commits import COLUMNS, check_data_loss, commits, emitted_files
 from deltaflow.streaming.initial_snapshot import initial_snapshot

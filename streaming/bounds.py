@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deltaflow.errors import DeltaIllegalArgumentException, VersionNotFoundError
 from deltaflow.log import Snapshot
-from deltaflow.log.source_offset import BASE_INDEX, DeltaSourceOffset
+from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset
 from deltaflow.streaming.reading import Reading
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
 from deltaflow.log import FILES_SCHEMA, AddFile, Commit
-from deltaflow.log.features import NEW_TABLE_PROTOCOL, check_readable
+from deltaflow.log.protocol.features import NEW_TABLE_PROTOCOL, check_readable
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.schema_checks import check_metadata, check_partition_columns
 

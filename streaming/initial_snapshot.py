@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, VersionNotFoundError
-from deltaflow.log.files import refuse_deletion_vectors
-from deltaflow.log.source_offset import INITIAL_SNAPSHOT_ORDER
+from deltaflow.log.files.file_rows import refuse_deletion_vectors
+from deltaflow.log.streams.source_offset import INITIAL_SNAPSHOT_ORDER
 from deltaflow.streaming.commits import COLUMNS
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.schema_checks import check_metadata

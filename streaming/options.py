@@ -10,8 +10,8 @@ from typing import Any
 
 from deltaflow.batch.options import boolean_option, option
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
-from deltaflow.spark.java_regex import regex_fault
-from deltaflow.spark.timestamps import timestamp_of_text
+from deltaflow.spark.expressions.java_regex import regex_fault
+from deltaflow.spark.expressions.timestamps import timestamp_of_text
 
 DEFAULT_MAX_FILES_PER_TRIGGER = 1000
 _LOG = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class SourceOptions:
     fail_on_data_loss: bool
     source_filter: str | None
     source_predicate: dict[str, Any] | None
-    """What of the filter can be told of files, as deltaflow.log.data_skipping takes it."""
+    """What of the filter can be told of files, as deltaflow.log.files.data_skipping takes it."""
     validate_offsets: bool
     validate_trailing_commit: bool
     allow_start_out_of_range: bool

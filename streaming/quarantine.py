@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from deltaflow.batch.overwrites import Removal
-from deltaflow.batch.schema_on_write import schema_rules
-from deltaflow.batch.writer import OperationOfWrite, begin_write
+from deltaflow.batch.rows.schema_on_write import schema_rules
+from deltaflow.batch.write.overwrites import Removal
+from deltaflow.batch.write.writer import OperationOfWrite, begin_write
 from deltaflow.errors import DeltaInvariantViolationException
 from deltaflow.log import FILES_SCHEMA, AddFile, DeltaLog, OptimisticTransaction, SetTransaction
-from deltaflow.spark.write import Quarantine, RowPlan
+from deltaflow.spark.write.file_write import Quarantine, RowPlan
 
 
 def begin_quarantine(

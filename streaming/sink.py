@@ -15,14 +15,14 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
 from deltaflow.batch.options import option, required_path, table_properties
-from deltaflow.batch.overwrites import WholeTable
-from deltaflow.batch.schema_on_write import DeclaredTable, schema_rules
-from deltaflow.batch.writer import OperationOfWrite, TableWriter, begin_write, own_scans
+from deltaflow.batch.rows.schema_on_write import DeclaredTable, schema_rules
+from deltaflow.batch.write.overwrites import WholeTable
+from deltaflow.batch.write.writer import OperationOfWrite, TableWriter, begin_write, own_scans
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.observer import observe
-from deltaflow.spark.dispatcher import dispatcher
-from deltaflow.spark.write import Skip, write_kind
+from deltaflow.spark.bridge.dispatcher import dispatcher
+from deltaflow.spark.write.file_write import Skip, write_kind
 from deltaflow.streaming.quarantine import begin_quarantine
 from deltaflow.streaming.sink_options import check_sink_options
 

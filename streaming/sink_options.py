@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deltaflow.batch.file_layout import file_options
+from deltaflow.batch.files.file_layout import file_options
 from deltaflow.batch.idempotent import idempotent_write
 from deltaflow.batch.options import boolean_option, option, required_path
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException

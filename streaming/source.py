@@ -28,9 +28,9 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
 )
 from deltaflow.log import DeltaLog, Snapshot
-from deltaflow.log.source_offset import BASE_INDEX, DeltaSourceOffset, check_move, parse_offset
-from deltaflow.spark.dispatcher import dispatcher
-from deltaflow.spark.scan import ScannedFiles, hadoop_path, relation, scan_kind
+from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_move, parse_offset
+from deltaflow.spark.bridge.dispatcher import dispatcher
+from deltaflow.spark.scan.file_index import ScannedFiles, hadoop_path, relation, scan_kind
 from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.backlog import Backlog
 from deltaflow.streaming.batches import files_between, next_batch

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
-from deltaflow.log.data_skipping import may_match
-from deltaflow.log.file_statistics import ColumnPath, ColumnStatistics, FileStatistics, bound_type
-from deltaflow.log.partition_values import typed_values
+from deltaflow.log.files.data_skipping import may_match
+from deltaflow.log.files.file_statistics import ColumnPath, ColumnStatistics, FileStatistics, bound_type
+from deltaflow.log.files.partition_values import typed_values
 from deltaflow.streaming.admission import Selection
 from deltaflow.streaming.reading import Reading
 

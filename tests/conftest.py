@@ -58,7 +58,7 @@ def table(tmp_path: Path) -> str:
 @pytest.fixture
 def no_open_handles() -> Iterator[None]:
     """Checks that the test leaves nothing open in Python for the JVM."""
-    from deltaflow.spark.dispatcher import dispatcher
+    from deltaflow.spark.bridge.dispatcher import dispatcher
 
     before = dispatcher.open_handles
     yield

@@ -1,6 +1,18 @@
 """The Delta transaction log in Python: what a table's state is, and how to commit to it. Starts no JVM."""
 
-from deltaflow.log.actions import (
+from deltaflow.log.commits.outcomes import Committed, Conflict, Operation, Outcome, Unknown
+from deltaflow.log.commits.reads import PartitionPredicate
+from deltaflow.log.commits.transaction import OptimisticTransaction
+from deltaflow.log.delta_log import DeltaLog
+from deltaflow.log.files.file_rows import (
+    FILES_SCHEMA,
+    TOMBSTONES_SCHEMA,
+    add_files,
+    remove_files,
+    tombstone_actions,
+)
+from deltaflow.log.observer import Observer, observe, set_observer
+from deltaflow.log.protocol.actions import (
     Action,
     AddCDCFile,
     AddFile,
@@ -18,29 +30,17 @@ from deltaflow.log.actions import (
     decode_actions,
     encode_actions,
 )
-from deltaflow.log.commit import LOG_DIRECTORY, Commit, commit_name
-from deltaflow.log.delta_log import DeltaLog
-from deltaflow.log.files import (
-    FILES_SCHEMA,
-    TOMBSTONES_SCHEMA,
-    add_files,
-    remove_files,
-    tombstone_actions,
-)
-from deltaflow.log.isolation import IsolationLevel
-from deltaflow.log.observer import Observer, observe, set_observer
-from deltaflow.log.outcomes import Committed, Conflict, Operation, Outcome, Unknown
-from deltaflow.log.reads import PartitionPredicate
-from deltaflow.log.schema import (
+from deltaflow.log.protocol.commit import LOG_DIRECTORY, Commit, commit_name
+from deltaflow.log.protocol.isolation import IsolationLevel
+from deltaflow.log.protocol.schema import (
     as_nullable,
     check_partitioning,
     check_writable_schema,
     schema_from_string,
     schema_to_string,
 )
-from deltaflow.log.schema_merging import check_append_schema, merge_schemas
-from deltaflow.log.snapshot import Snapshot
-from deltaflow.log.transaction import OptimisticTransaction
+from deltaflow.log.protocol.schema_merging import check_append_schema, merge_schemas
+from deltaflow.log.replay.snapshot import Snapshot
 
 __all__ = [
     "FILES_SCHEMA",

@@ -15,21 +15,21 @@ from deltaflow.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from deltaflow.log.checkpoint_hook import checkpoint
-from deltaflow.log.commit import LOG_DIRECTORY, Commit
-from deltaflow.log.history import CommitRecord, read_history
-from deltaflow.log.listing import Listing
-from deltaflow.log.log_cleanup import clean_up
-from deltaflow.log.log_files import Clock, Ids, LogFiles, random_id, system_clock
-from deltaflow.log.manifests import write_manifests
-from deltaflow.log.segment import list_newest, load_state
-from deltaflow.log.snapshot import Snapshot
-from deltaflow.log.stream_needs import check_streams
-from deltaflow.log.time_travel import available, version_at
-from deltaflow.log.transaction import OptimisticTransaction
-from deltaflow.log.v2_checkpoint_history import has_v2_checkpoint_history
-from deltaflow.log.vacuum import VacuumPlan, added_since, plan_vacuum
-from deltaflow.log.version_checksum import checksum_differences
+from deltaflow.log.commits.transaction import OptimisticTransaction
+from deltaflow.log.maintenance.checkpoint_hook import checkpoint
+from deltaflow.log.maintenance.log_cleanup import clean_up
+from deltaflow.log.maintenance.manifests import write_manifests
+from deltaflow.log.maintenance.vacuum_plan import VacuumPlan, added_since, plan_vacuum
+from deltaflow.log.protocol.commit import LOG_DIRECTORY, Commit
+from deltaflow.log.replay.history import CommitRecord, read_history
+from deltaflow.log.replay.listing import Listing
+from deltaflow.log.replay.log_files import Clock, Ids, LogFiles, random_id, system_clock
+from deltaflow.log.replay.segment import list_newest, load_state
+from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.replay.time_travel import available, version_at
+from deltaflow.log.replay.v2_checkpoint_history import has_v2_checkpoint_history
+from deltaflow.log.replay.version_checksum import checksum_differences
+from deltaflow.log.streams.stream_needs import check_streams
 from deltaflow.store import LogStore, store_for
 
 _CACHED_LOGS = 100
@@ -207,7 +207,7 @@ class DeltaLog:
         return sorted(self._files.list(0).commits)
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
-        """What the commits that are there say of themselves, newest first (deltaflow.log.history)."""
+        """What the commits that are there say of themselves, newest first (deltaflow.log.replay.history)."""
         return read_history(self._files, self.snapshot(), limit)
 
     def modification_time_ms(self, version: int) -> int | None:
@@ -247,12 +247,12 @@ class DeltaLog:
         return has_v2_checkpoint_history(self._files)
 
     def plan_vacuum(self, retention_ms: int) -> VacuumPlan:
-        """What a vacuum with this retention, in milliseconds, may delete (deltaflow.log.vacuum)."""
+        """What a vacuum with this retention, in milliseconds, may delete (vacuum_plan)."""
         return plan_vacuum(self._files, self.snapshot(), retention_ms)
 
     def check_streams(self, plan: VacuumPlan, checkpoints: Sequence[str]) -> None:
         """DELTA_VACUUM_BREAKS_STREAM if a stream with one of these checkpoints has yet to read a file that
-        the plan deletes (deltaflow.log.stream_needs).
+        the plan deletes (deltaflow.log.streams.stream_needs).
         """
         check_streams(self._files, self.snapshot().table_id, plan, checkpoints)
 

@@ -1,6 +1,6 @@
 """The only room that touches Spark internals: the bridge, scans and file writes."""
 
-from deltaflow.spark.bridge import register
+from deltaflow.spark.registration import register
 from deltaflow.spark.session import session
 
 __all__ = ["register", "session"]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from deltaflow.errors import RegistrationError
-from deltaflow.spark.bridge import refuse_settings_of_the_jar, register
 from deltaflow.spark.java_home import ensure_java
+from deltaflow.spark.registration import refuse_settings_of_the_jar, register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

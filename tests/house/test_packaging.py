@@ -15,7 +15,7 @@ import pathlib, deltaflow
 import deltaflow.log, deltaflow.store, deltaflow.streaming, deltaflow.batch, deltaflow.spark
 print(pathlib.Path(deltaflow.__file__).resolve().parent)
 print(pathlib.Path(deltaflow.streaming.__file__).resolve().parent)
-print(sum(1 for _ in (pathlib.Path(deltaflow.spark.__file__).parent / "java").glob("*.java")))
+print(sum(1 for _ in (pathlib.Path(deltaflow.spark.__file__).parent / "java").rglob("*.java")))
 """
 
 
@@ -73,7 +73,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"deltaflow", dist_info(wheel)}
     assert "deltaflow/py.typed" in names
     java_sources = {
-        str(source.relative_to(ROOT)) for source in (ROOT / "deltaflow/spark/java").glob("*.java")
+        str(source.relative_to(ROOT)) for source in (ROOT / "deltaflow/spark/java").rglob("*.java")
     }
     assert java_sources
     assert java_sources == {name for name in names if name.endswith(".java")}

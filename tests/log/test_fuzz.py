@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deltaflow.log import delta_log
-from deltaflow.log.snapshot import Snapshot
+from deltaflow.log.replay.snapshot import Snapshot
 from tests.log import fuzz
 from tests.log.fuzz import Log
 

@@ -14,9 +14,9 @@ import pytest
 
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, Snapshot
-from deltaflow.log.log_files import LogFiles, random_id, system_clock
-from deltaflow.log.partition_values import typed_values
-from deltaflow.log.segment import list_newest, load_state
+from deltaflow.log.files.partition_values import typed_values
+from deltaflow.log.replay.log_files import LogFiles, random_id, system_clock
+from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.store import LocalLogStore
 from tests.goldens import GOLDENS, entries, needed, text
 

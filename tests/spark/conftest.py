@@ -160,11 +160,11 @@ def janino(spark: SparkSession) -> Callable[[str], dict[str, bytes]]:
 @pytest.fixture
 def answers(spark: SparkSession) -> Iterator[Callable[..., None]]:
     """A function: puts another one, with its schema, in the place of that for a kind of statement."""
-    from deltaflow.spark import statements
+    from deltaflow.spark.sql import statements
 
     java: Any = spark.sparkContext._jvm
     loader = java.java.lang.Thread.currentThread().getContextClassLoader()
-    field = loader.loadClass("io.deltaflow.spark.Statements").getDeclaredField("kinds")
+    field = loader.loadClass("io.deltaflow.spark.sql.Statements").getDeclaredField("kinds")
     field.setAccessible(True)
     kept = dict(statements._kinds)
 

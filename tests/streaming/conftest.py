@@ -187,7 +187,7 @@ class Streams:
 @pytest.fixture
 def streams(spark: SparkSession) -> Iterator[Streams]:
     """Streams of the shared session; afterwards none runs and nothing is left open in Python."""
-    from deltaflow.spark.dispatcher import dispatcher
+    from deltaflow.spark.bridge.dispatcher import dispatcher
 
     before = dispatcher.open_handles
     yield Streams(spark)

@@ -234,8 +234,8 @@ def main(folder: Path) -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     lost = Lost()
-    logging.getLogger("deltaflow.batch.auto_compaction").addHandler(lost)
-    logging.getLogger("deltaflow.batch.auto_compaction").setLevel(logging.DEBUG)
+    logging.getLogger("deltaflow.batch.optimize.auto_compaction").addHandler(lost)
+    logging.getLogger("deltaflow.batch.optimize.auto_compaction").setLevel(logging.DEBUG)
     found = run(spark, folder, count=1_000, min_num_files=50, target_size=1 << 20, pause_s=0.3)
     print(json.dumps({**found, "lost races": lost.count}, indent=2))
 

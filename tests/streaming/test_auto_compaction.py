@@ -16,7 +16,7 @@ import pytest
 
 import deltaflow
 from deltaflow.log.observer import set_observer
-from deltaflow.spark.dispatcher import dispatcher
+from deltaflow.spark.bridge.dispatcher import dispatcher
 from tests.streaming import small_files
 
 if TYPE_CHECKING:

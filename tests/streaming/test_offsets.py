@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from deltaflow.errors import DeltaIllegalStateException
-from deltaflow.log.source_offset import BASE_INDEX, DeltaSourceOffset, check_move, parse_offset
+from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_move, parse_offset
 from deltaflow.streaming.options import source_options
 from deltaflow.streaming.source import files_of_batch
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from deltaflow.spark.scan import ScannedFiles
+from deltaflow.spark.scan.file_index import ScannedFiles
 from deltaflow.streaming import source as streaming_source
 from tests.streaming.source_tables import FIELDS, SourceTable, metadata_action
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from deltaflow.log.observer import set_observer
-from deltaflow.spark.dispatcher import Dispatcher, dispatcher
+from deltaflow.spark.bridge.dispatcher import Dispatcher, dispatcher
 from deltaflow.streaming.source import DeltaSource
 
 pytestmark = pytest.mark.spark

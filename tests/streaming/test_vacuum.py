@@ -183,7 +183,7 @@ def test_checkpoints_of_other_tables_are_passed_over(
     path = str(tmp_path / "table")
     streams.append(path, 0, 10)
     compact(spark, path)
-    with caplog.at_level(logging.WARNING, "deltaflow.log.stream_needs"):
+    with caplog.at_level(logging.WARNING, "deltaflow.log.streams.stream_needs"):
         DeltaTable.forPath(spark, path).vacuum(0, checkpoints=[stopped.checkpoint])
     assert [stopped.checkpoint in message and path in message for message in caplog.messages] == [True]
     assert len(data_files(path)) == 1

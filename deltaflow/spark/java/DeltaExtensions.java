@@ -5,6 +5,10 @@ import java.util.List;
 
 import com.google.common.collect.MapMaker;
 import java.util.concurrent.ConcurrentMap;
+import io.deltaflow.spark.scan.PinScans;
+import io.deltaflow.spark.scan.StatisticsAnswers;
+import io.deltaflow.spark.sql.DeltaParser;
+import io.deltaflow.spark.sql.DynamicOverwrite;
 import org.apache.spark.sql.classic.SparkSession;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;

@@ -10,6 +10,13 @@ import java.util.concurrent.ConcurrentMap;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.google.common.collect.MapMaker;
+import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.scan.DeltaSource;
+import io.deltaflow.spark.scan.Relations;
+import io.deltaflow.spark.scan.SourceFilter;
+import io.deltaflow.spark.sql.Callers;
+import io.deltaflow.spark.write.DeltaSink;
+import io.deltaflow.spark.write.TableWrite;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.SaveMode;
@@ -55,7 +62,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
   }
 
   /** The relation over the table of a request (path, options), as Python finds it. */
-  static HadoopFsRelation read(SparkSession session, Map request) {
+  public static HadoopFsRelation read(SparkSession session, Map request) {
     request.put("settings", TableWrite.deltaSettings(session));
     return Relations.of(session, Python.call("read", request));
   }

@@ -1,0 +1,1 @@
+"""Commands on whole tables: VACUUM, RESTORE, CLONE, CONVERT, GENERATE, DESCRIBE."""

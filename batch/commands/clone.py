@@ -1,0 +1,246 @@
+"""SHALLOW CLONE: a table with the rows of another one, and with its files (delta-spark's CloneTableCommand).
+
+The clone's log names the source's files by absolute paths. What is written to the clone lies in its own
+directory; what is deleted there leaves its log, and never the source's directory. A VACUUM of the source that
+deletes files of a version takes them from the clones of that version, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql.types import LongType, StructField, StructType
+
+from deltaflow.batch.arguments import check_boolean, check_dictionary, check_string
+from deltaflow.batch.commands.clone_target import CloneTarget, clone_target
+from deltaflow.batch.commands.parquet_source import read_parquet_table
+from deltaflow.batch.named_table import at_path, of_name
+from deltaflow.batch.read.load_path import version_number
+from deltaflow.batch.sql_names import quoted_name
+from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
+from deltaflow.log import (
+    AddFile,
+    DeltaLog,
+    Metadata,
+    Operation,
+    OptimisticTransaction,
+    Protocol,
+    Snapshot,
+    add_files,
+    schema_to_string,
+)
+from deltaflow.log.files.data_path import absolute_uris, encoded_path
+from deltaflow.log.files.file_rows import refuse_deletion_vectors
+from deltaflow.log.protocol.configuration import checked_name, usual_name, with_checked_properties
+from deltaflow.log.protocol.properties import RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
+from deltaflow.log.protocol.protocols import merged_protocol, protocol_for, without_protocol_properties
+from deltaflow.log.replay.log_files import system_clock
+from deltaflow.spark.expressions.timestamps import timestamp_of_text
+from deltaflow.spark.sql.parquet_tables import describe_table
+from deltaflow.spark.sql.sql_text import name_parts
+from deltaflow.spark.sql.statements import NamedTable, Rows, Statement, run_statement, statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CLONED = StructType(
+    [
+        StructField(name, LongType())
+        for name in (
+            "source_table_size",
+            "source_num_of_files",
+            "num_removed_files",
+            "num_copied_files",
+            "removed_files_size",
+            "copied_files_size",
+        )
+    ]
+)
+"""The output of SHALLOW CLONE."""
+_METRICS = (
+    "sourceTableSize",
+    "sourceNumOfFiles",
+    "numRemovedFiles",
+    "numCopiedFiles",
+    "removedFilesSize",
+    "copiedFilesSize",
+)
+"""The same numbers by their names in commitInfo."""
+# They tell about versions of the source.
+_OF_HISTORY = ("delta.inCommitTimestampEnablementTimestamp", "delta.inCommitTimestampEnablementVersion")
+
+
+def clone(
+    spark: SparkSession,
+    source: NamedTable,
+    target: str,
+    shallow: bool,
+    replace: bool,
+    properties: dict[str, str] | None,
+    *,
+    version: int | None = None,
+    timestamp: str | None = None,
+) -> NamedTable:
+    """What SQL's statement does, and the clone. `target` is an absolute path or a name."""
+    check_string(target, "target")
+    check_boolean(shallow, "isShallow")
+    check_boolean(replace, "replace")
+    for name, value in check_dictionary(properties, "properties").items() if properties is not None else ():
+        check_string(name, f"All property keys including {name}")
+        check_string(value, f"All property values including {value}")
+    if not shallow:
+        raise DeltaIllegalArgumentException(error_class="DELTA_UNSUPPORTED_DEEP_CLONE")
+    is_path = Path(target).is_absolute() or target.startswith("file:/")
+    fields = {
+        "target": ["delta", target] if is_path else name_parts(spark, target),
+        "replace": replace,
+        "version": version,
+        "timestamp": timestamp,
+        "properties": properties or {},
+    }
+    run_statement(spark, "ShallowClone", source, fields)
+    return at_path(target) if is_path else of_name(spark, target)
+
+
+@dataclass(frozen=True)
+class _CloneSource:
+    """What is cloned: a name, a version of a table, and how the log of the clone names its files."""
+
+    name: str
+    version: int
+    metadata: Metadata
+    protocol: Protocol
+    size_in_bytes: int
+    adds: list[AddFile]
+
+
+@statement("ShallowClone", concerns=lambda fields: True, output=CLONED)
+def _clone(statement: Statement) -> Rows:
+    fields = statement.fields
+    target = clone_target(
+        statement.session,
+        quoted_name(fields["target"]),
+        replaces=bool(fields.get("replace")),
+        must_exist=bool(fields.get("mustExist")),
+        location=fields.get("location"),
+    )
+    if fields.get("ifNotExists") and target.exists:
+        return []
+    target.check()
+    if statement.table is None:
+        source = _parquet_source(statement.session, quoted_name(fields["table"]), fields)
+    else:
+        source = _source(statement.session, statement.table, fields)
+    properties = {name: str(value) for name, value in (fields.get("properties") or {}).items()}
+    return [_make(statement.session, source, target, properties, statement.settings)]
+
+
+def _source(spark: SparkSession, table: NamedTable, fields: Mapping[str, Any]) -> _CloneSource:
+    assert table.path is not None
+    log = DeltaLog.for_table(table.path)
+    version, timestamp = fields.get("version"), fields.get("timestamp")
+    version = None if version is None else version_number(str(version))
+    if timestamp is not None:
+        version = log.version_at_timestamp(timestamp_of_text(timestamp, spark).ms)
+    snapshot = log.snapshot() if version is None else log.snapshot_at(version)
+    return _CloneSource(
+        table.name,
+        snapshot.version,
+        snapshot.metadata,
+        snapshot.protocol,
+        snapshot.size_in_bytes,
+        _adds(snapshot),
+    )
+
+
+def _parquet_source(spark: SparkSession, name: str, fields: Mapping[str, Any]) -> _CloneSource:
+    """A Parquet table by name or as parquet.`path`, which has no versions; its files get statistics.
+
+    DELTA_CLONE_UNSUPPORTED_SOURCE for all else.
+    """
+    entry = describe_table(spark, name)
+    name = entry.name or f"{entry.provider}.`{entry.path}`"
+    kind = "View" if entry.is_view else entry.provider or "Unknown"
+    if kind.lower() != "parquet":
+        raise DeltaAnalysisException(error_class="DELTA_CLONE_UNSUPPORTED_SOURCE", name=name, format=kind)
+    if fields.get("version") is not None or fields.get("timestamp") is not None:
+        raise DeltaAnalysisException(
+            f"{name} is a Parquet table, and has no versions: leave VERSION or TIMESTAMP AS OF out.",
+            error_class="DELTA_CLONE_UNSUPPORTED_SOURCE",
+        )
+    source = read_parquet_table(spark, entry)
+    metadata = Metadata(
+        id="",
+        schema_string=schema_to_string(source.schema),
+        partition_columns=source.partition_columns,
+        configuration=source.properties,
+        created_time=system_clock(),
+    )
+    adds = source.add_actions(metadata, encoded_path(f"file:{source.files.root}/"))
+    protocol = protocol_for(metadata, None, source.files.root)
+    return _CloneSource(name, -1, metadata, protocol, source.size_in_bytes, adds)
+
+
+def _adds(snapshot: Snapshot) -> list[AddFile]:
+    refuse_deletion_vectors(snapshot.files, snapshot.path, snapshot.version)
+    column = snapshot.files.schema.get_field_index("path")
+    paths = absolute_uris(snapshot.path, snapshot.files["path"])
+    files = snapshot.files.set_column(column, snapshot.files.schema.field("path"), paths)
+    # Rows of a clone are numbered anew.
+    return [
+        msgspec.structs.replace(add, base_row_id=None, default_row_commit_version=None)
+        for add in add_files(files)
+    ]
+
+
+def _make(
+    spark: SparkSession,
+    source: _CloneSource,
+    target: CloneTarget,
+    properties: Mapping[str, str],
+    settings: Mapping[str, str],
+) -> tuple[int, ...]:
+    """Commits the clone, and makes its entry in the catalog; the row of CLONED."""
+    transaction = DeltaLog.for_table(target.path).start_transaction(settings)
+    transaction.read_whole_table()
+    if transaction.snapshot is None:
+        transaction.require_no_table()
+    elif transaction.snapshot.num_files:
+        raise DeltaIllegalStateException(error_class="DELTA_UNSUPPORTED_NON_EMPTY_CLONE", table=target.path)
+    transaction.update_protocol(*_protocol_and_metadata(transaction, source, properties))
+    row = (source.size_in_bytes, len(source.adds), 0, 0, 0, 0)
+    metrics = {name: str(number) for name, number in zip(_METRICS, row, strict=True)}
+    parameters: dict[str, str | bool | int | None] = {"source": source.name, "sourceVersion": source.version}
+    transaction.commit(source.adds, Operation("CLONE", parameters, metrics))
+    target.enter(spark)
+    return row
+
+
+def _protocol_and_metadata(
+    transaction: OptimisticTransaction, source: _CloneSource, properties: Mapping[str, str]
+) -> tuple[Protocol, Metadata]:
+    """The source's schema, partitioning and properties, these under the statement's, with an id of its own; a
+    protocol with all that the source supports, the properties ask for and the target has supported so far."""
+    path, before = transaction.path, transaction.snapshot
+    own = {checked_name(name, value, transaction.session, path): value for name, value in properties.items()}
+    inherited = {
+        name: value for name, value in source.metadata.configuration.items() if name not in _OF_HISTORY
+    }
+    kept = {} if before is None else before.metadata.configuration
+    of_history = {name: kept[name] for name in _OF_HISTORY if name in kept}
+    metadata = msgspec.structs.replace(
+        source.metadata,
+        id=transaction.log.ids() if before is None else before.metadata.id,
+        name=None if before is None else before.metadata.name,
+        description=None if before is None else before.metadata.description,
+        configuration={**{usual_name(name): value for name, value in inherited.items()}, **of_history, **own},
+    )
+    metadata = with_checked_properties(metadata, inherited, transaction.session, path)
+    protocol = protocol_for(metadata, source.protocol, path)
+    if before is not None and not RESTORE_PROTOCOL_DOWNGRADE_ALLOWED.of(transaction.session, path):
+        protocol = merged_protocol(protocol, before.protocol)
+    return protocol, without_protocol_properties(metadata)

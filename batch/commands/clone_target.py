@@ -1,0 +1,114 @@
+"""Where a clone goes: a path, or a name of the catalog with the place that it has or gets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
+from deltaflow.log import LOG_DIRECTORY, DeltaLog
+from deltaflow.spark.sql.sql_text import find_table, new_table
+from deltaflow.spark.sql.table_builder import run_table_builder
+from deltaflow.store import table_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NO_COLUMNS = '{"type":"struct","fields":[]}'
+_PATH_AS_NAME = re.compile(r"`?delta`?\.`.*`", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class CloneTarget:
+    """The place of a clone."""
+
+    name: str
+    path: str
+    is_new: bool
+    """A name that the catalog has not yet."""
+    location: str | None
+    replaces: bool
+    must_exist: bool
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a table of the name, or a Delta table at the path."""
+        return self._is_in_catalog or DeltaLog.for_table(self.path).exists()
+
+    @property
+    def _is_in_catalog(self) -> bool:
+        return not self.is_new and not _PATH_AS_NAME.fullmatch(self.name)
+
+    def check(self) -> None:
+        """Raises where the statement cannot make a clone, before it does anything."""
+        if self.must_exist and not self.exists:
+            raise DeltaAnalysisException(
+                error_class="DELTA_CANNOT_REPLACE_MISSING_TABLE", table_name=self.name, table=self.path
+            )
+        if self.replaces:
+            return
+        if self._is_in_catalog:
+            raise DeltaAnalysisException(
+                error_class="DELTA_TABLE_ALREADY_EXISTS", table_name=self.name, table=self.path
+            )
+        folder = Path(table_path(self.path))
+        # A log without a commit is what a failed attempt left.
+        left = {LOG_DIRECTORY} if folder.is_dir() and not DeltaLog.for_table(self.path).exists() else set()
+        if folder.exists() and any(entry.name not in left for entry in folder.iterdir()):
+            raise DeltaAnalysisException(
+                error_class="DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",
+                table_name=self.name,
+                table=self.path,
+            )
+
+    def enter(self, spark: SparkSession) -> None:
+        """Makes the entry of a new name; what Spark has cached of a table that was there is read anew."""
+        if not self.is_new:
+            spark.catalog.refreshByPath(self.path)
+            return
+        statement = {
+            "name": self.name,
+            "replaces": False,
+            "isLenient": False,
+            "schema": _NO_COLUMNS,
+            "partitionedBy": [],
+            "properties": {},
+            "location": self.location,
+            "comment": None,
+        }
+        run_table_builder(spark, statement)
+
+
+def clone_target(
+    spark: SparkSession, name: str, *, replaces: bool, must_exist: bool, location: str | None
+) -> CloneTarget:
+    """The place that a name, or delta.`path`, and a LOCATION give.
+
+    DELTA_CLONE_AMBIGUOUS_TARGET, DELTA_TABLE_LOCATION_MISMATCH for two places, DELTA_INVALID_CLONE_PATH for a
+    path that is not absolute, DELTA_NOT_A_DELTA_TABLE for the name of another table.
+    """
+    if location is not None and not (Path(location).is_absolute() or location.startswith("file:/")):
+        raise DeltaIllegalArgumentException(error_class="DELTA_INVALID_CLONE_PATH", path=location)
+    found = find_table(spark, name)
+    if found is not None and found.path is not None:
+        is_path = _PATH_AS_NAME.fullmatch(found.name) is not None
+        if location is not None and table_path(location) != table_path(found.path):
+            if is_path:
+                raise DeltaIllegalArgumentException(
+                    error_class="DELTA_CLONE_AMBIGUOUS_TARGET", location=location, target=found.name
+                )
+            raise DeltaAnalysisException(
+                error_class="DELTA_TABLE_LOCATION_MISMATCH",
+                table_name=found.name,
+                existing=found.path,
+                specified=location,
+            )
+        return CloneTarget(found.name, found.path, False, location, replaces, must_exist)
+    if _PATH_AS_NAME.fullmatch(name):
+        raise DeltaIllegalArgumentException(error_class="DELTA_INVALID_CLONE_PATH", path=name)
+    made = None if found is not None else new_table(spark, name)
+    if made is None or made.path is None:
+        raise DeltaAnalysisException(error_class="DELTA_NOT_A_DELTA_TABLE", table_name=name)
+    return CloneTarget(made.name, location or made.path, True, location, replaces, must_exist)

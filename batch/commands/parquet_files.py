@@ -1,0 +1,196 @@
+"""The files of a directory of Parquet files: which there are, in which partitions, with which columns.
+
+Files and partitions are what Spark's readers see of the directory: folders `column=value`, nothing whose name
+begins with `_` or `.`, and of a directory that a stream wrote those files that its `_spark_metadata` lists.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+
+from deltaflow.errors import DeltaAnalysisException
+from deltaflow.log.files.partition_values import NULL_FOLDER, folder_values
+from deltaflow.store import table_path
+
+RawValues = tuple[tuple[str, str | None], ...]
+"""Columns and values as folders have them, decoded."""
+_SINK_LOG = "_spark_metadata"
+
+
+@dataclass(frozen=True)
+class ParquetFiles:
+    """Files below `root`, columnar: one row of `files` a file, one of `partitions` a partition."""
+
+    root: str
+    files: pa.Table
+    """path (relative, not encoded), size, modification_time (ms), partition (its number)."""
+    partitions: Sequence[RawValues]
+    folders: Sequence[str]
+    """The folders of the partitions as they are named; "" without any."""
+
+    def local_files(self, start: int, count: int) -> list[tuple[str, int]]:
+        """Complete paths and sizes of some of the files."""
+        some = self.files.slice(start, count)
+        return [
+            (posixpath.join(self.root, path), size)
+            for path, size in zip(some["path"].to_pylist(), some["size"].to_pylist(), strict=True)
+        ]
+
+    def first_path(self, partition: int) -> str:
+        """A file of a partition, for errors."""
+        row = self.files["partition"].index(partition).as_py()
+        return posixpath.join(self.root, self.files["path"][row].as_py())
+
+
+def files_of_directory(root: str) -> ParquetFiles:
+    """The files in a directory; DELTA_PATH_DOES_NOT_EXIST without it."""
+    if not os.path.isdir(root):
+        raise DeltaAnalysisException(error_class="DELTA_PATH_DOES_NOT_EXIST", path=root)
+    listing = _Listing(root)
+    sink_log = os.path.join(root, _SINK_LOG)
+    paths = _files_of_sink(root, sink_log) if os.path.isdir(sink_log) else _walk(root, "")
+    for path in paths:
+        folder, values = _partition_of(path)
+        listing.add(path, folder, values)
+    return listing.done()
+
+
+def files_of_partitions(root: str, partitions: Mapping[str, Mapping[str, str | None]]) -> ParquetFiles:
+    """The files of those partitions, by their directories, that a catalog lists with their values."""
+    listing = _Listing(root)
+    for directory, values in partitions.items():
+        folder = _relative(root, table_path(directory))
+        if not os.path.isdir(os.path.join(root, folder)):
+            continue  # as for Spark's readers: it has no rows
+        for path in _walk(root, folder):
+            raw = tuple((name, None if v == NULL_FOLDER else v) for name, v in values.items())
+            listing.add(path, folder, raw)
+    return listing.done()
+
+
+@dataclass
+class _Listing:
+    root: str
+    paths: list[str] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    partitions: dict[tuple[str, RawValues], int] = field(default_factory=dict)
+
+    def add(self, path: str, folder: str, values: RawValues) -> None:
+        if ":" in posixpath.basename(path):
+            raise DeltaAnalysisException(
+                f"The file {path} in {self.root} has a name with a colon, which Spark cannot open on a local "
+                "file system. Rename it.",
+                error_class="DELTA_FAILED_READ_FILE_FOOTER",
+                file=path,
+            )
+        status = os.stat(os.path.join(self.root, path))
+        self.paths.append(path)
+        self.sizes.append(status.st_size)
+        self.times.append(status.st_mtime_ns // 1_000_000)
+        self.numbers.append(self.partitions.setdefault((folder, values), len(self.partitions)))
+
+    def done(self) -> ParquetFiles:
+        if not self.paths:
+            raise DeltaAnalysisException(error_class="DELTA_EMPTY_DIRECTORY", directory=self.root)
+        columns = {
+            "path": pa.array(self.paths, pa.string()),
+            "size": pa.array(self.sizes, pa.int64()),
+            "modification_time": pa.array(self.times, pa.int64()),
+            "partition": pa.array(self.numbers, pa.int32()),
+        }
+        return ParquetFiles(
+            self.root,
+            pa.table(columns),
+            [values for _, values in self.partitions],
+            [folder for folder, _ in self.partitions],
+        )
+
+
+def _walk(root: str, folder: str) -> Iterator[str]:
+    """The paths, relative to the root, of the files below one of its folders, in order of their names."""
+    with os.scandir(os.path.join(root, folder)) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        path = posixpath.join(folder, entry.name)
+        if entry.is_dir():
+            if entry.name[0] not in "_." or "=" in entry.name:
+                if entry.is_symlink():
+                    _refuse_loop(root, path)
+                yield from _walk(root, path)
+        elif entry.name[0] not in "_.":
+            yield path
+
+
+def _refuse_loop(root: str, path: str) -> None:
+    """A linked directory may not hold itself, or its files would be read again and again."""
+    link = os.path.join(root, path)
+    target = os.path.realpath(link)
+    if os.path.join(os.path.realpath(os.path.dirname(link)), "").startswith(os.path.join(target, "")):
+        raise DeltaAnalysisException(
+            f"{link} is a link to {target}, in which it lies: the files would have no end. Remove the link.",
+            error_class="DELTA_PATH_DOES_NOT_EXIST",
+            file=link,
+        )
+
+
+def _partition_of(path: str) -> tuple[str, RawValues]:
+    """The folder of a file's partition, and its values: as PartitioningUtils.parsePartition, the innermost
+    folders `column=value` without another one between them."""
+    folders = path.split("/")[:-1]
+    while folders and "=" not in folders[-1]:
+        folders.pop()
+    first = len(folders)
+    while first > 0 and "=" in folders[first - 1]:
+        first -= 1
+    named = "/".join(folders[first:])
+    if not named:
+        return "", ()
+    values = tuple(folder_values(named).items())
+    if len(values) < len(folders) - first or any("" in column for column in values):
+        raise DeltaAnalysisException(error_class="DELTA_INVALID_PARTITION_PATH", path=named, file=path)
+    return named, values
+
+
+def _files_of_sink(root: str, sink_log: str) -> list[str]:
+    """The files that a stream's file sink has committed (Spark's FileStreamSinkLog): the newest batch that
+    repeats all before it (`.compact`), and those after it."""
+    names = {name for name in os.listdir(sink_log) if name.removesuffix(".compact").isdecimal()}
+    compacted = max((int(name.removesuffix(".compact")) for name in names if "." in name), default=-1)
+    batches = sorted(int(name) for name in names if "." not in name and int(name) > compacted)
+    files: dict[str, None] = {}
+    for name in [*([f"{compacted}.compact"] if compacted >= 0 else []), *map(str, batches)]:
+        _, *lines = Path(sink_log, name).read_text(encoding="utf-8").splitlines()
+        for line in lines:
+            entry: dict[str, Any] = msgspec.json.decode(line)
+            path = _relative(root, table_path(unquote(entry["path"], errors="strict")))
+            if entry["action"] == "add":
+                files[path] = None
+            else:
+                files.pop(path, None)
+    return sorted(files)
+
+
+def _relative(root: str, path: str) -> str:
+    """A complete path below the root, relative to it; an error elsewhere."""
+    if path == root:
+        return ""
+    if not path.startswith(root + "/"):
+        raise DeltaAnalysisException(
+            f"{path} is a part of the Parquet table at {root}, and not in its directory. A Delta table has "
+            "its files in its own directory: move it there first.",
+            error_class="DELTA_CONVERT_NON_PARQUET_TABLE",
+            table=root,
+            file=path,
+        )
+    return path.removeprefix(root + "/")

@@ -1,0 +1,189 @@
+"""RESTORE: a table becomes again what it was at one of its versions (delta-spark's RestoreTableCommand).
+
+One commit adds the files that the newest version lacks, removes those that it has beyond, and brings the
+metadata back. Nothing of the history is lost: the version that was the newest can be restored, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from os.path import exists
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import LongType, StructField, StructType
+
+from deltaflow.batch.read.load_path import version_number
+from deltaflow.errors import StoreError, VersionNotFoundError
+from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, add_files, remove_files
+from deltaflow.log.files.file_rows import file_keys, refuse_deletion_vectors
+from deltaflow.log.protocol.features import check_writable
+from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
+from deltaflow.log.protocol.protocols import merged_protocol
+from deltaflow.spark.expressions.timestamps import timestamp_of_text
+from deltaflow.spark.scan.file_index import complete_paths
+from deltaflow.spark.sql.statements import Rows, Statement, statement
+from deltaflow.store import table_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RESTORED = StructType(
+    [
+        StructField(name, LongType())
+        for name in (
+            "table_size_after_restore",
+            "num_of_files_after_restore",
+            "num_removed_files",
+            "num_restored_files",
+            "removed_files_size",
+            "restored_files_size",
+        )
+    ]
+)
+"""The output of RESTORE."""
+_METRICS = (
+    "tableSizeAfterRestore",
+    "numOfFilesAfterRestore",
+    "numRemovedFiles",
+    "numRestoredFiles",
+    "removedFilesSize",
+    "restoredFilesSize",
+)
+"""The same numbers by their names in commitInfo."""
+_LOOKS_AT_ONCE = 16
+_FILES_OF_A_LOOK = 1_000
+_MISSING_FILES_NAMED = 100
+
+
+def restore_to_version(
+    spark: SparkSession, path: str, version: int, settings: Mapping[str, str]
+) -> list[tuple[int, ...]]:
+    """The row of RESTORED; none where the version is the newest, which nothing is done for.
+
+    `settings` are the session's spark.databricks.delta.*.
+    DELTA_CANNOT_RESTORE_TABLE_VERSION for one that the log cannot give; StoreError for one whose files are
+    gone, unless spark.sql.files.ignoreMissingFiles is true; a conflict for any commit meanwhile.
+    """
+    return _restore(
+        spark, DeltaLog.for_table(path), version, {"version": version, "timestamp": None}, settings
+    )
+
+
+def restore_to_timestamp(
+    spark: SparkSession, path: str, timestamp: str, settings: Mapping[str, str]
+) -> list[tuple[int, ...]]:
+    """As `restore_to_version`, to the version that was the newest at a time, in the session's time zone.
+
+    DELTA_CANNOT_RESTORE_TIMESTAMP_EARLIER and …_GREATER for a time before the first version and after the
+    last.
+    """
+    log = DeltaLog.for_table(path)
+    time = timestamp_of_text(timestamp, spark)
+    try:
+        version = log.version_at_timestamp(time.ms)
+    except VersionNotFoundError as error:
+        is_early = error.error_class == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION"
+        raise VersionNotFoundError(
+            error_class=f"DELTA_CANNOT_RESTORE_TIMESTAMP_{'EARLIER' if is_early else 'GREATER'}",
+            table=log.path,
+            timestamp=error.parameters["timestamp"],
+            earliest=error.parameters["earliest"],
+            latest=error.parameters["latest"],
+        ) from error
+    return _restore(spark, log, version, {"version": None, "timestamp": time.text}, settings)
+
+
+@statement("Restore", changes=True, output=RESTORED)
+def _restore_table(statement: Statement) -> Rows:
+    spark, path, settings = statement.session, statement.path, statement.settings
+    version, timestamp = statement.fields["version"], statement.fields["timestamp"]
+    if version is not None:
+        number = version_number(version) if isinstance(version, str) else version
+        assert number is not None
+        return restore_to_version(spark, path, number, settings)
+    return restore_to_timestamp(spark, path, timestamp, settings)
+
+
+def _restore(
+    spark: SparkSession,
+    log: DeltaLog,
+    version: int,
+    parameters: Mapping[str, str | bool | int | None],
+    settings: Mapping[str, str],
+) -> list[tuple[int, ...]]:
+    log.snapshot()  # there has to be a table
+    # One attempt: what was committed meanwhile would be undone unseen, or outlive the restore.
+    session = {**settings, MAX_COMMIT_ATTEMPTS.name: "1"}
+    transaction = log.start_transaction(session)
+    transaction.read_whole_table()
+    current, restored = transaction.snapshot, _snapshot_at(log, version)
+    assert current is not None
+    if restored.version == current.version:
+        return []
+    for snapshot in (current, restored):
+        check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
+        refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
+    added, removed = _beyond(restored, current), _beyond(current, restored)
+    if (spark.conf.get("spark.sql.files.ignoreMissingFiles") or "").lower() != "true":
+        _refuse_missing(added, restored)
+    may_downgrade = RESTORE_PROTOCOL_DOWNGRADE_ALLOWED.of(session, log.path)
+    protocol = restored.protocol if may_downgrade else merged_protocol(restored.protocol, current.protocol)
+    transaction.update_protocol(protocol, restored.metadata)
+    row = (
+        restored.size_in_bytes,
+        restored.num_files,
+        removed.num_rows,
+        added.num_rows,
+        pc.sum(removed["size"], min_count=0).as_py(),
+        pc.sum(added["size"], min_count=0).as_py(),
+    )
+    metrics = {name: str(number) for name, number in zip(_METRICS, row, strict=True)}
+    actions: list[AddFile | RemoveFile] = [*add_files(added), *remove_files(removed, transaction.log.clock())]
+    transaction.commit(actions, Operation("RESTORE", parameters, metrics))
+    return [row]
+
+
+def _snapshot_at(log: DeltaLog, version: int) -> Snapshot:
+    try:
+        return log.snapshot_at(version)
+    except VersionNotFoundError as error:
+        versions = log.available_versions()
+        raise VersionNotFoundError(
+            error_class="DELTA_CANNOT_RESTORE_TABLE_VERSION",
+            requested=version,
+            available=f"[{versions[0]}, {versions[-1]}]",
+            table=log.path,
+        ) from error
+
+
+def _beyond(snapshot: Snapshot, other: Snapshot) -> pa.Table:
+    """The files of the snapshot that the other one lacks."""
+    own, others = (file_keys(each.files["path"], each.path) for each in (snapshot, other))
+    return snapshot.files.filter(pc.invert(pc.is_in(own, value_set=others)))
+
+
+def _refuse_missing(files: pa.Table, snapshot: Snapshot) -> None:
+    """StoreError if any of the files, which the snapshot has, is not there any more."""
+    paths = complete_paths(snapshot.path, files["path"]).to_pylist()
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+        parts = [paths[i : i + _FILES_OF_A_LOOK] for i in range(0, len(paths), _FILES_OF_A_LOOK)]
+        missing = [path for part in pool.map(_missing, parts) for path in part]
+    if missing:
+        more = len(missing) - _MISSING_FILES_NAMED
+        named = ", ".join(missing[:_MISSING_FILES_NAMED]) + (f" and {more} more" if more > 0 else "")
+        raise StoreError(
+            f"Not all files of version {snapshot.version} of {snapshot.path} are there any more: VACUUM "
+            f"deleted them, or somebody by hand. Nothing was committed. Missing: {named}. Restore a newer "
+            "version; to restore what is there of this one, set spark.sql.files.ignoreMissingFiles to true.",
+            error_class="DELTA_FILE_NOT_FOUND_DETAILED",
+            table=snapshot.path,
+            version=snapshot.version,
+            file=missing[0],
+        )
+
+
+def _missing(paths: list[str]) -> list[str]:
+    return [path for path in paths if not exists(table_path(path))]

@@ -1,0 +1,211 @@
+"""VACUUM: deletes the files that no version within the retention needs (delta-spark's VacuumCommand).
+
+Which they are, the log core says (vacuum_plan). They are deleted in parallel, between two commits
+that tell of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StringType, StructField, StructType
+
+from deltaflow.batch.arguments import check_boolean, check_string
+from deltaflow.batch.commands.vacuum_deletion import Deletion, delete_planned
+from deltaflow.errors import (
+    DeltaConcurrentModificationException,
+    DeltaError,
+    DeltaIllegalArgumentException,
+    StoreError,
+)
+from deltaflow.log import DeltaLog, Operation
+from deltaflow.log.files.data_path import hadoop_path
+from deltaflow.log.maintenance.vacuum_plan import Retention, VacuumPlan, retention
+from deltaflow.log.protocol.properties import (
+    RETENTION_CHECK_ENABLED,
+    VACUUM_LITE_ENABLED,
+    VACUUM_LOGGING_ENABLED,
+)
+from deltaflow.spark.sql.statements import NamedTable, Rows, Statement, refused, run_statement, statement
+from deltaflow.store import scheme_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LOG = logging.getLogger(__name__)
+_PATHS = StructType([StructField("path", StringType())])
+_ATTEMPTS = 3
+_NAMED_FAILURES = 3
+# Where delta-spark writes the commits unless it is told otherwise: by fsspec's names of the schemes.
+_LOGGED_SCHEMES = (None, "abfs", "gs", "hdfs")
+
+
+def vacuum(
+    spark: SparkSession,
+    table: NamedTable,
+    retention_hours: float | None,
+    checkpoints: Sequence[str],
+    *,
+    dry_run: bool,
+) -> DataFrame:
+    """Delete what may be; an empty frame. The dry run deletes nothing: `path` and `size` of each file.
+
+    Without `retention_hours` the table's delta.deletedFileRetentionDuration counts. `checkpoints` are those
+    of streams: DELTA_VACUUM_BREAKS_STREAM if one has yet to read a file that would go. StoreError if files
+    could not be deleted; all others are.
+    """
+    _check_arguments(retention_hours, dry_run, checkpoints)
+    if dry_run:
+        names = (RETENTION_CHECK_ENABLED.name, VACUUM_LITE_ENABLED.name)
+        settings = {name: value for name in names if (value := spark.conf.get(name, None)) is not None}
+        assert table.path is not None
+        # Arrow to Arrow: the rows pass no Python worker.
+        return spark.createDataFrame(would_delete(table.path, retention_hours, settings, checkpoints))
+    fields = {"retentionHours": retention_hours, "dryRun": False, "checkpoints": list(checkpoints)}
+    run_statement(spark, "Vacuum", table, fields)
+    return spark.range(0).select()
+
+
+def would_delete(
+    path: str, retention_hours: float | None, settings: Mapping[str, str], checkpoints: Sequence[str] = ()
+) -> pa.Table:
+    """The path and size of everything that would go, empty directories at the end with size 0.
+
+    `settings` are the session's spark.databricks.delta.*.
+    """
+    _, _, plan = _planned(path, retention_hours, settings, checkpoints)
+    root = pa.scalar(f"{hadoop_path(plan.directory.path)}/")
+    directories = pa.table(
+        [plan.empty_directories, [0] * len(plan.empty_directories)], schema=plan.files.schema
+    )
+    everything = pa.concat_tables([plan.files, directories])
+    return everything.set_column(0, "path", pc.binary_join_element_wise(root, everything["path"], ""))
+
+
+def _check_arguments(retention_hours: Any, dry_run: Any, checkpoints: Any) -> None:
+    is_number = isinstance(retention_hours, int | float) and not isinstance(retention_hours, bool)
+    if retention_hours is not None and not (is_number and math.isfinite(retention_hours)):
+        raise ValueError(f"retentionHours needs to be a number of hours but got {retention_hours!r}.")
+    check_boolean(dry_run, "dryRun")
+    if isinstance(checkpoints, str):
+        raise ValueError("checkpoints needs to be a list of directories but got one string.")
+    for checkpoint in checkpoints:
+        check_string(checkpoint, "checkpoints")
+
+
+@statement("Vacuum", changes=True, output=_PATHS)
+def _vacuum(statement: Statement) -> Rows:
+    """VACUUM table [RETAIN n HOURS] [DRY RUN]: what would be deleted, or the table's path."""
+    fields = statement.fields
+    if fields.get("lite"):
+        raise refused("VACUUM LITE", statement.table, "Leave LITE out: the directory is listed.")
+    path, hours = statement.path, _hours(fields["retentionHours"])
+    if fields["dryRun"]:
+        return [(path,) for path in would_delete(path, hours, statement.settings)["path"].to_pylist()]
+    log, kept, plan = _planned(path, hours, statement.settings, fields.get("checkpoints", ()))
+    _delete(log, kept, plan, statement.settings)
+    return [(hadoop_path(log.path),)]
+
+
+def _hours(value: Any) -> float | None:
+    """What RETAIN says: a number, or a parameter of any type."""
+    if value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool)):
+        return None if value is None else float(value)
+    raise DeltaIllegalArgumentException(f"VACUUM RETAIN needs a number of hours, and has {value!r}.")
+
+
+def _planned(
+    path: str, retention_hours: float | None, settings: Mapping[str, str], checkpoints: Sequence[str]
+) -> tuple[DeltaLog, Retention, VacuumPlan]:
+    # The log is followed without the table's files; the plan reads of them what it needs.
+    log = DeltaLog.for_table(path, with_files=False)
+    if VACUUM_LITE_ENABLED.of(settings, log.path):
+        raise refused(
+            "VACUUM LITE", None, f"Set {VACUUM_LITE_ENABLED.name} to false: it lists the directory."
+        )
+    kept = retention(log.snapshot(), retention_hours, settings)
+    plan = log.plan_vacuum(kept.ms)
+    log.check_streams(plan, checkpoints)
+    _LOG.info(
+        "Found %d files (%d bytes) and %d empty directories in a total of %d directories of %s that are safe "
+        "to delete",
+        plan.files.num_rows,
+        plan.size_in_bytes,
+        len(plan.empty_directories),
+        plan.num_directories,
+        log.path,
+    )
+    return log, kept, plan
+
+
+def _delete(log: DeltaLog, kept: Retention, plan: VacuumPlan, settings: Mapping[str, str]) -> None:
+    is_logged = VACUUM_LOGGING_ENABLED.of(settings, log.path)
+    if is_logged is None:
+        is_logged = scheme_of(log.path) in _LOGGED_SCHEMES
+    if is_logged:
+        _commit(log.path, _start(kept, plan), settings)
+    deletion = Deletion()
+    try:
+        delete_planned(log, plan, deletion)
+    finally:
+        is_complete = deletion.is_complete and not deletion.failures
+        if is_logged:
+            _commit(log.path, _end(plan, deletion, is_complete=is_complete), settings)
+    _LOG.info(
+        "Deleted %d files and directories in a total of %d directories of %s",
+        deletion.number,
+        plan.num_directories,
+        log.path,
+    )
+    if deletion.failures:
+        raise _incomplete(deletion, log.path)
+
+
+def _start(kept: Retention, plan: VacuumPlan) -> Operation:
+    parameters: dict[str, str | bool | int] = {"retentionCheckEnabled": kept.is_checked}
+    if kept.given_ms is not None:
+        parameters["specifiedRetentionMillis"] = kept.given_ms
+    parameters["defaultRetentionMillis"] = kept.of_table_ms
+    metrics = {
+        "numFilesToDelete": str(plan.files.num_rows + len(plan.empty_directories)),
+        "sizeOfDataToDelete": str(plan.size_in_bytes),
+    }
+    return Operation("VACUUM START", parameters, metrics)
+
+
+def _end(plan: VacuumPlan, deletion: Deletion, *, is_complete: bool) -> Operation:
+    if not is_complete:
+        return Operation("VACUUM END", {"status": "FAILED"})
+    metrics = {
+        "numDeletedFiles": str(deletion.number),
+        "numVacuumedDirectories": str(plan.num_directories),
+    }
+    return Operation("VACUUM END", {"status": "COMPLETED"}, metrics)
+
+
+def _commit(path: str, operation: Operation, settings: Mapping[str, str]) -> None:
+    """Commit an operation that changes nothing: it says the same after whatever commit of others."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            DeltaLog.for_table(path).start_transaction(settings).commit([], operation)
+        except DeltaConcurrentModificationException:
+            if attempt == _ATTEMPTS:
+                raise
+        else:
+            return
+
+
+def _incomplete(deletion: Deletion, table: str) -> DeltaError:
+    first = "; ".join(failure.message for failure in deletion.failures[:_NAMED_FAILURES])
+    return StoreError(
+        f"VACUUM deleted {deletion.number} files and directories and could not delete "
+        f"{deletion.num_failures} others: {first}. Run it again when their cause is removed.",
+        error_class="DELTA_VACUUM_INCOMPLETE",
+        table=table,
+    )

@@ -1,0 +1,1 @@
+"""Definitions: tables by name, their columns, constraints, properties and protocol."""

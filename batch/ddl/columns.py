@@ -1,0 +1,299 @@
+"""ALTER TABLE … ADD, ALTER and REPLACE COLUMNS: one commit that changes a table's schema, and no file.
+
+Columns are found by name, regardless of case, in nested structs by their path, in which `element`,
+`key` and `value` stand for what arrays and maps hold. CHAR and VARCHAR are types here; the log has strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from pyspark.sql import types as T
+
+from deltaflow.batch.ddl.table_properties import begin_change, commit_change
+from deltaflow.batch.ddl.type_changes import Path, check_change, dotted, fields_of, first_obstacle, replaced
+from deltaflow.batch.rows.char_varchar import as_declared, with_char_as_string
+from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
+from deltaflow.log import DeltaLog, Metadata, Operation, OptimisticTransaction, schema_to_string
+
+Edit = Callable[[T.DataType], T.DataType]
+_FIRST = "FIRST"
+
+
+@dataclass(frozen=True)
+class NewColumn:
+    """A column of ADD COLUMNS: the path of its struct, the field, and where among its siblings."""
+
+    parent: Path
+    field: T.StructField
+    position: str | None
+    """FIRST, `AFTER name`, or None for the end."""
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """What ALTER COLUMN changes of a column; None is for what stays."""
+
+    path: Path
+    data_type: T.DataType | None = None
+    nullable: bool | None = None
+    comment: str | None = None
+    """The empty text: none."""
+    position: str | None = None
+
+
+def add_columns(log: DeltaLog, columns: Sequence[NewColumn], settings: Mapping[str, str]) -> int:
+    """Adds nullable columns; the version of the commit. Raises, and changes nothing, for all others."""
+    for column in columns:
+        if not all(field.nullable for field in fields_of(column.field)):
+            raise DeltaUnsupportedOperationException(
+                error_class="DELTA_OPERATION_NOT_ALLOWED",
+                operation="NOT NULL in ALTER TABLE ADD COLUMNS",
+                advice="The rows that are there have no value for it. Leave NOT NULL out.",
+                table=log.path,
+                column=column.field.name,
+            )
+    transaction, metadata, schema = _begin(log, settings)
+    for column in columns:
+        schema = _edited(schema, column.parent, _insert(column, log.path), log.path)
+    shown = [
+        {"column": _shown(column.parent, column.field), **_shown_position(column.position)}
+        for column in columns
+    ]
+    return _commit(transaction, metadata, schema, Operation("ADD COLUMNS", {"columns": _json(shown)}))
+
+
+def change_columns(log: DeltaLog, changes: Sequence[ColumnChange], settings: Mapping[str, str]) -> int:
+    """Changes comments and positions of columns, drops NOT NULL, lengthens CHAR and VARCHAR and gives VOID a
+    type; the version of the commit.
+
+    DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP for another type and for a NOT NULL that the data may break.
+    """
+    transaction, metadata, schema = _begin(log, settings)
+    shown: list[dict[str, Any]] = []
+    for change in changes:
+        schema = _edited(schema, change.path[:-1], _change(change, shown, log.path), log.path)
+    if len(changes) == 1:
+        position = shown[0].pop("position", None)
+        parameters = {
+            "column": _json(shown[0]),
+            **({} if position is None else {"position": position}),
+        }
+        operation = Operation("CHANGE COLUMN", parameters)
+    else:
+        operation = Operation("CHANGE COLUMNS", {"columns": _json(shown)})
+    return _commit(transaction, metadata, schema, operation)
+
+
+def replace_columns(log: DeltaLog, columns: Sequence[T.StructField], settings: Mapping[str, str]) -> int:
+    """Gives the table these columns, in this order, which are those that it has and new ones; the version of
+    the commit.
+
+    DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP where that drops a column or gives one another type.
+    """
+    transaction, metadata, schema = _begin(log, settings)
+    wanted = T.StructType(list(columns))
+    obstacle = first_obstacle(schema, wanted, ())
+    if obstacle is not None:
+        raise DeltaAnalysisException(
+            error_class="DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP",
+            details=obstacle,
+            old_schema=schema.simpleString(),
+            new_schema=wanted.simpleString(),
+            table=log.path,
+        )
+    operation = Operation("REPLACE COLUMNS", {"columns": _json([_shown((), column) for column in columns])})
+    return _commit(transaction, metadata, replaced(schema, wanted), operation)
+
+
+def _begin(
+    log: DeltaLog, settings: Mapping[str, str]
+) -> tuple[OptimisticTransaction, Metadata, T.StructType]:
+    transaction, metadata = begin_change(log, settings)
+    assert transaction.snapshot is not None
+    return transaction, metadata, as_declared(transaction.snapshot.schema)
+
+
+def _commit(
+    transaction: OptimisticTransaction, metadata: Metadata, schema: T.DataType, operation: Operation
+) -> int:
+    assert isinstance(schema, T.StructType)
+    schema_string = schema_to_string(with_char_as_string(schema))
+    return commit_change(
+        transaction, msgspec.structs.replace(metadata, schema_string=schema_string), operation
+    )
+
+
+def _insert(column: NewColumn, table: str) -> Edit:
+    def insert(kind: T.DataType) -> T.DataType:
+        if not isinstance(kind, T.StructType):
+            raise _no_struct(kind, (*column.parent, column.field.name), table)
+        position = column.position or (_after(kind.names[-1]) if kind.fields else _FIRST)
+        return T.StructType(_placed(kind.fields, column.field, position, table))
+
+    return insert
+
+
+def _change(change: ColumnChange, shown: list[dict[str, Any]], table: str) -> Edit:
+    def edit(kind: T.DataType) -> T.DataType:
+        match kind:
+            case T.StructType():
+                return T.StructType(change_field(kind.fields))
+            case T.ArrayType():
+                [element] = change_inside([T.StructField("element", kind.elementType, kind.containsNull)])
+                return T.ArrayType(element.dataType, kind.containsNull)
+            case T.MapType():
+                key, value = change_inside(
+                    [
+                        T.StructField("key", kind.keyType, False),
+                        T.StructField("value", kind.valueType, kind.valueContainsNull),
+                    ]
+                )
+                return T.MapType(key.dataType, value.dataType, kind.valueContainsNull)
+        raise _no_struct(kind, change.path, table)
+
+    def change_field(fields: list[T.StructField]) -> list[T.StructField]:
+        old = fields[_index(fields, change.path[-1], table)]
+        new = _changed(old, change, table)
+        shown.append({**_shown(change.path[:-1], new), **_shown_position(change.position)})
+        if change.position is None or change.position.lower() == _after(old.name).lower():
+            return [new if field is old else field for field in fields]
+        return _placed([field for field in fields if field is not old], new, change.position, table)
+
+    def change_inside(fields: list[T.StructField]) -> list[T.StructField]:
+        old = fields[_index(fields, change.path[-1], table)]
+        if change.comment is not None:
+            raise DeltaAnalysisException(
+                error_class="DELTA_UNSUPPORTED_COMMENT_MAP_ARRAY", field_path=dotted(change.path), table=table
+            )
+        if change.position is not None or change.nullable not in (None, old.nullable):
+            raise _not_supported(change, old, old.dataType, table)
+        return change_field(fields)
+
+    return edit
+
+
+def _changed(old: T.StructField, change: ColumnChange, table: str) -> T.StructField:
+    nullable = old.nullable if change.nullable is None else change.nullable
+    kind = old.dataType if change.data_type is None else change.data_type
+    if not check_change(old.dataType, kind, change.path, table) or (old.nullable and not nullable):
+        raise _not_supported(change, old, kind, table)
+    metadata = {**old.metadata} if change.comment is None else {**old.metadata, "comment": change.comment}
+    if change.comment == "":
+        del metadata["comment"]
+    return T.StructField(old.name, kind, nullable, metadata)
+
+
+def _not_supported(
+    change: ColumnChange, old: T.StructField, kind: T.DataType, table: str
+) -> DeltaAnalysisException:
+    nullable = old.nullable if change.nullable is None else change.nullable
+    return DeltaAnalysisException(
+        error_class="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
+        field_path=dotted(change.path),
+        old_field=_type_text(old.dataType, old.nullable),
+        new_field=_type_text(kind, nullable),
+        advice="Add a CHECK constraint (… IS NOT NULL)."
+        if kind == old.dataType
+        else "It needs the table feature typeWidening, which deltaflow lacks, or more: write the table anew "
+        "with overwriteSchema.",
+        table=table,
+        column=dotted(change.path),
+    )
+
+
+def _placed(
+    fields: list[T.StructField], field: T.StructField, position: str, table: str
+) -> list[T.StructField]:
+    at = 0
+    if position != _FIRST:
+        at = _index(fields, position.removeprefix(_after("")), table) + 1
+    return [*fields[:at], field, *fields[at:]]
+
+
+def _edited(kind: T.DataType, path: Path, edit: Edit, table: str, at: Path = ()) -> Any:
+    """The type with `edit` applied to what is at the path."""
+    if not path:
+        return edit(kind)
+    inside = (*at, path[0])
+    match kind, path[0].lower():
+        case T.StructType(), _:
+            i = _index(kind.fields, path[0], table)
+            old = kind.fields[i]
+            inner = _edited(old.dataType, path[1:], edit, table, inside)
+            new = T.StructField(old.name, inner, old.nullable, old.metadata)
+            return T.StructType([*kind.fields[:i], new, *kind.fields[i + 1 :]])
+        case T.ArrayType(), "element":
+            return T.ArrayType(_edited(kind.elementType, path[1:], edit, table, inside), kind.containsNull)
+        case T.MapType(), "key":
+            key = _edited(kind.keyType, path[1:], edit, table, inside)
+            return T.MapType(key, kind.valueType, kind.valueContainsNull)
+        case T.MapType(), "value":
+            value = _edited(kind.valueType, path[1:], edit, table, inside)
+            return T.MapType(kind.keyType, value, kind.valueContainsNull)
+    raise _no_struct(kind, inside, table)
+
+
+def _no_struct(kind: T.DataType, path: Path, table: str) -> SchemaError:
+    return SchemaError(
+        error_class="DELTA_ADD_COLUMN_PARENT_NOT_STRUCT",
+        column_name=dotted(path),
+        other=kind.simpleString(),
+        table=table,
+        column=dotted(path),
+    )
+
+
+def _index(fields: Sequence[T.StructField], name: str, table: str) -> int:
+    for at, field in enumerate(fields):
+        if field.name.lower() == name.lower():
+            return at
+    raise SchemaError(
+        error_class="DELTA_COLUMN_NOT_FOUND",
+        column_name=name,
+        column_list=", ".join(field.name for field in fields),
+        table=table,
+        column=name,
+    )
+
+
+def _after(name: str) -> str:
+    return f"AFTER {name}"
+
+
+def _type_text(kind: T.DataType, nullable: bool) -> str:
+    return kind.simpleString() + ("" if nullable else " NOT NULL")
+
+
+def _shown(parent: Path, field: T.StructField) -> dict[str, Any]:
+    """A column as commitInfo shows it."""
+    kind = field.dataType.jsonValue()
+    return {
+        "name": dotted([*parent, field.name]),
+        "type": kind["type"] if isinstance(kind, dict) else kind,
+        "nullable": field.nullable,
+        "metadata": field.metadata,
+    }
+
+
+def _shown_position(position: str | None) -> dict[str, str]:
+    return {} if position is None else {"position": position}
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def column_field(name: str, type_json: str, *, nullable: bool, comment: str | None) -> T.StructField:
+    """A field of a type in Spark's JSON."""
+    metadata = {} if comment is None else {"comment": comment}
+    return T.StructField(name, data_type(type_json), nullable, metadata)
+
+
+def data_type(type_json: str) -> T.DataType:
+    """A type from Spark's JSON."""
+    field = {"name": "c", "type": msgspec.json.decode(type_json), "nullable": True, "metadata": {}}
+    return T.StructType.fromJson({"type": "struct", "fields": [field]}).fields[0].dataType

@@ -1,0 +1,166 @@
+"""ALTER TABLE … ADD and DROP CONSTRAINT: CHECK constraints, one commit that changes a table's metadata.
+
+A constraint is the property delta.constraints.<name> (PROTOCOL.md, "CHECK Constraints"); who writes rows
+checks them by it (deltaflow.batch.rows.row_checks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.errors import AnalysisException
+
+from deltaflow.batch.ddl.table_properties import begin_change, commit_change
+from deltaflow.batch.options import boolean_option
+from deltaflow.batch.rows.row_checks import CONSTRAINTS
+from deltaflow.errors import DeltaAnalysisException
+from deltaflow.log import DeltaLog, Operation, Snapshot
+from deltaflow.spark.expressions.conditions import fault_in
+from deltaflow.spark.scan.file_index import READ_ALL
+from deltaflow.spark.sql.statements import NamedTable, Rows, Statement, refused, statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_RESERVED = "__CHAR_VARCHAR_STRING_LENGTH_CHECK__"
+"""delta-spark's name for the check that CHAR and VARCHAR are."""
+_DROPS_IF_EXISTS = "spark.databricks.delta.constraints.assumesDropIfExists.enabled"
+_FAULTS = {
+    "aggregate": "DELTA_AGGREGATE_IN_CHECK_CONSTRAINT",
+    "nondeterministic": "DELTA_NON_DETERMINISTIC_EXPRESSION_IN_CHECK_CONSTRAINT",
+    "function": "DELTA_UDF_IN_CHECK_CONSTRAINT",
+    "expression": "DELTA_UNSUPPORTED_EXPRESSION_CHECK_CONSTRAINT",
+}
+
+
+@statement("AddCheckConstraint", table="child", changes=True)
+def _add(statement: Statement) -> Rows:
+    """ADD CONSTRAINT … CHECK; `checkConstraint` has the `userProvidedName` and the `condition` as text."""
+    assert statement.table is not None
+    constraint = statement.fields["checkConstraint"]
+    if constraint["userProvidedName"] is None:
+        raise refused("ADD CHECK without a name", statement.table, "Write ADD CONSTRAINT name CHECK (…).")
+    if constraint.get("userProvidedCharacteristic", {}).get("rely") is not None:
+        raise refused("RELY and NORELY", statement.table, "Leave it out: constraints are enforced.")
+    add_constraint(
+        statement.session,
+        statement.table,
+        constraint["userProvidedName"],
+        constraint["condition"],
+        statement.settings,
+    )
+    return ()
+
+
+@statement("DropConstraint", changes=True)
+def _drop(statement: Statement) -> Rows:
+    assert statement.table is not None
+    fields = statement.fields
+    drop_constraint(statement.table, fields["name"], fields["ifExists"], statement.settings)
+    return ()
+
+
+def add_constraint(
+    spark: SparkSession, table: NamedTable, name: str, expression: str, settings: Mapping[str, str]
+) -> int:
+    """Adds a CHECK constraint after one job has found that all rows satisfy it; the version of the commit.
+
+    `settings` are the session's. Raises, and changes nothing, for names and expressions that cannot be
+    constraints and for rows that break it. Rows that another writer adds meanwhile are a conflict.
+    """
+    assert table.path is not None
+    if name == _RESERVED:
+        raise DeltaAnalysisException(error_class="DELTA_INVALID_CONSTRAINT_NAME", name=name, table=table.path)
+    transaction, metadata = begin_change(DeltaLog.for_table(table.path), settings)
+    transaction.read_whole_table()
+    snapshot = transaction.snapshot
+    assert snapshot is not None
+    key = CONSTRAINTS + name.lower()
+    if key in metadata.configuration:
+        raise DeltaAnalysisException(
+            error_class="DELTA_CONSTRAINT_ALREADY_EXISTS",
+            constraint_name=name,
+            old_constraint=metadata.configuration[key],
+            table=table.path,
+        )
+    _check_expression(spark, snapshot, name, expression)
+    _check_rows(spark, table, snapshot, expression)
+    return commit_change(
+        transaction,
+        msgspec.structs.replace(metadata, configuration={**metadata.configuration, key: expression}),
+        Operation("ADD CONSTRAINT", {"name": name, "expr": expression}),
+    )
+
+
+def drop_constraint(table: NamedTable, name: str, if_exists: bool, settings: Mapping[str, str]) -> int:
+    """Drops a CHECK constraint; the version of the commit.
+
+    DELTA_CONSTRAINT_DOES_NOT_EXIST where there is none of this name, unless `if_exists` or the session's
+    setting spark.databricks.delta.constraints.assumesDropIfExists.enabled.
+    """
+    assert table.path is not None
+    transaction, metadata = begin_change(DeltaLog.for_table(table.path), settings)
+    key = CONSTRAINTS + name.lower()
+    expression = metadata.configuration.get(key)
+    if_exists = if_exists or boolean_option(
+        {_DROPS_IF_EXISTS: settings.get(_DROPS_IF_EXISTS, "false")}, _DROPS_IF_EXISTS
+    )
+    if expression is None and not if_exists:
+        raise DeltaAnalysisException(
+            error_class="DELTA_CONSTRAINT_DOES_NOT_EXIST",
+            constraint_name=name,
+            table_name=table.name,
+            config=_DROPS_IF_EXISTS,
+            conf_value="true",
+            table=table.path,
+        )
+    existed = {"existed": "false"} if expression is None else {"expr": expression, "existed": "true"}
+    kept = {other: value for other, value in metadata.configuration.items() if other != key}
+    return commit_change(
+        transaction,
+        msgspec.structs.replace(metadata, configuration=kept),
+        Operation("DROP CONSTRAINT", {"name": name, **existed}),
+    )
+
+
+def _check_expression(spark: SparkSession, snapshot: Snapshot, name: str, expression: str) -> None:
+    """Raises for what is no condition, or none that can be checked of every row by itself and for good."""
+    try:
+        fault = fault_in(spark, expression, snapshot.schema)
+    except AnalysisException as error:
+        condition, parameters = error.getCondition() or "", error.getMessageParameters() or {}
+        if condition == "DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN":
+            raise DeltaAnalysisException(
+                error_class="DELTA_NON_BOOLEAN_CHECK_CONSTRAINT",
+                name=name,
+                expr=expression,
+                table=snapshot.path,
+            ) from error
+        if condition.startswith("UNRESOLVED_COLUMN") or condition == "FIELD_NOT_FOUND":
+            raise DeltaAnalysisException(
+                error_class="DELTA_INVALID_CHECK_CONSTRAINT_REFERENCES",
+                column_name=parameters.get("objectName") or parameters.get("fieldName"),
+                table=snapshot.path,
+            ) from error
+        raise
+    if fault is not None:
+        raise DeltaAnalysisException(error_class=_FAULTS[fault.kind], expr=fault.sql, table=snapshot.path)
+
+
+def _check_rows(spark: SparkSession, table: NamedTable, snapshot: Snapshot, expression: str) -> None:
+    """Counts the rows of the snapshot that break the constraint, null included. One job."""
+    from pyspark.sql import functions as F
+
+    reader = spark.read.format("delta").option("versionAsOf", snapshot.version).options(**READ_ALL)
+    rows = reader.load(snapshot.path)
+    broken = rows.where(~F.coalesce(F.expr(expression), F.lit(False))).count()
+    if broken:
+        raise DeltaAnalysisException(
+            error_class="DELTA_NEW_CHECK_CONSTRAINT_VIOLATION",
+            num_rows=broken,
+            table_name=table.name,
+            check_constraint=expression,
+            table=snapshot.path,
+        )

@@ -1,0 +1,158 @@
+"""ALTER TABLE … DROP FEATURE: a table feature leaves the protocol, when nothing of the table needs it.
+
+What the newest version has of it goes first; where readers of older versions need it, they have to be gone
+from the log. delta-spark can drop those at once with the feature checkpointProtection, which deltaflow lacks:
+it does as delta-spark with spark.databricks.delta.tableFeatures.fastDropFeature.enabled=false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+
+from deltaflow.batch.ddl.table_properties import begin_change, set_properties
+from deltaflow.errors import ConcurrentWriteException, DeltaAnalysisException, DeltaError
+from deltaflow.log import DeltaLog, DomainMetadata, Metadata, Operation, Snapshot
+from deltaflow.log.protocol.features import (
+    FEATURES,
+    asks_for_v2_checkpoints,
+    check_writable,
+    supported_features,
+)
+from deltaflow.log.protocol.in_commit_timestamps import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
+from deltaflow.log.protocol.properties import (
+    DROP_FEATURE_RETENTION_MS,
+    KNOWN,
+    LOG_RETENTION_MS,
+    MAX_COMMIT_ATTEMPTS,
+)
+from deltaflow.log.protocol.protocols import without_feature
+from deltaflow.spark.sql.statements import Rows, Statement, statement
+
+_IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+_CONSTRAINTS_PREFIX = "delta.constraints."
+_ATTEMPTS = 5
+_TRACELESS = ("checkConstraints", "identityColumns", "vacuumProtocolCheck")
+"""Nothing of them is left in a table whose metadata does not ask for them."""
+_REMOVABLE = (*_TRACELESS, "domainMetadata", "inCommitTimestamp", "v2Checkpoint")
+_OF_HISTORY = ("v2Checkpoint", "vacuumProtocolCheck")
+"""Features for readers: delta-spark takes TRUNCATE HISTORY for these."""
+
+
+@statement("DropFeature", changes=True)
+def _drop_feature(statement: Statement) -> Rows:
+    fields = statement.fields
+    log = DeltaLog.for_table(statement.path)
+    drop_feature(log, fields["featureName"], fields["truncateHistory"], statement.settings)
+    return ()
+
+
+def drop_feature(log: DeltaLog, name: str, truncate_history: bool, settings: Mapping[str, str]) -> int:
+    """Drops a feature, its name in any case; the version of the commit.
+
+    The protocol gets its weakest form. DeltaAnalysisException with a code DELTA_FEATURE_DROP_… says why not,
+    or what has to be waited for.
+    """
+    snapshot = log.snapshot()
+    feature = _removable(name, truncate_history, snapshot)
+    check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
+    match feature:
+        case "checkConstraints":
+            _check_no_constraints(snapshot)
+        case "domainMetadata":
+            _remove_domains(log, settings)
+        case "v2Checkpoint":
+            _leave_v2_checkpoints(log, truncate_history, settings)
+    return _commit(log, feature, truncate_history, settings)
+
+
+def _removable(given: str, truncate_history: bool, snapshot: Snapshot) -> str:
+    """The feature by its own name; raises unless this table has it, and it can be dropped."""
+    known = {name.lower(): name for name in FEATURES}
+    supported = {name.lower(): name for name in supported_features(snapshot.protocol)}
+    name = given.lower()
+    if name in supported and supported[name] in _REMOVABLE:
+        if truncate_history and supported[name] not in _OF_HISTORY:
+            raise _error("DELTA_FEATURE_DROP_HISTORY_TRUNCATION_NOT_ALLOWED", snapshot, supported[name])
+        return supported[name]
+    if name in supported:
+        raise _error("DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE", snapshot, supported[name])
+    if name in KNOWN:
+        raise _error("DELTA_FEATURE_DROP_FEATURE_IS_DELTA_PROPERTY", snapshot, given)
+    if name in known:
+        raise _error("DELTA_FEATURE_DROP_FEATURE_NOT_PRESENT", snapshot, known[name])
+    raise _error("DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE", snapshot, given)
+
+
+def _check_no_constraints(snapshot: Snapshot) -> None:
+    # They are part of what the table is: a change of its protocol must not take them away.
+    names = [name for name in snapshot.metadata.configuration if name.startswith(_CONSTRAINTS_PREFIX)]
+    if names:
+        constraints = ", ".join(name.removeprefix(_CONSTRAINTS_PREFIX) for name in names)
+        raise DeltaAnalysisException(
+            error_class="DELTA_CANNOT_DROP_CHECK_CONSTRAINT_FEATURE",
+            constraints=constraints,
+            table=snapshot.path,
+        )
+
+
+def _remove_domains(log: DeltaLog, settings: Mapping[str, str]) -> None:
+    transaction, _ = begin_change(log, settings)
+    assert transaction.snapshot is not None
+    domains = list(transaction.snapshot.domains.values())
+    if domains:
+        removed: list[DomainMetadata] = [msgspec.structs.replace(domain, removed=True) for domain in domains]
+        parameters = {"domainMetadataRemovedCount": str(len(removed))}
+        transaction.commit(removed, Operation("DOMAIN METADATA CLEANUP", parameters))
+
+
+def _leave_v2_checkpoints(log: DeltaLog, truncate_history: bool, settings: Mapping[str, str]) -> None:
+    """Raises until the log has no V2 checkpoint, and no commit after which there may be one."""
+    if asks_for_v2_checkpoints(log.snapshot().metadata):
+        set_properties(log, {"delta.checkpointPolicy": "classic"}, settings)
+        log.checkpoint(settings)
+        raise _error("DELTA_FEATURE_DROP_WAIT_FOR_RETENTION_PERIOD", log.snapshot(), "v2Checkpoint")
+    if truncate_history:
+        log.truncate_history(DROP_FEATURE_RETENTION_MS.of(log.snapshot().metadata.configuration, log.path))
+    if log.has_v2_checkpoint_history():
+        log.checkpoint(settings)
+        raise _error("DELTA_FEATURE_DROP_HISTORICAL_VERSIONS_EXIST", log.snapshot(), "v2Checkpoint")
+
+
+def _commit(log: DeltaLog, feature: str, truncate_history: bool, settings: Mapping[str, str]) -> int:
+    """A commit that is made of exactly the version that it follows: a rival may have used the feature."""
+    once = {**settings, MAX_COMMIT_ATTEMPTS.name: "1"}
+    operation = Operation("DROP FEATURE", {"featureName": feature, "truncateHistory": truncate_history})
+    for _ in range(_ATTEMPTS):
+        transaction, metadata = begin_change(log, once)
+        snapshot = transaction.snapshot
+        assert snapshot is not None
+        metadata = _without_timestamps(metadata) if feature == "inCommitTimestamp" else metadata
+        if FEATURES[feature].is_active(metadata) or (feature == "domainMetadata" and snapshot.domains):
+            break
+        transaction.update_protocol(without_feature(snapshot.protocol, feature), metadata)
+        with suppress(ConcurrentWriteException):
+            return transaction.commit([], operation).version
+    raise _error("DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL", log.snapshot(), feature)
+
+
+def _without_timestamps(metadata: Metadata) -> Metadata:
+    configuration = {
+        name: "false" if name == _IN_COMMIT_TIMESTAMPS else value
+        for name, value in metadata.configuration.items()
+        if name not in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)
+    }
+    return msgspec.structs.replace(metadata, configuration=configuration)
+
+
+def _error(error_class: str, snapshot: Snapshot, feature: str) -> DeltaError:
+    configuration = snapshot.metadata.configuration
+    return DeltaAnalysisException(
+        error_class=error_class,
+        feature=feature,
+        retention=configuration.get(LOG_RETENTION_MS.name, "30 days"),
+        truncated_retention=configuration.get(DROP_FEATURE_RETENTION_MS.name, "24 hours"),
+        table=snapshot.path,
+    )

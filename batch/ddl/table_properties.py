@@ -1,0 +1,92 @@
+"""ALTER TABLE … SET and UNSET TBLPROPERTIES: one commit that changes a table's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from deltaflow.errors import DeltaAnalysisException, DeltaTableNotFoundError
+from deltaflow.log import DeltaLog, Metadata, Operation, OptimisticTransaction
+from deltaflow.log.protocol.configuration import checked_name, usual_name
+
+_COMMENT = "comment"
+_RESERVED = {"location": "DELTA_CANNOT_CHANGE_LOCATION", "provider": "DELTA_CANNOT_CHANGE_PROVIDER"}
+
+
+def set_properties(log: DeltaLog, properties: Mapping[str, str], settings: Mapping[str, str]) -> int:
+    """Sets properties of a table, `comment` being its description; the version of the commit.
+
+    `settings` are the session's. Raises, and changes nothing, for names and values that Delta refuses.
+    """
+    transaction, metadata = begin_change(log, settings)
+    _refuse_what_is_no_property(properties, log.path)
+    checked = {checked_name(name, value, settings, log.path): value for name, value in properties.items()}
+    new = {name: value for name, value in checked.items() if name != _COMMENT}
+    return commit_change(
+        transaction,
+        msgspec.structs.replace(
+            metadata,
+            description=checked.get(_COMMENT, metadata.description),
+            configuration={**metadata.configuration, **new},
+        ),
+        Operation("SET TBLPROPERTIES", {"properties": _json(checked)}),
+    )
+
+
+def unset_properties(
+    log: DeltaLog, names: Sequence[str], if_exists: bool, settings: Mapping[str, str]
+) -> int:
+    """Removes properties of a table, or its description (`comment`); the version of the commit.
+
+    DELTA_UNSET_NON_EXISTENT_PROPERTY for one that is not set, unless `if_exists`.
+    """
+    transaction, metadata = begin_change(log, settings)
+    usual = [usual_name(name) for name in names]
+    present = {*metadata.configuration, *([] if metadata.description is None else [_COMMENT])}
+    for name in usual:
+        if name not in present and not if_exists:
+            raise DeltaAnalysisException(
+                error_class="DELTA_UNSET_NON_EXISTENT_PROPERTY",
+                property=name,
+                table_name=log.path,
+                table=log.path,
+            )
+    kept = {name: value for name, value in metadata.configuration.items() if name not in usual}
+    return commit_change(
+        transaction,
+        msgspec.structs.replace(
+            metadata,
+            description=None if _COMMENT in usual else metadata.description,
+            configuration=kept,
+        ),
+        Operation("UNSET TBLPROPERTIES", {"properties": _json(usual), "ifExists": _json(if_exists)}),
+    )
+
+
+def begin_change(log: DeltaLog, settings: Mapping[str, str]) -> tuple[OptimisticTransaction, Metadata]:
+    """A transaction that is to change a table's metadata, and that; DeltaTableNotFoundError without one."""
+    transaction = log.start_transaction(settings)
+    if transaction.snapshot is None:
+        raise DeltaTableNotFoundError(
+            f"{log.path} is not a Delta table. Check the path, or write a table there first.", table=log.path
+        )
+    return transaction, transaction.snapshot.metadata
+
+
+def commit_change(transaction: OptimisticTransaction, metadata: Metadata, operation: Operation) -> int:
+    """Commits the metadata alone; the version."""
+    transaction.update_metadata(metadata)
+    return transaction.commit([], operation).version
+
+
+def _refuse_what_is_no_property(properties: Mapping[str, str], table: str) -> None:
+    for name in properties:
+        if name.lower().startswith("delta.constraints."):
+            raise DeltaAnalysisException(error_class="DELTA_ADD_CONSTRAINTS", table=table)
+        if name in _RESERVED:
+            raise DeltaAnalysisException(error_class=_RESERVED[name], table=table)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

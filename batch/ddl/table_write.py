@@ -1,0 +1,35 @@
+"""CREATE TABLE … AS SELECT, REPLACE TABLE … AS SELECT and saveAsTable: a table and its rows in one commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deltaflow.batch.ddl.table_definition import TableDefinition
+from deltaflow.batch.write.save import begin_batch
+from deltaflow.log import DeltaLog
+from deltaflow.spark.write.file_write import FileWrite, Skip, write_kind
+
+
+@write_kind("table")
+def begin_table(request: dict[str, Any]) -> FileWrite | Skip:
+    """The write of a query into the table that its statement defines; see deltaflow.batch.write.save."""
+    definition = TableDefinition.of(request["definition"])
+    exists = DeltaLog.for_table(definition.path).exists()
+    definition.check_location(exists=exists, as_select=True)
+    write = {**request, "path": definition.path, "partitionBy": definition.partition_columns}
+    if exists and definition.is_save_as_table:
+        return begin_batch({**write, "mode": "Overwrite"})
+    return begin_batch(
+        {
+            **write,
+            # A table that appears meanwhile is a rival.
+            "mode": "Overwrite" if exists else "ErrorIfExists",
+            "replaceTable": exists,
+            "properties": definition.properties,
+            "comment": definition.comment,
+            "operation": {
+                "name": definition.operation_name(as_select=True),
+                "parameters": definition.parameters(definition.partition_columns, definition.properties),
+            },
+        }
+    )

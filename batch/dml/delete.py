@@ -1,0 +1,104 @@
+"""DELETE: rows for which a condition is true leave the table (delta-spark's DeleteCommand).
+
+Without a condition, or with one on partition columns alone, files are removed and none is read or written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from deltaflow.batch.dml.row_level_operation import TOUCHED, Changed, RowLevelOperation
+from deltaflow.log import Operation
+from deltaflow.log.files.file_statistics import FileStatistics, number_of_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def delete(
+    spark: SparkSession, path: str, condition: Column | None, *, named: Callable[[DataFrame], DataFrame]
+) -> int | None:
+    """Deletes the rows for which the condition is true, all without one; how many, None if nobody knows.
+
+    `named` gives rows of the table at `path` the name by which the condition calls it. Where no row is
+    deleted, a commit is made only to record a txnVersion; none is made of one that the table has already.
+    """
+    where = F.lit(True) if condition is None else condition
+    with RowLevelOperation(spark, path, "DELETE") as operation:
+        if operation.is_repeated:
+            return 0
+        operation.refuse_subquery(where)
+        matching = named(operation.rows()).where(where)
+        sql = operation.check_condition(matching)
+        predicates = [] if condition is None else [sql]
+        found = operation.partition_filter(matching)
+        if found.has_data_filters:
+            touched = operation.touched_files(matching)
+        else:
+            touched = operation.files_of_partitions(found)
+        if not touched.num_rows:
+            operation.commit_if_needed(lambda changed: _operation(operation, changed, predicates, 0))
+            return 0
+        if not found.has_data_filters:
+            return _remove(operation, touched, predicates)
+        # Rows for which the condition is null stay, too.
+        return _rewrite(
+            operation, touched, lambda rows: named(rows).where(~where.eqNullSafe(True)), predicates
+        )
+
+
+def _remove(operation: RowLevelOperation, files: pa.Table, predicates: Sequence[str]) -> int | None:
+    """Files of which all rows go, as their partitions tell."""
+    deleted = number_of_rows(files["stats"])
+    operation.remove(files, lambda changed: _operation(operation, changed, predicates, deleted))
+    return deleted
+
+
+def _rewrite(
+    operation: RowLevelOperation,
+    touched: pa.Table,
+    kept: Callable[[DataFrame], DataFrame],
+    predicates: Sequence[str],
+) -> int:
+    """Files of which no row stays are removed like that; the others' rows are copied by one job."""
+    deleted: int = pc.sum(touched[TOUCHED.name]).as_py()
+    records = FileStatistics(touched["stats"], operation.snapshot.schema).num_records
+    stays = pc.fill_null(pc.not_equal(records, touched[TOUCHED.name].combine_chunks()), True)
+    some_stay = touched.filter(stays)
+    operation.check_rows(touched.filter(pc.invert(stays)))
+    copied: int | None = 0
+    if some_stay.num_rows:
+        known = number_of_rows(some_stay["stats"])
+        copied = None if known is None else known - pc.sum(some_stay[TOUCHED.name]).as_py()
+
+    def describe(changed: Changed) -> Operation:
+        return _operation(operation, changed, predicates, deleted)
+
+    if some_stay.num_rows:
+        operation.write(kept(operation.rows(some_stay)), touched, describe, copied)
+    else:
+        operation.remove(touched, describe)
+    return deleted
+
+
+def _operation(
+    operation: RowLevelOperation, changed: Changed, predicates: Sequence[str], deleted: int | None
+) -> Operation:
+    """delta-spark's DeltaOperations.Delete."""
+    metrics = {**changed.metrics, **operation.times_ms()}
+    if deleted is None:
+        del metrics["numAddedFiles"]
+    else:
+        metrics |= {"numDeletedRows": deleted, "numCopiedRows": changed.rows}
+    return Operation(
+        "DELETE",
+        {"predicate": msgspec.json.encode(predicates).decode()},
+        {key: str(value) for key, value in metrics.items()},
+    )

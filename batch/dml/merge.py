@@ -1,0 +1,412 @@
+"""MERGE: rows of a source update, delete and insert rows of a table (delta-spark's MergeIntoCommand).
+
+The jobs, over one version of the table and one state of the source (see merge_source):
+
+1. How many rows the source has, and the range of its keys: files that can hold none of them are left out.
+2. The candidates' columns that the conditions need, joined with the source: which files have rows to change,
+   how many by which clause, whether several source rows match one row. Kept are the keys of the source rows
+   that match.
+3. The source rows without a match that a clause inserts: how many.
+4. The write: the changed files' rows (left) joined with the source, and the rows to insert. Nothing else of
+   the table is read, and its rows are not shuffled where the source is small enough to be broadcast.
+
+What is not needed of these is left out. The new files must have as many rows as 2 and 3 have counted.
+Per operation: one listing of the log, one footer a new file, one put; about 40 crossings between Python and
+the JVM, and 4 for each clause.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from deltaflow.batch.dml.merge_clauses import (
+    Clause,
+    Resolution,
+    ResolvedClause,
+    ResolvedMerge,
+    When,
+    check_clauses,
+)
+from deltaflow.batch.dml.merge_metrics import MergeCounts, MergedRows, operation_of_merge
+from deltaflow.batch.dml.merge_source import MergeSource
+from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
+from deltaflow.errors import DeltaUnsupportedOperationException
+from deltaflow.log import FILES_SCHEMA, DeltaLog, Operation, check_writable_schema, schema_to_string
+from deltaflow.log.files.data_skipping import may_match
+from deltaflow.log.files.file_statistics import number_of_rows
+from deltaflow.spark.expressions.merge_plans import equal_sides, references, skipping_predicate, within
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_FILE, _ROW, _ACTION, _MATCHED, _KEYS = "\0file", "\0row", "\0action", "\0matched", "\0keys"
+# Of a task that writes inserted rows.
+_BYTES_OF_A_TASK = 128 << 20
+_SHOWN = 3
+_AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
+
+
+def merge(
+    spark: SparkSession,
+    path: str,
+    source: DataFrame,
+    condition: Column,
+    clauses: Sequence[Clause],
+    *,
+    named: Callable[[DataFrame], DataFrame],
+    with_schema_evolution: bool = False,
+) -> MergedRows | None:
+    """Merges the source into the table at `path`, in one commit; None if the table has this merge already
+    (txnVersion). Where there is nothing to do, a commit is made only to record a txnVersion.
+
+    `named` gives rows of the table the name by which the expressions call it.
+    """
+    check_clauses(clauses)
+    evolves = with_schema_evolution or (spark.conf.get(_AUTO_MERGE, "false") or "").lower() == "true"
+    path = DeltaLog.for_table(path).path
+    with MergeSource(source) as merge_source, _operation(spark, path, merge_source, clauses) as operation:
+        if operation.is_repeated:
+            return None
+        target = named(operation.rows())
+        schema = operation.snapshot.schema
+        resolution = Resolution(target, merge_source.frame, schema, path, evolves=evolves)
+        resolved = resolution.resolve(condition, clauses)
+        return _Merge(operation, merge_source, target, resolved).run()
+
+
+def _operation(
+    spark: SparkSession, path: str, source: MergeSource, clauses: Sequence[Clause]
+) -> RowLevelOperation:
+    """A source that reads the table itself reads the version that is merged into."""
+    only_inserts = all(clause.when is When.NOT_MATCHED for clause in clauses)
+    version = source.version_read(path)
+    operation = RowLevelOperation(spark, path, "MERGE", read_version=version, only_appends=only_inserts)
+    if version is not None:
+        operation.transaction.read_whole_table()
+    return operation
+
+
+@dataclass
+class _Merge:
+    """One MERGE on its way."""
+
+    operation: RowLevelOperation
+    source: MergeSource
+    target: DataFrame
+    """Over all files; the frames of the jobs have its attributes."""
+    merge: ResolvedMerge
+    counts: MergeCounts = field(default_factory=MergeCounts)
+    _kept: list[DataFrame] = field(default_factory=list)
+
+    def run(self) -> MergedRows:
+        self._update_schema()
+        self.source.prepare(self.merge.columns)
+        candidates = self._candidates()
+        try:
+            found = self._matches(candidates)
+            touched = self._touched(found, candidates) if self._changing else FILES_SCHEMA.empty_table()
+            unmatched = self._unmatched(found) if self._inserting else None
+            self._write(touched, unmatched)
+        finally:
+            for frame in self._kept:
+                frame.unpersist()
+        counts = self.counts
+        affected = counts.updated + counts.deleted + counts.inserted
+        return MergedRows(affected, counts.updated, counts.deleted, counts.inserted)
+
+    @functools.cached_property
+    def _matching(self) -> list[ResolvedClause]:
+        return self.merge.of(When.MATCHED)
+
+    @functools.cached_property
+    def _by_source(self) -> list[ResolvedClause]:
+        return self.merge.of(When.NOT_MATCHED_BY_SOURCE)
+
+    @functools.cached_property
+    def _inserting(self) -> list[ResolvedClause]:
+        return self.merge.of(When.NOT_MATCHED)
+
+    @property
+    def _changing(self) -> list[ResolvedClause]:
+        """The clauses that change rows of the table, numbered from 1 by their places here."""
+        return [*self._matching, *self._by_source]
+
+    def _update_schema(self) -> None:
+        transaction, schema = self.operation.transaction, self.merge.schema
+        snapshot = self.operation.snapshot
+        if schema == snapshot.schema:
+            return
+        check_writable_schema(schema, snapshot.partition_columns, table=snapshot.path)
+        transaction.update_metadata(
+            msgspec.structs.replace(snapshot.metadata, schema_string=schema_to_string(schema))
+        )
+
+    def _candidates(self) -> pa.Table:
+        """The files that may hold rows that match or that a clause changes; recorded as read, with all rows
+        that a rival may put into their partitions."""
+        operation = self.operation
+        condition = self._of_candidates()
+        if condition is None:
+            operation.transaction.read_whole_table()
+            return operation.snapshot.files
+        matching = self.target.where(condition)
+        predicate = skipping_predicate(matching)
+        if predicate is not None and predicate["op"] == "never":
+            return FILES_SCHEMA.empty_table()
+        files = operation.files_of_partitions(operation.partition_filter(matching))
+        if predicate is None:
+            return files
+        may = operation.snapshot.files.filter(may_match(predicate, operation.snapshot.statistics))
+        return files.filter(pc.is_in(files["path"], value_set=may["path"].combine_chunks()))
+
+    def _of_candidates(self) -> Column | None:
+        """What is true of the table's rows that the merge is about; None if that may be all of them."""
+        merge, target = self.merge, self.target
+        search = merge.condition.column
+        sides = equal_sides(search, target, self.source.frame)
+        partitions = {name.lower() for name in self.operation.snapshot.partition_columns}
+        by_list = [self._is_of(side, partitions) for side, _ in sides]
+        known = [within(search, target), self.source.measure(sides, by_list=by_list)]
+        if not self._inserting and not self._by_source:
+            known.append(_any([within(clause.holds, target) for clause in self._matching]))
+        matching = _all([condition for condition in known if condition is not None])
+        if not self._by_source:
+            return matching
+        return _any([matching, *(clause.holds if clause.condition else None for clause in self._by_source)])
+
+    def _is_of(self, side: Column, names: set[str]) -> bool:
+        found = self.target.select(*references(self.target, [side])).columns
+        return all(column.lower() in names for column in found)
+
+    def _joined(self, files: pa.Table, how: str, *, rows: bool = False) -> DataFrame:
+        """The files' rows with those of the source that match; `rows`: with the place of each."""
+        frame = self.operation.rows(files, like=self.target)
+        if rows:
+            place = frame.metadataColumn("_metadata")
+            frame = frame.withColumns({_FILE: place.getField("file_path"), _ROW: place.getField("row_index")})
+        source = self.source.hinted
+        if how == "left":
+            source = source.withColumn(_MATCHED, F.lit(True))
+        return frame.join(source, self.merge.condition.column, how)
+
+    def _action(self, *, matched: Column) -> Column:
+        """The number of the clause that applies to a row; 0 for none."""
+        cases = [matched & clause.holds for clause in self._matching]
+        cases += [~matched & clause.holds for clause in self._by_source]
+        return _numbered(cases)
+
+    def _matches(self, candidates: pa.Table) -> DataFrame | None:
+        """The candidates' rows that match or that a clause changes: place and action of each, and what the
+        source has in the condition's columns. None if there is no candidate."""
+        if not candidates.num_rows:
+            return None
+        if self._by_source:
+            joined = self._joined(candidates, "left", rows=True)
+            matched = F.col(_MATCHED).isNotNull()
+        else:
+            joined = self._joined(candidates, "inner", rows=bool(self._changing))
+            matched = F.lit(True)
+        columns = []
+        if self._inserting:
+            # In a struct, since Spark's cache takes a batch of columns with NaN for one that has none.
+            columns.append(F.struct(*self._comparable_keys, F.lit(True)).alias(_KEYS))
+        if self._changing:
+            place = [F.col(_FILE), F.when(matched, F.col(_ROW)).alias(_ROW)]
+            columns += [*place, self._action(matched=matched).alias(_ACTION)]
+        found = joined.select(*columns, F.lit(True).alias(_MATCHED))
+        if self._by_source:
+            found = found.where(F.col(_ROW).isNotNull() | (F.col(_ACTION) > 0))
+        return self._keep(found) if self._inserting else found
+
+    @functools.cached_property
+    def _source_keys(self) -> list[Column]:
+        """The source's columns in the condition: they decide which of its rows match."""
+        return references(self.source.frame, [self.merge.condition.column])
+
+    @functools.cached_property
+    def _comparable_keys(self) -> list[Column]:
+        kinds = self.source.frame.select(*self._source_keys).schema.fields if self._source_keys else []
+        return [
+            _comparable(key, kind.dataType).alias(f"\0{i}")
+            for i, (key, kind) in enumerate(zip(self._source_keys, kinds, strict=True))
+        ]
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        self._kept.append(frame.persist())
+        return frame
+
+    def _touched(self, found: DataFrame | None, candidates: pa.Table) -> pa.Table:
+        """The files that hold rows to change; counts those rows. An error if one has several matches."""
+        if found is None:
+            return FILES_SCHEMA.empty_table()
+        actions = range(1, len(self._changing) + 1)
+        is_match = F.col(_ROW).isNotNull()
+        of_rows = found.groupBy(_FILE, _ROW).agg(
+            F.count(F.lit(1)).alias("n"),
+            *[F.count_if(F.col(_ACTION) == i).alias(f"n{i}") for i in actions],
+        )
+        # Rows without a match have no row number here: each counts. One that is deleted twice counts once.
+        of_files = of_rows.groupBy(_FILE).agg(
+            F.max(F.when(is_match, F.col("n"))),
+            *[F.sum(F.when(is_match, F.least(f"n{i}", F.lit(1))).otherwise(F.col(f"n{i}"))) for i in actions],
+        )
+        rows = of_files.collect()
+        is_delete = [(clause.action, clause.condition) for clause in self._matching] == [("delete", None)]
+        if not is_delete and any((row[1] or 0) > 1 for row in rows):
+            raise self._multiple_matches(candidates)
+        for row in rows:
+            for clause, number in zip(self._changing, row[2:], strict=True):
+                self.counts.add(clause, number)
+        return self.operation.files_at({row[0]: sum(row[2:]) for row in rows if sum(row[2:])})
+
+    def _multiple_matches(self, candidates: pa.Table) -> Exception:
+        """The error, which shows some of the rows by the columns that the condition compares."""
+        keys = references(self.target, [self.merge.condition.column])
+        shown = (
+            self._joined(candidates, "inner", rows=True)
+            .groupBy(_FILE, _ROW)
+            .agg(F.count(F.lit(1)).alias("n"), F.first(F.struct(*keys)).alias("keys"))
+            .where("n > 1")
+            .limit(_SHOWN)
+            .collect()
+        )
+        rows = "; ".join(
+            ", ".join(f"{name} = {value}" for name, value in row["keys"].asDict().items())
+            + f" ({row['n']} source rows)"
+            for row in shown
+        )
+        return DeltaUnsupportedOperationException(
+            error_class="DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",
+            rows=rows,
+            table=self.operation.snapshot.path,
+            version=self.operation.snapshot.version,
+        )
+
+    def _unmatched(self, found: DataFrame | None) -> DataFrame | None:
+        """The source's rows to insert, with the number of their clause, counted; None if there are none."""
+        source = self.source.frame
+        if found is not None:
+            matched = found if not self._by_source else found.where(F.col(_ROW).isNotNull())
+            keys = self._comparable_keys
+            same = [key.eqNullSafe(F.col(_KEYS).getField(f"\0{i}")) for i, key in enumerate(keys)]
+            source = source.join(matched.select(_KEYS), _all(same) if same else F.lit(True), "left_anti")
+        action = _numbered([clause.holds for clause in self._inserting])
+        inserted = source.withColumn(_ACTION, action).where(F.col(_ACTION) > 0)
+        self.counts.inserted = inserted.count()
+        return inserted if self.counts.inserted else None
+
+    def _write(self, touched: pa.Table, unmatched: DataFrame | None) -> None:
+        operation, counts = self.operation, self.counts
+        present = number_of_rows(touched["stats"]) if touched.num_rows else 0
+        frames = []
+        if touched.num_rows and present == counts.deleted:
+            operation.check_rows(touched)
+        elif touched.num_rows:
+            frames.append(self._rewritten(touched))
+        if unmatched is not None:
+            frames.append(self._inserted(unmatched))
+        expected = None if present is None else present - counts.deleted + counts.inserted
+        if frames:
+            operation.write(_union(frames), touched, self._describe, expected)
+        elif touched.num_rows:
+            operation.remove(touched, self._describe)
+        else:
+            operation.commit_if_needed(self._describe)
+
+    def _rewritten(self, touched: pa.Table) -> DataFrame:
+        """The rows of the touched files as they are to be."""
+        changing = self._changing
+        joined = self._joined(touched, "left")
+        action = self._action(matched=F.col(_MATCHED).isNotNull())
+        rows = joined.withColumn(_ACTION, action)
+        deletes = [i for i, clause in enumerate(changing, 1) if clause.action == "delete"]
+        if deletes:
+            rows = rows.where(~F.col(_ACTION).isin(deletes))
+        updates = [(i, clause.values) for i, clause in enumerate(changing, 1) if clause.action == "update"]
+        return self._selected(rows, updates, self.merge.copied)
+
+    def _inserted(self, unmatched: DataFrame) -> DataFrame:
+        """The new rows, in as few tasks as fit."""
+        snapshot = self.operation.snapshot
+        known = number_of_rows(snapshot.files["stats"]) or 0
+        bytes_of_row = snapshot.size_in_bytes / known if known else 0
+        tasks = int(self.counts.inserted * bytes_of_row // _BYTES_OF_A_TASK) + 1
+        values = [(i, clause.values) for i, clause in enumerate(self._inserting, 1)]
+        return self._selected(unmatched.coalesce(tasks), values, None)
+
+    def _selected(
+        self,
+        rows: DataFrame,
+        values: Sequence[tuple[int, Sequence[Column]]],
+        otherwise: Sequence[Column] | None,
+    ) -> DataFrame:
+        """The table's columns: the values of the clause whose number a row has."""
+        columns = []
+        for place, column in enumerate(self.merge.schema.fields):
+            if otherwise is None:
+                value = values[-1][1][place]
+                cases = values[:-1]
+            else:
+                value = otherwise[place]
+                cases = values
+            for number, given in reversed(cases):
+                value = F.when(F.col(_ACTION) == number, given[place]).otherwise(value)
+            columns.append(value.alias(column.name))
+        return rows.select(*columns)
+
+    def _describe(self, changed: Changed) -> Operation:
+        source, times = self.source, self.operation.times_ms()
+        return operation_of_merge(self.merge, self.counts, changed, source.rows, source.time_ms, times)
+
+
+def _numbered(conditions: Sequence[Column]) -> Column:
+    """The number, from 1, of the first condition that is true; 0 if none is."""
+    number = F.lit(0)
+    for i, condition in reversed(list(enumerate(conditions, 1))):
+        number = F.when(condition, F.lit(i)).otherwise(number)
+    return number
+
+
+def _all(conditions: Sequence[Column]) -> Column | None:
+    return functools.reduce(operator.and_, conditions) if conditions else None
+
+
+def _any(conditions: Sequence[Column | None]) -> Column | None:
+    """None if one of them is: nothing is known then."""
+    known = [condition for condition in conditions if condition is not None]
+    return functools.reduce(operator.or_, known) if known and len(known) == len(conditions) else None
+
+
+def _comparable(value: Column, kind: T.DataType) -> Column:
+    """The value in a form that equals another one only if both are the same: Spark compares no maps."""
+    match kind:
+        case T.MapType():
+            entry = T.StructType().add("key", kind.keyType).add("value", kind.valueType)
+            return _comparable(F.map_entries(value), T.ArrayType(entry))
+        case T.ArrayType() if _has_map(kind):
+            return F.transform(value, lambda item: _comparable(item, kind.elementType))
+        case T.StructType() if _has_map(kind):
+            fields = [_comparable(value.getField(f.name), f.dataType) for f in kind.fields]
+            return F.struct(value.isNull(), *fields)
+    return value
+
+
+def _has_map(kind: T.DataType) -> bool:
+    return "map<" in kind.simpleString()
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    first, *others = frames
+    for frame in others:
+        first = first.union(frame)
+    return first

@@ -1,0 +1,318 @@
+"""The clauses of MERGE: what may be said, and what it means for a table and a source, which is analysed
+conditions, and a row of values for each clause.
+
+Source: delta-spark's DeltaMergeInto, ResolveDeltaMergeInto and PreprocessTableMerge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from deltaflow.batch.dml.merge_assignments import Assigner, Assignment, Value
+from deltaflow.batch.rows.schema_on_write import columns_of_table
+from deltaflow.batch.sql_names import quoted
+from deltaflow.errors import DeltaAnalysisException
+from deltaflow.log import merge_schemas
+from deltaflow.spark.expressions.merge_plans import Resolved, resolved, store_assigned
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+class When(Enum):
+    """The rows that a clause is about; the value is how errors call it."""
+
+    MATCHED = "MATCHED"
+    NOT_MATCHED = "NOT_MATCHED"
+    NOT_MATCHED_BY_SOURCE = "NOT_MATCHED_BY_SOURCE"
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One clause, as its user gives it."""
+
+    when: When
+    action: str
+    """update, delete or insert."""
+    condition: Column | None = None
+    assignments: Sequence[tuple[Column, Column]] | None = ()
+    """Columns of the table, by name, and their values; None: all columns, from those of the source (*)."""
+
+
+@dataclass(frozen=True)
+class ResolvedClause:
+    """One clause, analysed."""
+
+    when: When
+    action: str
+    condition: Resolved | None
+    values: Sequence[Column] = ()
+    """Of the whole row, in the order of the table's schema; none for a delete."""
+
+    @property
+    def holds(self) -> Column:
+        """Whether the clause applies to a row that is one of its kind, unless an earlier one does."""
+        return F.lit(True) if self.condition is None else self.condition.column
+
+
+@dataclass(frozen=True)
+class ResolvedMerge:
+    """A whole MERGE, analysed."""
+
+    condition: Resolved
+    clauses: Sequence[ResolvedClause]
+    schema: T.StructType
+    """Of the table afterwards."""
+    copied: Sequence[Column]
+    """The values of a row that stays."""
+
+    def of(self, when: When) -> list[ResolvedClause]:
+        """The clauses about these rows, in order."""
+        return [clause for clause in self.clauses if clause.when is when]
+
+    @property
+    def columns(self) -> list[Column]:
+        """Every analysed expression."""
+        conditions = [clause.condition.column for clause in self.clauses if clause.condition is not None]
+        return [
+            self.condition.column,
+            *conditions,
+            *(value for clause in self.clauses for value in clause.values),
+        ]
+
+
+def check_clauses(clauses: Sequence[Clause]) -> None:
+    """DELTA_MERGE_MISSING_WHEN, or DELTA_NON_LAST_…_CLAUSE_OMIT_CONDITION."""
+    if not clauses:
+        raise DeltaAnalysisException(error_class="DELTA_MERGE_MISSING_WHEN")
+    for when in When:
+        of_kind = [clause for clause in clauses if clause.when is when]
+        if any(clause.condition is None for clause in of_kind[:-1]):
+            raise DeltaAnalysisException(error_class=f"DELTA_NON_LAST_{when.value}_CLAUSE_OMIT_CONDITION")
+
+
+@dataclass(frozen=True)
+class _Assigned:
+    clause: Clause
+    condition: Resolved | None
+    assignments: Sequence[Assignment]
+
+
+class Resolution:
+    """Analyses a MERGE over frames of the table and of the source, without a job."""
+
+    def __init__(
+        self, target: DataFrame, source: DataFrame, table: T.StructType, path: str, *, evolves: bool
+    ) -> None:
+        self._target = target
+        self._source = source
+        self._both = target.crossJoin(source)
+        self._table = table
+        self._path = path
+        self._evolves = evolves
+        self._assigner = Assigner(partial(store_assigned, target.sparkSession), evolves, path)
+
+    def resolve(self, condition: Column, clauses: Sequence[Clause]) -> ResolvedMerge:
+        """DELTA_MERGE_UNRESOLVED_EXPRESSION, or what else delta-spark raises for what is wrong."""
+        search = self._condition(self._both, condition, "search")
+        assigned = [self._assigned(clause) for clause in clauses]
+        schema = self._schema_after(assigned)
+        row = {
+            name: Value(found.column, found.type)
+            for name, found in zip(
+                [field.name.lower() for field in self._table.fields],
+                resolved(self._target, [F.col(quoted(name)) for name in self._table.names]),
+                strict=True,
+            )
+        }
+        copied = self._assigner.updated(schema, (), row)
+        return ResolvedMerge(
+            search,
+            [self._resolved(found, schema, row) for found in assigned],
+            schema,
+            [found.column for found in resolved(self._target, copied)],
+        )
+
+    def _frame(self, when: When) -> DataFrame:
+        frames = {
+            When.MATCHED: self._both,
+            When.NOT_MATCHED: self._source,
+            When.NOT_MATCHED_BY_SOURCE: self._target,
+        }
+        return frames[when]
+
+    def _assigned(self, clause: Clause) -> _Assigned:
+        frame, action = self._frame(clause.when), clause.action.upper()
+        condition = None if clause.condition is None else self._condition(frame, clause.condition, action)
+        return _Assigned(clause, condition, self._assignments(clause, frame, f"{action} clause"))
+
+    def _assignments(self, clause: Clause, frame: DataFrame, where: str) -> list[Assignment]:
+        if clause.assignments is None:
+            names = self._source.columns if self._evolves else self._table.names
+            values = self._analysed(self._source, [F.col(quoted(name)) for name in names], where)
+            keeps = self._evolves and clause.when is When.MATCHED
+            return [
+                Assignment((name,), Value(value.column, value.type), keeps)
+                for name, value in zip(names, values, strict=True)
+            ]
+        may_be_new = self._evolves and clause.when is not When.NOT_MATCHED_BY_SOURCE
+        paths = [self._path_of(key, where, may_be_new) for key, _ in clause.assignments]
+        values = self._analysed(frame, [value for _, value in clause.assignments], where)
+        return [
+            Assignment(path, Value(value.column, value.type))
+            for path, value in zip(paths, values, strict=True)
+        ]
+
+    def _path_of(self, key: Column, where: str, may_be_new: bool) -> Sequence[str]:
+        """The names of what is assigned to: of the table, or of the source if it may give new columns."""
+        try:
+            [found] = self._analysed(self._target, [key], where)
+        except AnalysisException:
+            if not may_be_new:
+                raise
+            [found] = self._analysed(self._source, [key], where)
+        if found.path is None:
+            raise DeltaAnalysisException(
+                error_class="DELTA_MERGE_UNRESOLVED_EXPRESSION",
+                sql_expr=found.sql,
+                clause=where,
+                cols=", ".join(self._table.names),
+                table=self._path,
+            )
+        return found.path
+
+    def _resolved(self, found: _Assigned, schema: T.StructType, row: dict[str, Value]) -> ResolvedClause:
+        clause = found.clause
+        values: Sequence[Column] = ()
+        if clause.action == "insert":
+            values = self._assigner.inserted(schema, found.assignments)
+        elif clause.action == "update":
+            values = self._assigner.updated(schema, found.assignments, row)
+        # Analysed once more, so that a cast that cannot be fails before any job.
+        analysed = [value.column for value in resolved(self._frame(clause.when), values)]
+        return ResolvedClause(clause.when, clause.action, found.condition, analysed)
+
+    def _condition(self, frame: DataFrame, condition: Column, kind: str) -> Resolved:
+        where = "search condition" if kind == "search" else f"{kind} condition"
+        [found] = self._analysed(frame, [condition], where)
+        if found.subquery:
+            raise self._refusal("DELTA_UNSUPPORTED_SUBQUERY", kind, cond=found.sql)
+        if not found.deterministic:
+            name = "DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED"
+            raise self._refusal(name, kind, expression=f"(condition = {found.sql}).")
+        if not isinstance(found.type, T.BooleanType):
+            frame.where(found.column)  # raises Spark's error for what is no condition, and lets NULL be one
+        return found
+
+    def _refusal(self, error_class: str, kind: str, **shown: Any) -> DeltaAnalysisException:
+        operation = f"{kind} condition of MERGE operation"
+        return DeltaAnalysisException(error_class=error_class, operation=operation, table=self._path, **shown)
+
+    def _analysed(self, frame: DataFrame, columns: Sequence[Column], where: str) -> list[Resolved]:
+        try:
+            found = resolved(frame, columns)
+        except AnalysisException as error:
+            if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+                raise
+            raise DeltaAnalysisException(
+                error_class="DELTA_MERGE_UNRESOLVED_EXPRESSION",
+                sql_expr=(error.getMessageParameters() or {}).get("objectName", str(columns)),
+                clause=where,
+                cols=", ".join(frame.columns),
+                table=self._path,
+            ) from error
+        for one in found:
+            if one.aggregate or not one.of_row:
+                raise DeltaAnalysisException(
+                    error_class="DELTA_AGGREGATION_NOT_SUPPORTED",
+                    operation=f"{where} of MERGE operation",
+                    predicate=f"(condition = {one.sql})",
+                    table=self._path,
+                )
+        return found
+
+    def _schema_after(self, assigned: Sequence[_Assigned]) -> T.StructType:
+        """The table's schema with the columns and fields of the source that clauses assign to."""
+        if not self._evolves:
+            return self._table
+        by_clauses = [found for found in assigned if found.clause.when is not When.NOT_MATCHED_BY_SOURCE]
+        paths = [
+            [name.lower() for name in assignment.path]
+            for found in by_clauses
+            if found.clause.assignments is not None
+            for assignment in found.assignments
+        ]
+        star = any(found.clause.assignments is None for found in by_clauses)
+        new = _assigned_fields(columns_of_table(self._source.schema), self._table, paths, (), star)
+        _refuse_void(new, self._table, self._path)
+        return merge_schemas(self._table, new, table=self._path)
+
+
+def _assigned_fields(
+    source: T.StructType, table: T.DataType, paths: Sequence[Sequence[str]], prefix: Sequence[str], star: bool
+) -> T.StructType:
+    """The source's columns, and the fields in them, to which something is assigned, with the table's types
+    where it has them."""
+    ours = (
+        {field.name.lower(): field.dataType for field in table.fields}
+        if isinstance(table, T.StructType)
+        else {}
+    )
+    fields = []
+    for field in source.fields:
+        path = [*prefix, field.name.lower()]
+        kind, own = field.dataType, ours.get(field.name.lower())
+        if path not in paths:
+            inside = any(list(other[: len(path)]) == path for other in paths)
+            if isinstance(kind, T.StructType) and (inside or star):
+                kind = _assigned_fields(kind, own or T.StructType(), paths, path, star)
+            elif not star:
+                continue
+        fields.append(T.StructField(field.name, _typed_as(kind, own), field.nullable, field.metadata))
+    return T.StructType(fields)
+
+
+def _typed_as(kind: T.DataType, own: T.DataType | None) -> T.DataType:
+    """The type, with the table's own wherever both are atomic: values are cast to it."""
+    match kind, own:
+        case T.AtomicType(), T.AtomicType():
+            return own
+        case T.StructType(), T.StructType():
+            ours = {field.name.lower(): field.dataType for field in own.fields}
+            return T.StructType(
+                [
+                    T.StructField(
+                        f.name, _typed_as(f.dataType, ours.get(f.name.lower())), f.nullable, f.metadata
+                    )
+                    for f in kind.fields
+                ]
+            )
+        case T.ArrayType(), T.ArrayType():
+            return T.ArrayType(_typed_as(kind.elementType, own.elementType), kind.containsNull)
+        case T.MapType(), T.MapType():
+            return T.MapType(
+                _typed_as(kind.keyType, own.keyType),
+                _typed_as(kind.valueType, own.valueType),
+                kind.valueContainsNull,
+            )
+    return kind
+
+
+def _refuse_void(new: T.StructType, table: T.StructType, path: str) -> None:
+    names = {name.lower() for name in table.names}
+    for field in new.fields:
+        if isinstance(field.dataType, T.NullType) and field.name.lower() not in names:
+            raise DeltaAnalysisException(
+                error_class="DELTA_MERGE_ADD_VOID_COLUMN",
+                new_column=field.name,
+                table=path,
+                column=field.name,
+            )

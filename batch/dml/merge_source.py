@@ -1,0 +1,182 @@
+"""The source of a MERGE: read by several jobs, which have to find the same rows in it.
+
+What may give other rows the next time is materialised (Spark's local checkpoint: what is lost of it fails the
+operation, and is never computed anew), as delta-spark's MergeIntoMaterializeSource does. A source that is not
+reads Delta tables at one version.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import time
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from deltaflow.batch.options import boolean_option
+from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.spark.expressions.merge_plans import SourceFacts, pinned, references, release, source_facts
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_MODE = "spark.databricks.delta.merge.materializeSource"
+_UNREADABLE = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
+# So many values of the source's keys are looked for in each file's statistics; of more, the range.
+_LISTED = 100
+_RANGED = (T.StringType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampType, T.TimestampNTZType)
+
+
+class MergeSource:
+    """The rows of a source. A context manager: its end gives back what was materialised."""
+
+    def __init__(self, source: DataFrame) -> None:
+        self._spark: SparkSession = source.sparkSession
+        self._facts: SourceFacts = source_facts(source)
+        # What Spark has cached it finds by the plan as it is.
+        self.frame = source if self._facts.cached else pinned(source)
+        """The rows; the attributes stay the same when they are materialised."""
+        self._checkpointed: DataFrame | None = None
+        self.rows = 0
+        """How many there are; known after `measure`."""
+        self.time_ms = 0
+        """What materialising them took."""
+
+    def __enter__(self) -> MergeSource:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._checkpointed is not None:
+            release(self._checkpointed)
+
+    def version_read(self, path: str) -> int | None:
+        """The version of the table at `path` that the source reads; None if it reads none, or one of the past
+        that was asked for."""
+        scans = [msgspec.json.decode(scan) for scan in self._facts.scans]
+        versions = [s["version"] for s in scans if s["path"] == path and not s.get("timeTravel", True)]
+        return min(versions, default=None)
+
+    def prepare(self, used: Sequence[Column]) -> None:
+        """Materialises the columns that are used, if the session's mode and the source ask for it."""
+        started = time.perf_counter_ns()
+        if self._needs_materialising():
+            columns = references(self.frame, used) or references(self.frame, [F.lit(1)])
+            needed = self.frame.select(*columns) if columns else self.frame
+            self.frame = self._checkpointed = needed.localCheckpoint(eager=True)
+        self.time_ms = (time.perf_counter_ns() - started) // 1_000_000
+
+    def _needs_materialising(self) -> bool:
+        mode = self._spark.conf.get(_MODE, "auto")
+        assert mode is not None
+        if mode.lower() not in ("auto", "all", "none"):
+            raise DeltaIllegalArgumentException(
+                error_class="DELTA_ILLEGAL_OPTION",
+                input=mode,
+                name=_MODE,
+                explain="must be one of auto, all and none",
+            )
+        if mode.lower() != "auto":
+            return mode.lower() == "all"
+        settings = {name: self._spark.conf.get(name, "false") or "false" for name in _UNREADABLE}
+        passes_over_files = any(boolean_option(settings, name) for name in _UNREADABLE)
+        return not self._facts.repeatable or self._facts.cached or passes_over_files
+
+    def measure(self, keys: Sequence[tuple[Column, Column]], *, by_list: Sequence[bool]) -> Column | None:
+        """Counts the rows, and says what is true of the target's side of all keys that equal one of theirs:
+        None if nothing is known. One job for a source of few rows; else two, and one for each listed key.
+
+        `keys`: expressions over the target and the source. `by_list`: of which of them a list of values is
+        wanted, whatever the number of rows.
+        """
+        kinds = [field.dataType for field in self.frame.select(*[key for _, key in keys]).schema.fields]
+        ranged = [
+            _Key(target, _plain(key, kind).alias(f"k{i}"), kind, wanted)
+            for i, ((target, key), kind, wanted) in enumerate(zip(keys, kinds, by_list, strict=True))
+            if isinstance(kind, _RANGED)
+        ]
+        columns = [key.source for key in ranged]
+        first = self.frame.select(F.lit(True), *columns).limit(_LISTED + 1).collect()
+        if len(first) <= _LISTED:
+            self.rows = len(first)
+            lists = [key.among({row[i] for row in first}) for i, key in enumerate(ranged, 1)]
+            if not self.rows:
+                return F.lit(False)
+            return functools.reduce(operator.and_, lists) if lists else None
+        bounds = [bound for key in columns for bound in (F.min(key), F.max(key))]
+        found = self.frame.agg(F.count(F.lit(1)), *bounds).first()
+        assert found is not None
+        self.rows = found[0]
+        conditions = [
+            (self._listed(key) if key.by_list else None) or key.between(found[1 + 2 * i], found[2 + 2 * i])
+            for i, key in enumerate(ranged)
+        ]
+        return functools.reduce(operator.and_, conditions) if conditions else None
+
+    def _listed(self, key: _Key) -> Column | None:
+        """None if there are too many values."""
+        rows = self.frame.select(key.source).distinct().limit(_LISTED + 1).collect()
+        return key.among({row[0] for row in rows}) if len(rows) <= _LISTED else None
+
+    @property
+    def hinted(self) -> DataFrame:
+        """The rows, with a hint to broadcast them if there are few by Spark's own measure: of a checkpoint it
+        knows only what was estimated before."""
+        limit = self._spark.conf.get("spark.sql.autoBroadcastJoinThreshold", "10485760")
+        assert limit is not None
+        width = sum(_bytes(field.dataType) for field in self.frame.schema.fields)
+        fits = limit.removesuffix("b").isdigit() and self.rows * width <= int(limit.removesuffix("b"))
+        return self.frame.hint("broadcast") if fits else self.frame
+
+
+@dataclass(frozen=True)
+class _Key:
+    """Of a condition that an expression over the target equals one over the source."""
+
+    target: Column
+    source: Column
+    kind: T.DataType
+    by_list: bool
+
+    def among(self, values: Set[Any]) -> Column:
+        """Null equals nothing."""
+        given = sorted(values - {None})
+        return self.target.isin([self._literal(value) for value in given]) if given else F.lit(False)
+
+    def between(self, low: Any, high: Any) -> Column:
+        return F.lit(False) if low is None else self.target.between(self._literal(low), self._literal(high))
+
+    def _literal(self, value: Any) -> Column:
+        if isinstance(self.kind, T.TimestampType):
+            return F.timestamp_micros(F.lit(value))
+        if isinstance(self.kind, T.DateType):
+            return F.date_from_unix_date(F.lit(value))
+        if isinstance(self.kind, T.TimestampNTZType):
+            return F.lit(value.isoformat()).cast(self.kind)  # of a datetime, Spark would make a moment
+        return F.lit(value).cast(self.kind) if isinstance(self.kind, T.DecimalType) else F.lit(value)
+
+
+def _plain(key: Column, kind: T.DataType) -> Column:
+    """As Python takes it without a doubt: moments as microseconds, since clocks are set back, and dates, of
+    which Spark has more years, as days."""
+    if isinstance(kind, T.DateType):
+        return F.unix_date(key)
+    return F.unix_micros(key) if isinstance(kind, T.TimestampType) else key
+
+
+def _bytes(kind: T.DataType) -> int:
+    """About as many as Spark's DataType.defaultSize."""
+    match kind:
+        case T.StructType():
+            return sum(_bytes(field.dataType) for field in kind.fields)
+        case T.ArrayType():
+            return _bytes(kind.elementType)
+        case T.MapType():
+            return _bytes(kind.keyType) + _bytes(kind.valueType)
+        case T.StringType() | T.BinaryType():
+            return 40
+    return 8

@@ -1,0 +1,136 @@
+"""Data files that Spark has just written into a table, as the add actions of a commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from pyspark.sql.types import StructType
+
+from deltaflow.batch.files.file_layout import random_prefix
+from deltaflow.log import AddFile, Metadata, schema_from_string
+from deltaflow.log.files.footers import collect_statistics
+from deltaflow.log.files.partition_values import partition_values_of
+from deltaflow.log.protocol.indexed_columns import indexed_leaves
+from deltaflow.log.protocol.properties import DATA_SKIPPING_STRING_PREFIX_LENGTH
+from deltaflow.spark.write.file_write import WrittenFile, local_path
+
+_LOG = logging.getLogger(__name__)
+
+
+class DataFiles:
+    """Makes add actions of new files of the table at `path`, which is to have `metadata`.
+
+    DeltaIllegalArgumentException for a wrong property of the table, before any file is written.
+    """
+
+    def __init__(self, metadata: Metadata, path: str) -> None:
+        schema = schema_from_string(metadata.schema_string, table=path)
+        self._path = path
+        self.folder = random_prefix(metadata.configuration, path)
+        """The folder inside the table that the files are to lie in; None: the table's own."""
+        self._partition_schema = StructType([schema[name] for name in metadata.partition_columns])
+        self._indexed_leaves = indexed_leaves(metadata, path)
+        self._string_prefix_length = DATA_SKIPPING_STRING_PREFIX_LENGTH.of(metadata.configuration, path)
+
+    def add_actions(
+        self, files: Sequence[WrittenFile], *, data_change: bool = True
+    ) -> tuple[list[AddFile], int]:
+        """The add actions of the files that hold rows, and the number of those rows; other files are removed.
+
+        Reads one footer a file.
+        """
+        local_paths = [local_path(file.path) for file in files]
+        statistics = collect_statistics(
+            [(path, file.size) for path, file in zip(local_paths, files, strict=True)],
+            self._indexed_leaves,
+            self._string_prefix_length,
+        )
+        adds: list[AddFile] = []
+        rows = 0
+        for file, path, stats in zip(files, local_paths, statistics, strict=True):
+            records = msgspec.json.decode(stats, type=_NumRecords).num_records
+            if records == 0:
+                # Spark writes one for a frame without rows. No commit names it, so nothing can miss it.
+                _remove(path)
+                continue
+            rows += records
+            relative = _relative(file.path, path, self._path)
+            partition = relative if self.folder is None else relative.removeprefix(f"{self.folder}/")
+            adds.append(
+                AddFile(
+                    path=relative,
+                    partition_values=partition_values_of(partition, self._partition_schema),
+                    size=file.size,
+                    modification_time=file.modification_time,
+                    data_change=data_change,
+                    stats=stats,
+                )
+            )
+        return adds, rows
+
+    def discard(
+        self, files: Sequence[WrittenFile] | None, *, is_certain: bool, log_level: int = logging.WARNING
+    ) -> None:
+        """Removes the files of a write that has ended without a commit, and says what stays.
+
+        Nothing is removed unless it `is_certain` that no commit names the files, now or later. Without
+        `files` it is Spark's job that has failed. `log_level`: how much the user should care.
+        """
+        if files is None:
+            _LOG.log(
+                log_level,
+                "%s: a write failed before its commit; nothing of it is in the table. Spark removes its "
+                "files, except those of tasks that were killed with their executors: VACUUM removes these.",
+                self._path,
+            )
+            return
+        paths = [local_path(file.path) for file in files]
+        if not is_certain:
+            _LOG.log(
+                log_level,
+                "%s: a write ended early, and its commit is in the table or may be; its %s files stay: %s",
+                self._path,
+                len(paths),
+                ", ".join(paths),
+            )
+            return
+        failures = [failure for path in paths if (failure := _remove(path)) is not None]
+        if failures:
+            _LOG.log(
+                log_level,
+                "%s: a write was not committed, and some of its files could not be removed; VACUUM removes "
+                "them: %s",
+                self._path,
+                ", ".join(map(str, failures)),
+            )
+        _LOG.log(
+            log_level,
+            "%s: a write was not committed; %s of its %s files were removed.",
+            self._path,
+            len(paths) - len(failures),
+            len(paths),
+        )
+
+
+class _NumRecords(msgspec.Struct):
+    num_records: int = msgspec.field(name="numRecords")
+
+
+def _remove(path: str) -> OSError | None:
+    """Removes a file, and the checksum that Hadoop has put beside it; what kept it from that, if anything."""
+    file = Path(path)
+    try:
+        file.unlink(missing_ok=True)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    except OSError as error:
+        return error
+    return None
+
+
+def _relative(encoded: str, path: str, root: str) -> str:
+    """The URI-encoded path relative to the table: encoding leaves the number of folders as it is."""
+    depth = path.removeprefix(root + "/").count("/") + 1
+    return "/".join(encoded.split("/")[-depth:])

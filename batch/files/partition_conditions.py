@@ -1,0 +1,113 @@
+"""Spark's filters on partition columns as conditions on the log's values, for a transaction to remember."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import DecimalType, DoubleType, FloatType, StructField, TimestampType
+
+from deltaflow.log import PartitionPredicate
+from deltaflow.log.files.data_skipping import Predicate
+from deltaflow.log.files.partition_values import typed_values
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+# Arrow orders NaN otherwise than Spark, and a timestamp of the log may have no zone.
+_NOT_COMPARED = (DoubleType, FloatType, TimestampType)
+
+
+def known_conditions(
+    predicate: Predicate | None, columns: Mapping[str, StructField]
+) -> PartitionPredicate | None:
+    """The conjuncts that have the form of a condition: true wherever the predicate is. None without any.
+
+    `predicate` is of deltaflow.log.files.data_skipping, `columns` are the partition columns by name.
+    """
+    if predicate is None:
+        return None
+    conjuncts = predicate["args"] if predicate["op"] == "and" else [predicate]
+    found = [condition_of(conjunct, columns) for conjunct in conjuncts]
+    known = [condition for condition in found if condition is not None]
+    return functools.reduce(operator.and_, known) if known else None
+
+
+def condition_of(predicate: Predicate, columns: Mapping[str, StructField]) -> PartitionPredicate | None:
+    """The predicate as a condition; None for one that has no such form."""
+    op = predicate["op"]
+    if op in ("and", "or"):
+        parts = [condition_of(argument, columns) for argument in predicate["args"]]
+        known = [part for part in parts if part is not None]
+        combine = operator.and_ if op == "and" else operator.or_
+        return functools.reduce(combine, known) if len(known) == len(parts) else None
+    name = ".".join(predicate.get("column", ()))
+    if name not in columns:
+        return None
+    column, kind = pc.field(name), columns[name].dataType
+    if op in ("isNull", "isNotNull"):
+        return column.is_null() if op == "isNull" else column.is_valid()
+    if isinstance(kind, _NOT_COMPARED) or predicate.get("type") != kind.simpleString():
+        return None
+    if op == "in":
+        return column.isin(_values(predicate["values"], columns[name]).drop_null())
+    value = _values([predicate.get("value")], columns[name])[0]
+    if op in _COMPARISONS and value.is_valid:
+        compared: PartitionPredicate = _COMPARISONS[op](column, value)
+        return compared
+    return None
+
+
+def any_of(
+    columns: Sequence[StructField], partitions: Sequence[tuple[str | None, ...]]
+) -> PartitionPredicate:
+    """The condition to be in one of the partitions, given by the log's values of the columns."""
+    typed = [
+        typed_values(pa.array([values[i] for values in partitions], pa.string()), column.dataType)
+        for i, column in enumerate(columns)
+    ]
+    if len(columns) == 1:
+        column = pc.field(columns[0].name)
+        return (column.isin(typed[0].drop_null()) if len(typed[0].drop_null()) else pc.scalar(False)) | (
+            column.is_null() if typed[0].null_count else pc.scalar(False)
+        )
+    conditions = [
+        functools.reduce(
+            operator.and_,
+            (_equals(column.name, values[row]) for column, values in zip(columns, typed, strict=True)),
+        )
+        for row in range(len(partitions))
+    ]
+    while len(conditions) > 1:  # in a balanced tree: Arrow walks expressions by recursion
+        conditions = [
+            functools.reduce(operator.or_, conditions[i : i + 2]) for i in range(0, len(conditions), 2)
+        ]
+    return conditions[0]
+
+
+def _equals(name: str, value: pa.Scalar) -> PartitionPredicate:
+    column = pc.field(name)
+    if not value.is_valid:
+        return column.is_null()
+    if pa.types.is_floating(value.type) and math.isnan(value.as_py()):
+        return column.is_nan()
+    return column == value
+
+
+def _values(values: Sequence[Any], column: StructField) -> pa.Array:
+    """Literals as Spark sends them (days, microseconds, decimals as text) as the column's Arrow type."""
+    arrow_type = typed_values(pa.array([], pa.string()), column.dataType).type
+    if isinstance(column.dataType, DecimalType):
+        return pa.array(values, pa.string()).cast(arrow_type)
+    if pa.types.is_temporal(arrow_type):
+        return pa.array(values, pa.int32() if pa.types.is_date32(arrow_type) else pa.int64()).cast(arrow_type)
+    return pa.array(values, arrow_type)

@@ -1,0 +1,96 @@
+"""Conditions on partition columns in SQL: which files they choose, and those that partitions satisfy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructField
+
+from deltaflow.batch.sql_names import quoted
+from deltaflow.errors import DeltaAnalysisException
+from deltaflow.log import Snapshot
+from deltaflow.spark.expressions.row_operations import expressions
+from deltaflow.spark.scan.file_index import partitions_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str]) -> pa.Table:
+    """The files of the partitions for which all conditions are true: Spark evaluates them on their values.
+
+    DELTA_NON_PARTITION_COLUMN_REFERENCE for a condition that names other columns, and
+    DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES for one with a subquery.
+    """
+    columns = snapshot.partition_columns
+    values, numbers = partitions_of(snapshot.files, tuple(columns))
+    if not columns:
+        values = pa.table({"partition": [None]})
+    frame = spark.createDataFrame(values.append_column("\0", pa.array(range(values.num_rows), pa.int64())))
+    casts = [
+        f"try_cast(nullif({quoted(name)}, '') as {snapshot.schema[name].dataType.simpleString()}) "
+        f"as {quoted(name)}"
+        for name in columns
+    ]
+    frame = frame.selectExpr(*casts, "`\0`")
+    for condition in where:
+        frame = _filtered(frame, condition, snapshot)
+    chosen = frame.select("`\0`").toArrow()["\0"]
+    return snapshot.files.filter(pc.is_in(numbers.cast(pa.int64()), chosen.combine_chunks()))
+
+
+def _filtered(frame: DataFrame, condition: str, snapshot: Snapshot) -> DataFrame:
+    try:
+        filtered = frame.where(condition)
+    except AnalysisException as error:
+        if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN."):
+            raise
+        raise DeltaAnalysisException(
+            f"The predicate {condition} references columns that are no partition columns, of which there are "
+            f"[{', '.join(snapshot.partition_columns)}].",
+            error_class="DELTA_NON_PARTITION_COLUMN_REFERENCE",
+            table=snapshot.path,
+        ) from error
+    if any(expression.subquery for expression in expressions(filtered)):
+        raise DeltaAnalysisException(
+            f"The predicate {condition} has a subquery, which a condition on partitions cannot have. Ask "
+            "for its values first, and name them.",
+            error_class="DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES",
+            table=snapshot.path,
+        )
+    return filtered
+
+
+def partition_predicates(snapshot: Snapshot, bins: Sequence[pa.Table]) -> list[str]:
+    """One condition, in SQL, that the partitions of the bins satisfy; none without partitions."""
+    columns = [snapshot.schema[name] for name in snapshot.partition_columns]
+    if not columns:
+        return []
+    partitions = {tuple(files["partition_values"][0].as_py()): None for files in bins}
+    return [_joined([_joined(_equal(columns, dict(values)), "AND") for values in partitions], "OR")]
+
+
+def _equal(columns: Sequence[StructField], values: dict[str, str | None]) -> list[str]:
+    return [
+        f"({quoted(column.name)} <=> CAST({_literal(values[column.name])} AS "
+        f"{column.dataType.simpleString().upper()}))"
+        for column in columns
+    ]
+
+
+def _joined(conditions: Sequence[str], operator: str) -> str:
+    joined = conditions[0]
+    for condition in conditions[1:]:
+        joined = f"({joined} {operator} {condition})"
+    return joined
+
+
+def _literal(value: str | None) -> str:
+    if value is None:
+        return "NULL"
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,1 @@
+"""OPTIMIZE and automatic compaction: files are rewritten, and no row changes."""

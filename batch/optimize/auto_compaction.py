@@ -1,0 +1,126 @@
+"""autoCompact: after a commit, small files of the partitions that it added to are rewritten into larger ones.
+
+Decided from the table's newest version alone. It gives way to all others: a lost race is tried again with
+what is there then, a few times, and what fails it is a warning; the commit that it follows stands.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from deltaflow.batch.files.partition_predicates import partition_predicates
+from deltaflow.batch.optimize.compaction import PartitionValues, bins_after_commit
+from deltaflow.batch.optimize.optimize_metrics import describe
+from deltaflow.batch.optimize.rewrite import Rewrite
+from deltaflow.batch.options import boolean_option, option
+from deltaflow.errors import DeltaConcurrentModificationException
+from deltaflow.log import AddFile, DeltaLog, OptimisticTransaction
+from deltaflow.log.protocol.properties import (
+    AUTO_COMPACT,
+    AUTO_COMPACT_ENABLED,
+    AUTO_COMPACT_MAX_FILE_SIZE,
+    AUTO_COMPACT_MIN_FILE_SIZE,
+    AUTO_COMPACT_MIN_NUM_FILES,
+    AUTO_OPTIMIZE,
+)
+
+_LOG = logging.getLogger(__name__)
+
+_ATTEMPTS = 3
+
+
+def auto_compaction(
+    transaction: OptimisticTransaction, options: Mapping[str, str], file_options: Mapping[str, str]
+) -> AutoCompaction | None:
+    """What follows the commit of a write, by its option, the session's setting or the table's property.
+
+    `file_options` are those of the write's files. DeltaIllegalArgumentException for a wrong value of these.
+    """
+    session, path = transaction.session, transaction.path
+    assert transaction.metadata is not None
+    configuration = transaction.metadata.configuration
+    of_table = AUTO_OPTIMIZE.of(configuration, path) or AUTO_COMPACT.of(configuration, path)
+    of_session = AUTO_COMPACT_ENABLED.of(session, path)
+    is_wanted = bool(of_table) if of_session is None else of_session
+    if option(options, "autoCompact") is not None:
+        is_wanted = boolean_option(options, "autoCompact")
+    if not is_wanted:
+        return None
+    target_size = AUTO_COMPACT_MAX_FILE_SIZE.of(session, path)
+    smaller_than = AUTO_COMPACT_MIN_FILE_SIZE.of(session, path)
+    return AutoCompaction(
+        path,
+        session,
+        file_options,
+        AUTO_COMPACT_MIN_NUM_FILES.of(session, path),
+        target_size if smaller_than is None else smaller_than,
+        target_size,
+    )
+
+
+@dataclass(frozen=True)
+class AutoCompaction:
+    """How the files of one table are kept few. Sizes in bytes; see `bins_after_commit`."""
+
+    path: str
+    session: Mapping[str, str]
+    file_options: Mapping[str, str]
+    min_num_files: int
+    smaller_than: int
+    target_size: int
+
+    def after_commit(self, adds: Sequence[AddFile]) -> Rewrite | None:
+        """The rewrite that is due after a commit that added these files; None if none is."""
+        return self.plan(frozenset(frozenset(add.partition_values.items()) for add in adds), _ATTEMPTS)
+
+    def plan(self, changed: frozenset[PartitionValues], attempts: int) -> Rewrite | None:
+        """The rewrite that the table's newest version asks for in these partitions; raises nothing."""
+        if not attempts or not changed:
+            return None
+        try:
+            transaction = DeltaLog.for_table(self.path).start_transaction(self.session)
+            snapshot = transaction.snapshot
+            if snapshot is None or snapshot.num_files < self.min_num_files:
+                return None
+            bins = bins_after_commit(
+                snapshot.files,
+                tuple(snapshot.partition_columns),
+                changed,
+                min_num_files=self.min_num_files,
+                smaller_than=self.smaller_than,
+                target_size=self.target_size,
+            )
+            return _AutoRewrite(self, changed, attempts, transaction, bins) if bins else None
+        # Whatever it was, it must not look like a failure of the commit before.
+        except Exception:
+            _LOG.warning("%s: autoCompact found out nothing of the table's files", self.path, exc_info=True)
+            return None
+
+
+class _AutoRewrite(Rewrite):
+    def __init__(
+        self,
+        compaction: AutoCompaction,
+        changed: frozenset[PartitionValues],
+        attempts: int,
+        transaction: OptimisticTransaction,
+        bins: Sequence[pa.Table],
+    ) -> None:
+        assert transaction.snapshot is not None
+        predicates = partition_predicates(transaction.snapshot, bins)
+        super().__init__(transaction, bins, describe(predicates, auto=True), compaction.file_options)
+        self._compaction = compaction
+        self._changed = changed
+        self._attempts = attempts
+
+    def after_failure(self, error: str, lost: DeltaConcurrentModificationException | None) -> Rewrite | None:
+        path = self._compaction.path
+        if lost is None:
+            _LOG.warning("%s: autoCompact failed, and left the table as it was: %s", path, error)
+            return None
+        _LOG.debug("%s: autoCompact lost a race: %s", path, lost)
+        return self._compaction.plan(self._changed, self._attempts - 1)

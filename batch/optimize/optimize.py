@@ -1,0 +1,147 @@
+"""OPTIMIZE: small files of a table become larger ones, or all files ordered ones (OptimizeTableCommand)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from deltaflow.batch.arguments import check_string
+from deltaflow.batch.files.partition_predicates import files_where
+from deltaflow.batch.optimize.compaction import bins_of_table, whole_partitions
+from deltaflow.batch.optimize.optimize_metrics import OPTIMIZED, describe, metrics_of_command
+from deltaflow.batch.optimize.rewrite import Rewrite
+from deltaflow.batch.optimize.z_order import BinOfRows, ZColumn, z_columns, z_ordered
+from deltaflow.errors import DeltaUnsupportedOperationException
+from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.log.files.file_statistics import number_of_rows
+from deltaflow.log.protocol.features import check_writable
+from deltaflow.log.protocol.properties import (
+    OPTIMIZE_MAX_FILE_SIZE,
+    OPTIMIZE_MIN_FILE_SIZE,
+    TARGET_FILE_SIZE_BYTES,
+)
+from deltaflow.spark.scan.file_index import hadoop_path
+from deltaflow.spark.sql.statements import NamedTable, Rows, Statement, run_statement, statement
+from deltaflow.spark.write.rewrite import LayOut, run_laid_out, run_rewrite
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def optimize(
+    spark: SparkSession,
+    path: str,
+    settings: Mapping[str, str],
+    where: Sequence[str] = (),
+    z_order_by: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Rewrites files of a table, in the partitions for which all of `where` (SQL) is true; one commit.
+
+    Without `z_order_by` it is the small files that become larger ones; what is left is nothing to do for the
+    next run. With columns it is all files of a partition, each time, whose rows are put in an order where
+    those that are close in these columns are in one file. Conflicts with nothing but changes to the same
+    files.
+
+    Returns the metrics of optimize_metrics.OPTIMIZED. `settings` are the session's spark.databricks.delta.*.
+    DELTA_NON_PARTITION_COLUMN_REFERENCE if `where` names other columns; for the columns see `z_columns`.
+    """
+    start_ms = time.time_ns() // 1_000_000
+    log = DeltaLog.for_table(path)
+    log.snapshot()  # there has to be a table
+    transaction = log.start_transaction(settings)
+    snapshot = transaction.snapshot
+    assert snapshot is not None
+    check_writable(snapshot.protocol, snapshot.metadata, snapshot.path, snapshot.version)
+    columns = z_columns(snapshot, z_order_by, settings)
+    files = files_where(spark, snapshot, where) if where else snapshot.files
+    target_size = _target_size(snapshot, settings)
+    bins = _bins(snapshot, files, settings, target_size, whole=bool(columns))
+    rewrite = None
+    if bins:
+        rewrite = Rewrite(transaction, bins, describe(where, z_order_by, auto=False), {})
+        if columns:
+            run_laid_out(spark, rewrite, _z_order(bins, columns, target_size))
+        else:
+            run_rewrite(spark, rewrite)
+    return metrics_of_command(
+        snapshot,
+        files.num_rows,
+        rewrite,
+        z_order=bool(columns),
+        start_ms=start_ms,
+        parallelism=spark.sparkContext.defaultParallelism,
+    )
+
+
+def _target_size(snapshot: Snapshot, settings: Mapping[str, str]) -> int:
+    of_table = TARGET_FILE_SIZE_BYTES.of(snapshot.metadata.configuration, snapshot.path)
+    return OPTIMIZE_MAX_FILE_SIZE.of(settings, snapshot.path) if of_table is None else of_table
+
+
+def _bins(
+    snapshot: Snapshot, files: pa.Table, settings: Mapping[str, str], target_size: int, *, whole: bool
+) -> list[pa.Table]:
+    columns = tuple(snapshot.partition_columns)
+    if whole:
+        return whole_partitions(files, columns)
+    smaller_than = OPTIMIZE_MIN_FILE_SIZE.of(settings, snapshot.path)
+    return bins_of_table(files, columns, smaller_than=smaller_than, max_size=target_size)
+
+
+def _z_order(bins: Sequence[pa.Table], columns: Sequence[ZColumn], target_size: int) -> LayOut:
+    def lay_out(first: int, rows: Sequence[DataFrame]) -> Sequence[DataFrame]:
+        sized = [
+            BinOfRows(frame, number_of_rows(files["stats"]), _num_files(files, target_size))
+            for frame, files in zip(rows, bins[first : first + len(rows)], strict=True)
+        ]
+        return z_ordered(sized, columns)
+
+    return lay_out
+
+
+def _num_files(files: pa.Table, target_size: int) -> int:
+    return max(1, sum(files["size"].to_pylist()) // max(1, target_size))
+
+
+@statement("Optimize", changes=True, output=OPTIMIZED)
+def _optimize(statement: Statement) -> Rows:
+    if statement.fields["full"]:
+        raise DeltaUnsupportedOperationException(
+            error_class="DELTA_OPTIMIZE_FULL_NOT_SUPPORTED", table=statement.path
+        )
+    where, z_order_by = statement.fields["where"], statement.fields["zOrderBy"]
+    metrics = optimize(statement.session, statement.path, statement.settings, where, z_order_by)
+    return [(hadoop_path(statement.path), metrics)]
+
+
+class DeltaOptimizeBuilder:
+    """How a table's files are to be optimized: see `DeltaTable.optimize`."""
+
+    def __init__(self, spark: SparkSession, table: NamedTable) -> None:
+        self._spark = spark
+        self._table = table
+        self._where: list[str] = []
+
+    def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
+        """Only partitions for which the condition (SQL, on their columns) is true, and those before it."""
+        self._where.append(check_string(partitionFilter, "partitionFilter"))
+        return self
+
+    def executeCompaction(self) -> DataFrame:
+        """Makes larger files of small ones; one row with the path and the metrics."""
+        return self._execute(())
+
+    def executeZOrderBy(self, *cols: str | Sequence[str]) -> DataFrame:
+        """Puts rows that are close in these columns, names or one list of them, into one file; as above."""
+        names = cols[0] if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(f"Z-order column must be str. Found {name} with type {type(name)}")
+        return self._execute(names)
+
+    def _execute(self, z_order_by: Sequence[Any]) -> DataFrame:
+        fields = {"where": self._where, "zOrderBy": z_order_by, "full": False}
+        return run_statement(self._spark, "Optimize", self._table, fields)

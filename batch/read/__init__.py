@@ -1,0 +1,1 @@
+"""Reading: what a load names, and the scan that it becomes."""

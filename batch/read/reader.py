@@ -1,0 +1,118 @@
+"""`spark.read.format("delta").load(path)`: a table as a scan by Spark's Parquet reader.
+
+Without time travel the scan has no version: Spark's optimizer asks for the newest at each execution of a
+query, one for all scans of the table (`pin`), and the schema stays that of the load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from pyspark.sql.types import StructType
+
+from deltaflow.batch.options import FILE_SYSTEM_PREFIXES, option, unsupported_options
+from deltaflow.batch.read.load_path import LoadPath, files_of_partition, load_path
+from deltaflow.errors import CorruptLogError, DeltaAnalysisException
+from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.log.files.file_rows import refuse_deletion_vectors
+from deltaflow.log.files.file_statistics import FileStatistics
+from deltaflow.log.protocol.schema_merging import is_read_compatible
+from deltaflow.spark.bridge.dispatcher import dispatcher
+from deltaflow.spark.scan.file_index import NEWEST, ScannedFiles, relation, scan_kind
+
+_NOT_YET = ("readChangeFeed", "readChangeData")
+_FILE_OPTIONS = ("ignoreMissingFiles", "ignoreCorruptFiles")
+
+
+@dispatcher.handle("read")
+def read(request: dict[str, Any]) -> dict[str, Any]:
+    """The relation over a table, at the newest version unless the request travels in time."""
+    unsupported_options(request["options"], _NOT_YET, "reading")
+    loaded = load_path(request)
+    log = DeltaLog.for_table(loaded.table)
+    version = loaded.version(log)
+    snapshot = log.snapshot() if version is None else log.snapshot_at(version)
+    return relation(
+        _description(loaded, snapshot, version),
+        log.path,
+        snapshot.schema,
+        list(snapshot.partition_columns),
+        snapshot.size_in_bytes,
+        _file_options(request["options"]),
+    )
+
+
+def _file_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that Spark's reader of files is to have."""
+    own = {name: value for name in _FILE_OPTIONS if (value := option(options, name)) is not None}
+    return own | {name: value for name, value in options.items() if name.startswith(FILE_SYSTEM_PREFIXES)}
+
+
+def _description(loaded: LoadPath, snapshot: Snapshot, version: int | None) -> dict[str, Any]:
+    description: dict[str, Any] = {"kind": NEWEST, "path": snapshot.path, "id": snapshot.table_id}
+    if version is not None:
+        description |= {"kind": "version", "version": version, "timeTravel": True}
+    if loaded.partition:
+        loaded.check_partition(snapshot)
+        description["partition"] = loaded.partition
+    return description
+
+
+@dispatcher.handle("scan.pin")
+def pin(request: dict[str, Any]) -> dict[str, Any]:
+    """The version that one execution reads for a scan of the newest: that of `version`, if it has one.
+
+    DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS where the schema of the analysed query no longer reads the table.
+    """
+    description = msgspec.json.decode(request["scan"])
+    log = DeltaLog.for_table(description["path"])
+    snapshot = log.snapshot() if request["version"] is None else log.snapshot_at(request["version"])
+    _check_same_table(description, snapshot)
+    if request["schema"] is not None:
+        analysed = StructType.fromJson(msgspec.json.decode(request["schema"]))
+        _check_schema(analysed, snapshot)
+    pinned = {**description, "kind": "version", "version": snapshot.version, "timeTravel": False}
+    return {
+        "version": snapshot.version,
+        "scan": msgspec.json.encode(pinned).decode(),
+        "partitionSchema": StructType([snapshot.schema[name] for name in snapshot.partition_columns]).json(),
+        "sizeInBytes": snapshot.size_in_bytes,
+    }
+
+
+def _check_schema(analysed: StructType, snapshot: Snapshot) -> None:
+    reads = is_read_compatible(analysed, snapshot.schema)
+    if not reads or not set(snapshot.partition_columns) <= set(analysed.names):
+        raise DeltaAnalysisException(
+            error_class="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+            analysed=analysed.simpleString(),
+            newest=snapshot.schema.simpleString(),
+            table=snapshot.path,
+            version=snapshot.version,
+        )
+
+
+def _check_same_table(description: dict[str, Any], snapshot: Snapshot) -> None:
+    if snapshot.table_id != description["id"]:
+        raise CorruptLogError(
+            f"the table {snapshot.path} was replaced by another one (id {snapshot.table_id}) after this "
+            f"DataFrame was made for id {description['id']}. Load it again",
+            table=snapshot.path,
+            version=snapshot.version,
+        )
+
+
+@scan_kind("version")
+def files_of_version(description: dict[str, Any]) -> ScannedFiles:
+    """The files of one version of a table."""
+    log = DeltaLog.for_table(description["path"])
+    snapshot = log.snapshot_at(description["version"])
+    _check_same_table(description, snapshot)
+    refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
+    files, statistics = snapshot.files, snapshot.statistics
+    if "partition" in description:
+        files = files_of_partition(snapshot, description["partition"])
+        statistics = FileStatistics(files["stats"], snapshot.schema)
+    return ScannedFiles(log.path, tuple(snapshot.partition_columns), files, statistics)

@@ -1,0 +1,142 @@
+"""What a frame's rows go through on their way into a table: names, casts, missing columns, checks.
+
+All of it is SQL that Spark runs in its own operators. Spark's TableOutputResolver casts the frame's columns,
+and the fields within them, to the table's types by name; after it come the columns and fields that the frame
+lacks, as nulls, and CHAR and VARCHAR; then the checks that every row has to pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import types as T
+
+from deltaflow.batch.rows.char_varchar import declared_type, is_plain, of_length
+from deltaflow.batch.sql_names import quoted
+from deltaflow.errors import SchemaError
+from deltaflow.spark.write.file_write import Check, RowPlan
+
+
+def row_plan(
+    frame: T.StructType,
+    table: T.StructType,
+    partition_columns: Sequence[str],
+    checks: Sequence[Check],
+    path: str,
+) -> RowPlan:
+    """How rows of `frame`, whose columns have the table's names, become rows of the table (at `path`).
+
+    The frame has no columns that the table lacks, and types that fit.
+    """
+    wanted = [declared_type(field) for field in table.fields]
+    missing = {field.name for field in table.fields} - set(frame.names)
+    needed = [f.name for f in table.fields if not f.nullable and f.name in missing]
+    if needed:
+        raise SchemaError(
+            error_class="DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
+            column_name=needed[0],
+            table=path,
+            column=needed[0],
+        )
+    if not checks and bare(frame) == bare(table) and all(map(is_plain, wanted)):
+        return RowPlan(frame=bare_struct(frame), table=bare_struct(table))
+    cast = _restricted(table, frame)
+    columns = [
+        _column(field.name, cast[field.name].dataType, kind, is_partition=field.name in partition_columns)
+        if field.name not in missing
+        else "null"
+        for field, kind in zip(table.fields, wanted, strict=True)
+    ]
+    return RowPlan(bare_struct(frame), bare_struct(table), cast, tuple(columns), tuple(checks))
+
+
+def _column(name: str, have: T.DataType, want: T.DataType, *, is_partition: bool) -> str:
+    value = _value(quoted(name), have, want, name, 0)
+    # Among partition values the empty string is null, which the checks are to see.
+    is_text = is_partition and isinstance(have, T.StringType)
+    return f"if({quoted(name)} = '', null, {value})" if is_text else value
+
+
+def _value(sql: str, have: T.DataType, want: T.DataType, column: str, depth: int) -> str:
+    """SQL for the value of type `want` that `sql`, of type `have`, becomes.
+
+    They differ in fields that `have` lacks, and in CHAR and VARCHAR, which `have` has as strings. Fields
+    get names that say nothing: the value is cast to the table's type afterwards, by position.
+    """
+    if have == bare(want) and is_plain(want):
+        return sql
+    element = f"e{depth}"
+    match have, want:
+        case _, T.CharType() | T.VarcharType():
+            return of_length(sql, want, column)
+        case T.StructType(), T.StructType():
+            found = set(have.names)
+            fields = [
+                f"'f{i}', "
+                + (
+                    _value(f"{sql}.{quoted(f.name)}", have[f.name].dataType, f.dataType, column, depth)
+                    if f.name in found
+                    else "null"
+                )
+                for i, f in enumerate(want.fields)
+            ]
+            return f"if({sql} is null, null, named_struct({', '.join(fields)}))"
+        case T.ArrayType(), T.ArrayType():
+            inner = _value(element, have.elementType, want.elementType, column, depth + 1)
+            return f"transform({sql}, {element} -> {inner})"
+        case T.MapType(), T.MapType():
+            keys = _value(element, have.keyType, want.keyType, column, depth + 1)
+            values = _value(element, have.valueType, want.valueType, column, depth + 1)
+            return (
+                f"map_from_arrays(transform(map_keys({sql}), {element} -> {keys}), "
+                f"transform(map_values({sql}), {element} -> {values}))"
+            )
+    raise AssertionError(f"{have.simpleString()} is not the shape of {want.simpleString()}")
+
+
+def _restricted(table: T.StructType, frame: T.StructType) -> T.StructType:
+    """The table's schema as far as the frame has it: same types and order, nothing that the frame lacks."""
+    restricted = _restricted_type(table, frame)
+    assert isinstance(restricted, T.StructType)
+    return restricted
+
+
+def _restricted_type(table: T.DataType, frame: T.DataType) -> T.DataType:
+    match table, frame:
+        case T.StructType(), T.StructType():
+            theirs = {field.name: field.dataType for field in frame.fields}
+            return T.StructType(
+                [
+                    T.StructField(field.name, _restricted_type(field.dataType, theirs[field.name]))
+                    for field in table.fields
+                    if field.name in theirs
+                ]
+            )
+        case T.ArrayType(), T.ArrayType():
+            return T.ArrayType(_restricted_type(table.elementType, frame.elementType))
+        case T.MapType(), T.MapType():
+            return T.MapType(
+                _restricted_type(table.keyType, frame.keyType),
+                _restricted_type(table.valueType, frame.valueType),
+            )
+    return bare(table)
+
+
+def bare(kind: T.DataType) -> T.DataType:
+    """The type alone: nullable throughout, no metadata, CHAR and VARCHAR as strings."""
+    match kind:
+        case T.StructType():
+            return T.StructType([T.StructField(f.name, bare(f.dataType)) for f in kind.fields])
+        case T.ArrayType():
+            return T.ArrayType(bare(kind.elementType))
+        case T.MapType():
+            return T.MapType(bare(kind.keyType), bare(kind.valueType))
+        case T.CharType() | T.VarcharType():
+            return T.StringType()
+    return kind
+
+
+def bare_struct(kind: T.StructType) -> T.StructType:
+    struct = bare(kind)
+    assert isinstance(struct, T.StructType)
+    return struct

@@ -1,0 +1,324 @@
+"""The metadata that a table has after a write (delta-spark's ImplicitMetadataOperation), and how the frame's
+columns are named in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from pyspark.sql import types as T
+
+from deltaflow.batch.options import boolean_option, option
+from deltaflow.batch.rows.char_varchar import CHAR_VARCHAR, with_char_as_string
+from deltaflow.errors import DeltaAnalysisException, SchemaError, SchemaMismatchError
+from deltaflow.log import (
+    Metadata,
+    OptimisticTransaction,
+    Snapshot,
+    as_nullable,
+    check_writable_schema,
+    merge_schemas,
+    schema_to_string,
+)
+from deltaflow.log.protocol.schema import check_no_duplicates, check_partition_columns
+from deltaflow.log.protocol.schema_merging import (
+    Fits,
+    can_cast,
+    can_store,
+    schemas_side_by_side,
+    write_differences,
+)
+
+_AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
+
+
+@dataclass(frozen=True)
+class SchemaRules:
+    """What a write may do to the table's schema, and how the frame's columns find theirs."""
+
+    overwrites: bool = False
+    overwrite_schema: bool = False
+    merge_schema: bool = False
+    data_change: bool = True
+    by_position: bool = False
+    replaces_table: bool = False
+    needs_partition_columns: bool = True
+    """Whether the frame must have them; else they are null where they are missing, as other columns are."""
+    fits: Fits = can_store
+
+
+@dataclass(frozen=True)
+class DeclaredTable:
+    """What a statement says of the table that it makes or replaces."""
+
+    schema: T.StructType | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+
+
+def schema_rules(
+    options: Mapping[str, str],
+    settings: Mapping[str, str],
+    *,
+    store_assignment: str = "ANSI",
+    overwrites: bool = False,
+    by_position: bool = False,
+    replaces_table: bool = False,
+    needs_partition_columns: bool = True,
+) -> SchemaRules:
+    """The rules that the options of a writer and Spark's settings make."""
+    merge = boolean_option({_AUTO_MERGE: settings.get(_AUTO_MERGE, "false")}, _AUTO_MERGE)
+    if option(options, "mergeSchema") is not None:
+        merge = boolean_option(options, "mergeSchema")
+    return SchemaRules(
+        overwrites=overwrites,
+        overwrite_schema=overwrites
+        and option(options, "replaceWhere") is None
+        and boolean_option(options, "overwriteSchema"),
+        merge_schema=merge,
+        data_change=option(options, "dataChange") is None or boolean_option(options, "dataChange"),
+        by_position=by_position,
+        replaces_table=replaces_table,
+        needs_partition_columns=needs_partition_columns,
+        fits=can_cast if store_assignment.upper() == "LEGACY" else can_store,
+    )
+
+
+def update_metadata(
+    transaction: OptimisticTransaction,
+    frame: T.StructType,
+    partition_by: Sequence[str],
+    rules: SchemaRules,
+    declared: DeclaredTable,
+) -> None:
+    """Gives the transaction the metadata that the write leaves, where it changes.
+
+    Raises SchemaError or one of its kinds, or UnsupportedFeatureError, if the frame cannot be written.
+    """
+    snapshot, path = transaction.snapshot, transaction.path
+    by_name = frame
+    if rules.by_position and snapshot is not None:  # the frame's own names do not count
+        by_name = named_as_table(frame, snapshot.schema, rules, path)
+    check_no_duplicates(by_name, path)
+    if snapshot is None or rules.replaces_table:
+        _make(transaction, frame, partition_by, declared, rules)
+    elif rules.overwrite_schema:
+        _overwrite_schema(transaction, snapshot, columns_of_table(frame), partition_by, rules)
+    else:
+        _check_and_merge(transaction, snapshot, frame, partition_by, rules)
+
+
+def named_as_table(frame: T.StructType, table: T.StructType, rules: SchemaRules, path: str) -> T.StructType:
+    """The frame's columns in its order, under the table's names, nested ones included.
+
+    Columns that the table lacks keep their names.
+    """
+    if rules.by_position and len(frame.fields) < len(table.fields):
+        raise SchemaError(
+            error_class="DELTA_INSERT_COLUMN_ARITY_MISMATCH",
+            table_name=path,
+            table_columns=", ".join(table.names),
+            data_columns=", ".join(frame.names),
+        )
+    named = _named(frame, table, by_position=rules.by_position)
+    assert isinstance(named, T.StructType)
+    return named
+
+
+def _make(
+    transaction: OptimisticTransaction,
+    frame: T.StructType,
+    partition_by: Sequence[str],
+    declared: DeclaredTable,
+    rules: SchemaRules,
+) -> None:
+    snapshot, path = transaction.snapshot, transaction.path
+    _refuse_without_data_change(rules, path, "Create a Delta table")
+    schema = columns_of_table(frame) if declared.schema is None else with_char_as_string(declared.schema)
+    metadata = Metadata(
+        id=transaction.log.ids() if snapshot is None else snapshot.metadata.id,
+        description=declared.comment,
+        schema_string=schema_to_string(schema),
+        partition_columns=check_writable_schema(schema, partition_by, table=path),
+        configuration=dict(declared.properties),
+        created_time=transaction.log.clock() if snapshot is None else snapshot.metadata.created_time,
+    )
+    if declared.schema is not None:
+        differences = write_differences(
+            schema, named_as_table(frame, schema, rules, path), fits=rules.fits, may_add=False
+        )
+        if differences:
+            raise _mismatch(metadata, schema, frame, differences, None, rules, path)
+    if snapshot is None or metadata != snapshot.metadata:
+        transaction.update_metadata(metadata)
+
+
+def _overwrite_schema(
+    transaction: OptimisticTransaction,
+    snapshot: Snapshot,
+    schema: T.StructType,
+    partition_by: Sequence[str],
+    rules: SchemaRules,
+) -> None:
+    """Partition columns that are not named again are none any more, as in delta-spark."""
+    path = transaction.path
+    partition_columns = check_writable_schema(schema, partition_by, table=path)
+    if schema == snapshot.schema and partition_columns == list(snapshot.partition_columns):
+        return
+    _refuse_without_data_change(
+        rules, path, "Overwrite the Delta table schema or change the partition schema"
+    )
+    transaction.update_metadata(
+        msgspec.structs.replace(
+            snapshot.metadata, schema_string=schema_to_string(schema), partition_columns=partition_columns
+        )
+    )
+
+
+def _check_and_merge(
+    transaction: OptimisticTransaction,
+    snapshot: Snapshot,
+    frame: T.StructType,
+    partition_by: Sequence[str],
+    rules: SchemaRules,
+) -> None:
+    path, table = transaction.path, snapshot.schema
+    data = named_as_table(frame, table, rules, path)
+    given = check_partition_columns(data, partition_by, path)
+    other_partitioning = given if given and given != list(snapshot.partition_columns) else None
+    differences = write_differences(table, data, fits=rules.fits, may_add=rules.merge_schema)
+    if differences or other_partitioning is not None:
+        raise _mismatch(snapshot.metadata, table, frame, differences, other_partitioning, rules, path)
+    if rules.needs_partition_columns:
+        _require_partition_columns(snapshot.partition_columns, data, path)
+    merged = table
+    if rules.merge_schema:
+        merged = merge_schemas(table, columns_of_table(data), table=path, fits=rules.fits)
+    check_writable_schema(merged, snapshot.partition_columns, table=path)
+    if merged != table:
+        _refuse_without_data_change(rules, path, "Change the Delta table schema")
+        transaction.update_metadata(
+            msgspec.structs.replace(snapshot.metadata, schema_string=schema_to_string(merged))
+        )
+
+
+def _require_partition_columns(partition_columns: Sequence[str], data: T.StructType, path: str) -> None:
+    for name in partition_columns:
+        if name not in data.names:
+            raise SchemaError(
+                error_class="DELTA_PARTITION_COLUMN_NOT_FOUND",
+                name=name,
+                columns=", ".join(data.names),
+                table=path,
+                column=name,
+            )
+
+
+def _mismatch(
+    metadata: Metadata,
+    table: T.StructType,
+    frame: T.StructType,
+    differences: Sequence[str],
+    other_partitioning: Sequence[str] | None,
+    rules: SchemaRules,
+    path: str,
+) -> SchemaMismatchError:
+    """One error for everything that does not fit, as delta-spark's MetadataMismatchErrorBuilder."""
+    lines = ["A metadata mismatch was detected when writing to the Delta table."]
+    if differences:
+        lines.append(f"A schema mismatch: the data's is not the table's (Table ID: {metadata.id}).")
+        lines.append(schemas_side_by_side(table, frame))
+        lines += ["Differences:", *(f"- {difference}" for difference in differences)]
+        if not rules.merge_schema and not write_differences(
+            table, _named_struct(frame, table), fits=rules.fits, may_add=True
+        ):
+            lines.append(
+                "To let the table take over the new columns, set the option mergeSchema to true, or "
+                f"the session's {_AUTO_MERGE}; or select the table's columns alone."
+            )
+        else:
+            lines.append("Cast the data's columns to the table's types, or write them under other names.")
+    if other_partitioning is not None:
+        lines.append("Partition columns do not match the partition columns of the table.")
+        lines.append(f"Given: {list(other_partitioning)}")
+        lines.append(f"Table: {list(metadata.partition_columns)}")
+        lines.append("Leave partitionBy out, or give the table's own columns.")
+    if rules.overwrites:
+        lines.append(
+            "To overwrite the table's schema or partitioning, set the option overwriteSchema to true "
+            "(not with replaceWhere)."
+        )
+    return SchemaMismatchError("\n".join(lines), table=path)
+
+
+def _refuse_without_data_change(rules: SchemaRules, path: str, operation: str) -> None:
+    if not rules.data_change:
+        raise DeltaAnalysisException(error_class="DELTA_DATA_CHANGE_FALSE", operation=operation, table=path)
+
+
+def columns_of_table(frame: T.StructType) -> T.StructType:
+    """The frame's columns as a table has them: all nullable, and of their metadata comments, CHAR and
+    VARCHAR alone. The rest is Spark's own (watermarks) or belongs to the table that the frame was read from.
+    """
+    nullable = _with_own_metadata(as_nullable(frame))
+    assert isinstance(nullable, T.StructType)
+    return nullable
+
+
+def _with_own_metadata(kind: T.DataType) -> T.DataType:
+    match kind:
+        case T.StructType():
+            return T.StructType(
+                [
+                    T.StructField(
+                        f.name,
+                        _with_own_metadata(f.dataType),
+                        f.nullable,
+                        {key: value for key, value in f.metadata.items() if key in ("comment", CHAR_VARCHAR)},
+                    )
+                    for f in kind.fields
+                ]
+            )
+        case T.ArrayType():
+            return T.ArrayType(_with_own_metadata(kind.elementType), kind.containsNull)
+        case T.MapType():
+            return T.MapType(
+                _with_own_metadata(kind.keyType), _with_own_metadata(kind.valueType), kind.valueContainsNull
+            )
+    return kind
+
+
+def _named_struct(frame: T.StructType, table: T.StructType) -> T.StructType:
+    named = _named(frame, table, by_position=False)
+    assert isinstance(named, T.StructType)
+    return named
+
+
+def _named(frame: T.DataType, table: T.DataType, *, by_position: bool) -> T.DataType:
+    match frame, table:
+        case T.StructType(), T.StructType():
+            by_name = {f.name.lower(): f for f in table.fields}
+            fields = []
+            for i, f in enumerate(frame.fields):
+                target = (
+                    (table.fields[i] if i < len(table.fields) else None)
+                    if by_position
+                    else by_name.get(f.name.lower())
+                )
+                if target is None:
+                    fields.append(f)
+                else:
+                    kind = _named(f.dataType, target.dataType, by_position=by_position)
+                    fields.append(T.StructField(target.name, kind, f.nullable, f.metadata))
+            return T.StructType(fields)
+        case T.ArrayType(), T.ArrayType():
+            element = _named(frame.elementType, table.elementType, by_position=by_position)
+            return T.ArrayType(element, frame.containsNull)
+        case T.MapType(), T.MapType():
+            return T.MapType(
+                _named(frame.keyType, table.keyType, by_position=by_position),
+                _named(frame.valueType, table.valueType, by_position=by_position),
+                frame.valueContainsNull,
+            )
+    return frame

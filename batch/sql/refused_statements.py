@@ -1,0 +1,141 @@
+"""SQL statements that Delta tables do not have, or not yet: refused before Spark runs them past the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import unquote
+
+from deltaflow.errors import UnsupportedFeatureError
+from deltaflow.log import LOG_DIRECTORY
+from deltaflow.spark.sql.statements import Statement, refused, statement
+from deltaflow.store import scheme_of
+
+
+class _Refusal(NamedTuple):
+    name: str
+    """How SQL calls the statement."""
+    table: str | None
+    """The field of Spark's plan that names the table."""
+    advice: str
+    views: bool = False
+
+
+_KEPT_STATISTICS = "Each file's statistics are in the table's log since it was written."
+_REFUSED: Mapping[str, _Refusal] = {
+    "AddConstraint": _Refusal(
+        "PRIMARY KEY, UNIQUE or FOREIGN KEY", "table", "Delta tables have CHECK constraints alone."
+    ),
+    "AddPartitions": _Refusal(
+        "ALTER TABLE ADD PARTITION", "table", "A partition is there when it has rows: write some."
+    ),
+    "AlterTableClusterBy": _Refusal(
+        "ALTER TABLE CLUSTER BY", "table", "It needs the table feature clustering, which deltaflow lacks."
+    ),
+    "AlterTableCollation": _Refusal(
+        "ALTER TABLE DEFAULT COLLATION",
+        "table",
+        "It needs the table feature collations, which deltaflow lacks.",
+    ),
+    "AnalyzeColumn": _Refusal("ANALYZE TABLE", "child", _KEPT_STATISTICS),
+    "AnalyzeTable": _Refusal("ANALYZE TABLE", "child", _KEPT_STATISTICS),
+    "DropPartitions": _Refusal(
+        "ALTER TABLE DROP PARTITION",
+        "table",
+        "A partition goes with its rows: overwrite with the option replaceWhere.",
+    ),
+    "LoadData": _Refusal("LOAD DATA", "child", "Read the files with Spark, and append their rows."),
+    "RecoverPartitions": _Refusal(
+        "ALTER TABLE RECOVER PARTITIONS", "child", "The log has the partitions: nothing can be missing."
+    ),
+    "RenamePartitions": _Refusal(
+        "ALTER TABLE PARTITION RENAME",
+        "table",
+        "The rows tell their partition: overwrite them with the option replaceWhere.",
+    ),
+    "RenameTable": _Refusal(
+        "ALTER TABLE RENAME",
+        "child",
+        "Create an external table (CREATE TABLE name USING delta LOCATION path), and drop the old entry.",
+    ),
+    "Reorg": _Refusal("REORG TABLE", "table", "Nothing is left in its files that it would purge."),
+    "RepairTable": _Refusal(
+        "MSCK REPAIR TABLE", "child", "The log has the partitions: nothing can be missing."
+    ),
+    "SetTableLocation": _Refusal(
+        "ALTER TABLE SET LOCATION",
+        "table",
+        "Drop an external table's entry, which leaves its files, and create it with the new LOCATION.",
+    ),
+    "SetTableSerDeProperties": _Refusal("ALTER TABLE SET SERDE", "child", "Use SET TBLPROPERTIES."),
+    "TruncatePartition": _Refusal(
+        "TRUNCATE TABLE PARTITION", "table", "Overwrite with the option replaceWhere."
+    ),
+    "Union": _Refusal("FROM … INSERT … INSERT", None, "Write one INSERT statement for each table."),
+    "VacuumInventory": _Refusal("VACUUM USING INVENTORY", "table", "VACUUM lists the files itself."),
+}
+
+
+@statement("RenameColumn")
+def _rename_column(statement: Statement) -> NoReturn:
+    raise _needs_column_mapping("DELTA_UNSUPPORTED_RENAME_COLUMN", statement)
+
+
+@statement("DropColumns")
+def _drop_columns(statement: Statement) -> NoReturn:
+    raise _needs_column_mapping("DELTA_UNSUPPORTED_DROP_COLUMN", statement)
+
+
+def _needs_column_mapping(error_class: str, statement: Statement) -> UnsupportedFeatureError:
+    assert statement.table is not None
+    return UnsupportedFeatureError(
+        features=["columnMapping"], error_class=error_class, table=statement.table.path
+    )
+
+
+def _refuse(statement: Statement) -> NoReturn:
+    refusal = _REFUSED[statement.kind]
+    raise refused(refusal.name, statement.table, refusal.advice)
+
+
+for _kind, _refusal in _REFUSED.items():
+    statement(_kind, table=_refusal.table, views=_refusal.views)(_refuse)
+
+
+def _makes_delta(fields: Mapping[str, Any]) -> bool:
+    return _is_delta(fields["provider"])
+
+
+@statement("CreateTableLike", table="source", concerns=_makes_delta)
+@statement("CreateTableLikeCommand", table="sourceTable", concerns=_makes_delta)
+def _create_like(statement: Statement) -> NoReturn:
+    raise refused(
+        "CREATE TABLE LIKE", statement.table, "Use CREATE TABLE … USING delta AS SELECT * FROM … WHERE false."
+    )
+
+
+def _writes_into_table(fields: Mapping[str, Any]) -> bool:
+    location = fields["storage"]["locationUri"]
+    return _is_delta(fields["provider"]) or (location is not None and _is_in_table(location))
+
+
+@statement("InsertIntoDir", table=None, concerns=_writes_into_table)
+def _insert_into_directory(statement: Statement) -> NoReturn:
+    raise refused(
+        "INSERT OVERWRITE DIRECTORY",
+        statement.table,
+        "It would replace files past the log. INSERT OVERWRITE the table, or write into another directory.",
+    )
+
+
+def _is_delta(provider: str | None) -> bool:
+    return provider is not None and provider.lower() == "delta"
+
+
+def _is_in_table(uri: str) -> bool:
+    """Whether a local directory is a Delta table's, or inside one's."""
+    if scheme_of(uri) not in (None, "file"):
+        return False
+    directory = Path(unquote(uri.removeprefix("file://").removeprefix("file:"))).absolute()
+    return any((place / LOG_DIRECTORY).is_dir() for place in (directory, *directory.parents))

@@ -1,0 +1,1 @@
+"""Saves: the modes of a write, what it replaces, and its one commit."""

@@ -1,0 +1,210 @@
+"""`df.write.format("delta")` and SQL's inserts: the save modes, as one write of kind "batch".
+
+A request has these keys, from whoever asks for rows to be written:
+
+- `path`: of the table.
+- `mode`: "Append", "Overwrite", "ErrorIfExists" or "Ignore" (Spark's SaveMode).
+- `options`: of the writer, their names in any case: `replaceWhere`, `partitionOverwriteMode`,
+  `overwriteSchema`, `mergeSchema`, `dataChange`, those of the files, and Spark's `__partition_columns`.
+
+and, all of them optional, what a statement by name knows besides:
+
+- `byPosition`: the frame's columns stand for the table's by their order, not by their names (INSERT INTO
+  without a list of columns); there must be as many.
+- `partitionBy`: columns, instead of the option `__partition_columns`.
+- `tableSchema`: the schema's JSON that CREATE, CTAS or REPLACE declares, with NOT NULL, comments, CHAR and
+  VARCHAR; the frame's columns are written into it. Without it a new table takes the frame's schema.
+- `properties`, `comment`: TBLPROPERTIES and COMMENT of a table that is made or replaced.
+- `replaceTable`: with mode "Overwrite", the table's schema, partitioning, properties and comment become those
+  of the request, whatever they were; its id and history stay.
+- `operation`: {"name": …, "parameters": {…}}, how the commit names itself, instead of WRITE.
+
+TableWrite.run adds `handle`, `schema` (the frame's), `scans` and what the session sets: `settings`
+(spark.databricks.delta.*), `partitionOverwriteMode` and `storeAssignmentPolicy` (spark.sql.*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from pyspark.sql.types import StructType
+
+from deltaflow.batch.idempotent import idempotent_write
+from deltaflow.batch.options import (
+    boolean_option,
+    option,
+    required_path,
+    table_properties,
+    unsupported_options,
+)
+from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules, schema_rules
+from deltaflow.batch.write.overwrites import MatchingRows, Removal, WholeTable, WrittenPartitions
+from deltaflow.batch.write.writer import OperationOfWrite, TableWriter, begin_write, own_scans
+from deltaflow.errors import (
+    DeltaIllegalArgumentException,
+    DeltaTableAlreadyExistsError,
+    DeltaUnsupportedOperationException,
+)
+from deltaflow.log import DeltaLog, OptimisticTransaction
+from deltaflow.spark.write.file_write import Skip, write_kind
+
+# Each would change what is written; so none is passed over in silence.
+_NOT_YET = (
+    "replaceOn",
+    "replaceUsing",
+    "targetAlias",
+)
+_DYNAMIC_ENABLED = "spark.databricks.delta.dynamicPartitionOverwrite.enabled"
+_CHECK_ENABLED = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
+_DATA_COLUMNS_ENABLED = "spark.databricks.delta.replaceWhere.dataColumns.enabled"
+
+
+@write_kind("batch")
+def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
+    """Begins a write that a request of this module describes."""
+    options, settings = request["options"], request["settings"]
+    path, mode = required_path(request["path"]), request["mode"]
+    unsupported_options(options, _NOT_YET, "writing")
+    if option(options, "__clustering_columns") is not None:
+        raise DeltaUnsupportedOperationException(
+            "writing with clusterBy is not supported yet. Remove it, or use partitionBy",
+            error_class="DELTA_UNSUPPORTED_OPTION",
+        )
+    rules = schema_rules(
+        options,
+        settings,
+        store_assignment=request["storeAssignmentPolicy"],
+        overwrites=mode == "Overwrite",
+        by_position=request.get("byPosition", False),
+        replaces_table=request.get("replaceTable", False),
+        needs_partition_columns="byPosition" not in request,  # what a list of columns leaves out is null
+    )
+    partition_by = request.get("partitionBy")
+    if partition_by is None:
+        partition_by = msgspec.json.decode(option(options, "__partition_columns") or "[]")
+    idempotent = idempotent_write(options, settings, path)
+    transaction = _transaction(request, path)
+    if idempotent is not None and idempotent.is_done(transaction):
+        return Skip(idempotent.settings_to_unset, is_repeated=True)
+    if transaction.snapshot is not None:
+        if mode == "Ignore":
+            return Skip()
+        if mode == "ErrorIfExists":
+            raise DeltaTableAlreadyExistsError(path=path, table=path)
+    elif mode in ("ErrorIfExists", "Ignore"):
+        transaction.require_no_table()
+    removal = _removal(request, rules, transaction, partition_by)
+    return begin_write(
+        StructType.fromJson(msgspec.json.decode(request["schema"])),
+        partition_by,
+        options,
+        rules=rules,
+        operation=_operation(request, rules, removal, partition_by),
+        transaction=transaction,
+        removal=removal,
+        declared=_declared(request),
+        application=None if idempotent is None else idempotent.action(transaction),
+        settings_to_unset=() if idempotent is None else idempotent.settings_to_unset,
+    )
+
+
+def _transaction(request: dict[str, Any], path: str) -> OptimisticTransaction:
+    """A transaction that has read what the frame reads of the table itself.
+
+    A frame scans the version that it was loaded at: whatever was committed since is a rival, and not to
+    be overwritten unseen. A version that was asked for by number is the past, and depends on nothing.
+    """
+    log = DeltaLog.for_table(path)
+    versions = [scan["version"] for scan in own_scans(request, log) if not scan.get("timeTravel", True)]
+    if not versions:
+        return log.start_transaction(request["settings"])
+    transaction = log.start_transaction(request["settings"], read_version=min(versions))
+    transaction.read_whole_table()
+    return transaction
+
+
+def _declared(request: dict[str, Any]) -> DeclaredTable:
+    schema = request.get("tableSchema")
+    return DeclaredTable(
+        None if schema is None else StructType.fromJson(msgspec.json.decode(schema)),
+        request.get("properties") or table_properties(request["options"]),
+        request.get("comment"),
+    )
+
+
+def _removal(
+    request: dict[str, Any], rules: SchemaRules, transaction: OptimisticTransaction, partition_by: list[str]
+) -> Removal:
+    options, settings = request["options"], request["settings"]
+    if not rules.overwrites:
+        return Removal()
+    predicate = option(options, "replaceWhere")
+    is_dynamic = _is_dynamic(options, settings, request["partitionOverwriteMode"])
+    if predicate is not None:
+        if is_dynamic and option(options, "partitionOverwriteMode") is not None:
+            raise DeltaIllegalArgumentException(
+                error_class="DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE"
+            )
+        return MatchingRows(
+            request["handle"],
+            predicate,
+            checks_rows=_setting(settings, _CHECK_ENABLED),
+            data_columns=_setting(settings, _DATA_COLUMNS_ENABLED),
+            data_change=rules.data_change,
+        )
+    snapshot = transaction.snapshot
+    if snapshot is not None and not rules.overwrite_schema:
+        partition_by = list(snapshot.partition_columns)
+    if not is_dynamic or not partition_by or rules.replaces_table:
+        return WholeTable()
+    if rules.overwrite_schema:
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE"
+        )
+    return WrittenPartitions()
+
+
+def _is_dynamic(options: Mapping[str, str], settings: Mapping[str, str], setting_of_session: str) -> bool:
+    """The option counts; without it the session's setting holds, as in Spark."""
+    mode = option(options, "partitionOverwriteMode") or setting_of_session
+    if mode.upper() not in ("STATIC", "DYNAMIC"):
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_ILLEGAL_OPTION",
+            input=mode,
+            name="partitionOverwriteMode",
+            explain="must be 'STATIC' or 'DYNAMIC'",
+        )
+    if mode.upper() == "DYNAMIC" and not _setting(settings, _DYNAMIC_ENABLED):
+        raise DeltaIllegalArgumentException(error_class="DELTA_DYNAMIC_PARTITION_OVERWRITE_DISABLED")
+    return mode.upper() == "DYNAMIC"
+
+
+def _setting(settings: Mapping[str, str], name: str) -> bool:
+    """A setting of Spark's that is true unless it is set to false."""
+    return boolean_option({name: settings.get(name, "true")}, name)
+
+
+def _operation(
+    request: dict[str, Any], rules: SchemaRules, removal: Removal, partition_by: list[str]
+) -> OperationOfWrite:
+    """delta-spark's DeltaOperations.Write, or what the request names."""
+    numbers = ("numFiles", "numRemovedFiles" if rules.overwrites else None)
+    given = request.get("operation")
+    if given is not None:
+        return OperationOfWrite(given["name"], given["parameters"], numbers)
+    options = request["options"]
+    predicate = option(options, "replaceWhere")
+    return OperationOfWrite(
+        "WRITE",
+        {
+            "mode": request["mode"],
+            "partitionBy": msgspec.json.encode(partition_by).decode(),
+            **({} if predicate is None else {"predicate": predicate}),
+            **({"isDynamicPartitionOverwrite": True} if isinstance(removal, WrittenPartitions) else {}),
+            **({"canOverwriteSchema": True} if boolean_option(options, "overwriteSchema") else {}),
+            **({"canMergeSchema": True} if rules.merge_schema else {}),
+        },
+        numbers,
+    )

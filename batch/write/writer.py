@@ -1,0 +1,188 @@
+"""Writes data files into a table as one commit; batch saves and the streaming sink both come through here.
+
+A write is one transaction: `begin_write` reads the table and decides what may be written and how, Spark
+writes the files, `commit` takes their statistics from the footers and commits. Per write: one listing of
+the log (the commits since the last one are read), one footer a file, one put.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from pyspark.sql.types import StructType
+
+from deltaflow.batch.files.data_files import DataFiles
+from deltaflow.batch.files.file_layout import file_options, optimized_write_bytes
+from deltaflow.batch.optimize.auto_compaction import auto_compaction
+from deltaflow.batch.options import option
+from deltaflow.batch.rows.row_checks import checks_of_table
+from deltaflow.batch.rows.row_plan import row_plan
+from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules, named_as_table, update_metadata
+from deltaflow.batch.write.overwrites import Removal
+from deltaflow.errors import DeltaUnsupportedOperationException
+from deltaflow.log import (
+    DeltaLog,
+    Operation,
+    OptimisticTransaction,
+    SetTransaction,
+    remove_files,
+    schema_from_string,
+)
+from deltaflow.log.observer import observe
+from deltaflow.log.protocol.features import check_writable, is_append_only
+from deltaflow.log.protocol.isolation import isolation_of_table
+from deltaflow.spark.write.file_write import FileRewrite, Quarantine, ReplaceWhere, RowPlan, WrittenFile
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OperationOfWrite:
+    """How a commit names itself (commitInfo): name and parameters, and the names of its metrics."""
+
+    name: str
+    parameters: dict[str, Any]
+    numbers_of_files: tuple[str, str | None]
+    """Names of the metrics for added and removed files."""
+    source_offsets: list[str] | None = None
+    """Of a stream's batch. See deltaflow.log.Operation."""
+
+
+class TableWriter:
+    """One write: what `begin_write` decided, waiting for its files. See FileWrite."""
+
+    def __init__(
+        self,
+        transaction: OptimisticTransaction,
+        rows: RowPlan,
+        options: Mapping[str, str],
+        *,
+        removal: Removal,
+        operation: OperationOfWrite,
+        application: SetTransaction | None,
+        data_change: bool,
+        settings_to_unset: Sequence[str],
+        only_with_files: bool,
+    ) -> None:
+        assert transaction.metadata is not None
+        self.path = transaction.log.path
+        self.partition_columns = tuple(transaction.metadata.partition_columns)
+        self.rows = rows
+        self.file_options = file_options(options, self.path)
+        self.settings_to_unset = settings_to_unset
+        self.optimized_write_bytes = optimized_write_bytes(
+            options, transaction.session, transaction.metadata.configuration, self.path
+        )
+        self._data_files = DataFiles(transaction.metadata, self.path)
+        self.folder = self._data_files.folder
+        self._transaction = transaction
+        self._removal = removal
+        self._operation = operation
+        self._application = application
+        self._data_change = data_change
+        self._only_with_files = only_with_files
+        self.quarantine: Quarantine | None = None
+        self._user_metadata = option(options, "userMetadata")
+        self._compaction = auto_compaction(transaction, options, self.file_options)
+
+    @property
+    def replace_where(self) -> ReplaceWhere | None:
+        """What Spark has to find out of the rows that are replaced; None if nothing."""
+        return self._removal.replace_where
+
+    def commit(self, files: Sequence[WrittenFile], kept: Sequence[WrittenFile]) -> FileRewrite | None:
+        """Commits the files, those with kept rows included, and the removal of what they replace."""
+        observe("files written", path=self.path, files=len(files) + len(kept))
+        adds, rows = self._data_files.add_actions(files, data_change=self._data_change)
+        copies, copied_rows = self._data_files.add_actions(kept, data_change=self._data_change)
+        removed = self._removal.removed_files(self._transaction, adds)
+        removes = remove_files(removed, self._transaction.log.clock(), data_change=self._data_change)
+        if self._only_with_files and not adds and not copies and not removes:
+            return None
+        actions: list[Any] = [] if self._application is None else [self._application]
+        actions += [*adds, *copies, *removes]
+        name_of_added, name_of_removed = self._operation.numbers_of_files
+        metrics = {
+            **({name_of_removed: len(removes)} if name_of_removed else {}),
+            name_of_added: len(adds) + len(copies),
+            "numOutputRows": rows + copied_rows,
+            "numOutputBytes": sum(add.size for add in (*adds, *copies)),
+            **self._removal.metrics(removed, copied_rows),
+        }
+        operation = Operation(
+            self._operation.name,
+            self._operation.parameters,
+            {name: str(number) for name, number in metrics.items()},
+            source_offsets=self._operation.source_offsets,
+            user_metadata=self._user_metadata,
+        )
+        version = self._transaction.commit(actions, operation=operation).version
+        observe("write committed", path=self.path, version=version)
+        _LOG.info("%s: version %s with %s files, %s rows", self.path, version, len(adds), rows)
+        return None if self._compaction is None else self._compaction.after_commit([*adds, *copies])
+
+    def cancel(self, files: Sequence[WrittenFile] | None) -> None:
+        """No commit of this write appears after this has returned; where none has, its files are removed."""
+        self._data_files.discard(files, is_certain=self._transaction.cancel())
+
+
+def begin_write(
+    frame_schema: StructType,
+    partition_by: Sequence[str],
+    options: Mapping[str, str],
+    *,
+    rules: SchemaRules,
+    operation: OperationOfWrite,
+    transaction: OptimisticTransaction,
+    removal: Removal | None = None,
+    declared: DeclaredTable | None = None,
+    application: SetTransaction | None = None,
+    settings_to_unset: Sequence[str] = (),
+    only_with_files: bool = False,
+) -> TableWriter:
+    """Checks a write against the table, and gives the transaction the metadata that it leaves.
+
+    `removal` says which files of the table the commit removes, none without it. `only_with_files`: there is
+    no commit where there is no file to add or remove. Raises SchemaMismatchError, SchemaError or
+    UnsupportedFeatureError before any file is written.
+    """
+    snapshot, path = transaction.snapshot, transaction.log.path
+    removal = removal or Removal()
+    if snapshot is not None:
+        check_writable(snapshot.protocol, snapshot.metadata, path, snapshot.version)
+        isolation_of_table(snapshot.metadata, path)  # a wrong value would stop the commit
+        if rules.overwrites and is_append_only(snapshot.metadata):
+            raise DeltaUnsupportedOperationException(
+                error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY", table=path
+            )
+    update_metadata(transaction, frame_schema, partition_by, rules, declared or DeclaredTable())
+    metadata, protocol = transaction.metadata, transaction.protocol
+    assert metadata is not None
+    assert protocol is not None
+    check_writable(protocol, metadata, path)
+    table = schema_from_string(metadata.schema_string, table=path)
+    removal.begin(transaction)
+    schema_changes = snapshot is not None and table != snapshot.schema
+    checks = [*checks_of_table(metadata, table, schema_changes=schema_changes), *removal.checks]
+    frame = named_as_table(frame_schema, table, rules, path)
+    return TableWriter(
+        transaction,
+        row_plan(frame, table, metadata.partition_columns, checks, path),
+        options,
+        removal=removal,
+        operation=operation,
+        application=application,
+        data_change=rules.data_change,
+        settings_to_unset=settings_to_unset,
+        only_with_files=only_with_files,
+    )
+
+
+def own_scans(request: dict[str, Any], log: DeltaLog) -> list[dict[str, Any]]:
+    """The descriptions of those scans in the frame's plan that read the table which is written."""
+    scans = [msgspec.json.decode(scan) for scan in request["scans"]]
+    return [scan for scan in scans if scan["path"] == log.path]

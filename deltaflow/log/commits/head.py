@@ -1,0 +1,50 @@
+"""What a commit must know of the version that it follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deltaflow.errors import CorruptLogError
+from deltaflow.log.protocol.actions import Metadata, Protocol
+from deltaflow.log.protocol.commit import Commit
+from deltaflow.log.replay.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The end of a log: a version, without its files."""
+
+    version: int
+    timestamp_ms: int
+    protocol: Protocol
+    metadata: Metadata
+
+
+def head_of(snapshot: Snapshot | None) -> Head | None:
+    """The head of a log that ends with the snapshot; None without a table."""
+    if snapshot is None:
+        return None
+    return Head(snapshot.version, snapshot.timestamp_ms, snapshot.protocol, snapshot.metadata)
+
+
+def head_after(head: Head | None, commits: Sequence[Commit], table: str) -> Head:
+    """The head after commits, at least one, that follow `head`.
+
+    CorruptLogError if they begin the table and lack its protocol or metadata.
+    """
+    protocol = None if head is None else head.protocol
+    metadata = None if head is None else head.metadata
+    for commit in commits:
+        protocol = commit.protocol or protocol
+        metadata = commit.metadata or metadata
+    newest = commits[-1]
+    if protocol is None or metadata is None:
+        raise CorruptLogError(
+            f"The log of {table} has no {'protocol' if protocol is None else 'metaData'} action up to "
+            f"version {newest.version}. Restore the first commits from a copy.",
+            error_class="DELTA_STATE_RECOVER_ERROR",
+            table=table,
+            version=newest.version,
+        )
+    return Head(newest.version, newest.timestamp_ms, protocol, metadata)

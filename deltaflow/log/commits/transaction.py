@@ -1,0 +1,441 @@
+"""The way from one version of a table to the next."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import metadata as distribution
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from deltaflow.errors import (
+    CommitOutcomeUnknownError,
+    ConcurrentWriteException,
+    CorruptLogError,
+    DeltaAnalysisException,
+    DeltaConcurrentModificationException,
+    DeltaError,
+    DeltaIllegalStateException,
+    OperationCancelledError,
+    StoreError,
+)
+from deltaflow.log.commits.conflicts import (
+    Loser,
+    check_created_meanwhile,
+    check_winner,
+    check_winner_of_creation,
+)
+from deltaflow.log.commits.head import Head, head_after, head_of
+from deltaflow.log.commits.outcomes import (
+    Absent,
+    Committed,
+    Conflict,
+    Lost,
+    Operation,
+    Outcome,
+    Unknown,
+)
+from deltaflow.log.commits.reads import PartitionPredicate, Reads
+from deltaflow.log.commits.retries import RetryPolicy
+from deltaflow.log.commits.validation import WritableAction, check_actions
+from deltaflow.log.maintenance.checkpoint_hook import after_commit
+from deltaflow.log.maintenance.manifests import update_manifests
+from deltaflow.log.observer import observe
+from deltaflow.log.protocol.actions import (
+    AnyAction,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    decode_actions,
+    encode_actions,
+)
+from deltaflow.log.protocol.commit import Commit, to_commit
+from deltaflow.log.protocol.configuration import with_checked_properties, with_session_defaults
+from deltaflow.log.protocol.features import check_writable, has_in_commit_timestamps, is_append_only
+from deltaflow.log.protocol.in_commit_timestamps import next_timestamp, with_enablement
+from deltaflow.log.protocol.isolation import IsolationLevel, isolation_of_commit, isolation_of_table
+from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, USER_METADATA
+from deltaflow.log.protocol.protocols import protocol_for, without_protocol_properties
+from deltaflow.log.protocol.schema import check_writable_schema, schema_from_string
+from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.replay.version_checksum import write_checksum
+
+_RETRIES = RetryPolicy()
+
+
+@cache
+def _engine_info() -> str:
+    try:
+        return f"deltaflow/{distribution.version('deltaflow')}"
+    except distribution.PackageNotFoundError:
+        return "deltaflow"
+
+
+class OptimisticTransaction:
+    """Reads one version of a table, and commits once, by itself, to the end of the log.
+
+    `cancel` may be called by another thread; everything else belongs to one.
+    """
+
+    def __init__(
+        self,
+        log: LogFiles,
+        snapshot: Snapshot | None,
+        retries: RetryPolicy = _RETRIES,
+        session: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`session` has Spark's settings spark.databricks.delta.*, of which those of the log are heeded."""
+        self.log = log
+        self.snapshot = snapshot
+        """The version that is read; None without a table."""
+        attempts = MAX_COMMIT_ATTEMPTS.of(session, log.path)
+        self._retries = retries if attempts is None else replace(retries, max_attempts=attempts)
+        self.session = session
+        """Spark's settings spark.databricks.delta.*."""
+        self._reads = Reads(log.path, snapshot)
+        self._new_metadata: Metadata | None = None
+        self._new_protocol: Protocol | None = None
+        self._used = False
+        self._put_lock = threading.Lock()
+        self._cancelled = threading.Event()
+        self._landed = False
+
+    @property
+    def path(self) -> str:
+        """The table's directory."""
+        return self.log.path
+
+    @property
+    def read_version(self) -> int:
+        """The version that is read; -1 without a table."""
+        return -1 if self.snapshot is None else self.snapshot.version
+
+    @property
+    def metadata(self) -> Metadata | None:
+        """The table's metadata as the commit will leave it; None if there is none yet."""
+        if self._new_metadata is not None:
+            return self._new_metadata
+        return None if self.snapshot is None else self.snapshot.metadata
+
+    def txn_version(self, app_id: str) -> int | None:
+        """The version that an application committed last; a rival commit of it is a conflict from now on."""
+        self._reads.app_ids.add(app_id)
+        return None if self.snapshot is None else self.snapshot.txn_version(app_id)
+
+    def read_whole_table(self) -> None:
+        """Record that the commit depends on all of the table (or on there being none): it is not blind."""
+        self._reads.whole_table = True
+
+    def require_no_table(self) -> None:
+        """Record that the commit is to create the table: it does not append to one that appears meanwhile."""
+        self._reads.no_table = True
+
+    def files_matching(self, predicate: PartitionPredicate) -> pa.Table:
+        """The files, rows of the snapshot's `files`, whose partition values the predicate is true for.
+
+        Records that the commit depends on all rows of these partitions, future ones included.
+        DeltaIllegalArgumentException if it is no condition on the partition columns.
+        """
+        return self._reads.add_predicate(predicate)
+
+    def read_files(self, files: pa.Table) -> None:
+        """Record that the commit depends on these files, rows of the snapshot's `files`."""
+        self._reads.add_files(files)
+
+    def update_metadata(self, metadata: Metadata) -> None:
+        """Give the table this metadata with the commit, and the protocol that it asks for; once.
+
+        Its properties may name the protocol's versions and features (delta.minReaderVersion,
+        delta.minWriterVersion, delta.feature.<name>); a new table needs metadata. Raises
+        UnsupportedFeatureError, DeltaAnalysisException and DeltaIllegalArgumentException for wrong ones.
+        """
+        if self._new_metadata is not None:
+            raise DeltaIllegalStateException(
+                "A commit changes the metadata at most once.",
+                error_class="DELTA_MULTIPLE_METADATA_UPDATES",
+                table=self.path,
+            )
+        if self.snapshot is None:
+            metadata = with_session_defaults(metadata, self.session, self.path)
+        before = {} if self.snapshot is None else self.snapshot.metadata.configuration
+        metadata = with_checked_properties(metadata, before, self.session, self.path)
+        current = None if self.snapshot is None else self.snapshot.protocol
+        self._new_protocol = protocol_for(metadata, current, self.path)
+        self._new_metadata = without_protocol_properties(metadata)
+
+    def update_protocol(self, protocol: Protocol, metadata: Metadata) -> None:
+        """Give the table this protocol and this metadata with the commit; instead of `update_metadata`.
+
+        For who has made sure that the metadata asks for no feature that the protocol lacks.
+        """
+        self._new_protocol, self._new_metadata = protocol, metadata
+
+    def cancel(self) -> bool:
+        """Keep the transaction from committing: True if it never will, False if it has (or may have).
+
+        Waits for a put that has begun. Once this has returned, no commit of the transaction appears.
+        """
+        self._cancelled.set()
+        with self._put_lock:
+            return not self._landed
+
+    def commit(self, actions: Sequence[WritableAction], operation: Operation) -> Committed:
+        """Commit, or raise: a conflict, a refusal, a cancellation (nothing is in the log then),
+        CommitOutcomeUnknownError (it may be: keep the files) or PostCommitHookError (it is).
+        """
+        match self.try_commit(actions, operation):
+            case Committed() as committed:
+                return committed
+            case Conflict(error) | Unknown(error):
+                raise error
+
+    def try_commit(self, actions: Sequence[WritableAction], operation: Operation) -> Outcome:
+        """As `commit`, with a lost race and an unknown outcome as values."""
+        if self._used:
+            raise DeltaIllegalStateException(
+                "A transaction commits once. Start another one.",
+                error_class="DELTA_TRANSACTION_USED",
+                table=self.path,
+            )
+        self._used = True
+        isolation = self._check(actions)
+        txn_id = self.log.ids()
+        head = head_of(self.snapshot)
+        winners: list[Commit] = []
+        for pause_ms in self._retries.pauses_ms():
+            self._cancelled.wait(pause_ms / 1_000)
+            version = 0 if head is None else head.version + 1
+            content = self._content(head, actions, operation, isolation, txn_id)
+            match self._put(version, encode_actions(content), txn_id):
+                case Lost():
+                    try:
+                        newer = self._winners(head)
+                        head = self._rebase(head, newer, actions, isolation)
+                        winners += newer
+                    except DeltaConcurrentModificationException as error:
+                        return Conflict(error)
+                case Committed() as committed:
+                    own = to_commit(version, 0, content, self.log.commit_path(version))
+                    self._after_commit(own, winners, head, actions)
+                    return committed
+                case Unknown() as unknown:
+                    return unknown
+        attempts = self._retries.max_attempts
+        lost = "the race" if attempts == 1 else f"{attempts} races in a row"
+        return Conflict(
+            ConcurrentWriteException(
+                f"The commit lost {lost} for the next version. Try again when fewer writers are at work.",
+                error_class="DELTA_MAX_COMMIT_RETRIES_EXCEEDED",
+                table=self.path,
+            )
+        )
+
+    def _after_commit(
+        self, own: Commit, winners: Sequence[Commit], head: Head | None, actions: Sequence[WritableAction]
+    ) -> None:
+        is_own = head is None or (self.snapshot is not None and self._changes_metadata)
+        metadata = self.metadata if is_own or head is None else head.metadata
+        assert metadata is not None
+        self.log.own_commits.add(own, metadata.id)
+        write_checksum(self.log, self.snapshot, [*winners, own], self.session)
+        after_commit(self.log, own.version, metadata, self.snapshot, self.session)
+        update_manifests(self.log, own.version, metadata, self.snapshot, actions)
+
+    def _check(self, actions: Sequence[WritableAction]) -> IsolationLevel:
+        """Refuse what may not be committed to the version that was read; the isolation level otherwise."""
+        metadata = self.metadata
+        protocol = self.protocol
+        if metadata is None or protocol is None:
+            raise DeltaAnalysisException(
+                f"There is no table at {self.path}, and the first commit of a table needs its metadata.",
+                error_class="DELTA_METADATA_ABSENT",
+                table=self.path,
+            )
+        check_writable(protocol, metadata, self.path)
+        if self._new_metadata is not None:
+            check_writable_schema(
+                schema_from_string(metadata.schema_string, table=self.path),
+                metadata.partition_columns,
+                table=self.path,
+            )
+        # What is append-only stays so in the commit that ends it.
+        before = metadata if self.snapshot is None else self.snapshot.metadata
+        check_actions(actions, protocol, metadata, self.path, append_only=is_append_only(before))
+        of_table = isolation_of_table(metadata, self.path)
+        return isolation_of_commit(actions, of_table, changes_metadata=self._changes_metadata)
+
+    @property
+    def protocol(self) -> Protocol | None:
+        """The table's protocol as the commit will leave it; None if there is none yet."""
+        if self._new_protocol is not None:
+            return self._new_protocol
+        return None if self.snapshot is None else self.snapshot.protocol
+
+    @property
+    def _changes_metadata(self) -> bool:
+        """Whether the commit changes a table that there is. One that is made meanwhile is not changed."""
+        if self.snapshot is None or self._new_metadata is None:
+            return False
+        before = self.snapshot
+        return (self._new_metadata, self._new_protocol) != (before.metadata, before.protocol)
+
+    def _is_blind_append(self, actions: Sequence[WritableAction]) -> bool:
+        return not self._reads.any_data and not any(isinstance(action, RemoveFile) for action in actions)
+
+    def _content(
+        self,
+        head: Head | None,
+        actions: Sequence[WritableAction],
+        operation: Operation,
+        isolation: IsolationLevel,
+        txn_id: str,
+    ) -> tuple[AnyAction, ...]:
+        """The actions of the commit file for the version after `head`."""
+        now_ms = self.log.clock()
+        protocol, metadata = self.protocol, self.metadata
+        if head is not None and not self._changes_metadata:
+            protocol, metadata = head.protocol, head.metadata
+        assert protocol is not None
+        assert metadata is not None
+        timestamp_ms = None
+        if has_in_commit_timestamps(protocol, metadata):
+            timestamp_ms = now_ms if head is None else next_timestamp(now_ms, head.timestamp_ms)
+            if head is not None and metadata is not head.metadata:
+                were_enabled = has_in_commit_timestamps(head.protocol, head.metadata)
+                metadata = with_enablement(
+                    metadata, head.metadata, head.version + 1, timestamp_ms, were_enabled=were_enabled
+                )
+        table: list[AnyAction] = []
+        if head is None or protocol != head.protocol:
+            table.append(protocol)
+        if head is None or metadata != head.metadata:
+            table.append(metadata)
+        read_version = self.read_version if self.snapshot is not None or head is None else head.version
+        info = CommitInfo(
+            timestamp=now_ms,
+            in_commit_timestamp=timestamp_ms,
+            operation=operation.name,
+            operation_parameters=dict(operation.parameters),
+            read_version=read_version if read_version >= 0 else None,
+            isolation_level=isolation.value,
+            is_blind_append=self._is_blind_append(actions),
+            data_change=any(getattr(action, "data_change", False) for action in actions),
+            operation_metrics=dict(operation.metrics),
+            user_metadata=self._user_metadata(operation),
+            engine_info=_engine_info(),
+            txn_id=txn_id,
+            source_offsets=operation.source_offsets,
+        )
+        return info, *table, *actions
+
+    def _user_metadata(self, operation: Operation) -> str | None:
+        """What the user wants said of the commit: for this one operation, or for all of the session."""
+        if operation.user_metadata is not None:
+            return operation.user_metadata
+        return USER_METADATA.of(self.session, self.path)
+
+    def _put(self, version: int, data: bytes, txn_id: str) -> Committed | Unknown | Lost:
+        """Put one version; raises the store's error if the commit is certainly not there."""
+        path = self.log.commit_path(version)
+        observe("commit prepared", table=self.path, version=version)
+        with self._put_lock:
+            if self._cancelled.is_set():
+                raise OperationCancelledError(
+                    "The operation was cancelled before its commit; nothing of it is in the table.",
+                    table=self.path,
+                )
+            # Until the opposite is proved: an interrupt may end the put at any point.
+            self._landed = True
+            try:
+                self.log.store.put_if_absent(path, data)
+            except Exception as error:
+                outcome = self._read_back(version, path, txn_id, error)
+            else:
+                outcome = Committed(version)
+            self._landed = not isinstance(outcome, Lost | Absent)
+        match outcome:
+            case Committed():
+                observe("commit put", table=self.path, version=version)
+            case Absent(DeltaError() as cause):
+                raise cause
+            case Absent(cause):
+                raise StoreError(
+                    f"Writing {path} failed: {cause}. Nothing was committed.", file=path
+                ) from cause
+        return outcome
+
+    def _read_back(
+        self, version: int, path: str, txn_id: str, error: Exception
+    ) -> Committed | Unknown | Lost | Absent:
+        """What became of a put that raised: the file at its path tells whose commit it is."""
+        try:
+            actions = decode_actions(self.log.store.read(path), path)
+        except (FileNotFoundError, NotADirectoryError):
+            if isinstance(error, FileExistsError):
+                return Lost()
+            if self.log.store.failed_put_never_lands:
+                return Absent(error)
+            return Unknown(self._unknown(version, path, error))
+        except CorruptLogError:
+            return Lost()
+        except Exception as unreadable:
+            unknown = self._unknown(version, path, error)
+            unknown.add_note(f"Reading {path} back failed, too: {unreadable}")
+            return Unknown(unknown)
+        infos = [action for action in actions if isinstance(action, CommitInfo)]
+        return Committed(version) if infos and infos[0].txn_id == txn_id else Lost()
+
+    def _unknown(self, version: int, path: str, error: Exception) -> CommitOutcomeUnknownError:
+        unknown = CommitOutcomeUnknownError(
+            f"Writing {path} failed ({error}), and it may still have been written, or appear later. Look at "
+            f"version {version} of the table before you run the operation again. Its data files were kept.",
+            table=self.path,
+            version=version,
+            file=path,
+        )
+        unknown.__cause__ = error
+        return unknown
+
+    def _winners(self, head: Head | None) -> list[Commit]:
+        """The commits since `head`, at least one."""
+        first = 0 if head is None else head.version + 1
+        listing = self.log.list(first)
+        winners = list(self.log.read(listing, first, listing.latest_version))
+        if not winners:
+            raise ConcurrentWriteException(
+                f"The table at {self.path} was deleted while this operation ran. Run it again.",
+                table=self.path,
+            )
+        return winners
+
+    def _rebase(
+        self,
+        head: Head | None,
+        winners: Sequence[Commit],
+        actions: Sequence[WritableAction],
+        isolation: IsolationLevel,
+    ) -> Head:
+        """The newest version, after checking each commit since `head` against what this one read and does."""
+        loser = Loser(
+            table=self.path,
+            read_version=self.read_version,
+            reads=self._reads,
+            actions=actions,
+            isolation=isolation,
+            changes_metadata=self._changes_metadata,
+        )
+        for winner in winners:
+            (check_winner_of_creation if head is None else check_winner)(winner, loser)
+        newest = head_after(head, winners, self.path)
+        if head is None:
+            assert self._new_metadata is not None
+            assert self._new_protocol is not None
+            check_writable(newest.protocol, newest.metadata, self.path, newest.version)
+            wanted = Head(0, 0, self._new_protocol, self._new_metadata)
+            check_created_meanwhile(winners, newest, wanted, loser)
+        return newest

@@ -1,0 +1,86 @@
+"""Which actions one commit may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deltaflow.errors import DeltaIllegalStateException, DeltaUnsupportedOperationException
+from deltaflow.log.files.file_rows import file_key
+from deltaflow.log.protocol.actions import (
+    AddFile,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
+from deltaflow.log.protocol.features import has_domain_metadata
+
+WritableAction = AddFile | RemoveFile | SetTransaction | DomainMetadata
+_SYSTEM_DOMAIN_PREFIX = "delta."
+
+
+def check_actions(
+    actions: Sequence[WritableAction],
+    protocol: Protocol,
+    metadata: Metadata,
+    table: str,
+    *,
+    append_only: bool,
+) -> None:
+    """Refuse removes of data if the table is `append_only`, a file, application or domain named twice,
+    adds with other partition columns, and domains that the protocol lacks or that belong to the system.
+    """
+    named: set[tuple[str, str]] = set()
+    partition_columns = set(metadata.partition_columns)
+    for action in actions:
+        match action:
+            case AddFile():
+                kind, name = "file", file_key(action, table)
+                _check_partition_columns(action, partition_columns, table)
+            case RemoveFile():
+                kind, name = "file", file_key(action, table)
+                if action.data_change and append_only:
+                    raise DeltaUnsupportedOperationException(
+                        error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY", table=table
+                    )
+            case SetTransaction():
+                kind, name = "application", action.app_id
+            case DomainMetadata():
+                kind, name = "metadata domain", action.domain
+                _check_domain(action, protocol, table)
+        if (kind, name) in named:
+            raise DeltaIllegalStateException(
+                f"The {kind} {name} is named twice in one commit.",
+                error_class="DELTA_DUPLICATE_ACTIONS_FOUND",
+                table=table,
+            )
+        named.add((kind, name))
+
+
+def _check_partition_columns(action: AddFile, partition_columns: set[str], table: str) -> None:
+    if set(action.partition_values) != partition_columns:
+        raise DeltaIllegalStateException(
+            f"The file {action.path} has values of the partition columns "
+            f"{sorted(action.partition_values)}, and the table's are {sorted(partition_columns)}.",
+            error_class="DELTA_INVALID_PARTITIONING_SCHEMA",
+            table=table,
+            file=action.path,
+        )
+
+
+def _check_domain(action: DomainMetadata, protocol: Protocol, table: str) -> None:
+    if action.domain.startswith(_SYSTEM_DOMAIN_PREFIX):
+        raise DeltaUnsupportedOperationException(
+            f"The metadata domain {action.domain} belongs to the system: domains of users have names that do "
+            f"not begin with '{_SYSTEM_DOMAIN_PREFIX}'.",
+            error_class="DELTA_SYSTEM_DOMAIN_METADATA",
+            table=table,
+        )
+    if not has_domain_metadata(protocol):
+        raise DeltaUnsupportedOperationException(
+            f"The table has no metadata domains, and {action.domain} was to be set. Set the table property "
+            "delta.feature.domainMetadata to supported first.",
+            error_class="DELTA_DOMAIN_METADATA_NOT_SUPPORTED",
+            table=table,
+        )

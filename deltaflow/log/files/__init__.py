@@ -1,0 +1,1 @@
+"""A table's files in columns: their state, paths, partition values, statistics, and what queries skip."""

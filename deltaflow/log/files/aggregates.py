@@ -1,0 +1,99 @@
+"""Aggregates that the statistics of files tell exactly, and how many files are enough for a limit.
+
+Exact are bounds of integers and dates alone: those of strings and moments may be cut short, those of
+floating-point numbers leave NaN out and don't tell -0.0, and decimals may have been rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+from deltaflow.log.files.file_statistics import FileStatistics
+from deltaflow.log.files.partition_values import typed_values
+
+_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_EXACT_BOUNDS = (*_INTEGERS, T.DateType)
+_EXACT_PARTITION_VALUES = (*_INTEGERS, T.DateType, T.StringType)
+
+
+def aggregates(
+    functions: Sequence[Mapping[str, Any]],
+    statistics: FileStatistics,
+    partition_values: Mapping[str, pa.ChunkedArray],
+    selected: Any,
+) -> list[Any] | None:
+    """The values of count(*), min and max over the rows of the selected files (None: of all).
+
+    None where the statistics don't tell one of them. `partition_values` are the log's strings, row by row;
+    dates are days since the epoch, null is the value of a function over no values.
+    """
+    rows = _of(selected, statistics.num_records)
+    if rows.null_count:
+        return None
+    values: list[Any] = []
+    for function in functions:
+        if function["function"] == "count":
+            values.append(pc.sum(rows, min_count=0).as_py())
+            continue
+        bounds = _bounds(function, statistics, partition_values, selected, pc.greater(rows, 0))
+        if bounds is None:
+            return None
+        values.append(pc.min_max(bounds).as_py()[function["function"]])
+    return values
+
+
+def _bounds(
+    function: Mapping[str, Any],
+    statistics: FileStatistics,
+    partition_values: Mapping[str, pa.ChunkedArray],
+    selected: Any,
+    has_rows: pa.Array,
+) -> pa.Array | None:
+    """The function's value of every file that has any; None where they are not known exactly."""
+    name = function["column"]
+    kind = statistics.data_type((name,))
+    if kind is None or kind.simpleString() != function["type"]:
+        return None
+    if name in partition_values:
+        if not isinstance(kind, _EXACT_PARTITION_VALUES):
+            return None
+        values = typed_values(_of(selected, _array(partition_values[name])).filter(has_rows), kind)
+        return values.cast(pa.int32()) if isinstance(kind, T.DateType) else values
+    if not isinstance(kind, _EXACT_BOUNDS) or not statistics.has_tight_bounds:
+        return None
+    column = statistics.column((name,))
+    assert column is not None
+    bounds = column.low if function["function"] == "min" else column.high
+    bounds = _of(selected, bounds).filter(has_rows)
+    is_all_null = pc.equal(column.null_count, column.num_records)
+    without_values = _of(selected, is_all_null).filter(has_rows)
+    is_known = pc.or_(bounds.is_valid(), pc.fill_null(without_values, False))
+    return bounds if pc.all(is_known, min_count=0).as_py() else None
+
+
+def enough(num_records: pa.Array, candidates: Any, limit: int) -> pa.Array:
+    """True for the first of the candidates (a mask; None: all files) that together have `limit` rows.
+
+    A file of which nobody knows the number of rows counts for none, and is not left out for others.
+    """
+    rows = pc.fill_null(num_records, 0)
+    if candidates is not None:
+        rows = pc.if_else(_array(candidates), rows, 0)
+    before = pc.subtract(pc.cumulative_sum(rows), rows)
+    return pc.less(before, max(limit, 1))
+
+
+def _of(selected: Any, values: pa.Array) -> pa.Array:
+    return values if selected is None else values.filter(_array(selected))
+
+
+def _array(values: Any) -> pa.Array:
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    combined = values.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined

@@ -1,0 +1,111 @@
+"""Paths of the log and names on the disk in one form, so that they can be compared a column at a time."""
+
+from __future__ import annotations
+
+import base64
+import posixpath
+import uuid
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaflow.errors import CorruptLogError, StoreError
+from deltaflow.log.files.data_path import resolve_data_path
+from deltaflow.log.files.file_rows import ODD_PATHS, ROWS_PER_BATCH, decoded_path, is_absolute
+from deltaflow.store import DataDirectory, scheme_of, table_path
+
+# Besides what is encoded or absolute: steps that lead nowhere, or up.
+_ODD = rf"{ODD_PATHS}|(?:^|/)\.{{0,2}}(?:/|$)"
+# The alphabet of Z85, and that of Python's base 85.
+_TO_B85 = bytes.maketrans(
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+)
+_ENCODED_ID = 20
+_CACHED_DIRECTORIES = 65_536
+
+
+def comparable(places: pa.Array) -> pa.Array:
+    """Places in a form in which two are equal if some file system takes them for one: letters of both cases,
+    and accents in their two encodings. Who compares to find out what may be deleted errs on the safe side.
+    """
+    if not pc.all(pc.string_is_ascii(places)).as_py():
+        places = pc.utf8_normalize(places, form="NFC")
+    lowered = pc.utf8_lower(places)
+    # Most names are so already: one copy of them is enough.
+    return places if lowered.equals(places) else lowered
+
+
+class LogPlaces:
+    """Where in a table's directory the files of its log are."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self._directory = directory
+        self._real_directory = lru_cache(_CACHED_DIRECTORIES)(self._find_real_directory)
+
+    def of(self, paths: Iterable[pa.Array]) -> Iterator[pa.Array]:
+        """The places, comparable, of chunks of paths as in the log; null for those outside."""
+        for chunk in paths:
+            odd = pc.match_substring_regex(chunk, _ODD)
+            if pc.any(odd).as_py():
+                places = [self._place(path) for path in chunk.filter(odd).to_pylist()]
+                chunk = pc.replace_with_mask(chunk, odd, pa.array(places, pa.string()))
+            yield comparable(chunk)
+
+    def of_vectors(self, extra: Iterable[pa.Array]) -> Iterator[pa.Array]:
+        """As `of`, of the deletion vectors that are named in a column `extra` of files or tombstones."""
+        for chunk in extra:
+            if chunk.null_count == len(chunk):
+                continue
+            named = chunk.filter(pc.match_substring(chunk, '"deletionVector"'))
+            vectors = (msgspec.json.decode(text).get("deletionVector") for text in named.to_pylist())
+            paths = [path for vector in vectors if vector and (path := _vector_path(vector)) is not None]
+            yield from self.of([pa.array(paths, pa.string())])
+
+    def of_each(self, paths: Iterable[str]) -> Iterator[pa.Array]:
+        """As `of`, of paths that come one by one."""
+        rows: list[str] = []
+        for path in paths:
+            rows.append(path)
+            if len(rows) == ROWS_PER_BATCH:
+                yield from self.of([pa.array(rows, pa.string())])
+                rows = []
+        if rows:
+            yield from self.of([pa.array(rows, pa.string())])
+
+    def _place(self, path: str) -> str | None:
+        decoded = decoded_path(path)
+        if not is_absolute(path):
+            inside = posixpath.normpath(decoded)
+            return None if inside.startswith("..") and inside[2:3] in ("", "/") else inside
+        try:
+            is_local = scheme_of(self._directory.path) is None
+            place = table_path(decoded) if is_local else resolve_data_path(self._directory.path, path).path
+        except StoreError:  # of another storage, or another machine
+            return None
+        directory, name = posixpath.split(place)
+        real = self._real_directory(directory)
+        return None if real is None else f"{real}{name}"
+
+    def _find_real_directory(self, directory: str) -> str | None:
+        place = self._directory.real_place(f"{directory}/x")
+        return None if place is None else place[:-1]
+
+
+def _vector_path(vector: dict[str, Any]) -> str | None:
+    """The path of a deletion vector's file; None if it is in no file (PROTOCOL.md, "Derived Fields")."""
+    kind, text = vector.get("storageType"), vector.get("pathOrInlineDv", "")
+    if kind == "p":
+        return str(text)
+    if kind != "u":
+        return None
+    prefix, encoded = text[:-_ENCODED_ID], text[-_ENCODED_ID:]
+    try:
+        unique = uuid.UUID(bytes=base64.b85decode(encoded.encode().translate(_TO_B85)))
+    except ValueError as error:
+        raise CorruptLogError(f"The log names a deletion vector by {text!r}, which is no id.") from error
+    return f"{prefix}/deletion_vector_{unique}.bin" if prefix else f"deletion_vector_{unique}.bin"

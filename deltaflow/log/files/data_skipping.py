@@ -1,0 +1,178 @@
+"""Which files can hold rows that a predicate is true for, as far as their statistics tell.
+
+A predicate is a JSON object as the JVM makes it of Spark's expressions:
+
+    {"op": "and" | "or", "args": [predicate, …]}, {"op": "not", "args": [predicate]}
+    {"op": "=" | "<=>" | "<" | "<=" | ">" | ">=", "column": [name, …], "type": …, "value": …}
+    {"op": "in", "column": …, "type": …, "values": […]}, {"op": "startsWith", "column": …, "value": text}
+    {"op": "isNull" | "isNotNull", "column": …}; any other op is of a kind that nothing is known of
+
+`type` is Spark's name of the literal's type, which must be the column's. Values are JSON's, but days for
+dates, microseconds for timestamps, texts for decimals and for numbers that JSON lacks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+from deltaflow.log.files.file_statistics import ColumnPath, ColumnStatistics, FileStatistics, bound_type
+
+Predicate = dict[str, Any]
+# Of longer lists the smallest and the largest value alone are looked at.
+_LONGEST_LIST = 500
+_UNKNOWN = pa.scalar(None, pa.bool_())
+_MIRRORED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def may_match(predicate: Predicate, statistics: FileStatistics) -> pa.BooleanArray:
+    """One boolean a file: false only where the predicate is true for none of its rows."""
+    statistics.load(columns(predicate))
+    mask = _Evaluation(statistics).may_be(True, predicate)
+    if isinstance(mask, pa.Scalar):
+        return pa.repeat(pa.scalar(mask.as_py() is not False), len(statistics))
+    return pc.fill_null(mask, True)
+
+
+def columns(predicate: Predicate) -> Iterator[ColumnPath]:
+    """The columns whose statistics a predicate is about."""
+    for argument in predicate.get("args", ()):
+        yield from columns(argument)
+    if predicate["op"] in _TESTS:
+        yield tuple(predicate["column"])
+
+
+class _Evaluation:
+    """Answers are columns of true (or null): there may be such a row; false: there is none."""
+
+    def __init__(self, statistics: FileStatistics) -> None:
+        self._statistics = statistics
+
+    def may_be(self, outcome: bool, predicate: Predicate) -> Any:
+        """Whether the predicate may be true (or false, by `outcome`) for some row of a file.
+
+        Both are asked separately, since a row for which it is null is neither.
+        """
+        op = predicate["op"]
+        if op == "not":
+            return self.may_be(not outcome, predicate["args"][0])
+        if op in ("and", "or"):
+            combine = pc.and_kleene if (op == "and") is outcome else pc.or_kleene
+            answers = [self.may_be(outcome, argument) for argument in predicate["args"]]
+            combined = answers[0]
+            for answer in answers[1:]:
+                combined = combine(combined, answer)
+            return combined
+        test = _TESTS.get(op)
+        column = None if test is None else self._statistics.column(tuple(predicate["column"]))
+        if test is None or column is None:
+            return _UNKNOWN
+        kind = self._statistics.data_type(tuple(predicate["column"]))
+        assert kind is not None
+        return test(outcome, predicate, column, kind)
+
+
+def _is_null(outcome: bool, predicate: Predicate, column: ColumnStatistics, kind: T.DataType) -> Any:
+    wants_nulls = (predicate["op"] == "isNull") is outcome
+    return pc.greater(column.null_count, 0) if wants_nulls else _has_values(column)
+
+
+def _has_values(column: ColumnStatistics) -> Any:
+    return pc.less(column.null_count, column.num_records)
+
+
+def _compare(outcome: bool, predicate: Predicate, column: ColumnStatistics, kind: T.DataType) -> Any:
+    op = predicate["op"]
+    if op == "<=>" and predicate["value"] is None:
+        return pc.greater(column.null_count, 0) if outcome else _has_values(column)
+    if predicate["value"] is None:
+        return pa.scalar(False)  # null for every row
+    value = _literal(predicate["value"], predicate, kind)
+    if value is None:
+        return _UNKNOWN if op == "<=>" else _has_values(column)
+    if op in _MIRRORED:
+        matching = _within(_MIRRORED[op] if not outcome else op, column, value)
+    elif outcome:
+        matching = _within("=", column, value)
+    else:
+        matching = pc.or_kleene(pc.less(column.low, value), pc.greater(column.high, value))
+    if op == "<=>" and not outcome:
+        return pc.or_kleene(matching, pc.greater(column.null_count, 0))
+    return pc.and_kleene(matching, _has_values(column))
+
+
+def _within(op: str, column: ColumnStatistics, value: pa.Scalar) -> Any:
+    """Whether some value between the bounds may stand in this relation to `value`."""
+    match op:
+        case "<":
+            return pc.less(column.low, value)
+        case "<=":
+            return pc.less_equal(column.low, value)
+        case ">":
+            return pc.greater(column.high, value)
+        case ">=":
+            return pc.greater_equal(column.high, value)
+        case _:
+            return pc.and_kleene(pc.less_equal(column.low, value), pc.greater_equal(column.high, value))
+
+
+def _in(outcome: bool, predicate: Predicate, column: ColumnStatistics, kind: T.DataType) -> Any:
+    given = [value for value in predicate["values"] if value is not None]
+    if not outcome and len(given) < len(predicate["values"]):
+        return pa.scalar(False)  # false of no row: where it equals none of the values it is null
+    if not given:
+        return pa.scalar(False)
+    values = [value for value in (_literal(value, predicate, kind) for value in given) if value is not None]
+    if len(values) < len(given):
+        return _has_values(column)
+    if not outcome:
+        listed = pc.is_in(column.low, pa.array([value.as_py() for value in values], column.low.type))
+        matching = pc.or_kleene(pc.not_equal(column.low, column.high), pc.invert(listed))
+        return pc.and_kleene(matching, _has_values(column))
+    if len(values) > _LONGEST_LIST:
+        ordered = pc.sort_indices(pa.array([value.as_py() for value in values], values[0].type))
+        least, largest = values[ordered[0].as_py()], values[ordered[-1].as_py()]
+        matching = pc.and_kleene(_within(">=", column, least), _within("<=", column, largest))
+    else:
+        matching = _within("=", column, values[0])
+        for value in values[1:]:
+            matching = pc.or_kleene(matching, _within("=", column, value))
+    return pc.and_kleene(matching, _has_values(column))
+
+
+def _starts_with(outcome: bool, predicate: Predicate, column: ColumnStatistics, kind: T.DataType) -> Any:
+    if not isinstance(kind, T.StringType):
+        return _UNKNOWN
+    prefix = predicate["value"]
+    low = pc.utf8_slice_codeunits(column.low, 0, len(prefix))
+    high = pc.utf8_slice_codeunits(column.high, 0, len(prefix))
+    if outcome:
+        matching = pc.and_kleene(pc.less_equal(low, prefix), pc.greater_equal(high, prefix))
+    else:
+        matching = pc.or_kleene(pc.not_equal(low, prefix), pc.not_equal(high, prefix))
+    return pc.and_kleene(matching, _has_values(column))
+
+
+def _literal(value: Any, predicate: Predicate, kind: T.DataType) -> pa.Scalar | None:
+    """The literal as bounds of the column are; None where the two can't be compared."""
+    arrow_type = bound_type(kind)
+    if arrow_type is None or predicate["type"] != kind.simpleString():
+        return None
+    if pa.types.is_floating(arrow_type):
+        number = float(value)
+        return None if math.isnan(number) else pa.scalar(number, arrow_type)
+    return pa.scalar(value, arrow_type)
+
+
+_Test = Callable[[bool, Predicate, ColumnStatistics, T.DataType], Any]
+_TESTS: dict[str, _Test] = {
+    **dict.fromkeys(("=", "<=>", "<", "<=", ">", ">="), _compare),
+    **dict.fromkeys(("isNull", "isNotNull"), _is_null),
+    "in": _in,
+    "startsWith": _starts_with,
+}

@@ -1,0 +1,189 @@
+"""Files of a table as rows: the columns of active files and of tombstones, and the actions they stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaflow.errors import UnsupportedFeatureError
+from deltaflow.log.protocol.actions import AddFile, RemoveFile, add_from_fields, remove_from_fields
+from deltaflow.store import scheme_of
+
+STRING_MAP = pa.map_(pa.string(), pa.string())
+FILES_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("partition_values", STRING_MAP, nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("modification_time", pa.int64(), nullable=False),
+        pa.field("stats", pa.string()),
+        pa.field("tags", STRING_MAP),
+        pa.field("extra", pa.string()),
+    ]
+)
+"""One row a file: `path` as in the log, size in bytes, modification_time in ms, stats as JSON text;
+`extra` is the JSON object of all other fields of the add action but dataChange, null without any."""
+
+TOMBSTONES_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("deletion_timestamp", pa.int64()),
+        pa.field("extended_file_metadata", pa.bool_()),
+        pa.field("partition_values", STRING_MAP),
+        pa.field("size", pa.int64()),
+        pa.field("stats", pa.string()),
+        pa.field("tags", STRING_MAP),
+        pa.field("extra", pa.string()),
+    ]
+)
+"""One row a removed file: columns as in FILES_SCHEMA, deletion_timestamp in ms; `extra` is the JSON
+object of all other fields of the remove action but dataChange, null without any."""
+
+FIELDS_OF_ADD = {
+    "path": "path",
+    "partitionValues": "partition_values",
+    "size": "size",
+    "modificationTime": "modification_time",
+    "stats": "stats",
+    "tags": "tags",
+}
+"""The fields of an add action that are columns of FILES_SCHEMA, with the columns' names."""
+FIELDS_OF_REMOVE = {
+    "path": "path",
+    "deletionTimestamp": "deletion_timestamp",
+    "extendedFileMetadata": "extended_file_metadata",
+    "partitionValues": "partition_values",
+    "size": "size",
+    "stats": "stats",
+    "tags": "tags",
+}
+"""The fields of a remove action that are columns of TOMBSTONES_SCHEMA, with the columns' names."""
+COLUMNS_OF_ADD = (*FIELDS_OF_ADD, "dataChange")
+"""The fields of an add action that are not in `extra`."""
+COLUMNS_OF_REMOVE = (*FIELDS_OF_REMOVE, "dataChange")
+"""The fields of a remove action that are not in `extra`."""
+ROWS_PER_BATCH = 16_384
+ABSOLUTE_PATHS = r"^(?:/|%2[Ff]|[A-Za-z][A-Za-z0-9+.-]*:)"
+"""A regular expression for the paths of the log, encoded as they are there, that are absolute; the others
+are relative to the table. An encoded colon ends no scheme, it belongs to a name; no name has a slash."""
+ODD_PATHS = f"%|{ABSOLUTE_PATHS}"
+"""A regular expression for the paths whose key (`logical_key`) may not be the path itself."""
+_ABSOLUTE = re.compile(ABSOLUTE_PATHS)
+
+
+def add_files(files: pa.Table, *, data_change: bool = True) -> Iterator[AddFile]:
+    """The add actions of rows of a snapshot's `files`, with everything that the log said of them."""
+    for row in _rows(files):
+        yield add_from_fields(
+            {
+                "path": row["path"],
+                "partitionValues": dict(row["partition_values"]),
+                "size": row["size"],
+                "modificationTime": row["modification_time"],
+                "dataChange": data_change,
+                "stats": row["stats"],
+                "tags": None if row["tags"] is None else dict(row["tags"]),
+            },
+            row["extra"],
+        )
+
+
+def remove_files(
+    files: pa.Table, deletion_timestamp_ms: int, *, data_change: bool = True
+) -> list[RemoveFile]:
+    """The remove actions for rows of a snapshot's `files`."""
+    return [add.remove(deletion_timestamp_ms, data_change=data_change) for add in add_files(files)]
+
+
+def tombstone_actions(tombstones: pa.Table) -> Iterator[RemoveFile]:
+    """The remove actions of rows of a snapshot's `tombstones`; they change no data any more."""
+    for row in _rows(tombstones):
+        values = row["partition_values"]
+        fields = {
+            "path": row["path"],
+            "deletionTimestamp": row["deletion_timestamp"],
+            "dataChange": False,
+            "extendedFileMetadata": row["extended_file_metadata"],
+            "partitionValues": None if values is None else dict(values),
+            "size": row["size"],
+            "stats": row["stats"],
+            "tags": None if row["tags"] is None else dict(row["tags"]),
+        }
+        yield remove_from_fields(fields, row["extra"])
+
+
+def refuse_deletion_vectors(files: pa.Table, path: str, version: int) -> None:
+    """UnsupportedFeatureError if a deletion vector hides rows of one of these files of the table at `path`.
+
+    `files` are rows of the `files` of its version. Whoever reads them as rows has to ask: a protocol that
+    does not list the feature does not keep a writer from using it.
+    """
+    if files["extra"].null_count == files.num_rows:
+        return
+    # The text may also be that of another field, nested: its own name decides.
+    suspects = files.filter(pc.match_substring(files["extra"], '"deletionVector"'))
+    for row in _rows(suspects.select(["path", "extra"])):
+        if msgspec.json.decode(row["extra"]).get("deletionVector") is not None:
+            raise UnsupportedFeatureError(
+                f"deltaflow cannot read version {version} of the table {path}: it needs deletionVectors, "
+                f"because the file {row['path']} has a deletion vector, which hides rows of it. Read it "
+                "with a Delta implementation that has this, or rewrite the file there (REORG TABLE ... APPLY "
+                "(PURGE)).",
+                features=["deletionVectors"],
+                table=path,
+                version=version,
+                file=row["path"],
+            )
+
+
+def file_key(action: AddFile | RemoveFile, table_path: str) -> str:
+    """What identifies a logical file (PROTOCOL.md, "Action Reconciliation"): decoded path and vector id."""
+    vector = action.deletion_vector
+    return logical_key(action.path, None if vector is None else vector.unique_id, table_path)
+
+
+def logical_key(path: str, vector_id: str | None, table_path: str) -> str:
+    """As `file_key`, of a path as in the log and the unique id of a deletion vector."""
+    scheme, relative = scheme_of(path), not is_absolute(path)
+    if "%" in path:
+        path = decoded_path(path)
+    if not relative:
+        rest = path if scheme is None else path[path.index(":") + 1 :]
+        path = "/" + rest.lstrip("/") if scheme in (None, "file") else f"{scheme}:{rest}"
+        path = path.removeprefix(table_path.rstrip("/") + "/")
+    return path if vector_id is None else f"{path}\0{vector_id}"
+
+
+def file_keys(paths: pa.ChunkedArray, table_path: str) -> pa.Array:
+    """`file_key` of files without deletion vectors, by their paths."""
+    paths = paths.combine_chunks()
+    odd = pc.match_substring_regex(paths, ODD_PATHS)
+    if not pc.any(odd).as_py():
+        return paths
+    keys = [logical_key(path, None, table_path) for path in paths.filter(odd).to_pylist()]
+    return pc.replace_with_mask(paths, odd, pa.array(keys, paths.type))
+
+
+def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in table.to_batches(max_chunksize=ROWS_PER_BATCH):
+        yield from batch.to_pylist()
+
+
+def is_absolute(path: str) -> bool:
+    """Whether a path, encoded as in the log, is absolute: ABSOLUTE_PATHS of one path."""
+    return _ABSOLUTE.match(path) is not None
+
+
+def decoded_path(path: str) -> str:
+    """A path as in the log without its URI encoding."""
+    try:
+        return unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        # Not the UTF-8 of any name: it stands for itself.
+        return path

@@ -1,0 +1,362 @@
+"""Statistics of data files, taken from their Parquet footers (protocol: "Per-file Statistics").
+
+A bound is written only where the footer proves it: no value of the file lies outside. What a
+footer cannot prove is left out, which costs a reader nothing but a skipped chance to skip.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from deltaflow.errors import StoreError
+from deltaflow.log.protocol.indexed_columns import ColumnPath
+
+# The JSON value of a bound, given the raw bounds of all row groups; None where it is not proven.
+OuterBound: TypeAlias = Callable[[list[Any]], Any]
+
+_MAX_THREADS: Final = 8
+_ASCII_MAX: Final = "\x7f"
+_UNICODE_MAX: Final = "\U0010ffff"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_UNITS_PER_MILLISECOND: Final = {"milliseconds": 1, "microseconds": 1_000, "nanoseconds": 1_000_000}
+# Spark's mark of dates and timestamps that were written in the hybrid Julian calendar.
+_LEGACY_CALENDAR_KEY: Final = b"org.apache.spark.legacyDateTime"
+# Files of Spark 2 are of that calendar without the mark.
+_SPARK_VERSION_KEY: Final = b"org.apache.spark.version"
+_SPARK_SCHEMA_KEY: Final = b"org.apache.spark.sql.parquet.row.metadata"
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def collect_statistics(
+    files: Sequence[tuple[str, int]],
+    leaves: Sequence[tuple[ColumnPath, DataType]],
+    string_prefix_length: int = 32,
+) -> list[str]:
+    """One statistics JSON string per file, in the order of `files`; only footers are read.
+
+    `files` holds local paths and sizes in bytes, `leaves` the columns of which bounds and null counts are
+    collected (indexed_columns). Raises StoreError, naming the file, where a footer cannot be
+    read or the file has not the given size.
+    """
+    with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
+        return list(
+            pool.map(lambda file: _file_statistics(file[0], file[1], leaves, string_prefix_length), files)
+        )
+
+
+def numbers_of_rows(files: Sequence[tuple[str, int]]) -> list[int]:
+    """How many rows files have; `files`, and what is raised, as of `collect_statistics`."""
+    with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
+        return list(pool.map(lambda file: _read_footer(*file).num_rows, files))
+
+
+def files_of_distinct_schemas(files: Sequence[tuple[str, int]]) -> dict[str, str]:
+    """For each schema that these files have, as text, the first file with it; only footers are read.
+
+    What Spark noted of its own files counts more than Parquet's columns, as for Spark's readers. Raises
+    StoreError as `collect_statistics`.
+    """
+    first: dict[str, str] = {}
+    with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
+        texts = pool.map(lambda file: _schema_text(_read_footer(*file)), files)
+        for (path, _), text in zip(files, texts, strict=True):
+            first.setdefault(text, path)
+    return first
+
+
+def _schema_text(metadata: pq.FileMetaData) -> str:
+    of_spark = (metadata.metadata or {}).get(_SPARK_SCHEMA_KEY)
+    # The first line of Parquet's tells an address.
+    return str(metadata.schema).partition("\n")[2] if of_spark is None else of_spark.decode()
+
+
+def _file_statistics(
+    path: str, size_bytes: int, leaves: Sequence[tuple[ColumnPath, DataType]], string_prefix_length: int
+) -> str:
+    metadata = _read_footer(path, size_bytes)
+    positions = dict(_positions(metadata.schema.to_arrow_schema(), (), 0))
+    min_values: dict[str, Any] = {}
+    max_values: dict[str, Any] = {}
+    null_count: dict[str, Any] = {}
+    for column_path, data_type in leaves:
+        if column_path in positions:
+            column = _Column.of(metadata, positions[column_path])
+            nulls = column.null_count()
+            low, high = column.bounds(data_type, string_prefix_length)
+        elif any(_may_hold(path, column_path) for path in positions):
+            continue
+        else:
+            nulls, low, high = metadata.num_rows, None, None
+        for tree, value in ((min_values, low), (max_values, high), (null_count, nulls)):
+            if value is not None:
+                _put(tree, column_path, value)
+    statistics = {
+        "numRecords": metadata.num_rows,
+        "minValues": min_values,
+        "maxValues": max_values,
+        "nullCount": null_count,
+    }
+    return _ENCODER.encode(statistics).decode()
+
+
+def _read_footer(path: str, size_bytes: int) -> pq.FileMetaData:
+    try:
+        with pa.OSFile(path) as source:
+            actual_bytes = source.size()
+            metadata = pq.read_metadata(source) if actual_bytes == size_bytes else None
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"Cannot read the Parquet footer of data file {path}: {error}", file=path) from error
+    if metadata is None:
+        raise StoreError(
+            f"Data file {path} has {actual_bytes} bytes, but its writer reported {size_bytes}: "
+            "it is not the file that was written.",
+            file=path,
+        )
+    return metadata
+
+
+def _positions(
+    fields: pa.Schema | pa.StructType, parent: ColumnPath, first: int
+) -> Iterator[tuple[ColumnPath, int]]:
+    """Where the columns lie in the footer: path through structs -> index of its (first) Parquet leaf.
+
+    The dotted paths of a footer cannot be used: a column's name may contain a dot.
+    """
+    for index in range(len(fields)):
+        field = fields.field(index)
+        path = (*parent, field.name)
+        if pa.types.is_struct(field.type):
+            yield from _positions(field.type, path, first)
+        else:
+            yield path, first
+        first += _leaf_count(field.type)
+
+
+def _may_hold(path: ColumnPath, column: ColumnPath) -> bool:
+    """Whether a file's column may be read for one of the table's that the file has not under its name: in
+    other case, or as a struct in the schema and none in the file, or the other way round."""
+    return all(name.lower() == other.lower() for name, other in zip(path, column, strict=False))
+
+
+def _leaf_count(arrow_type: pa.DataType) -> int:
+    if arrow_type.num_fields == 0:
+        return 1
+    return sum(_leaf_count(arrow_type.field(index).type) for index in range(arrow_type.num_fields))
+
+
+def _put(tree: dict[str, Any], path: ColumnPath, value: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One Parquet leaf of a file: per row group the number of rows and the statistics, None without."""
+
+    schema: pq.ColumnSchema
+    groups: tuple[tuple[int, pq.Statistics | None], ...]
+    nan_is_greatest: bool
+    legacy_calendar: bool
+
+    @staticmethod
+    def of(metadata: pq.FileMetaData, index: int) -> _Column:
+        notes = metadata.metadata or {}
+        row_groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+        return _Column(
+            schema=metadata.schema.column(index),
+            # Arrow writes a row group without rows and without statistics for a file without rows.
+            groups=tuple(
+                (group.num_rows, group.column(index).statistics) for group in row_groups if group.num_rows > 0
+            ),
+            # parquet-mr, Spark's writer, orders NaN above all numbers, as Spark does: its maximum
+            # is NaN if there is one. Arrow's and others leave NaN out of their bounds silently.
+            nan_is_greatest=(metadata.created_by or "").startswith("parquet-mr"),
+            legacy_calendar=_LEGACY_CALENDAR_KEY in notes or notes.get(_SPARK_VERSION_KEY, b"3") < b"3",
+        )
+
+    def null_count(self) -> int | None:
+        if self.schema.max_definition_level == 0:
+            return 0
+        total = 0
+        for _, statistics in self.groups:
+            if statistics is None or not statistics.has_null_count:
+                return None
+            total += statistics.null_count
+        # Of an array or map the footer counts empty ones and null elements too: only 0 is exact.
+        return None if total > 0 and self.schema.max_repetition_level > 0 else total
+
+    def bounds(self, data_type: DataType, string_prefix_length: int) -> tuple[Any, Any]:
+        """The JSON values of minimum and maximum, each None where the footer does not prove it."""
+        outer_bounds = _outer_bounds(data_type, self, string_prefix_length)
+        if outer_bounds is None:
+            return None, None
+        lows: list[Any] = []
+        highs: list[Any] = []
+        for num_rows, statistics in self.groups:
+            if statistics is None:
+                return None, None
+            if statistics.has_min_max:
+                lows.append(statistics.min_raw)
+                highs.append(statistics.max_raw)
+            elif not (statistics.has_null_count and statistics.null_count == num_rows):
+                return None, None
+        if not lows:
+            return None, None
+        lower, upper = outer_bounds
+        return lower(lows), upper(highs)
+
+
+def _outer_bounds(
+    data_type: DataType, column: _Column, string_prefix_length: int
+) -> tuple[OuterBound, OuterBound] | None:
+    """None where a type has no bounds in Delta, or the file holds the column as another type."""
+    physical = column.schema.physical_type
+    logical = column.schema.logical_type.type
+    if column.schema.max_repetition_level > 0:
+        return None
+    match data_type:
+        case ByteType() | ShortType() | IntegerType() | LongType():
+            if physical in ("INT32", "INT64") and (logical == "NONE" or _annotation(column).get("isSigned")):
+                return min, max
+        case FloatType() | DoubleType():
+            if physical in ("FLOAT", "DOUBLE") and logical == "NONE":
+                return _lowest_float, _highest_float if column.nan_is_greatest else _unknown
+        case StringType():
+            # Another collation has another order than the bytes of the footer.
+            if logical == "STRING" and data_type == StringType():
+                return (
+                    lambda texts: _lowest_string(texts, string_prefix_length),
+                    lambda texts: _highest_string(texts, string_prefix_length),
+                )
+        case DateType():
+            if logical == "DATE" and not column.legacy_calendar:
+                return lambda days: _date_text(min(days)), lambda days: _date_text(max(days))
+        case TimestampType() | TimestampNTZType():
+            annotation = _annotation(column)
+            in_utc = isinstance(data_type, TimestampType)
+            if (
+                logical == "TIMESTAMP"
+                and annotation.get("isAdjustedToUTC") == in_utc
+                and not column.legacy_calendar
+            ):
+                zone = "Z" if in_utc else ""
+                units = _UNITS_PER_MILLISECOND[annotation["timeUnit"]]
+                # delta-spark cuts both bounds to milliseconds and lets its reader add one to the
+                # maximum. Rounding up is right for that reader and for those that add nothing.
+                return (
+                    lambda times: _timestamp_text(min(times) // units, zone),
+                    lambda times: _timestamp_text(-(-max(times) // units), zone),
+                )
+        case DecimalType():
+            scale = data_type.scale
+            if logical == "DECIMAL" and column.schema.scale == scale:
+                return (
+                    lambda values: _decimal_number(min(map(_unscaled, values)), scale),
+                    lambda values: _decimal_number(max(map(_unscaled, values)), scale),
+                )
+    return None
+
+
+def _annotation(column: _Column) -> dict[str, Any]:
+    annotation: dict[str, Any] = msgspec.json.decode(column.schema.logical_type.to_json())
+    return annotation
+
+
+def _unknown(_: list[Any]) -> None:
+    return None
+
+
+def _lowest_float(values: list[float]) -> float | None:
+    lowest = min(values)
+    if any(map(math.isnan, values)) or math.isinf(lowest):
+        return None  # JSON has neither
+    # A footer need not tell the zeros apart: whichever it names, the file may hold both.
+    return -0.0 if lowest == 0 else lowest
+
+
+def _highest_float(values: list[float]) -> float | None:
+    highest = max(values)
+    if any(map(math.isnan, values)) or math.isinf(highest):
+        return None
+    return 0.0 if highest == 0 else highest
+
+
+def _lowest_string(values: list[bytes], prefix_length: int) -> str | None:
+    text = _text(min(values))
+    return None if text is None or prefix_length == 0 else text[:prefix_length]
+
+
+def _highest_string(values: list[bytes], prefix_length: int) -> str | None:
+    """The string itself if short, else a prefix and a character above the one that follows it.
+
+    Code points order as their UTF-8 bytes do. Where the prefix is followed by the highest of all
+    code points it grows, up to twice its length; beyond that there is no bound.
+    """
+    text = _text(max(values))
+    if text is None or prefix_length == 0:
+        return None
+    for length in range(prefix_length, 2 * prefix_length + 1):
+        if len(text) <= length:
+            return text
+        if text[length] < _UNICODE_MAX:
+            return text[:length] + (_ASCII_MAX if text[length] < _ASCII_MAX else _UNICODE_MAX)
+    return None
+
+
+def _text(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None  # Spark's strings may hold any bytes; JSON's may not
+
+
+def _date_text(days: int) -> str | None:
+    ordinal = _EPOCH_DAY + days
+    if not date.min.toordinal() <= ordinal <= date.max.toordinal():
+        return None
+    return date.fromordinal(ordinal).isoformat()
+
+
+def _timestamp_text(milliseconds: int, zone: str) -> str | None:
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None  # outside of the years 1 to 9999, which every reader of the format knows
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + zone
+
+
+def _unscaled(raw: int | bytes) -> int:
+    return int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+
+
+def _decimal_number(unscaled: int, scale: int) -> msgspec.Raw:
+    """A JSON number with all its digits, never in exponent notation."""
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    sign = "-" if unscaled < 0 else ""
+    whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :]
+    return msgspec.Raw(f"{sign}{whole}.{fraction}" if scale else f"{sign}{whole}")

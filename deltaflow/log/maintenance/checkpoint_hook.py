@@ -1,0 +1,50 @@
+"""What follows a commit: every so many versions a checkpoint, and the cleanup of the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from deltaflow.log.maintenance.checkpoint_writer import write_checkpoint
+from deltaflow.log.maintenance.log_cleanup import clean_up
+from deltaflow.log.protocol.actions import Metadata
+from deltaflow.log.protocol.features import check_writable
+from deltaflow.log.protocol.properties import CHECKPOINT_INTERVAL
+from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.replay.snapshot import Snapshot, snapshot_at
+from deltaflow.log.replay.version_checksum import warn_of_differences
+
+_LOG = logging.getLogger(__name__)
+
+
+def after_commit(
+    log: LogFiles, version: int, metadata: Metadata, read: Snapshot | None, session: Mapping[str, str]
+) -> None:
+    """Write a checkpoint, and clean the log up, if it is time for that after the commit of `version`.
+
+    `metadata` is the table's since then; `read` is an earlier version, if it is known. The commit has
+    happened: a failure is a warning in this module's log.
+    """
+    try:
+        if version == 0 or version % CHECKPOINT_INTERVAL.of(metadata.configuration, log.path) != 0:
+            return
+        checkpoint(log, snapshot_at(log, version, read), session)
+    # Whatever it was, it must not look like a failure of the commit.
+    except Exception:
+        _LOG.warning(
+            "Version %d of %s is committed, but its checkpoint or the log's cleanup failed",
+            version,
+            log.path,
+            exc_info=True,
+        )
+
+
+def checkpoint(log: LogFiles, snapshot: Snapshot, session: Mapping[str, str]) -> None:
+    """Write a checkpoint of the snapshot, and delete the part of the log that has expired.
+
+    UnsupportedFeatureError if the table needs of its writers what deltaflow lacks.
+    """
+    check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
+    warn_of_differences(log, snapshot)
+    write_checkpoint(log, snapshot, session)
+    clean_up(log, snapshot)

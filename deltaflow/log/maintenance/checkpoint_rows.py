@@ -1,0 +1,347 @@
+"""A table's state as the rows of a checkpoint (PROTOCOL.md, "Checkpoint Schema"), columns to columns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    MapType,
+    StructField,
+    StructType,
+)
+
+from deltaflow.errors import CorruptLogError
+from deltaflow.log.files.file_rows import FIELDS_OF_ADD, FIELDS_OF_REMOVE, STRING_MAP
+from deltaflow.log.files.json_text import kind_of, structs_of
+from deltaflow.log.files.partition_values import ARROW_TYPES, typed_values
+from deltaflow.log.protocol.actions import (
+    CheckpointMetadata,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    SetTransaction,
+    Sidecar,
+    encode_actions,
+)
+from deltaflow.log.protocol.indexed_columns import ColumnPath, indexed_leaves
+from deltaflow.log.protocol.properties import (
+    CHECKPOINT_WRITE_STATS_AS_JSON,
+    CHECKPOINT_WRITE_STATS_AS_STRUCT,
+)
+from deltaflow.log.replay.snapshot import Snapshot
+
+_LOG = logging.getLogger(__name__)
+_STRINGS = pa.list_(pa.field("element", pa.string()))
+_VECTOR = pa.struct(
+    [
+        pa.field("storageType", pa.string()),
+        pa.field("pathOrInlineDv", pa.string()),
+        pa.field("offset", pa.int32()),
+        pa.field("sizeInBytes", pa.int32()),
+        pa.field("cardinality", pa.int64()),
+    ]
+)
+# Of file actions, those fields that the columns of a state hold in `extra`.
+_EXTRA_OF_REMOVE = pa.struct(
+    [
+        pa.field("deletionVector", _VECTOR),
+        pa.field("baseRowId", pa.int64()),
+        pa.field("defaultRowCommitVersion", pa.int64()),
+    ]
+)
+_EXTRA_OF_ADD = pa.struct([*_EXTRA_OF_REMOVE, pa.field("clusteringProvider", pa.string())])
+# Statistics are written by the table's properties, and none of them, nor tags, of tombstones.
+_ADD_COLUMNS = {name: column for name, column in FIELDS_OF_ADD.items() if name != "stats"}
+_REMOVE_COLUMNS = {name: column for name, column in FIELDS_OF_REMOVE.items() if name not in ("stats", "tags")}
+_OTHER_KINDS: Mapping[str, pa.StructType] = {
+    "txn": pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
+    "metaData": pa.struct(
+        [
+            ("id", pa.string()),
+            ("name", pa.string()),
+            ("description", pa.string()),
+            ("format", pa.struct([("provider", pa.string()), ("options", STRING_MAP)])),
+            ("schemaString", pa.string()),
+            ("partitionColumns", _STRINGS),
+            ("configuration", STRING_MAP),
+            ("createdTime", pa.int64()),
+        ]
+    ),
+    "protocol": pa.struct(
+        [
+            ("minReaderVersion", pa.int32()),
+            ("minWriterVersion", pa.int32()),
+            ("readerFeatures", _STRINGS),
+            ("writerFeatures", _STRINGS),
+        ]
+    ),
+    "domainMetadata": pa.struct(
+        [("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]
+    ),
+    "checkpointMetadata": pa.struct([("version", pa.int64()), ("tags", STRING_MAP)]),
+    "sidecar": pa.struct(
+        [
+            ("path", pa.string()),
+            ("sizeInBytes", pa.int64()),
+            ("modificationTime", pa.int64()),
+            ("tags", STRING_MAP),
+        ]
+    ),
+}
+# Those of which a file's statistics have bounds; decimals besides.
+_SKIPPING_TYPES: Mapping[type[DataType], pa.DataType] = {
+    kind: arrow for kind, arrow in ARROW_TYPES.items() if kind not in (BinaryType, BooleanType)
+}
+
+OtherAction = Protocol | Metadata | SetTransaction | DomainMetadata | CheckpointMetadata | Sidecar
+
+
+class FileRows:
+    """The rows of a snapshot's files and tombstones: what `add` and `remove` hold, by the table's properties.
+
+    Fields that the protocol does not know survive where they have one type in all files; otherwise they
+    are left out, with a warning.
+    """
+
+    def __init__(self, snapshot: Snapshot, files: pa.Table, tombstones: pa.Table) -> None:
+        """`files` and `tombstones` are rows of the snapshot's."""
+        configuration, path = snapshot.metadata.configuration, snapshot.path
+        self._stats_as_json = CHECKPOINT_WRITE_STATS_AS_JSON.of(configuration, path)
+        self._stats_kind: pa.StructType | None = None
+        self._partition_schema = StructType([])
+        if CHECKPOINT_WRITE_STATS_AS_STRUCT.of(configuration, path):
+            self._stats_kind = _stats_kind(indexed_leaves(snapshot.metadata, path))
+            self._partition_schema = StructType(
+                [snapshot.schema[name] for name in snapshot.partition_columns]
+            )
+        self._extra_of_add = _extra_kind(files["extra"], _EXTRA_OF_ADD, path)
+        self._extra_of_remove = _extra_kind(tombstones["extra"], _EXTRA_OF_REMOVE, path)
+        # The columns of no rows are of the same types as those of any.
+        self.kinds: dict[str, pa.StructType] = {
+            "add": self.adds(_batch(files.slice(0, 0))).type,
+            "remove": self.removes(_batch(tombstones.slice(0, 0))).type,
+        }
+        """The types of the columns `add` and `remove`."""
+
+    def adds(self, files: pa.RecordBatch) -> pa.StructArray:
+        """Values of the column `add` for rows of the files."""
+        columns = _columns(files, _ADD_COLUMNS)
+        columns |= _extra_columns(files.column("extra"), self._extra_of_add)
+        stats = files.column("stats")
+        if self._stats_as_json:
+            columns["stats"] = stats
+        if self._stats_kind is not None:
+            columns["stats_parsed"] = structs_of(stats, self._stats_kind)
+        if self._partition_schema.fields:
+            columns["partitionValues_parsed"] = _parsed_values(
+                files.column("partition_values"), self._partition_schema
+            )
+        return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+    def removes(self, tombstones: pa.RecordBatch) -> pa.StructArray:
+        """Values of the column `remove` for rows of the tombstones."""
+        columns = _columns(tombstones, _REMOVE_COLUMNS)
+        columns |= _extra_columns(tombstones.column("extra"), self._extra_of_remove)
+        return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+class OtherRows:
+    """The rows of all actions of a checkpoint that are not of files."""
+
+    def __init__(self, actions: Sequence[OtherAction], table: str) -> None:
+        self._values: dict[str, list[dict[str, Any]]] = {}
+        for line in encode_actions(actions).splitlines():
+            for name, fields in msgspec.json.decode(line).items():
+                self._values.setdefault(name, []).append(fields)
+        required = ("txn", "metaData", "protocol", "domainMetadata")
+        self.kinds: dict[str, pa.StructType] = {
+            name: _with_unknown_fields(kind, self._values.get(name, []), name, table)
+            for name, kind in _OTHER_KINDS.items()
+            if name in self._values or name in required
+        }
+        """The types of their columns."""
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """One row an action, by a checkpoint's schema."""
+        number = sum(map(len, self._values.values()))
+        columns = {}
+        before = 0
+        for name, values in self._values.items():
+            padded = [None] * before + [_fit(self.kinds[name], value) for value in values]
+            columns[name] = pa.array(padded + [None] * (number - len(padded)), self.kinds[name])
+            before += len(values)
+        return _row_batch(columns, schema, number)
+
+
+def file_batch(name: str, actions: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of a checkpoint that hold values of the column `add` or `remove`."""
+    return _row_batch({name: actions}, schema, len(actions))
+
+
+def _stats_kind(leaves: Iterable[tuple[ColumnPath, DataType]]) -> pa.StructType:
+    """The type of `stats_parsed` (delta-spark's StatisticsCollection) where these columns have statistics;
+    bounds are only of types that have an order in Delta.
+    """
+    tree: _Leaves = {}
+    for path, kind in leaves:
+        struct = tree
+        for name in path[:-1]:
+            struct = struct.setdefault(name, {})
+        struct[path[-1]] = kind
+    bounds = _mapped(tree, _skipping_type)
+    counts = _mapped(tree, lambda kind: pa.int64())
+    types = {
+        "numRecords": pa.int64(),
+        "minValues": bounds,
+        "maxValues": bounds,
+        "nullCount": counts,
+        "tightBounds": pa.bool_(),
+    }
+    return pa.struct([(name, kind) for name, kind in types.items() if kind is not None])
+
+
+_Leaves = dict[str, Any]
+
+
+def _mapped(leaves: _Leaves, to_arrow: Any) -> pa.StructType | None:
+    """The struct of the leaves that have an Arrow type; None without any (Parquet has no empty group)."""
+    fields = {
+        name: _mapped(kind, to_arrow) if isinstance(kind, dict) else to_arrow(kind)
+        for name, kind in leaves.items()
+    }
+    fields = {name: kind for name, kind in fields.items() if kind is not None}
+    return pa.struct(list(fields.items())) if fields else None
+
+
+def _skipping_type(kind: DataType) -> pa.DataType | None:
+    if isinstance(kind, DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    return _SKIPPING_TYPES.get(type(kind))
+
+
+def _batch(rows: pa.Table) -> pa.RecordBatch:
+    if rows.num_rows == 0:
+        return pa.RecordBatch.from_pylist([], schema=rows.schema)
+    return rows.combine_chunks().to_batches()[0]
+
+
+def _columns(rows: pa.RecordBatch, names: Mapping[str, str]) -> dict[str, pa.Array]:
+    columns = {name: rows.column(column) for name, column in names.items()}
+    return {**columns, "dataChange": pa.repeat(False, rows.num_rows)}
+
+
+def _extra_kind(extra: pa.ChunkedArray, known: pa.StructType, table: str) -> pa.StructType:
+    if extra.null_count == len(extra):
+        return known
+    try:
+        kind = kind_of(extra.chunks, known)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        _LOG.warning("Fields of files of %s that the protocol lacks are in no checkpoint: %s", table, error)
+        return known
+    return pa.struct(list(_storable(kind.fields, "file actions", table)))
+
+
+def _storable(fields: Iterable[pa.Field], where: str, table: str) -> Iterator[pa.Field]:
+    for field in fields:
+        if _is_storable(field.type):
+            yield field
+        else:
+            _LOG.warning("Field %s in %s of %s has no value for a checkpoint", field.name, where, table)
+
+
+def _is_storable(kind: pa.DataType) -> bool:
+    """Whether Parquet has the type: of no value, or of an object without fields, it has none."""
+    if pa.types.is_null(kind) or (pa.types.is_struct(kind) and kind.num_fields == 0):
+        return False
+    return all(_is_storable(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _extra_columns(extra: pa.StringArray, kind: pa.StructType) -> dict[str, pa.Array]:
+    if extra.null_count == len(extra):
+        return {field.name: pa.nulls(len(extra), field.type) for field in kind}
+    structs = structs_of(extra, kind)
+    if structs.null_count > extra.null_count:
+        # To leave a deletion vector out would bring rows back.
+        raise CorruptLogError("A field of a file action has a value that does not fit its type.")
+    return dict(zip((field.name for field in kind), structs.flatten(), strict=True))
+
+
+def _parsed_values(values: pa.MapArray, schema: StructType) -> pa.StructArray:
+    columns = [
+        typed_values(pc.map_lookup(values, pa.scalar(field.name), "first"), field.dataType)
+        for field in schema.fields
+    ]
+    return pa.StructArray.from_arrays(columns, names=schema.names)
+
+
+def _with_unknown_fields(
+    kind: pa.StructType, values: Sequence[dict[str, Any]], name: str, table: str
+) -> pa.StructType:
+    known = {field.name for field in kind}
+    beyond = {field_name for fields in values for field_name in fields} - known
+    found = []
+    for field_name in sorted(beyond):
+        try:
+            inferred = pa.array([fields.get(field_name) for fields in values]).type
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            _LOG.warning("Field %s in %s of %s is in no checkpoint: %s", field_name, name, table, error)
+        else:
+            found.append(pa.field(field_name, inferred))
+    return pa.struct([*kind, *_storable(found, name, table)])
+
+
+def _fit(kind: pa.DataType, value: Any) -> Any:
+    """A JSON value as pyarrow builds it: a map from its pairs."""
+    if pa.types.is_map(kind) and value is not None:
+        return list(value.items())
+    if pa.types.is_struct(kind) and value is not None:
+        return {field.name: _fit(field.type, value.get(field.name)) for field in kind}
+    return value
+
+
+def _row_batch(columns: Mapping[str, pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    arrays = [
+        columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def other_actions(snapshot: Snapshot, transactions_after_ms: int | None) -> list[OtherAction]:
+    """All of a snapshot but its files; without txn actions last updated by then, or at no known time."""
+    transactions = [
+        transaction
+        for transaction in snapshot.transactions.values()
+        if transactions_after_ms is None
+        or (transaction.last_updated is not None and transaction.last_updated > transactions_after_ms)
+    ]
+    return [snapshot.protocol, snapshot.metadata, *snapshot.domains.values(), *transactions]
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """A checkpoint's schema in Spark's types."""
+    return StructType([StructField(field.name, _spark_type(field.type)) for field in schema])
+
+
+def _spark_type(kind: pa.DataType) -> DataType:
+    if pa.types.is_struct(kind):
+        return spark_schema(pa.schema(list(kind)))
+    if pa.types.is_list(kind):
+        return ArrayType(_spark_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return MapType(_spark_type(kind.key_type), _spark_type(kind.item_type))
+    if pa.types.is_decimal(kind):
+        return DecimalType(kind.precision, kind.scale)
+    if pa.types.is_boolean(kind):
+        return BooleanType()
+    return next(spark() for spark, arrow in _SKIPPING_TYPES.items() if arrow == kind)

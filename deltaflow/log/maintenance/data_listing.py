@@ -1,0 +1,127 @@
+"""The old files below a table's directory, in parallel, as columns: what a vacuum may look at at all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from deltaflow.log.files.file_rows import ROWS_PER_BATCH
+from deltaflow.log.protocol.commit import LOG_DIRECTORY
+from deltaflow.store import DataDirectory, Entry, EntryKind
+
+_LOG = logging.getLogger(__name__)
+LISTING_SCHEMA = pa.schema([pa.field("path", pa.string(), False), pa.field("size", pa.int64(), False)])
+"""One row a file: its place in the directory, as it is on the disk, and its size in bytes."""
+THREADS = 8
+_DIRECTORIES_AT_ONCE = 1_024
+# What delta-spark cleans up although the name is that of a hidden directory.
+_NOT_HIDDEN = ("_delta_index", "_change_data")
+
+
+@dataclass(slots=True)
+class DataListing:
+    """Files and empty directories that were last modified before a time, and are not hidden."""
+
+    files: list[pa.RecordBatch] = field(default_factory=list)
+    """By LISTING_SCHEMA."""
+    empty_directories: list[str] = field(default_factory=list)
+    num_directories: int = 0
+    """Of all that were looked into."""
+    linked: list[str] = field(default_factory=list)
+    """Places in the directory that links in it lead to."""
+
+
+def list_data(
+    directory: DataDirectory, partition_columns: Sequence[str], before_ms: int, threads: int = THREADS
+) -> DataListing:
+    """What of a table's directory may be deleted as far as names and ages tell.
+
+    Left out are links, names that begin with `_` or `.` (those of partition columns, `_change_data` and
+    `_delta_index` are not hidden; source: delta-spark's isHiddenDirectory), names that are no text, and
+    directories with a log of their own: they are other tables.
+    """
+    look = _Look(directory, tuple(f"{column}=" for column in partition_columns), before_ms)
+    listing = DataListing()
+    with ThreadPoolExecutor(threads, "deltaflow-listing") as pool:
+        level = [("", before_ms)]
+        while level:
+            deeper: list[tuple[str, int]] = []
+            for start in range(0, len(level), _DIRECTORIES_AT_ONCE):
+                for found in pool.map(look, level[start : start + _DIRECTORIES_AT_ONCE]):
+                    deeper += found.directories
+                    listing.files += found.files
+                    listing.empty_directories += found.empty_directories
+                    listing.linked += found.linked
+                    listing.num_directories += 1
+            level = deeper
+    return listing
+
+
+@dataclass(slots=True)
+class _Found:
+    files: list[pa.RecordBatch] = field(default_factory=list)
+    directories: list[tuple[str, int]] = field(default_factory=list)
+    """With their modification times."""
+    empty_directories: list[str] = field(default_factory=list)
+    linked: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A look into one directory."""
+
+    root: DataDirectory
+    partitions: tuple[str, ...]
+    before_ms: int
+
+    def __call__(self, looked_at: tuple[str, int]) -> _Found:
+        directory, modification_time_ms = looked_at
+        found = _Found()
+        is_empty = True
+        paths: list[str] = []
+        sizes: list[int] = []
+        prefix = f"{directory}/" if directory else ""
+        for entry in self.root.entries(directory):
+            is_empty = False
+            if entry.name == LOG_DIRECTORY and directory:
+                _LOG.info("%s/%s is another table: it is left alone", self.root.path, directory)
+                return _Found()
+            if entry.kind is EntryKind.LINK:
+                found.linked += self._linked(entry)
+            elif self._is_hidden(entry.name):
+                continue
+            elif entry.kind is EntryKind.DIRECTORY:
+                found.directories.append((prefix + entry.name, entry.modification_time_ms))
+            elif entry.kind is EntryKind.FILE and entry.modification_time_ms < self.before_ms:
+                paths.append(prefix + entry.name)
+                sizes.append(entry.size)
+                if len(paths) == ROWS_PER_BATCH:
+                    found.files.append(_batch(paths, sizes))
+                    paths, sizes = [], []
+        if paths:
+            found.files.append(_batch(paths, sizes))
+        if is_empty and modification_time_ms < self.before_ms:
+            found.empty_directories.append(directory)
+        return found
+
+    def _is_hidden(self, name: str) -> bool:
+        if name.startswith(("_", ".")):
+            return not name.startswith((*_NOT_HIDDEN, *self.partitions))
+        # What is no UTF-8 on the disk is no text here, and cannot be in a log: nobody knows whose it is.
+        return not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name)
+
+    def _linked(self, entry: Entry) -> Iterator[str]:
+        place = None if entry.target is None else self.root.real_place(entry.target)
+        if place is not None:
+            yield place
+
+
+def _batch(paths: list[str], sizes: list[int]) -> pa.RecordBatch:
+    # The default pool keeps for each thread what it frees: here more than what is held.
+    pool = pa.system_memory_pool()
+    columns = [pa.array(paths, pa.string(), memory_pool=pool), pa.array(sizes, pa.int64(), memory_pool=pool)]
+    return pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)

@@ -1,0 +1,157 @@
+"""Deletion of the expired part of a log (PROTOCOL.md, "Metadata Cleanup")."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltaflow.errors import CorruptLogError
+from deltaflow.log.files.file_rows import decoded_path
+from deltaflow.log.maintenance.checkpoint_writer import write_classic_copy
+from deltaflow.log.protocol.actions import Sidecar, decode_actions
+from deltaflow.log.protocol.features import has_v2_checkpoints
+from deltaflow.log.protocol.properties import ENABLE_EXPIRED_LOG_CLEANUP, LOG_RETENTION_MS
+from deltaflow.log.replay.checkpoint_reader import SIDECARS_DIRECTORY, check_checkpoint
+from deltaflow.log.replay.listing import Checkpoint, Listing, listing_of
+from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.replay.time_travel import monotonic_file_times
+from deltaflow.store import FileStatus
+
+_LOG = logging.getLogger(__name__)
+_DAY_MS = 86_400_000
+_OF_VERSION = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\.(?:.+\.)?(?:parquet|json))")
+_COMPACTION = re.compile(r"(\d{20})\.\d{20}\.compacted\.json")
+_UNREADABLE = (CorruptLogError, pa.ArrowException, OSError)
+
+
+def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None) -> None:
+    """Delete what is older than delta.logRetentionDuration, unless delta.enableExpiredLogCleanup is false.
+
+    The limit is the midnight (UTC) before; with `retention_ms`, whatever the properties say, it is that long
+    ago. The newest version that is not younger stays as readable as it
+    was, and so does every later one: what goes is only below the newest checkpoint that is not after it and
+    that has just been read whole, sidecars included. Without anything to delete no checkpoint is read; a
+    broken one is a warning in this module's log, and what an older one needs stays.
+    """
+    configuration = snapshot.metadata.configuration
+    if retention_ms is None and not ENABLE_EXPIRED_LOG_CLEANUP.of(configuration, log.path):
+        return
+    now_ms = log.clock()
+    if retention_ms is None:
+        limit_ms = _midnight_before(now_ms - LOG_RETENTION_MS.of(configuration, log.path))
+    else:
+        limit_ms = now_ms - retention_ms
+    statuses = log.store.list_from(log.directory, "")
+    listing = listing_of(0, statuses)
+    expired = _expired(log, statuses, listing, limit_ms)
+    if not expired:
+        return
+    if has_v2_checkpoints(snapshot.protocol):
+        _make_known_to_old_readers(log, listing)
+    # From the oldest on: if this ends early, all later versions are there.
+    for name in expired:
+        log.store.delete(f"{log.directory}/{name}")
+    _LOG.info("Deleted %d files of the log of %s that had expired", len(expired), log.path)
+    if has_v2_checkpoints(snapshot.protocol):
+        _delete_sidecars(log, min(limit_ms, _midnight_before(now_ms - _DAY_MS)))
+
+
+def _midnight_before(timestamp_ms: int) -> int:
+    return timestamp_ms - timestamp_ms % _DAY_MS
+
+
+def _expired(log: LogFiles, statuses: Sequence[FileStatus], listing: Listing, limit_ms: int) -> list[str]:
+    """The files below the newest sound checkpoint of a version that was the newest at the limit, or of one
+    before.
+    """
+    versions = sorted(listing.commits)
+    times = monotonic_file_times(listing, versions)
+    current = [version for version, time in zip(versions, times, strict=True) if time <= limit_ms]
+    for checkpoint in reversed(listing.checkpoints):
+        if not current or checkpoint.version > current[-1]:
+            continue
+        below = _files_below(statuses, checkpoint.version)
+        # An older checkpoint has no more below it.
+        if not below or _is_sound(log, checkpoint):
+            return below
+    return []
+
+
+def _is_sound(log: LogFiles, checkpoint: Checkpoint) -> bool:
+    """Whether a reader that finds nothing else of its version or an earlier one can do with it."""
+    try:
+        check_checkpoint(log, checkpoint)
+    except CorruptLogError as error:
+        _LOG.warning("What is older than %s is kept, because it is broken: %s", checkpoint, error)
+        return False
+    return True
+
+
+def _files_below(statuses: Sequence[FileStatus], version: int) -> list[str]:
+    found = []
+    for status in statuses:
+        of_version = _OF_VERSION.fullmatch(status.name)
+        compaction = _COMPACTION.fullmatch(status.name)
+        if (of_version and int(of_version[1]) < version) or (compaction and int(compaction[1]) <= version):
+            found.append(status.name)
+    return found
+
+
+def _make_known_to_old_readers(log: LogFiles, listing: Listing) -> None:
+    """Without the first commits, a reader that knows no V2 checkpoints finds no protocol otherwise."""
+    newest = listing.checkpoints[-1]
+    classic = f"{newest.version:020}.checkpoint.parquet"
+    if all(str(checkpoint) != classic for checkpoint in listing.checkpoints):
+        write_classic_copy(log, newest)
+
+
+def _delete_sidecars(log: LogFiles, limit_ms: int) -> None:
+    """Delete the sidecars before the limit that no checkpoint refers to; younger ones may be of one that is
+    being written.
+    """
+    there = [status for status in _sidecars_there(log) if status.modification_time_ms < limit_ms]
+    if not there:
+        return
+    # Incomplete and unknown ones, too: whatever they refer to stays.
+    named = (
+        status
+        for status in log.store.list_from(log.directory, "")
+        if ".checkpoint." in status.name and status.name.endswith((".json", ".parquet"))
+    )
+    try:
+        needed = {sidecar for status in named for sidecar in _sidecars_of(log, status)}
+    except _UNREADABLE as error:
+        _LOG.warning("No sidecars of %s are deleted, because a checkpoint is broken: %s", log.path, error)
+        return
+    for status in there:
+        if status.name not in needed:
+            log.store.delete(f"{log.directory}/{SIDECARS_DIRECTORY}/{status.name}")
+
+
+def _sidecars_there(log: LogFiles) -> list[FileStatus]:
+    try:
+        return log.store.list_from(f"{log.directory}/{SIDECARS_DIRECTORY}", "")
+    except FileNotFoundError:
+        return []
+
+
+def _sidecars_of(log: LogFiles, checkpoint: FileStatus) -> set[str]:
+    """The names of the sidecars that one file of a checkpoint refers to."""
+    path = f"{log.directory}/{checkpoint.name}"
+    if path.endswith(".json"):
+        actions = decode_actions(log.store.read(path), path)
+        paths = [action.path for action in actions if isinstance(action, Sidecar)]
+    else:
+        with log.store.open(path) as stream:
+            parquet = pq.ParquetFile(stream)
+            if "sidecar" not in parquet.schema_arrow.names:
+                return set()
+            rows = parquet.read(["sidecar.path"])["sidecar"].to_pylist()
+        paths = [row["path"] for row in rows if row is not None and row["path"] is not None]
+    return {posixpath.basename(decoded_path(path)) for path in paths}

@@ -1,0 +1,176 @@
+"""Manifests, which list a table's data files for Presto, Athena and Redshift Spectrum: one a partition.
+
+They are `_symlink_format_manifest/[column=value/…/]manifest`, one complete path a line (delta-spark's
+GenerateSymlinkManifest). Each appears whole, in the place of the one before; several of them never at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaflow.errors import DeltaUnsupportedOperationException, PostCommitHookError, UnsupportedFeatureError
+from deltaflow.log.files.data_path import complete_paths
+from deltaflow.log.files.file_rows import refuse_deletion_vectors
+from deltaflow.log.files.partition_values import partition_folder
+from deltaflow.log.protocol.actions import AddFile, Metadata, RemoveFile
+from deltaflow.log.protocol.properties import SYMLINK_MANIFEST_ENABLED
+from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.replay.segment import list_newest
+from deltaflow.log.replay.snapshot import Snapshot, snapshot_at
+from deltaflow.store import scheme_of
+
+DIRECTORY = "_symlink_format_manifest"
+_NAME = "manifest"
+_THREADS = 8
+_ROUNDS = 10
+"""So often a commit's manifests are written anew because others were committed meanwhile."""
+
+
+def write_manifests(log: LogFiles, snapshot: Snapshot) -> None:
+    """The manifests of all partitions; those of partitions that the version has not are removed.
+
+    An unpartitioned table has one manifest, also without files. UnsupportedFeatureError for a table with
+    deletion vectors, whose removed rows the readers of manifests would show.
+    """
+    _check(snapshot)
+    root = _root(snapshot)
+    written = _write(log, snapshot)
+    for folder, _, names in os.walk(root):
+        relative = os.path.relpath(folder, root)
+        if _NAME in names and ("" if relative == "." else relative) not in written:
+            _remove(log, root, relative)
+
+
+def update_manifests(
+    log: LogFiles,
+    version: int,
+    metadata: Metadata,
+    read: Snapshot | None,
+    actions: Iterable[Any],
+) -> None:
+    """After the commit of `version` with these actions: the manifests of the partitions that it touched.
+
+    Nothing happens unless the table's `metadata` asks for it; without any manifests there, all are written.
+    PostCommitHookError if it fails: the commit stands.
+    """
+    if not SYMLINK_MANIFEST_ENABLED.of(metadata.configuration, log.path):
+        return
+    if log.file_fields is not None:  # who follows a table without its files may commit, too
+        log, read = replace(log, file_fields=None), None
+    try:
+        snapshot = snapshot_at(log, version, read)
+        is_other = read is None or read.partition_columns != snapshot.partition_columns
+        folders = None if is_other or not _root(snapshot).is_dir() else _touched(snapshot, actions)
+        for _ in range(_ROUNDS):
+            if folders is None:
+                write_manifests(log, snapshot)
+            elif folders:
+                _check(snapshot)
+                _replace(log, snapshot, folders)
+            # Another commit's manifests may have been there already, and been overwritten just now.
+            newest = list_newest(log).latest_version
+            if newest <= snapshot.version:
+                return
+            snapshot = snapshot_at(log, newest, snapshot)
+    except Exception as error:
+        raise PostCommitHookError(
+            f"Version {version} of {log.path} is committed, but its manifests in {DIRECTORY} could not be "
+            f"brought up to date: {error}. Mend the cause, and run GENERATE symlink_format_manifest.",
+            table=log.path,
+            version=version,
+        ) from error
+
+
+def _check(snapshot: Snapshot) -> None:
+    if scheme_of(snapshot.path) is not None:
+        raise DeltaUnsupportedOperationException(
+            f"Manifests are written for tables on a local file system, and {snapshot.path} is elsewhere.",
+            table=snapshot.path,
+        )
+    try:
+        refuse_deletion_vectors(snapshot.files, snapshot.path, snapshot.version)
+    except UnsupportedFeatureError as error:
+        raise UnsupportedFeatureError(
+            "Manifests cannot tell that rows of a file are deleted, and the table has deletion vectors, "
+            "which do. Rewrite these files first: REORG TABLE ... APPLY (PURGE) of another implementation.",
+            features=error.features,
+            error_class="DELTA_UNSUPPORTED_GENERATE_WITH_DELETION_VECTORS",
+            table=snapshot.path,
+            version=snapshot.version,
+        ) from error
+
+
+def _root(snapshot: Snapshot) -> Path:
+    return Path(snapshot.path, DIRECTORY)
+
+
+def _touched(snapshot: Snapshot, actions: Iterable[Any]) -> set[str] | None:
+    """The folders of the partitions in which a commit added or removed files; None if that is not known."""
+    folders = set()
+    for action in actions:
+        if isinstance(action, AddFile | RemoveFile):
+            if action.partition_values is None:
+                return None
+            folders.add(partition_folder(snapshot.partition_columns, action.partition_values))
+    return folders
+
+
+def _replace(log: LogFiles, snapshot: Snapshot, folders: Set[str]) -> None:
+    """Write the manifests of these folders, and remove those of folders without files."""
+    for folder in folders - _write(log, snapshot, folders):
+        _remove(log, _root(snapshot), folder)
+
+
+def _write(log: LogFiles, snapshot: Snapshot, only: Set[str] | None = None) -> set[str]:
+    """Write the manifests of partitions that have files, of those in `only`; their folders."""
+
+    def write(manifest: tuple[str, Sequence[str]]) -> str:
+        folder, paths = manifest
+        with log.store.open_output(str(_root(snapshot) / folder / _NAME)) as output:
+            output.writelines(f"{path}\n".encode() for path in sorted(paths))
+        return folder
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="deltaflow-manifests") as pool:
+        return set(pool.map(write, _manifests(snapshot, only)))
+
+
+def _manifests(snapshot: Snapshot, only: Set[str] | None) -> Iterator[tuple[str, Sequence[str]]]:
+    """Each partition's folder and its files, of partitions in `only`."""
+    columns = snapshot.partition_columns
+    paths = complete_paths(snapshot.path, snapshot.files["path"])
+    if not columns:
+        yield "", paths.to_pylist()
+        return
+    values = [_values(snapshot.files, name) for name in columns]
+    grouped = pa.table([*values, paths], names=[*map(str, range(len(columns))), "path"])
+    grouped = grouped.group_by([*map(str, range(len(columns)))]).aggregate([("path", "list")])
+    paths_of_partitions = grouped["path_list"]
+    for i, row in enumerate(zip(*(grouped[str(i)].to_pylist() for i in range(len(columns))), strict=True)):
+        folder = partition_folder(columns, dict(zip(columns, row, strict=True)))
+        if only is None or folder in only:
+            yield folder, paths_of_partitions[i].as_py()
+
+
+def _values(files: pa.Table, name: str) -> pa.ChunkedArray:
+    values = pc.map_lookup(files["partition_values"], name, "first")
+    return pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+
+
+def _remove(log: LogFiles, root: Path, folder: str) -> None:
+    """Remove a manifest, and its folders as far as they are empty then."""
+    place = root / folder
+    log.store.delete(str(place / _NAME))
+    while place != root and place.is_dir() and not any(place.iterdir()):
+        try:
+            place.rmdir()
+        except OSError:  # another writer has just put its manifest there
+            return
+        place = place.parent

@@ -1,0 +1,173 @@
+"""What a vacuum may delete: the old files of a table's directory that no version within the retention has.
+
+Memory: the paths of the table's files and tombstones and those of the old files in its directory, as columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaflow.errors import DeltaIllegalArgumentException, VersionNotFoundError
+from deltaflow.log.files.data_places import LogPlaces, comparable
+from deltaflow.log.maintenance.data_listing import LISTING_SCHEMA, list_data
+from deltaflow.log.protocol.commit import Commit
+from deltaflow.log.protocol.features import check_writable
+from deltaflow.log.protocol.properties import DELETED_FILE_RETENTION_MS, RETENTION_CHECK_ENABLED
+from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.replay.segment import list_newest, load_state
+from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.replay.time_travel import version_at
+from deltaflow.store import DataDirectory, data_directory
+
+_HOUR_MS = 3_600_000
+_FIELDS = frozenset({"path", "deletionVector", "deletionTimestamp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long files that the table no longer needs are kept, in milliseconds."""
+
+    of_table_ms: int
+    """The table's delta.deletedFileRetentionDuration."""
+    given_ms: int | None
+    is_checked: bool
+
+    @property
+    def ms(self) -> int:
+        """The one that counts."""
+        return self.of_table_ms if self.given_ms is None else self.given_ms
+
+
+def retention(snapshot: Snapshot, hours: float | None, session: Mapping[str, str]) -> Retention:
+    """The retention of a vacuum with this argument; DeltaIllegalArgumentException where it is not safe."""
+    of_table_ms = DELETED_FILE_RETENTION_MS.of(snapshot.metadata.configuration, snapshot.path)
+    is_checked = RETENTION_CHECK_ENABLED.of(session, snapshot.path)
+    if hours is None:
+        return Retention(of_table_ms, None, is_checked)
+    if hours < 0:
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_VACUUM_RETENTION_PERIOD_NEGATIVE", table=snapshot.path
+        )
+    given_ms = math.ceil(hours * _HOUR_MS)
+    if is_checked and given_ms < of_table_ms:
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_VACUUM_RETENTION_PERIOD_TOO_SHORT",
+            configured_retention_hours=math.ceil(of_table_ms / _HOUR_MS),
+            table=snapshot.path,
+        )
+    return Retention(of_table_ms, given_ms, is_checked)
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumPlan:
+    """What may be deleted of a table's directory."""
+
+    directory: DataDirectory
+    places: LogPlaces
+    version: int
+    """The version that was the newest after the directory had been listed. What later commits add stays."""
+    files: pa.Table
+    """By LISTING_SCHEMA."""
+    empty_directories: list[str]
+    num_directories: int
+    """Of all that were looked into, the table's own included."""
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Of all files together."""
+        return int(pc.sum(self.files["size"]).as_py() or 0)
+
+
+def plan_vacuum(log: LogFiles, snapshot: Snapshot, retention_ms: int) -> VacuumPlan:
+    """What may be deleted of the table whose metadata `snapshot` has.
+
+    Kept are: what is younger than the retention by its modification time; the files of every version that
+    was the newest at some time within the retention, or has come since, as far as the log tells; what was
+    removed within the retention by the time that its tombstone tells; and what `list_data` leaves out.
+    UnsupportedFeatureError if the table needs of its writers what deltaflow lacks.
+    """
+    check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
+    before_ms = log.clock() - retention_ms
+    directory = data_directory(log.store, log.path)
+    places = LogPlaces(directory)
+    # The log is read after the listing: a file that a commit has brought since is known then.
+    listing = list_data(directory, snapshot.partition_columns, before_ms)
+    version, referenced = _referenced(log, places, before_ms)
+    files = without(pa.Table.from_batches(listing.files, LISTING_SCHEMA), referenced)
+    referenced.clear()
+    files = _without_linked(files, listing.linked)
+    if files.num_rows:
+        files = without(files, _removed_since(log, snapshot, version, places, before_ms))
+    return VacuumPlan(
+        directory, places, version, files, sorted(listing.empty_directories), listing.num_directories
+    )
+
+
+def without(files: pa.Table, places: Iterable[pa.Array]) -> pa.Table:
+    """The files that are in none of the places (`LogPlaces`)."""
+    kept = pa.chunked_array(list(places), pa.string())
+    if kept.length() == 0 or files.num_rows == 0:
+        return files
+    own = pa.chunked_array([comparable(chunk) for chunk in files["path"].chunks], pa.string())
+    return files.filter(pc.invert(pc.is_in(own, value_set=kept)))
+
+
+def added_since(log: LogFiles, version: int) -> tuple[int, list[str]]:
+    """The newest version, and the paths of all files that commits after `version` add."""
+    listing = log.list_next(version)
+    latest = max(listing.latest_version, version)
+    commits = log.read(listing, version + 1, latest)
+    return latest, [add.path for commit in commits for add in commit.adds]
+
+
+def _referenced(log: LogFiles, places: LogPlaces, before_ms: int) -> tuple[int, list[pa.Array]]:
+    """The newest version, where its files are, and those whose tombstones are within the retention."""
+    with_paths = replace(log, file_fields=_FIELDS)
+    listing = list_newest(with_paths)
+    newest = Snapshot(log.path, load_state(with_paths, listing, listing.latest_version))
+    tombstones = newest.tombstones
+    # One without a time is as old as can be.
+    is_young = pc.greater_equal(pc.fill_null(tombstones["deletion_timestamp"], 0), before_ms)
+    found: list[pa.Array] = []
+    for files in (newest.files, tombstones.filter(is_young)):
+        found += places.of(files["path"].chunks)
+        found += places.of_vectors(files["extra"].chunks)
+    return newest.version, found
+
+
+def _without_linked(files: pa.Table, linked: Iterable[str]) -> pa.Table:
+    """The files but those that links in the directory lead to: the log may name them by the links."""
+    for place in linked:
+        is_it = pc.equal(files["path"], place)
+        is_below = pc.starts_with(files["path"], f"{place}/")
+        files = files.filter(pc.invert(pc.or_(is_it, is_below)))
+    return files
+
+
+def _removed_since(
+    log: LogFiles, snapshot: Snapshot, newest_version: int, places: LogPlaces, before_ms: int
+) -> Iterator[pa.Array]:
+    """Where the files are that commits have removed since the retention began, and their change data.
+
+    A tombstone may tell an earlier time than its commit, and a checkpoint leaves out those that have expired
+    by the table's property, where a longer retention was asked for.
+    """
+    listing = log.list(0)
+    try:
+        first = version_at(log, listing, snapshot, before_ms)
+    except VersionNotFoundError as error:
+        if error.error_class == "DELTA_TIMESTAMP_GREATER_THAN_COMMIT":
+            return
+        first = listing.rebuildable()[0]
+    yield from places.of_each(_gone(log.present(first + 1, newest_version)))
+
+
+def _gone(commits: Iterable[Commit]) -> Iterator[str]:
+    for commit in commits:
+        yield from (remove.path for remove in commit.removes)
+        yield from (change.path for change in commit.cdc)

@@ -1,0 +1,1 @@
+"""What the protocol says of a table: actions, commits, features, properties and schemas."""

@@ -1,0 +1,277 @@
+"""Every table feature of the protocol: whether tables that have it are read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from deltaflow.errors import UnsupportedFeatureError
+from deltaflow.log.protocol.actions import Metadata, Protocol
+
+NEW_TABLE_PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
+NEWEST_READER_VERSION = 3
+NEWEST_WRITER_VERSION = 7
+LEGACY_READER_OF_COLUMN_MAPPING = 2
+"""The one feature for readers that a version without lists has."""
+
+Activity = Callable[[Metadata], bool]
+
+
+def _no_metadata(metadata: Metadata) -> bool:
+    return False
+
+
+def _property(name: str, value: str = "true") -> Activity:
+    return lambda metadata: metadata.configuration.get(name, "").lower() == value
+
+
+def _property_prefix(prefix: str) -> Activity:
+    return lambda metadata: any(name.startswith(prefix) for name in metadata.configuration)
+
+
+def _column_metadata(prefix: str) -> Activity:
+    return lambda metadata: (
+        prefix in (metadata.schema_string or "")
+        and any(
+            name.startswith(prefix)
+            for field in _fields(_schema_json(metadata))
+            for name in field.get("metadata") or {}
+        )
+    )
+
+
+def _type(name: str) -> Activity:
+    return lambda metadata: name in (metadata.schema_string or "") and name in _types(_schema_json(metadata))
+
+
+def _has_constrained_columns(metadata: Metadata) -> bool:
+    """NOT NULL columns, or columns with an expression of their own."""
+    return _HAS_INVARIANTS(metadata) or (
+        "false" in (metadata.schema_string or "")
+        and any(field.get("nullable") is False for field in _fields(_schema_json(metadata)))
+    )
+
+
+_HAS_INVARIANTS = _column_metadata("delta.invariants")
+
+
+def _change_data_feed(metadata: Metadata) -> bool:
+    # The second name is that of the property's first release.
+    names = ("delta.enableChangeDataFeed", "delta.enableChangeDataCapture")
+    return any(_property(name)(metadata) for name in names)
+
+
+def _column_mapping(metadata: Metadata) -> bool:
+    return metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature by its protocol name, and what deltaflow does with tables that support it.
+
+    `is_active` says whether a table's metadata asks for it. `writes`: "inactive" is only while it is
+    not active. `for_readers`: readers must have it, too. `legacy_writer`: the writer version, without
+    lists of features, that has it; None if only lists have it.
+    """
+
+    name: str
+    is_active: Activity
+    writes: Literal["always", "inactive", "never"]
+    for_readers: bool = False
+    reads: bool = True
+    legacy_writer: int | None = None
+
+
+_APPEND_ONLY = Feature("appendOnly", _property("delta.appendOnly"), "always", legacy_writer=2)
+_COLUMN_MAPPING = Feature(
+    "columnMapping", _column_mapping, "inactive", for_readers=True, reads=False, legacy_writer=5
+)
+_DOMAIN_METADATA = Feature("domainMetadata", _no_metadata, "always")
+_V2_CHECKPOINT = Feature(
+    "v2Checkpoint", _property("delta.checkpointPolicy", "v2"), "always", for_readers=True
+)
+_IN_COMMIT_TIMESTAMP = Feature("inCommitTimestamp", _property("delta.enableInCommitTimestamps"), "always")
+
+
+def _unreadable_feature(name: str, is_active: Activity = _no_metadata) -> Feature:
+    return Feature(name, is_active, "never", for_readers=True, reads=False)
+
+
+def _unwritable_feature(name: str, is_active: Activity = _no_metadata) -> Feature:
+    return Feature(name, is_active, "never")
+
+
+_LISTED = (
+    _APPEND_ONLY,
+    Feature("invariants", _has_constrained_columns, "always", legacy_writer=2),
+    Feature("checkConstraints", _property_prefix("delta.constraints."), "always", legacy_writer=3),
+    Feature("changeDataFeed", _change_data_feed, "inactive", legacy_writer=4),
+    Feature("generatedColumns", _column_metadata("delta.generationExpression"), "inactive", legacy_writer=4),
+    _COLUMN_MAPPING,
+    Feature("identityColumns", _column_metadata("delta.identity."), "inactive", legacy_writer=6),
+    Feature("allowColumnDefaults", _column_metadata("CURRENT_DEFAULT"), "inactive"),
+    _IN_COMMIT_TIMESTAMP,
+    Feature("timestampNtz", _type("timestamp_ntz"), "always", for_readers=True),
+    _V2_CHECKPOINT,
+    Feature("vacuumProtocolCheck", _no_metadata, "always", for_readers=True),
+    _DOMAIN_METADATA,
+    _unwritable_feature("rowTracking", _property("delta.enableRowTracking")),
+    _unwritable_feature("clustering"),
+    _unwritable_feature("icebergCompatV1", _property("delta.enableIcebergCompatV1")),
+    _unwritable_feature("icebergCompatV2", _property("delta.enableIcebergCompatV2")),
+    _unwritable_feature("icebergCompatV3", _property("delta.enableIcebergCompatV3")),
+    _unwritable_feature("materializePartitionColumns"),
+    _unwritable_feature("checkpointProtection"),
+    _unwritable_feature("coordinatedCommits-preview"),
+    _unreadable_feature("deletionVectors", _property("delta.enableDeletionVectors")),
+    _unreadable_feature("typeWidening", _property("delta.enableTypeWidening")),
+    _unreadable_feature("typeWidening-preview"),
+    _unreadable_feature("variantType", _type("variant")),
+    _unreadable_feature("variantType-preview"),
+    _unreadable_feature("variantShredding", _property("delta.enableVariantShredding")),
+    _unreadable_feature("variantShredding-preview"),
+    _unreadable_feature("catalogManaged"),
+    _unreadable_feature("geospatial"),
+)
+FEATURES = {feature.name: feature for feature in _LISTED}
+
+
+def check_readable(protocol: Protocol, metadata: Metadata | None, table: str, version: int) -> None:
+    """UnsupportedFeatureError naming what a reader of the table needs and deltaflow lacks.
+
+    `metadata` is None for a protocol that stands alone in a commit.
+    """
+    missing = list(_unreadable(protocol, metadata))
+    if missing:
+        is_known = 1 <= protocol.min_reader_version <= NEWEST_READER_VERSION
+        raise UnsupportedFeatureError(
+            f"deltaflow cannot read the table {table}: it needs {', '.join(missing)} (protocol: reader "
+            f"version {protocol.min_reader_version}). Read it with a Delta implementation that "
+            "has this, or drop the feature from the table there.",
+            features=missing,
+            error_class=None if is_known else "DELTA_INVALID_PROTOCOL_VERSION",
+            table=table,
+            version=version,
+        )
+
+
+def check_writable(protocol: Protocol, metadata: Metadata, table: str, version: int | None = None) -> None:
+    """UnsupportedFeatureError naming what a writer of the table needs and deltaflow lacks."""
+    missing = sorted({*_unreadable(protocol, metadata), *_unwritable(protocol, metadata)})
+    if missing:
+        raise UnsupportedFeatureError(
+            f"deltaflow cannot write the table {table}: it needs {', '.join(missing)} (protocol: writer "
+            f"version {protocol.min_writer_version}). Write it with a Delta implementation that "
+            "has this, or drop the feature from the table there.",
+            features=missing,
+            error_class="DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
+            table=table,
+            version=version,
+        )
+
+
+def is_append_only(metadata: Metadata) -> bool:
+    """Whether commits may not remove data (PROTOCOL.md, "Append-only Tables")."""
+    return _APPEND_ONLY.is_active(metadata)
+
+
+def has_domain_metadata(protocol: Protocol) -> bool:
+    """Whether commits may hold domainMetadata (PROTOCOL.md, "Domain Metadata")."""
+    return _DOMAIN_METADATA.name in supported_features(protocol)
+
+
+def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether every commit carries its timestamp (PROTOCOL.md, "In-Commit Timestamps")."""
+    return _IN_COMMIT_TIMESTAMP.name in supported_features(protocol) and _IN_COMMIT_TIMESTAMP.is_active(
+        metadata
+    )
+
+
+def has_v2_checkpoints(protocol: Protocol) -> bool:
+    """Whether the table may have V2 checkpoints, and not multi-part ones (PROTOCOL.md, "V2 Checkpoint")."""
+    return _V2_CHECKPOINT.name in supported_features(protocol)
+
+
+def asks_for_v2_checkpoints(metadata: Metadata) -> bool:
+    """Whether the table's checkpoints are to be V2 ones."""
+    return _V2_CHECKPOINT.is_active(metadata)
+
+
+def supported_features(protocol: Protocol) -> set[str]:
+    """What the protocol lists, or what its writer version means (PROTOCOL.md, "Supported Features")."""
+    if protocol.min_writer_version == NEWEST_WRITER_VERSION:
+        return {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    return {
+        feature.name
+        for feature in FEATURES.values()
+        if feature.legacy_writer is not None
+        and feature.legacy_writer <= protocol.min_writer_version
+        and (not feature.for_readers or protocol.min_reader_version >= LEGACY_READER_OF_COLUMN_MAPPING)
+    }
+
+
+def _unreadable(protocol: Protocol, metadata: Metadata | None) -> Iterator[str]:
+    version = protocol.min_reader_version
+    if not 1 <= version <= NEWEST_READER_VERSION:
+        yield f"reader version {version}"
+    if version >= NEWEST_READER_VERSION:
+        for name in protocol.reader_features or ():
+            if name not in FEATURES or not FEATURES[name].reads:
+                yield name
+    # It changes how files are read: heeded even where the protocol forgets to announce it.
+    is_mapped = metadata is not None and _COLUMN_MAPPING.is_active(metadata)
+    if is_mapped and _COLUMN_MAPPING.name not in (protocol.reader_features or ()):
+        yield _COLUMN_MAPPING.name
+
+
+def _unwritable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
+    version = protocol.min_writer_version
+    if not 1 <= version <= NEWEST_WRITER_VERSION:
+        yield f"writer version {version}"
+    listed = protocol.writer_features or () if version == NEWEST_WRITER_VERSION else ()
+    for name in listed:
+        if name not in FEATURES or FEATURES[name].writes == "never":
+            yield name
+    # Also what the protocol does not announce: the table's owner asked for it, and no writer keeps it.
+    for feature in FEATURES.values():
+        if feature.writes != "always" and feature.is_active(metadata):
+            yield feature.name
+
+
+def _schema_json(metadata: Metadata) -> Any:
+    try:
+        return msgspec.json.decode(metadata.schema_string or "null")
+    except msgspec.DecodeError:
+        return None
+
+
+def _fields(schema: Any) -> Iterator[dict[str, Any]]:
+    """All struct fields of a schema's JSON, nested ones included."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _fields(item)
+    elif isinstance(schema, dict):
+        for field in schema.get("fields") or ():
+            yield field
+            yield from _fields(field.get("type"))
+        yield from _fields(schema.get("elementType"))
+        yield from _fields(schema.get("keyType"))
+        yield from _fields(schema.get("valueType"))
+
+
+def _types(schema: Any) -> Iterator[str]:
+    """The names of all atomic types in a schema's JSON."""
+    for field in _fields(schema):
+        yield from _atoms(field.get("type"))
+
+
+def _atoms(kind: Any) -> Iterator[str]:
+    if isinstance(kind, str):
+        yield kind
+    elif isinstance(kind, dict):
+        yield from _atoms(kind.get("elementType"))
+        yield from _atoms(kind.get("keyType"))
+        yield from _atoms(kind.get("valueType"))

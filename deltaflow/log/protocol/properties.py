@@ -1,0 +1,270 @@
+"""Table properties and session settings: names, defaults, values (delta-spark's DeltaConfigs)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.log.protocol.column_names import column_paths
+from deltaflow.log.protocol.intervals import interval_ms
+
+_Value = TypeVar("_Value")
+_INTERVAL = (
+    "a calendar interval such as '2 weeks'; months and years are not accepted (365 days may stand for a year)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Property(Generic[_Value]):
+    """A named value in a table's configuration, or in a session's settings.
+
+    `parse` raises ValueError for a text that is no value; `needs` ends the sentence "needs to be ...".
+    """
+
+    name: str
+    default: _Value
+    parse: Callable[[str], _Value]
+    needs: str
+
+    def of(self, configuration: Mapping[str, str], table: str) -> _Value:
+        """The value, or the default; DeltaIllegalArgumentException naming the property and a wrong value."""
+        text = configuration.get(self.name)
+        if text is None:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise DeltaIllegalArgumentException(
+                f"{self.name} is {text!r}; it needs to be {self.needs}.",
+                error_class="DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED",
+                table=table,
+            ) from error
+
+
+def _boolean(text: str) -> bool:
+    values = {"true": True, "false": False}
+    if text.lower() not in values:
+        raise ValueError(text)
+    return values[text.lower()]
+
+
+def _whole(text: str) -> int:
+    """As Java reads an int: no blanks, no underscores."""
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        number = _whole(text)
+        if number < least:
+            raise ValueError(text)
+        return number
+
+    return parse
+
+
+def _size_bytes(text: str) -> int:
+    """As Spark reads sizes: 1048576, 1m, 1MB are the same."""
+    match = re.fullmatch(r"([0-9]+)(?:([kmgtp])?b?)", text.strip().lower())
+    size = 0 if match is None else int(match[1]) * 1024 ** "_kmgtp".index(match[2] or "_")
+    if size == 0:
+        raise ValueError(text)
+    return size
+
+
+def _one_of(*names: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in names:
+            raise ValueError(text)
+        return text.lower()
+
+    return parse
+
+
+def _flag(name: str, *, default: bool) -> Property[bool]:
+    return Property(name, default, _boolean, "true or false")
+
+
+def _days(days: int) -> int:
+    return days * 86_400_000
+
+
+APPEND_ONLY = _flag("delta.appendOnly", default=False)
+CHECKPOINT_INTERVAL = Property("delta.checkpointInterval", 10, _at_least(1), "a positive integer")
+CHECKPOINT_POLICY = Property("delta.checkpointPolicy", "classic", _one_of("classic", "v2"), "classic or v2")
+CHECKPOINT_WRITE_STATS_AS_JSON = _flag("delta.checkpoint.writeStatsAsJson", default=True)
+CHECKPOINT_WRITE_STATS_AS_STRUCT = _flag("delta.checkpoint.writeStatsAsStruct", default=True)
+DATA_SKIPPING_NUM_INDEXED_COLS = Property(
+    "delta.dataSkippingNumIndexedCols", 32, _at_least(-1), "an integer, -1 or larger"
+)
+DELETED_FILE_RETENTION_MS = Property("delta.deletedFileRetentionDuration", _days(7), interval_ms, _INTERVAL)
+DROP_FEATURE_RETENTION_MS = Property(
+    "delta.dropFeatureTruncateHistory.retentionDuration", _days(1), interval_ms, _INTERVAL
+)
+ENABLE_EXPIRED_LOG_CLEANUP = _flag("delta.enableExpiredLogCleanup", default=True)
+ISOLATION_LEVEL = Property(
+    "delta.isolationLevel",
+    "serializable",
+    _one_of("serializable", "writeserializable"),
+    "Serializable or WriteSerializable",
+)
+"""In lower case."""
+LOG_RETENTION_MS = Property("delta.logRetentionDuration", _days(30), interval_ms, _INTERVAL)
+SET_TRANSACTION_RETENTION_MS: Property[int | None] = Property(
+    "delta.setTransactionRetentionDuration", None, interval_ms, _INTERVAL
+)
+
+AUTO_COMPACT_ENABLED: Property[bool | None] = Property(
+    "spark.databricks.delta.autoCompact.enabled", None, _boolean, "true or false"
+)
+AUTO_COMPACT_MAX_FILE_SIZE = Property(
+    "spark.databricks.delta.autoCompact.maxFileSize", 128 << 20, _at_least(0), "a number of bytes"
+)
+AUTO_COMPACT_MIN_FILE_SIZE: Property[int | None] = Property(
+    "spark.databricks.delta.autoCompact.minFileSize", None, _at_least(0), "a number of bytes"
+)
+AUTO_COMPACT_MIN_NUM_FILES = Property(
+    "spark.databricks.delta.autoCompact.minNumFiles", 50, _at_least(0), "an integer, 0 or larger"
+)
+ALLOW_ARBITRARY_PROPERTIES = _flag("spark.databricks.delta.allowArbitraryProperties.enabled", default=False)
+CONVERT_METADATA_CHECK_ENABLED = _flag("spark.databricks.delta.convert.metadataCheck.enabled", default=True)
+CHECKPOINT_PART_SIZE: Property[int | None] = Property(
+    "spark.databricks.delta.checkpoint.partSize", None, _at_least(1), "a positive integer"
+)
+MAX_COMMIT_ATTEMPTS: Property[int | None] = Property(
+    "spark.databricks.delta.maxCommitAttempts", None, _at_least(1), "a positive integer"
+)
+OPTIMIZE_MAX_FILE_SIZE = Property(
+    "spark.databricks.delta.optimize.maxFileSize", 1 << 30, _at_least(0), "a number of bytes"
+)
+OPTIMIZE_MIN_FILE_SIZE = Property(
+    "spark.databricks.delta.optimize.minFileSize", 1 << 30, _at_least(0), "a number of bytes"
+)
+OPTIMIZE_WRITE_BIN_SIZE_BYTES = Property(
+    "spark.databricks.delta.optimizeWrite.binSize",
+    512 << 20,
+    lambda text: _size_bytes(f"{text}m" if text.strip().isdigit() else text),
+    "a size larger than 0, such as 512 (MiB) or 512mb",
+)
+OPTIMIZE_WRITE_ENABLED: Property[bool | None] = Property(
+    "spark.databricks.delta.optimizeWrite.enabled", None, _boolean, "true or false"
+)
+OPTIMIZE_ZORDER_CHECK_STATS = _flag(
+    "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled", default=True
+)
+RESTORE_PROTOCOL_DOWNGRADE_ALLOWED = _flag(
+    "spark.databricks.delta.restore.protocolDowngradeAllowed", default=False
+)
+RETENTION_CHECK_ENABLED = _flag("spark.databricks.delta.retentionDurationCheck.enabled", default=True)
+USER_METADATA: Property[str | None] = Property(
+    "spark.databricks.delta.commitInfo.userMetadata", None, str, ""
+)
+WRITE_CHECKSUM_ENABLED = _flag("spark.databricks.delta.writeChecksumFile.enabled", default=True)
+VACUUM_LITE_ENABLED = _flag("spark.databricks.delta.vacuum.lite.enabled", default=False)
+VACUUM_LOGGING_ENABLED: Property[bool | None] = Property(
+    "spark.databricks.delta.vacuum.logging.enabled", None, _boolean, "true or false"
+)
+CHECKPOINT_V2_FILE_FORMAT = Property(
+    "spark.databricks.delta.checkpointV2.topLevelFileFormat",
+    "json",
+    _one_of("json", "parquet"),
+    "json or parquet",
+)
+
+IGNORE_PROTOCOL_DEFAULTS = _flag("delta.ignoreProtocolDefaults", default=False)
+DATA_SKIPPING_STATS_COLUMNS: Property[list[tuple[str, ...]] | None] = Property(
+    "delta.dataSkippingStatsColumns",
+    None,
+    column_paths,
+    "columns, separated by commas; names with other characters than letters, digits and _ in `backticks`",
+)
+DATA_SKIPPING_STRING_PREFIX_LENGTH = Property(
+    "delta.dataSkippingStringPrefixLength", 32, _at_least(0), "an integer, 0 or larger"
+)
+AUTO_COMPACT: Property[bool | None] = Property(
+    "delta.autoOptimize.autoCompact", None, _boolean, "true or false"
+)
+AUTO_OPTIMIZE: Property[bool | None] = Property("delta.autoOptimize", None, _boolean, "true or false")
+OPTIMIZE_WRITE: Property[bool | None] = Property(
+    "delta.autoOptimize.optimizeWrite", None, _boolean, "true or false"
+)
+RANDOMIZE_FILE_PREFIXES = _flag("delta.randomizeFilePrefixes", default=False)
+RANDOM_PREFIX_LENGTH = Property("delta.randomPrefixLength", 2, _at_least(1), "a positive integer")
+SYMLINK_MANIFEST_ENABLED = _flag("delta.compatibility.symlinkFormatManifest.enabled", default=False)
+TARGET_FILE_SIZE_BYTES: Property[int | None] = Property(
+    "delta.targetFileSize", None, _size_bytes, "a size larger than 0, such as 134217728 or 128mb"
+)
+
+_OTHER_FLAGS = (
+    "delta.castIcebergTimeType",
+    "delta.enableChangeDataCapture",
+    "delta.enableChangeDataFeed",
+    "delta.enableDeletionVectors",
+    "delta.enableFullRetentionRollback",
+    "delta.enableIcebergCompatV1",
+    "delta.enableIcebergCompatV2",
+    "delta.enableIcebergCompatV3",
+    "delta.enableInCommitTimestamps",
+    "delta.enableRowTracking",
+    "delta.enableTypeWidening",
+    "delta.enableVariantShredding",
+    "delta.ignoreIcebergBucketPartition",
+    "delta.rowTrackingSuspended",
+)
+_OTHER_INTERVALS = (
+    "delta.checkpointRetentionDuration",
+    "delta.sampleRetentionDuration",
+)
+_OTHER_NUMBERS = (
+    "delta.inCommitTimestampEnablementTimestamp",
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.requireCheckpointProtectionBeforeVersion",
+)
+# Something else than rows and log is to be written by these, and deltaflow does not write it.
+_OFF_ONLY = (
+    "delta.enableMaterializePartitionColumnsFeature",
+    "delta.writePartitionColumnsToParquet",
+)
+_TABLE_PROPERTIES: tuple[Property[Any], ...] = (
+    APPEND_ONLY,
+    AUTO_COMPACT,
+    AUTO_OPTIMIZE,
+    CHECKPOINT_INTERVAL,
+    CHECKPOINT_POLICY,
+    CHECKPOINT_WRITE_STATS_AS_JSON,
+    CHECKPOINT_WRITE_STATS_AS_STRUCT,
+    DATA_SKIPPING_NUM_INDEXED_COLS,
+    DATA_SKIPPING_STATS_COLUMNS,
+    DATA_SKIPPING_STRING_PREFIX_LENGTH,
+    DELETED_FILE_RETENTION_MS,
+    DROP_FEATURE_RETENTION_MS,
+    ENABLE_EXPIRED_LOG_CLEANUP,
+    IGNORE_PROTOCOL_DEFAULTS,
+    ISOLATION_LEVEL,
+    LOG_RETENTION_MS,
+    OPTIMIZE_WRITE,
+    RANDOM_PREFIX_LENGTH,
+    RANDOMIZE_FILE_PREFIXES,
+    SET_TRANSACTION_RETENTION_MS,
+    SYMLINK_MANIFEST_ENABLED,
+    TARGET_FILE_SIZE_BYTES,
+    Property("delta.columnMapping.mode", "none", _one_of("none", "id", "name"), "none, id or name"),
+    # What is wrong with the versions of the protocol is said where the protocol is made.
+    Property("delta.minReaderVersion", None, str, ""),
+    Property("delta.minWriterVersion", None, str, ""),
+    *(_flag(name, default=False) for name in _OTHER_FLAGS),
+    *(Property(name, None, interval_ms, _INTERVAL) for name in _OTHER_INTERVALS),
+    *(Property(name, None, _at_least(0), "an integer, 0 or larger") for name in _OTHER_NUMBERS),
+    *(
+        Property(name, "false", _one_of("false"), "false: deltaflow does not support it")
+        for name in _OFF_ONLY
+    ),
+)
+KNOWN: Mapping[str, Property[Any]] = {known.name.lower(): known for known in _TABLE_PROPERTIES}
+"""All properties of tables, by their names in lower case. Those that say which features a table has mean
+something in deltaflow.log.protocol.features."""

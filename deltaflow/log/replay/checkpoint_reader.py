@@ -1,0 +1,326 @@
+"""Checkpoints (PROTOCOL.md, "Checkpoints") to a table's state, columns to columns, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from deltaflow.errors import CorruptLogError
+from deltaflow.log.files.data_path import resolve_data_path
+from deltaflow.log.files.file_rows import (
+    COLUMNS_OF_ADD,
+    COLUMNS_OF_REMOVE,
+    FIELDS_OF_ADD,
+    FIELDS_OF_REMOVE,
+    FILES_SCHEMA,
+    ODD_PATHS,
+    TOMBSTONES_SCHEMA,
+    logical_key,
+)
+from deltaflow.log.files.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA, FileState, NoFileState
+from deltaflow.log.files.json_column import json_column
+from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
+from deltaflow.log.protocol.commit import Commit, to_commit
+from deltaflow.log.replay.listing import Checkpoint
+from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.replay.state import TableState
+
+SIDECARS_DIRECTORY = "_sidecars"
+_ROWS_PER_BATCH = 8_192
+_BUFFER_BYTES = 1 << 20
+_PARSED = ("stats_parsed", "partitionValues_parsed")
+# A field that every action of the kind has: a row holds the action whose field is not null.
+_REQUIRED_FIELDS = {
+    "protocol": "minReaderVersion",
+    "metaData": "id",
+    "txn": "appId",
+    "domainMetadata": "domain",
+    "sidecar": "path",
+    "checkpointMetadata": "version",
+}
+_ADD_FIELDS = {column: (name, FILES_SCHEMA.field(column).type) for name, column in FIELDS_OF_ADD.items()}
+_REMOVE_FIELDS = {
+    column: (name, TOMBSTONES_SCHEMA.field(column).type) for name, column in FIELDS_OF_REMOVE.items()
+}
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
+
+
+def read_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> TableState:
+    """The state at the checkpoint's version; CorruptLogError naming a file that is broken or missing."""
+    contents = _Contents(log.path, fields=log.file_fields)
+    commit = _read(log, checkpoint, contents)
+    file_actions = [action for action in contents.actions if isinstance(action, AddFile | RemoveFile)]
+    return TableState(
+        version=checkpoint.version,
+        timestamp_ms=checkpoint.files[0].modification_time_ms,
+        protocol=commit.protocol,
+        metadata=commit.metadata,
+        transactions={txn.app_id: txn for txn in commit.txns},
+        domains={domain.domain: domain for domain in commit.domains if not domain.removed},
+        file_state=file_state_of(log, contents.files, contents.tombstones, file_actions),
+    )
+
+
+def file_state_of(
+    log: LogFiles,
+    files: Sequence[pa.RecordBatch] = (),
+    tombstones: Sequence[pa.RecordBatch] = (),
+    actions: Sequence[AnyAction] = (),
+) -> FileState:
+    """The files of a version, as far as the log's snapshots keep them."""
+    if log.file_fields is not None and not log.file_fields:
+        return NoFileState()
+    return FileState(files, tombstones, actions, log.path)
+
+
+def check_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> None:
+    """CorruptLogError unless `read_checkpoint` gives a state with protocol and metadata.
+
+    Reads all of it, sidecars included, and keeps no more than a batch of files at a time.
+    """
+    commit = _read(log, checkpoint, _Contents(log.path, keeps_files=False))
+    if commit.protocol is None or commit.metadata is None:
+        file = f"{log.directory}/{checkpoint}"
+        raise CorruptLogError(f"{file} lacks the protocol or the metadata of the table.", file=file)
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What the files of a checkpoint hold: batches of files and tombstones, and all other actions.
+
+    Without `keeps_files` the batches are only decoded. `fields` are as in LogFiles.file_fields.
+    """
+
+    table_path: str
+    keeps_files: bool = True
+    fields: frozenset[str] | None = None
+    files: list[pa.RecordBatch] = field(default_factory=list)
+    tombstones: list[pa.RecordBatch] = field(default_factory=list)
+    actions: list[AnyAction] = field(default_factory=list)
+
+
+def _read(log: LogFiles, checkpoint: Checkpoint, contents: _Contents) -> Commit:
+    """Read all files of the checkpoint into `contents`; what its actions are as a commit."""
+    for status in checkpoint.files:
+        _read_file(log, f"{log.directory}/{status.name}", contents)
+    if contents.fields is None or contents.fields:
+        for sidecar in [action for action in contents.actions if isinstance(action, Sidecar)]:
+            _read_file(log, _sidecar_path(log, sidecar), contents)
+    return to_commit(
+        checkpoint.version,
+        checkpoint.files[0].modification_time_ms,
+        tuple(contents.actions),
+        f"{log.directory}/{checkpoint}",
+    )
+
+
+def _sidecar_path(log: LogFiles, sidecar: Sidecar) -> str:
+    return resolve_data_path(f"{log.directory}/{SIDECARS_DIRECTORY}", sidecar.path).path
+
+
+def _read_file(log: LogFiles, path: str, contents: _Contents) -> None:
+    try:
+        if path.endswith(".json"):
+            contents.actions.extend(decode_actions(log.store.read(path), path))
+        else:
+            with log.store.open(path) as stream:
+                _read_parquet(stream, path, contents)
+    except FileNotFoundError as error:
+        raise CorruptLogError(f"{path}, a part of a checkpoint, is missing.", file=path) from error
+    except _UNREADABLE as error:
+        raise CorruptLogError(
+            f"{path}, a part of a checkpoint, cannot be read: {error}", file=path
+        ) from error
+
+
+def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
+    # Read as it is decoded: a pre-buffering reader keeps the bytes of all row groups.
+    parquet = pq.ParquetFile(
+        stream,
+        buffer_size=_BUFFER_BYTES,
+        pre_buffer=False,
+        coerce_int96_timestamp_unit="us",
+        page_checksum_verification=True,
+    )
+    kinds = {column.name: column.type for column in parquet.schema_arrow if pa.types.is_struct(column.type)}
+    parsed_stats = "add" in kinds and _has_only_parsed_stats(parquet, kinds["add"])
+    unneeded = {"add.partitionValues_parsed", "add.dataChange", "remove.dataChange"}
+    if not parsed_stats:
+        unneeded.add("add.stats_parsed")
+    known = [name for name in ("add", "remove", *_REQUIRED_FIELDS) if name in kinds]
+    columns = [f"{name}.{child.name}" for name in known for child in kinds[name]]
+    columns = [column for column in columns if column not in unneeded and _is_kept(column, contents.fields)]
+    naive_is_utc = any(
+        parquet.schema.column(index).physical_type == "INT96" for index in range(len(parquet.schema))
+    )
+    # Threads would decode more columns at once than one: more memory, and hardly any faster.
+    for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
+        for name in batch.schema.names:
+            if name == "add":
+                _read_adds(batch.column(name), contents, naive_is_utc)
+            elif name == "remove":
+                _read_removes(batch.column(name), contents)
+            else:
+                contents.actions.extend(_decoded(name, batch.column(name), path))
+        # What decoding used would stay with the pool.
+        del batch
+        pa.default_memory_pool().release_unused()
+
+
+def _is_kept(column: str, fields: frozenset[str] | None) -> bool:
+    kind, _, name = column.partition(".")
+    if fields is None or kind not in ("add", "remove"):
+        return True
+    if kind == "remove" and "deletionTimestamp" not in fields:
+        return False
+    return name.removesuffix("_parsed") in fields
+
+
+def _has_only_parsed_stats(parquet: pq.ParquetFile, add: pa.StructType) -> bool:
+    """Whether some file's statistics may be in `stats_parsed` alone (writeStatsAsJson is off)."""
+    fields = {child.name for child in add}
+    if "stats_parsed" not in fields or "stats" not in fields:
+        return "stats_parsed" in fields
+    leaves = [parquet.schema.column(index).path for index in range(len(parquet.schema))]
+    path, stats = leaves.index("add.path"), leaves.index("add.stats")
+    for number in range(parquet.num_row_groups):
+        group = parquet.metadata.row_group(number)
+        counts = [group.column(leaf).statistics for leaf in (path, stats)]
+        if any(count is None or not count.has_null_count for count in counts):
+            return True
+        if counts[0].null_count < counts[1].null_count:
+            return True
+    return False
+
+
+def _decoded(name: str, values: pa.StructArray, path: str) -> list[AnyAction]:
+    """The actions in a column of a kind with few of them."""
+    if values.null_count == len(values):
+        return []
+    values = values.filter(pc.is_valid(_child(values, _REQUIRED_FIELDS[name])))
+    lines = [f'{{"{name}":{text}}}' for text in json_column(values).to_pylist()]
+    return decode_actions("\n".join(lines).encode(), path)
+
+
+def _read_adds(adds: pa.StructArray, contents: _Contents, naive_is_utc: bool) -> None:
+    fields = _fields_of_rows(adds)
+    if fields is None:
+        return
+    columns = _columns(fields, _ADD_FIELDS)
+    if "stats_parsed" in fields:
+        rebuilt = json_column(fields["stats_parsed"], naive_is_utc=naive_is_utc)
+        columns["stats"] = pc.coalesce(columns["stats"], rebuilt)
+    for name in ("partition_values", "size", "modification_time"):
+        is_kept = contents.fields is None or _ADD_FIELDS[name][0] in contents.fields
+        if is_kept and columns[name].null_count:
+            raise pa.ArrowInvalid(f"an add action without {_ADD_FIELDS[name][0]}")
+    columns["extra"] = _extra(fields, (*COLUMNS_OF_ADD, *_PARSED))
+    batch = _batch(columns, fields, KEYED_FILES_SCHEMA, contents.table_path)
+    if contents.keeps_files:
+        contents.files.append(_compacted(batch))
+
+
+def _read_removes(removes: pa.StructArray, contents: _Contents) -> None:
+    fields = _fields_of_rows(removes)
+    if fields is None:
+        return
+    columns = _columns(fields, _REMOVE_FIELDS)
+    columns["extra"] = _extra(fields, COLUMNS_OF_REMOVE)
+    batch = _batch(columns, fields, KEYED_TOMBSTONES_SCHEMA, contents.table_path)
+    if contents.keeps_files:
+        contents.tombstones.append(_compacted(batch))
+
+
+def _fields_of_rows(actions: pa.StructArray) -> dict[str, pa.Array] | None:
+    """The fields of the actions that are there; None without any."""
+    is_there = pc.is_valid(_child(actions, "path"))
+    number = pc.sum(is_there).as_py() or 0
+    if number == 0:
+        return None
+    if number < len(actions):
+        actions = actions.filter(is_there)
+    return dict(zip((child.name for child in actions.type), actions.flatten(), strict=True))
+
+
+def _child(values: pa.StructArray, name: str) -> pa.Array:
+    if values.type.get_field_index(name) < 0:
+        raise pa.ArrowInvalid(f"no column {name}")
+    return pc.struct_field(values, name)
+
+
+def _columns(fields: dict[str, pa.Array], wanted: dict[str, tuple[str, pa.DataType]]) -> dict[str, pa.Array]:
+    rows = len(fields["path"])
+    return {
+        name: fields[field_name].cast(kind) if field_name in fields else pa.nulls(rows, kind)
+        for name, (field_name, kind) in wanted.items()
+    }
+
+
+def _extra(fields: dict[str, pa.Array], apart_from: Sequence[str]) -> pa.Array:
+    """The JSON object of the other fields, null where all of them are null."""
+    others = {
+        name: values
+        for name, values in fields.items()
+        if name not in apart_from and values.null_count < len(values)
+    }
+    if not others:
+        return pa.nulls(len(fields["path"]), pa.string())
+    texts = json_column(pa.StructArray.from_arrays(list(others.values()), names=list(others)))
+    return pc.if_else(pc.equal(texts, "{}"), pa.scalar(None, pa.string()), texts)
+
+
+def _batch(
+    columns: dict[str, pa.Array], fields: dict[str, pa.Array], schema: pa.Schema, table_path: str
+) -> pa.RecordBatch:
+    columns["key"] = _keys(columns["path"], fields.get("deletionVector"), table_path)
+    batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    # Damaged pages decode to text that is none, which would crash its first user.
+    batch.validate(full=True)
+    return batch
+
+
+def _compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch in memory of its exact size, apart from that of the decoders.
+
+    They leave up to as much unused beside what they fill, and the default pool keeps what they free.
+    """
+    full = [name for name in batch.schema.names if batch.column(name).null_count < batch.num_rows]
+    content = batch.select(full).serialize(memory_pool=pa.system_memory_pool())
+    copied = pa.ipc.read_record_batch(content, pa.schema(map(batch.schema.field, full)))
+    columns = [
+        copied.column(field.name) if field.name in full else _nulls(batch.num_rows, field.type)
+        for field in batch.schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+@lru_cache(maxsize=8)
+def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(rows, kind)
+
+
+def _keys(paths: pa.Array, vectors: pa.Array | None, table_path: str) -> pa.Array:
+    """`key` of KEYED_FILES_SCHEMA: null for the usual path, which identifies the file as it is."""
+    odd = pc.match_substring_regex(paths, ODD_PATHS)
+    if vectors is not None and vectors.null_count < len(vectors):
+        odd = pc.or_(odd, pc.is_valid(vectors))
+    if not pc.any(odd).as_py():
+        return pa.nulls(len(paths), pa.string())
+    rows = pc.indices_nonzero(odd)
+    odd_paths = paths.take(rows).to_pylist()
+    ids = [None] * len(rows) if vectors is None else list(_vector_ids(vectors.take(rows)))
+    keys = [logical_key(path, vector, table_path) for path, vector in zip(odd_paths, ids, strict=True)]
+    return pc.replace_with_mask(pa.nulls(len(paths), pa.string()), odd, pa.array(keys, pa.string()))
+
+
+def _vector_ids(vectors: pa.StructArray) -> Iterator[Any]:
+    kinds, paths = _child(vectors, "storageType"), _child(vectors, "pathOrInlineDv")
+    offsets = pc.binary_join_element_wise("@", _child(vectors, "offset").cast(pa.string()), "")
+    ids = pc.binary_join_element_wise(kinds, paths, pc.coalesce(offsets, pa.scalar("")), "")
+    yield from ids.to_pylist()

@@ -1,0 +1,68 @@
+"""What a table's commits say of themselves (delta-spark's DeltaHistoryManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import msgspec
+
+from deltaflow.errors import CorruptLogError
+from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.replay.time_travel import first_in_commit_version, monotonic_file_times
+
+_THREADS = 8
+
+
+class CommitRecord(NamedTuple):
+    """A version, and the commitInfo of who made it."""
+
+    version: int
+    timestamp_ms: int
+    info: Mapping[str, Any] | None
+    """By the names in the log, whatever the types; None where the commit has none."""
+
+
+class _Line(msgspec.Struct):
+    commit_info: dict[str, Any] | None = msgspec.field(default=None, name="commitInfo")
+
+
+def read_history(log: LogFiles, newest: Snapshot, limit: int | None) -> list[CommitRecord]:
+    """The commits whose files are there, newest first; with `limit`, of so many versions up to the newest.
+
+    Times are as in time travel. Of a commit no more is read than up to its commitInfo, mostly its first line.
+    """
+    listing = log.list(0)
+    versions = sorted(version for version in listing.commits if version <= newest.version)
+    file_times = dict(zip(versions, monotonic_file_times(listing, versions), strict=True))
+    if limit is not None:
+        versions = [version for version in versions if version > newest.version - limit]
+    in_commit_since = first_in_commit_version(newest)
+
+    def record(version: int) -> CommitRecord | None:
+        path = log.commit_path(version)
+        try:
+            info = _commit_info(log.store.read(path), path)
+        except FileNotFoundError:  # log cleanup has removed it since the listing
+            return None
+        timestamp_ms = file_times[version]
+        if info is not None and in_commit_since is not None and version >= in_commit_since:
+            in_commit = info.get("inCommitTimestamp")
+            timestamp_ms = in_commit if isinstance(in_commit, int) else timestamp_ms
+        return CommitRecord(version, timestamp_ms, info)
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="deltaflow-history") as pool:
+        return [found for found in pool.map(record, reversed(versions)) if found is not None]
+
+
+def _commit_info(data: bytes, path: str) -> dict[str, Any] | None:
+    decoder = msgspec.json.Decoder(_Line)
+    try:
+        infos = (decoder.decode(line).commit_info for line in data.splitlines() if line.strip())
+        return next((info for info in infos if info is not None), None)
+    except msgspec.DecodeError as error:
+        raise CorruptLogError(
+            f"{path} is no commit: {error}. Restore the file from a copy.", file=path
+        ) from error

@@ -1,0 +1,121 @@
+"""What the names in a log directory say: commits, checkpoints and log compactions by version."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from deltaflow.log.protocol.commit import commit_version
+from deltaflow.store import FileStatus
+
+_CHECKPOINT_NAME = re.compile(
+    r"(?P<version>\d{20})\.checkpoint"
+    r"(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})\.parquet|(?:\.[0-9a-fA-F-]{36})?\.parquet|\.[0-9a-fA-F-]{36}\.json)"
+)
+_COMPACTION_NAME = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All files of one checkpoint: one (classic or V2), or every part of a multi-part one, in order."""
+
+    version: int
+    files: tuple[FileStatus, ...]
+
+    def __str__(self) -> str:
+        return self.files[0].name
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A file with what the commits `first` to `last` come to (PROTOCOL.md, "Log Compaction Files")."""
+
+    first: int
+    last: int
+    file: FileStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The log's files of version `start` and later; `checkpoints` are the complete ones, best last."""
+
+    start: int = 0
+    commits: dict[int, FileStatus] = field(default_factory=dict)
+    checkpoints: Sequence[Checkpoint] = ()
+    compactions: Sequence[Compaction] = ()
+    incomplete: Sequence[int] = ()
+    """Versions of multi-part checkpoints that lack parts: nothing to read, but the version was there."""
+
+    @property
+    def latest_version(self) -> int:
+        """The newest version that a name speaks of; -1 without any."""
+        checkpoint = self.checkpoints[-1].version if self.checkpoints else -1
+        return max(max(self.commits, default=-1), checkpoint, max(self.incomplete, default=-1))
+
+    def status(self, version: int) -> FileStatus | None:
+        """The file that stands for a version: its commit, else its checkpoint."""
+        checkpoints = (
+            checkpoint.files[0] for checkpoint in self.checkpoints if checkpoint.version == version
+        )
+        return self.commits.get(version) or next(checkpoints, None)
+
+    def missing(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The runs of versions from `first` to `last` without a commit file."""
+        found: list[tuple[int, int]] = []
+        for version in sorted(self.commits):
+            if first <= version <= last:
+                if first < version:
+                    found.append((first, version - 1))
+                first = version + 1
+        return [*found, (first, last)] if first <= last else found
+
+    def rebuildable(self) -> list[int]:
+        """The versions whose state a listing from version 0 can give, if all files are sound; ascending."""
+        from_checkpoint = {checkpoint.version for checkpoint in self.checkpoints}
+        found: list[int] = []
+        for version in sorted(from_checkpoint.union(self.commits)):
+            follows = version == 0 or (bool(found) and found[-1] == version - 1)
+            if version in from_checkpoint or follows:
+                found.append(version)
+        return found
+
+
+def listing_of(start: int, statuses: Iterable[FileStatus]) -> Listing:
+    """Sort the files of a log directory, of version `start` and later, by their names."""
+    commits: dict[int, FileStatus] = {}
+    checkpoints: list[Checkpoint] = []
+    compactions: list[Compaction] = []
+    parts: defaultdict[tuple[int, int], dict[int, FileStatus]] = defaultdict(dict)
+    for status in statuses:
+        version = commit_version(status.name)
+        if version is not None:
+            commits[version] = status
+        elif checkpoint := _CHECKPOINT_NAME.fullmatch(status.name):
+            if checkpoint["part"] is None:
+                checkpoints.append(Checkpoint(int(checkpoint["version"]), (status,)))
+            else:
+                key = int(checkpoint["version"]), int(checkpoint["parts"])
+                parts[key][int(checkpoint["part"])] = status
+        elif compaction := _COMPACTION_NAME.fullmatch(status.name):
+            compactions.append(Compaction(int(compaction[1]), int(compaction[2]), status))
+    incomplete: list[int] = []
+    for (version, number), found in parts.items():
+        if len(found) == number and set(found) == set(range(1, number + 1)):
+            checkpoints.append(Checkpoint(version, tuple(found[part] for part in sorted(found))))
+        else:
+            incomplete.append(version)
+    checkpoints.sort(key=lambda checkpoint: (checkpoint.version, -len(checkpoint.files)))
+    return Listing(start, commits, checkpoints, compactions, incomplete)
+
+
+def runs(versions: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and the last of each run of ascending versions."""
+    found: list[tuple[int, int]] = []
+    for version in versions:
+        if found and found[-1][1] == version - 1:
+            found[-1] = found[-1][0], version
+        else:
+            found.append((version, version))
+    return found

@@ -1,0 +1,177 @@
+"""The files of one table's log directory."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError
+from deltaflow.log.files.file_rows import file_key
+from deltaflow.log.protocol.actions import AddFile, RemoveFile
+from deltaflow.log.protocol.commit import LOG_DIRECTORY, Commit, commit_name, read_commit
+from deltaflow.log.replay.listing import Compaction, Listing, listing_of
+from deltaflow.log.replay.own_commits import OwnCommits
+from deltaflow.store import FileStatus, LogStore
+
+_LOOK_AHEAD = 8
+_LOG = logging.getLogger(__name__)
+
+Clock = Callable[[], int]
+"""Milliseconds since the epoch."""
+Ids = Callable[[], str]
+"""A new unique id."""
+
+
+def system_clock() -> int:
+    """The machine's time, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def random_id() -> str:
+    """A random UUID."""
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """The log directory of the table at `path` in `store`; `clock` and `ids` are for what is written."""
+
+    store: LogStore
+    path: str
+    clock: Clock
+    ids: Ids
+    file_fields: frozenset[str] | None = None
+    """The fields of file actions that snapshots keep, by their names in the log: all if None. Tombstones are
+    kept only where `deletionTimestamp` is among them. Without fields a snapshot has no files at all."""
+    own_commits: OwnCommits = field(default_factory=OwnCommits, compare=False)
+    """What this process has committed here; commits that are read are compared with it."""
+
+    @property
+    def directory(self) -> str:
+        """The log directory."""
+        return f"{self.path.rstrip('/')}/{LOG_DIRECTORY}"
+
+    def commit_path(self, version: int) -> str:
+        """Where the commit of a version is."""
+        return f"{self.directory}/{commit_name(version)}"
+
+    def list(self, start: int) -> Listing:
+        """What is there of version `start` and later; nothing where there is no directory."""
+        try:
+            # A version's checkpoint sorts before its commit.
+            statuses = self.store.list_from(self.directory, f"{start:020}.")
+        except FileNotFoundError:
+            return Listing(start)
+        except NotADirectoryError as error:
+            raise DeltaTableNotFoundError(
+                f"{self.path} cannot be a Delta table: a file is where a directory must be. "
+                "Give the directory of the table, or move the file away.",
+                error_class="DELTA_PATH_NOT_A_DIRECTORY",
+                table=self.path,
+            ) from error
+        return listing_of(start, statuses)
+
+    def list_next(self, version: int) -> Listing:
+        """The commit of `version` and those after it, by a look at single files where that is cheaper.
+
+        It ends where several versions in a row have no commit: with a version before, the log may go on.
+        """
+        if not self.store.lists_whole_directories:
+            return self.list(version)
+        commits: dict[int, FileStatus] = {}
+        last_looked_at = version + _LOOK_AHEAD
+        while version <= last_looked_at:
+            try:
+                commits[version] = self.store.status(self.commit_path(version))
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+            else:
+                last_looked_at = version + _LOOK_AHEAD
+            version += 1
+        return Listing(min(commits, default=version), commits)
+
+    def present(self, first: int, last: int) -> Iterator[Commit]:
+        """The commits from `first` to `last` that are there, read lazily; missing ones are left out.
+
+        Looks at single files where that is cheaper than a listing, as far as none is missing.
+        """
+        if self.store.lists_whole_directories:
+            for version in range(first, last + 1):
+                try:
+                    status = self.store.status(self.commit_path(version))
+                except (FileNotFoundError, NotADirectoryError):
+                    break
+                yield self._read_commit(status, version)
+                first = version + 1
+        if first <= last:
+            listing = self.list(first)
+            for version in sorted(version for version in listing.commits if version <= last):
+                yield self._commit(listing, version)
+
+    def read(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
+        """The commits `first` to `last`, read lazily; CorruptLogError at once if the listing lacks some."""
+        self.check_contiguous(listing, first, last)
+        return (self._commit(listing, version) for version in range(first, last + 1))
+
+    def replayed(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
+        """As `read`, with log compactions in place of the commits that they cover.
+
+        The last one is its commit always, which alone has the timestamp of the version.
+        """
+        self.check_contiguous(listing, first, last)
+        return self._replayed(listing, first, last)
+
+    def check_contiguous(self, listing: Listing, first: int, last: int) -> None:
+        """CorruptLogError naming the commits from `first` to `last` that the listing lacks."""
+        missing = listing.missing(first, last)
+        if missing:
+            named = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in missing)
+            raise CorruptLogError(
+                f"Missing versions in {self.directory}: {named}; all from {first} to {last} are "
+                "needed. Restore their commit files from a copy.",
+                error_class="DELTA_VERSIONS_NOT_CONTIGUOUS",
+                table=self.path,
+                missing=named,
+            )
+
+    def _commit(self, listing: Listing, version: int) -> Commit:
+        return self._read_commit(listing.commits[version], version)
+
+    def _read_commit(self, status: FileStatus, version: int) -> Commit:
+        commit = read_commit(self.store, self.directory, status, version)
+        self.own_commits.compare(commit)
+        return commit
+
+    def _replayed(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
+        longest: dict[int, Compaction] = {}
+        for compaction in sorted(listing.compactions, key=lambda compaction: compaction.last):
+            if compaction.first < compaction.last <= last:
+                longest[compaction.first] = compaction
+        version = first
+        while version <= last:
+            usable = longest.get(version) if version < last else None
+            compacted = None if usable is None else self._compacted(usable)
+            if compacted is None:
+                yield self._commit(listing, version)
+                version += 1
+            else:
+                yield compacted
+                version = min(compacted.version + 1, last)
+
+    def _compacted(self, compaction: Compaction) -> Commit | None:
+        """What commits come to; None, with a warning, if the file is broken: the commits are there, too."""
+        try:
+            commit = read_commit(self.store, self.directory, compaction.file, compaction.last)
+        except CorruptLogError as error:
+            _LOG.warning("The commits themselves are read instead of a log compaction: %s", error)
+            return None
+        files: list[AddFile | RemoveFile] = [*commit.adds, *commit.removes]
+        keys = [file_key(file, self.path) for file in files]
+        if len(set(keys)) < len(keys):
+            # Which of a file's actions is the newest, its order does not tell: writers differ.
+            _LOG.warning("%s is not reconciled: its commits are read instead", compaction.file.name)
+            return None
+        return commit

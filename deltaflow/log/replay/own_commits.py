@@ -1,0 +1,80 @@
+"""The commits that this process has made to a table, and whether they are still the versions' commits.
+
+A file system that lets a rename replace a file may lose a commit to another writer, long after its put.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from deltaflow.errors import CommitReplacedError
+from deltaflow.log.protocol.commit import Commit
+
+_REMEMBERED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCommit:
+    """A commit that this process has put."""
+
+    version: int
+    table_id: str
+    operation: str
+    txn_id: str
+
+
+class OwnCommits:
+    """The newest commits of this process; safe for use by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_version: dict[int, OwnCommit] = {}
+        self._replaced: tuple[OwnCommit, Commit] | None = None
+
+    def add(self, commit: Commit, table_id: str) -> None:
+        """Remember a commit that has been put; `table_id` is the table's since then."""
+        info = commit.commit_info
+        operation = (info.operation if info else None) or "an unnamed operation"
+        own = OwnCommit(commit.version, table_id, operation, _txn_id(commit) or "")
+        with self._lock:
+            self._by_version.pop(commit.version, None)
+            self._by_version[commit.version] = own
+            if len(self._by_version) > _REMEMBERED:
+                del self._by_version[next(iter(self._by_version))]
+
+    def compare(self, found: Commit) -> None:
+        """Note a commit that was read where this process had put another one."""
+        with self._lock:
+            own = self._by_version.get(found.version)
+            if own is not None and _txn_id(found) != own.txn_id:
+                del self._by_version[found.version]
+                self._replaced = self._replaced or (own, found)
+
+    def check(self, path: str, table_id: str | None) -> None:
+        """CommitReplacedError, once, if a commit of this process was found to have been replaced.
+
+        Not where `table_id`, that of the newest version, is another one: the table was made anew.
+        """
+        with self._lock:
+            replaced, self._replaced = self._replaced, None
+        if replaced is None or replaced[0].table_id != table_id:
+            return
+        own, found = replaced
+        info = found.commit_info
+        operation = (info.operation if info else None) or "an unnamed operation"
+        engine = (info.engine_info if info else None) or "an unnamed writer"
+        raise CommitReplacedError(
+            f"This process committed version {own.version} of {path} ({own.operation}, transaction "
+            f"{own.txn_id}), and the log now has another commit as that version: {operation} of {engine}, "
+            f"transaction {_txn_id(found) or 'unknown'}. The changes of the first one are not in the table "
+            "any more. Run that operation again, and let one writer at a time write to the table, as the "
+            "other one replaces commits that are there.",
+            table=path,
+            version=own.version,
+            operation=own.operation,
+        )
+
+
+def _txn_id(commit: Commit) -> str | None:
+    return None if commit.commit_info is None else commit.commit_info.txn_id

@@ -1,0 +1,162 @@
+"""A version of a table as readers see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from deltaflow.errors import CorruptLogError
+from deltaflow.log.files.file_rows import FILES_SCHEMA
+from deltaflow.log.files.file_state import NoFileState
+from deltaflow.log.files.file_statistics import FileStatistics
+from deltaflow.log.files.file_totals import FileTotals
+from deltaflow.log.protocol.actions import DomainMetadata, SetTransaction
+from deltaflow.log.protocol.commit import Commit
+from deltaflow.log.protocol.features import check_readable
+from deltaflow.log.protocol.schema import schema_from_string
+from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.replay.segment import list_newest, load_state
+from deltaflow.log.replay.state import TableState
+
+__all__ = ["FILES_SCHEMA", "Snapshot", "replay"]
+
+
+class Snapshot:
+    """A table at one version; immutable.
+
+    CorruptLogError if the state lacks its protocol or metadata, UnsupportedFeatureError if the table
+    needs of its readers what deltaflow lacks.
+    """
+
+    def __init__(self, path: str, state: TableState) -> None:
+        if state.protocol is None or state.metadata is None:
+            missing = "protocol" if state.protocol is None else "metaData"
+            raise CorruptLogError(
+                f"The log of {path} has no {missing} action up to version {state.version}. Restore the first "
+                "commits, or the checkpoint that lacks it, from a copy.",
+                error_class="DELTA_STATE_RECOVER_ERROR",
+                table=path,
+                version=state.version,
+            )
+        check_readable(state.protocol, state.metadata, path, state.version)
+        self.path = path
+        self.version = state.version
+        self.timestamp_ms = state.timestamp_ms
+        """When the version was committed: in-commit timestamp, else modification time of its log file."""
+        self.protocol = state.protocol
+        self.metadata = state.metadata
+        self._state = state
+
+    @property
+    def table_id(self) -> str:
+        """The metaData's id: another id is another table."""
+        return self.metadata.id
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """Names in partition order."""
+        return list(self.metadata.partition_columns)
+
+    @cached_property
+    def schema(self) -> StructType:
+        """The table's schema, partition columns included."""
+        return schema_from_string(self.metadata.schema_string, table=self.path, version=self.version)
+
+    @property
+    def transactions(self) -> Mapping[str, SetTransaction]:
+        """The newest txn action of every application."""
+        return self._state.transactions
+
+    @property
+    def transactions_expire(self) -> bool:
+        """Whether a reader of a checkpoint may know fewer `transactions`: the old ones are left out there."""
+        return self._state.transactions_expire
+
+    @property
+    def domains(self) -> Mapping[str, DomainMetadata]:
+        """The domainMetadata of every domain that was not removed."""
+        return self._state.domains
+
+    @cached_property
+    def files(self) -> pa.Table:
+        """The active files, one row each, by FILES_SCHEMA."""
+        return self._state.file_state.files
+
+    @cached_property
+    def statistics(self) -> FileStatistics:
+        """The statistics of `files`, row by row."""
+        return FileStatistics(self.files["stats"], self.schema)
+
+    @property
+    def tombstones(self) -> pa.Table:
+        """The removed files that the log still knows, one row each, by TOMBSTONES_SCHEMA.
+
+        Among them are expired ones (deletion_timestamp before the table's retention; null is 0), which a
+        checkpoint leaves out.
+        """
+        return self._state.file_state.tombstones
+
+    @property
+    def num_files(self) -> int:
+        """Number of active files."""
+        return int(self.files.num_rows)
+
+    @cached_property
+    def size_in_bytes(self) -> int:
+        """Sum of the sizes of the active files."""
+        return int(pc.sum(self.files["size"]).as_py() or 0)
+
+    @property
+    def file_totals(self) -> FileTotals:
+        """What the active files come to. What follows this version by `after` then mostly knows its own."""
+        totals = self._state.file_totals
+        if totals is None:
+            totals = FileTotals.of(self.files)
+            self._state = replace(self._state, file_totals=totals)
+        return totals
+
+    def txn_version(self, app_id: str) -> int | None:
+        """The newest version that an application committed; None if it never did."""
+        transaction = self.transactions.get(app_id)
+        return None if transaction is None else transaction.version
+
+    def after(self, commits: Iterable[Commit]) -> Snapshot:
+        """The table after the commits that follow this version."""
+        return replay(self.path, commits, self)
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self.path!r}, version={self.version})"
+
+
+def replay(path: str, commits: Iterable[Commit], previous: Snapshot | None = None) -> Snapshot:
+    """The table after `commits`, which follow `previous` (or are all from version 0), without a gap."""
+    state = TableState() if previous is None else previous._state
+    return Snapshot(path, state.after(commits, path))
+
+
+def replay_for_totals(path: str, commits: Sequence[Commit], previous: Snapshot | None) -> Snapshot:
+    """As `replay`, for who asks for `file_totals` and nothing else of the files.
+
+    As long as the totals follow from the commits' actions alone, it costs nothing that grows with the table.
+    """
+    if previous is not None:
+        before = replace(previous._state, file_state=NoFileState(), file_totals=previous.file_totals)
+        state = before.after(commits, path)
+        if state.file_totals is not None:
+            return Snapshot(path, state)
+    return replay(path, commits, previous)
+
+
+def snapshot_at(log: LogFiles, version: int, earlier: Snapshot | None) -> Snapshot:
+    """The table at a version that its log has; `earlier` is one before it, or it, if one is known."""
+    if earlier is None:
+        return Snapshot(log.path, load_state(log, list_newest(log), version))
+    if version == earlier.version:
+        return earlier
+    listing = log.list(earlier.version + 1)
+    return earlier.after(log.replayed(listing, earlier.version + 1, version))

@@ -1,0 +1,1 @@
+"""Expressions, conditions and plans as Spark's analysis sees them."""

@@ -1,0 +1,41 @@
+package io.deltaflow.spark.bridge;
+
+import java.util.Collections;
+import java.util.Map;
+
+import org.apache.spark.QueryContext;
+import org.apache.spark.SparkThrowable;
+
+/**
+ * An error that Python raised, on its way through Spark.
+ *
+ * It carries what Spark shows (message, error class, SQLSTATE) and the number under which Python
+ * keeps the exception object itself, so that the caller of a batch operation gets that very object.
+ */
+public final class DeltaFlowException extends RuntimeException implements SparkThrowable {
+  private final String condition;
+  private final String sqlState;
+  private final long errorId;
+
+  public DeltaFlowException(String message, String condition, String sqlState, long errorId) {
+    // The stack below a callback is py4j's; it says nothing to a reader of this error.
+    super(message, null, false, false);
+    this.condition = condition;
+    this.sqlState = sqlState;
+    this.errorId = errorId;
+  }
+
+  public long errorId() { return errorId; }
+
+  public String getCondition() { return condition; }
+
+  public String getErrorClass() { return condition; }
+
+  public String getSqlState() { return sqlState; }
+
+  public boolean isInternalError() { return false; }
+
+  public Map getMessageParameters() { return Collections.emptyMap(); }
+
+  public QueryContext[] getQueryContext() { return new QueryContext[0]; }
+}

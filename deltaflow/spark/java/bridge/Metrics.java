@@ -1,0 +1,50 @@
+package io.deltaflow.spark.bridge;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
+
+import com.codahale.metrics.Counter;
+import com.codahale.metrics.MetricRegistry;
+import org.apache.spark.metrics.MetricsSystem;
+import org.apache.spark.metrics.source.Source;
+
+/** What deltaflow counts, as the source "deltaflow" of Spark's metrics system (JMX, /metrics/json, Prometheus). */
+public final class Metrics implements Source {
+  private static final Metrics INSTANCE = new Metrics();
+  private final MetricRegistry registry = new MetricRegistry();
+  private final Counter repeatedWrites = registry.counter("repeatedWrites");
+
+  private Metrics() {}
+
+  /** Adds them to the metrics of the running context. Idempotent. */
+  public static void install() {
+    MetricsSystem metrics = metricsSystem();
+    if (metrics.getSourcesByName(INSTANCE.sourceName()).isEmpty()) metrics.registerSource(INSTANCE);
+  }
+
+  /** How often it has happened in this JVM. */
+  public static long repeatedWrites() { return INSTANCE.repeatedWrites.getCount(); }
+
+  /**
+   * SparkEnv.get().metricsSystem(), by handles of these two methods alone: others of the class have types that
+   * Spark's distribution lacks, so neither a compiler nor reflection can look at it as a whole.
+   */
+  private static MetricsSystem metricsSystem() {
+    try {
+      Class env = Class.forName("org.apache.spark.SparkEnv");
+      MethodHandles.Lookup lookup = MethodHandles.publicLookup();
+      Object running = lookup.findStatic(env, "get", MethodType.methodType(env)).invokeWithArguments(new Object[0]);
+      return (MetricsSystem) lookup.findVirtual(env, "metricsSystem", MethodType.methodType(MetricsSystem.class))
+          .invokeWithArguments(new Object[] {running});
+    } catch (Throwable e) {
+      throw Thrown.asIs(e);
+    }
+  }
+
+  public String sourceName() { return "deltaflow"; }
+
+  public MetricRegistry metricRegistry() { return registry; }
+
+  /** A write that its table had already, by txnAppId and txnVersion or by a stream's batch. */
+  public static void repeatedWrite() { INSTANCE.repeatedWrites.inc(); }
+}

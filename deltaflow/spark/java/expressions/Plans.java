@@ -1,0 +1,122 @@
+package io.deltaflow.spark.expressions;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.bridge.Thrown;
+import org.apache.spark.sql.AnalysisException;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.optimizer.RewriteWithExpression$;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.FilterExec;
+import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Projections and filters that are put on top of a physical plan without planning it anew: that of a
+ * micro-batch can be executed only as it is. They are analysed over a stand-in that has its columns.
+ */
+public final class Plans {
+  private Plans() {}
+
+  /** The stand-in: a relation without rows that has these attributes. */
+  public static LogicalPlan standIn(List attributes) {
+    return new LocalRelation(seq(attributes), seq(new ArrayList()), false, Option.empty());
+  }
+
+  /** As Spark analyses a plan, or its AnalysisException. */
+  public static LogicalPlan analyzed(SparkSession session, LogicalPlan plan) {
+    LogicalPlan analyzed = (LogicalPlan) session.sessionState().analyzer().execute(plan);
+    session.sessionState().analyzer().checkAnalysis(analyzed);
+    refuseWhatNeedsPlanning(analyzed);
+    return analyzed;
+  }
+
+  /** Subqueries and Python's functions run only where Spark has planned them. */
+  private static void refuseWhatNeedsPlanning(LogicalPlan plan) {
+    for (Object part : CollectionConverters.asJava(plan.expressions())) refuse((Expression) part);
+    for (Object child : CollectionConverters.asJava(plan.children())) refuseWhatNeedsPlanning((LogicalPlan) child);
+  }
+
+  private static void refuse(Expression expression) {
+    if (expression instanceof SubqueryExpression || expression instanceof PythonUDF) {
+      Map request = new LinkedHashMap();
+      request.put("expression", expression.sql());
+      Python.call("write.unplannable", request);
+    }
+    for (Object child : CollectionConverters.asJava(expression.children())) refuse((Expression) child);
+  }
+
+  /** The column or field that the analysis did not find; null where it failed for another reason. */
+  public static Object unresolvedColumn(Exception e) {
+    if (!(e instanceof AnalysisException)) return null;
+    String condition = ((AnalysisException) e).getCondition();
+    Map parameters = ((AnalysisException) e).getMessageParameters();
+    if (condition != null && condition.startsWith("UNRESOLVED_COLUMN")) return parameters.get("objectName");
+    return "FIELD_NOT_FOUND".equals(condition) ? parameters.get("fieldName") : null;
+  }
+
+  /** An analysed plan of projections and filters over a stand-in, on top of the physical plan instead. */
+  public static SparkPlan on(SparkSession session, LogicalPlan analyzed, SparkPlan rows) {
+    // What Spark's optimizer has to do before an expression can be evaluated at all.
+    LogicalPlan finished = (LogicalPlan) session.sessionState().optimizer().FinishAnalysis().apply(analyzed);
+    return physical(RewriteWithExpression$.MODULE$.apply(finished), rows);
+  }
+
+  private static SparkPlan physical(LogicalPlan plan, SparkPlan rows) {
+    if (plan instanceof LocalRelation) return rows;
+    if (plan instanceof Project) {
+      return new ProjectExec(((Project) plan).projectList(), physical(((Project) plan).child(), rows));
+    }
+    if (plan instanceof Filter) {
+      return new FilterExec(((Filter) plan).condition(), physical(((Filter) plan).child(), rows));
+    }
+    throw new IllegalStateException("no projection or filter: " + plan.nodeName());
+  }
+
+  /**
+   * The attributes under other names and types, in their order. Attributes are bound by id and nested
+   * fields by position, so this renames without a projection.
+   */
+  public static List renamed(Seq attributes, StructType schema) {
+    List renamed = new ArrayList();
+    int i = 0;
+    for (Object found : CollectionConverters.asJava(attributes)) {
+      Attribute attribute = (Attribute) found;
+      StructField field = schema.fields()[i++];
+      renamed.add(new AttributeReference(field.name(), field.dataType(), true, Metadata.empty(),
+          attribute.exprId(), seq(new ArrayList())));
+    }
+    return renamed;
+  }
+
+  public static Expression parsed(SparkSession session, String sql) {
+    try {
+      return (Expression) session.sessionState().sqlParser().parseExpression(sql);
+    } catch (Exception e) { // ParseException, a checked one
+      throw Thrown.asIs(e);
+    }
+  }
+
+  public static StructType schema(String json) { return (StructType) DataType.fromJson(json); }
+
+  public static Seq seq(List list) { return CollectionConverters.asScala(list).toList(); }
+}

@@ -1,0 +1,164 @@
+package io.deltaflow.spark.scan;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import io.deltaflow.spark.bridge.Python;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.read.streaming.CompositeReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReadAllAvailable;
+import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReadMaxBytes;
+import org.apache.spark.sql.connector.read.streaming.ReadMaxFiles;
+import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
+import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
+import org.apache.spark.sql.execution.streaming.*;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+
+/**
+ * The source of a streaming query. Offsets are the JSON that Python reads and writes; a batch is
+ * a lazy TableScan between two of them.
+ *
+ * Crossings into Python for a micro-batch: latestOffset, getBatch, metrics, and those of its scan.
+ */
+public final class DeltaSource implements Source, SupportsTriggerAvailableNow, ReportsSourceMetrics {
+  private final SparkSession session;
+  private final StructType schema;
+  private final String root;
+  private final String reading;
+  private final String filter;
+  private final Long handle = Long.valueOf(Python.newHandle());
+  private final ReadLimit defaultLimit;
+  private volatile org.apache.spark.sql.connector.read.streaming.Offset newest;
+  private boolean opened;
+
+  /** answer: what Python says of the table and the options when the query starts. */
+  public DeltaSource(SparkSession session, JsonNode answer) {
+    this.session = session;
+    this.schema = (StructType) DataType.fromJson(answer.get("schema").asText());
+    this.root = answer.get("root").asText();
+    this.reading = answer.get("reading").asText();
+    this.filter = answer.get("filter").isNull() ? null : answer.get("filter").asText();
+    this.defaultLimit = limitOf(answer.get("limits"));
+  }
+
+  /**
+   * Python keeps the source from its first use on, not before: Spark forgets a source, unstopped, if
+   * another source of the same query can't be made.
+   */
+  private synchronized void open() {
+    if (opened) return;
+    Map request = request();
+    request.put("reading", reading);
+    opened = true;
+    Python.call("source.open", request);
+  }
+
+  public StructType schema() { return schema; }
+
+  public ReadLimit getDefaultReadLimit() { return defaultLimit; }
+
+  public void prepareForTriggerAvailableNow() {
+    open();
+    Python.call("source.prepareForAvailableNow", request());
+  }
+
+  public org.apache.spark.sql.connector.read.streaming.Offset latestOffset(
+      org.apache.spark.sql.connector.read.streaming.Offset start, ReadLimit limit) {
+    open();
+    Map request = request();
+    request.put("start", start == null ? null : start.json());
+    Map limits = new LinkedHashMap();
+    if (!addLimit(limits, limit)) request.put("unknownLimit", String.valueOf(limit));
+    request.put("limits", limits);
+    JsonNode answer = Python.call("source.latestOffset", request);
+    newest = offset(answer.get("newest"));
+    return offset(answer.get("offset"));
+  }
+
+  /** The end of the table when latestOffset looked, for the progress. */
+  public org.apache.spark.sql.connector.read.streaming.Offset reportLatestOffset() { return newest; }
+
+  public Dataset getBatch(Option start, Offset end) {
+    open();
+    Map request = request();
+    request.put("start", start.isEmpty() ? null : ((Offset) start.get()).json());
+    request.put("end", end.json());
+    JsonNode batch = Python.call("source.getBatch", request);
+    Dataset rows = org.apache.spark.sql.classic.Dataset.ofRows(session,
+        org.apache.spark.sql.execution.datasources.LogicalRelation$.MODULE$.apply(
+            Relations.of(session, batch), true));
+    return filter == null ? rows : rows.where(filter);
+  }
+
+  public Map metrics(Optional done) {
+    Map request = request();
+    request.put("done", done.isPresent()
+        ? ((org.apache.spark.sql.connector.read.streaming.Offset) done.get()).json() : null);
+    return Python.strings(Python.call("source.metrics", request).get("metrics"));
+  }
+
+  public void commit(Offset end) {}
+
+  public Option getOffset() {
+    throw new UnsupportedOperationException("Spark asks latestOffset(start, limit) of this source");
+  }
+
+  public void stop() { Python.callToTheEnd("source.close", request()); }
+
+  private Map request() {
+    Map request = new LinkedHashMap();
+    request.put("handle", handle);
+    return request;
+  }
+
+  /** Python's limits as Spark's; null is none. */
+  private static ReadLimit limitOf(JsonNode limits) {
+    List all = new ArrayList();
+    if (!limits.get("files").isNull()) all.add(ReadLimit.maxFiles(limits.get("files").asInt()));
+    if (!limits.get("bytes").isNull()) all.add(ReadLimit.maxBytes(limits.get("bytes").asLong()));
+    if (!limits.get("rows").isNull()) all.add(ReadLimit.maxRows(limits.get("rows").asLong()));
+    return all.size() == 1 ? (ReadLimit) all.get(0)
+        : ReadLimit.compositeLimit((ReadLimit[]) all.toArray(new ReadLimit[0]));
+  }
+
+  /** Spark's limit as Python's; false where it is of an unknown kind. */
+  private static boolean addLimit(Map limits, ReadLimit limit) {
+    if (limit instanceof ReadMaxFiles) {
+      limits.put("files", Integer.valueOf(((ReadMaxFiles) limit).maxFiles()));
+    } else if (limit instanceof ReadMaxBytes) {
+      limits.put("bytes", Long.valueOf(((ReadMaxBytes) limit).maxBytes()));
+    } else if (limit instanceof ReadMaxRows) {
+      limits.put("rows", Long.valueOf(((ReadMaxRows) limit).maxRows()));
+    } else if (limit instanceof CompositeReadLimit) {
+      for (ReadLimit part : ((CompositeReadLimit) limit).getReadLimits()) {
+        if (!addLimit(limits, part)) return false;
+      }
+    } else {
+      return limit instanceof ReadAllAvailable;
+    }
+    return true;
+  }
+
+  private static org.apache.spark.sql.connector.read.streaming.Offset offset(JsonNode json) {
+    return json.isNull() ? null : new JsonOffset(json.asText());
+  }
+
+  private static final class JsonOffset extends Offset {
+    private final String json;
+
+    JsonOffset(String json) { this.json = json; }
+
+    public String json() { return json; }
+  }
+
+  public String toString() { return "DeltaSource[" + root + "]"; }
+}

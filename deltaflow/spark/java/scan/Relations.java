@@ -1,0 +1,35 @@
+package io.deltaflow.spark.scan;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import io.deltaflow.spark.bridge.Python;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+
+/** What Python answers about a scan, as the relation that Spark's own Parquet reader scans. */
+public final class Relations {
+  private Relations() {}
+
+  public static HadoopFsRelation of(SparkSession session, JsonNode scan) {
+    StructType partitionSchema = (StructType) DataType.fromJson(scan.get("partitionSchema").asText());
+    StructType dataSchema = (StructType) DataType.fromJson(scan.get("dataSchema").asText());
+    TableScan files = new TableScan(scan.get("root").asText(), scan.get("scan").asText(), partitionSchema,
+        scan.get("sizeInBytes").asLong(), session.sessionState().conf().sessionLocalTimeZone(),
+        scan.get("pinned").asBoolean());
+    return new HadoopFsRelation(files, partitionSchema, dataSchema, Option.empty(), new ParquetFileFormat(),
+        scala.collection.immutable.Map$.MODULE$.from(
+            scala.jdk.javaapi.CollectionConverters.asScala(Python.strings(scan.get("options")))), session);
+  }
+
+  /** The same node with the same columns over another scan of its table. */
+  public static LogicalRelation withScan(LogicalRelation node, TableScan files) {
+    HadoopFsRelation old = (HadoopFsRelation) node.relation();
+    HadoopFsRelation relation = new HadoopFsRelation(files, files.partitionSchema(), old.dataSchema(), old.bucketSpec(),
+        old.fileFormat(), old.options(), old.sparkSession());
+    return new LogicalRelation(relation, node.output(), node.catalogTable(), node.isStreaming(), node.stream());
+  }
+}

@@ -1,0 +1,75 @@
+package io.deltaflow.spark.scan;
+
+import org.apache.spark.sql.catalyst.FileSourceOptions;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.types.StructType;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * A plan that is nothing but projections and filters on partition columns over one pinned scan: it has exactly
+ * the rows of the files of the partitions that the filters keep.
+ */
+public final class ScanChain {
+  public final TableScan scan;
+  /** The filters, of which every one is on partition columns alone. */
+  public final Seq partitionFilters;
+
+  private ScanChain(TableScan scan, Seq partitionFilters) {
+    this.scan = scan;
+    this.partitionFilters = partitionFilters;
+  }
+
+  /** The chain that a plan is; null for other plans. renames: whether projections may compute columns. */
+  public static ScanChain of(LogicalPlan plan, boolean renames) {
+    java.util.List filters = new java.util.ArrayList();
+    LogicalPlan node = plan;
+    while (true) {
+      if (node instanceof Project) {
+        if (!passes(((Project) node).projectList(), renames)) return null;
+        node = ((Project) node).child();
+      } else if (node instanceof Filter) {
+        filters.add(((Filter) node).condition());
+        node = ((Filter) node).child();
+      } else {
+        break;
+      }
+    }
+    TableScan scan = PinScans.scan(node);
+    if (scan == null || !scan.isPinned() || mayLackFiles((LogicalRelation) node)) return null;
+    for (Object filter : filters) {
+      if (!isOnPartitions((Expression) filter, scan.partitionSchema())) return null;
+    }
+    return new ScanChain(scan, CollectionConverters.asScala(filters).toList());
+  }
+
+  /** Files that Spark is told to pass over when they are missing or broken: the log does not tell of their rows. */
+  private static boolean mayLackFiles(LogicalRelation node) {
+    HadoopFsRelation relation = (HadoopFsRelation) node.relation();
+    FileSourceOptions options = new FileSourceOptions(relation.options());
+    return options.ignoreMissingFiles() || options.ignoreCorruptFiles();
+  }
+
+  private static boolean passes(Seq projectList, boolean renames) {
+    for (Object column : CollectionConverters.asJava(projectList)) {
+      boolean plain = column instanceof Attribute;
+      if (!plain && !(renames && ((Expression) column).deterministic())) return false;
+    }
+    return true;
+  }
+
+  private static boolean isOnPartitions(Expression filter, StructType partitionSchema) {
+    if (!filter.deterministic() || SubqueryExpression.hasSubquery(filter)) return false;
+    for (Object column : CollectionConverters.asJava(filter.references().toSeq())) {
+      if (partitionSchema.getFieldIndex(((Attribute) column).name()).isEmpty()) return false;
+    }
+    return true;
+  }
+}

@@ -1,0 +1,50 @@
+package io.deltaflow.spark.scan;
+
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** The option sourceFilter of a stream, which Spark parses, resolves and simplifies. */
+public final class SourceFilter {
+  private SourceFilter() {}
+
+  /** Its predicate as the JSON of data skipping, or the fault; null without such an option. */
+  public static Map of(SparkSession session, Map options, String schema) {
+    String text = new CaseInsensitiveStringMap(options).get("sourceFilter");
+    if (text == null || schema == null) return null;
+    Map found = new LinkedHashMap();
+    found.put("predicate", null);
+    found.put("fault", null);
+    try {
+      found.put("predicate", predicate(session, text, (StructType) DataType.fromJson(schema)));
+    } catch (Exception e) {
+      // Scala throws Spark's checked AnalysisException without saying so.
+      found.put("fault", String.valueOf(e.getMessage()).split("\n")[0]);
+    }
+    return found;
+  }
+
+  private static Map predicate(SparkSession session, String text, StructType schema) {
+    // Rows of an RDD, if none at all: of a frame without rows the optimizer would leave nothing to look at.
+    Dataset rows = session.createDataFrame(new JavaSparkContext(session.sparkContext()).emptyRDD(), schema);
+    LogicalPlan analyzed = ((org.apache.spark.sql.classic.Dataset) rows.where(text)).queryExecution().analyzed();
+    if (!analyzed.subqueriesAll().isEmpty()) throw new IllegalArgumentException("it has a subquery");
+    LogicalPlan plan = ((org.apache.spark.sql.classic.Dataset) rows.where(text)).queryExecution().optimizedPlan();
+    if (!(plan instanceof Filter)) return null;
+    Seq filters = CollectionConverters.asScala(Collections.singletonList(((Filter) plan).condition())).toList();
+    // Columns are named as the filter writes them; the statistics have the table's names.
+    return Filters.toJson(DataSourceStrategy$.MODULE$.normalizeExprs(filters, plan.output()));
+  }
+}

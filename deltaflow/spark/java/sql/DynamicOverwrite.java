@@ -1,0 +1,41 @@
+package io.deltaflow.spark.sql;
+
+import java.util.ArrayList;
+import java.util.List;
+
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
+import org.apache.spark.sql.catalyst.plans.logical.OverwritePartitionsDynamic;
+import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.execution.datasources.v2.AppendDataExecV1;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction0;
+import scala.runtime.BoxedUnit;
+
+/**
+ * Plans a dynamic overwrite of partitions by name as a V1 write, which Spark has for all other writes: its
+ * own plan would send the rows to a writer of ours on the executors.
+ */
+public final class DynamicOverwrite extends SparkStrategy {
+
+  public Seq apply(LogicalPlan plan) {
+    List plans = new ArrayList();
+    if (plan instanceof OverwritePartitionsDynamic) {
+      Option write = ((OverwritePartitionsDynamic) plan).write();
+      if (!write.isEmpty() && write.get() instanceof NamedWrite) {
+        NamedWrite named = (NamedWrite) write.get();
+        // NamedWrite takes the rows from the statement; this plan would be an optimized one, not to analyze again.
+        plans.add(new AppendDataExecV1(named.table(), new OneRowRelation(), new Nothing(), named));
+      }
+    }
+    return CollectionConverters.asScala(plans).toList();
+  }
+
+  private static final class Nothing extends AbstractFunction0 {
+    public Object apply() { return BoxedUnit.UNIT; }
+
+    public void apply$mcV$sp() {}
+  }
+}

@@ -1,0 +1,144 @@
+package io.deltaflow.spark.sql;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+import io.deltaflow.spark.DeltaProvider;
+import io.deltaflow.spark.write.TableWrite;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
+import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
+import org.apache.spark.sql.connector.write.SupportsOverwrite;
+import org.apache.spark.sql.connector.write.V1Write;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution$;
+import org.apache.spark.sql.execution.datasources.LogicalRelation$;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.sources.AlwaysTrue;
+import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.sources.InsertableRelation;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
+
+/** A write into a table by name: the same one as df.write.format("delta").save(path) makes. */
+public final class NamedWrite implements SupportsOverwrite, SupportsDynamicOverwrite, V1Write, InsertableRelation {
+  private final DeltaTable table;
+  private final Map options;
+  private String mode = "Append";
+  private boolean byFilter;
+
+  public NamedWrite(DeltaTable table, LogicalWriteInfo info) {
+    this.table = table;
+    this.options = new HashMap(info.options().asCaseSensitiveMap());
+  }
+
+  public WriteBuilder truncate() {
+    mode = "Overwrite";
+    options.put("partitionOverwriteMode", "static");
+    return this;
+  }
+
+  public WriteBuilder overwrite(Filter[] filters) {
+    truncate();
+    byFilter = !(filters.length == 1 && filters[0] instanceof AlwaysTrue);
+    return this;
+  }
+
+  public WriteBuilder overwriteDynamicPartitions() {
+    mode = "Overwrite";
+    options.put("partitionOverwriteMode", "dynamic");
+    return this;
+  }
+
+  public DeltaTable table() { return table; }
+
+  public Write build() { return this; }
+
+  public InsertableRelation toInsertableRelation() { return this; }
+
+  public String description() { return "DeltaWrite(" + table.name() + ")"; }
+
+  /** The rows are the statement's own query: `ignored` has none where DynamicOverwrite planned the write. */
+  public void insert(Dataset ignored, boolean overwrite) {
+    SparkSession session = (SparkSession) ignored.sparkSession();
+    V2WriteCommand command = command(session);
+    Dataset data = org.apache.spark.sql.classic.Dataset.ofRows(session, command.query());
+    if (byFilter) options.put("replaceWhere", sql(((OverwriteByExpression) command).deleteExpr()));
+    Map request = request(table.path(), mode, options);
+    request.put("byPosition", Boolean.valueOf(!command.isByName()));
+    TableWrite.run(session, data, request);
+    recache(session, table.path());
+  }
+
+  /** What Spark has cached of the table is read anew. */
+  public static void recache(SparkSession session, String path) {
+    if (session.sharedState().cacheManager().isEmpty()) return;
+    Map request = new LinkedHashMap();
+    request.put("path", path);
+    request.put("options", new LinkedHashMap());
+    session.sharedState().cacheManager().recacheByPlan(session,
+        LogicalRelation$.MODULE$.apply(DeltaProvider.read(session, request), false));
+  }
+
+  /** What is asked of Python for a write of this mode. */
+  public static Map request(String path, String mode, Map options) {
+    Map request = new LinkedHashMap();
+    request.put("kind", "batch");
+    request.put("path", path);
+    request.put("mode", mode);
+    request.put("options", options);
+    return request;
+  }
+
+  /**
+   * The part of the statement being executed that writes this table (FROM … INSERT … INSERT … has several):
+   * it alone knows whether columns go by name, and the predicate.
+   */
+  private V2WriteCommand command(SparkSession session) {
+    String id = session.sparkContext().getLocalProperty("spark.sql.execution.id");
+    QueryExecution execution = SQLExecution$.MODULE$.getQueryExecution(Long.parseLong(id));
+    List commands = new ArrayList();
+    addCommands(execution.analyzed(), commands);
+    for (Object command : commands) {
+      if (((DataSourceV2Relation) ((V2WriteCommand) command).table()).table() == table) return (V2WriteCommand) command;
+    }
+    // Spark may have loaded the table once more since.
+    if (commands.size() != 1) throw new IllegalStateException("No write into " + table.name() + " in the statement");
+    return (V2WriteCommand) commands.get(0);
+  }
+
+  private static void addCommands(LogicalPlan plan, List commands) {
+    if (plan instanceof V2WriteCommand) {
+      if (((V2WriteCommand) plan).table() instanceof DataSourceV2Relation) commands.add(plan);
+      return;
+    }
+    for (Object child : CollectionConverters.asJava(plan.children())) addCommands((LogicalPlan) child, commands);
+  }
+
+  /** A predicate on the table's columns as SQL, without the table's name. */
+  private static String sql(Expression predicate) {
+    return ((Expression) predicate.transform(new Unqualified())).sql();
+  }
+
+  private static final class Unqualified extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object expression) { return expression instanceof AttributeReference; }
+
+    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+      if (!isDefinedAt(expression)) return otherwise.apply(expression);
+      Seq none = CollectionConverters.asScala(new ArrayList()).toList();
+      return ((AttributeReference) expression).withQualifier(none);
+    }
+  }
+}

@@ -1,0 +1,74 @@
+package io.deltaflow.spark.sql;
+
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.ConcurrentHashMap;
+
+import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.expressions.Expressions;
+import io.deltaflow.spark.expressions.Plans;
+import io.deltaflow.spark.expressions.RowOperations;
+import org.apache.spark.sql.Column;
+import org.apache.spark.sql.catalyst.AliasIdentifier;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.catalyst.plans.logical.UnresolvedWith;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.ExpressionUtils;
+import org.apache.spark.sql.classic.SparkSession;
+
+/** What Python may ask of a statement while it answers it. It is named by a handle until then. */
+public final class RunningStatement implements AutoCloseable {
+  private static final ConcurrentHashMap RUNNING = new ConcurrentHashMap();
+
+  private final Long handle = Long.valueOf(Python.newHandle());
+  private final SparkSession session;
+  private final LogicalPlan plan;
+  private final List expressions;
+
+  /** The expressions are those that the statement's fields number. */
+  public RunningStatement(SparkSession session, LogicalPlan plan, List expressions) {
+    this.session = session;
+    this.plan = plan;
+    this.expressions = expressions;
+    RUNNING.put(handle, this);
+  }
+
+  /** For Python; null when the statement is over: its caller was interrupted, and waits no more. */
+  public static RunningStatement find(long handle) { return (RunningStatement) RUNNING.get(Long.valueOf(handle)); }
+
+  /** How many there are, for tests. */
+  public static int running() { return RUNNING.size(); }
+
+  public Long handle() { return handle; }
+
+  public SparkSession session() { return session; }
+
+  /** An expression of the statement, as it was parsed. */
+  public Column column(int number) { return ExpressionUtils.column((Expression) expressions.get(number)); }
+
+  /** The value of a constant expression of the statement: a number, a boolean, else as text, or null. */
+  public Object constant(int number) { return Expressions.value(session, (Expression) expressions.get(number)); }
+
+  /** An expression of the statement as SQL. */
+  public String sql(int number) { return ((Expression) expressions.get(number)).sql(); }
+
+  /** The relation in a field of the plan, which may name what stands behind WITH. */
+  public org.apache.spark.sql.Dataset frame(String field) {
+    LogicalPlan relation = (LogicalPlan) Statements.field(Statements.statementOf(plan), field);
+    return Dataset.ofRows(session, plan instanceof UnresolvedWith
+        ? ((LogicalPlan) plan.withNewChildren(Plans.seq(Collections.singletonList(relation)))) : relation);
+  }
+
+  /** Rows under the alias that the statement gives to its table, or under the table's name. */
+  public org.apache.spark.sql.Dataset named(org.apache.spark.sql.Dataset rows, String table) {
+    LogicalPlan statement = Statements.statementOf(plan);
+    String field = Statements.kind(statement).get("table").asText();
+    Object target = Statements.field(statement, field);
+    AliasIdentifier name = target instanceof SubqueryAlias ? ((SubqueryAlias) target).identifier() : RowOperations.name(session, table);
+    return Dataset.ofRows(session, new SubqueryAlias(name, ((Dataset) rows).logicalPlan()));
+  }
+
+  public void close() { RUNNING.remove(handle); }
+}

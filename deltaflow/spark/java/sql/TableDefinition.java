@@ -1,0 +1,109 @@
+package io.deltaflow.spark.sql;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.write.TableWrite;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogTableType;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * What a statement that creates or replaces a Delta table says. Python checks it and commits it to the log;
+ * the entry in Spark's catalog comes after that, so that a name never leads to nothing.
+ */
+public final class TableDefinition {
+  private final SparkSession session;
+  private final Identifier ident;
+  private final boolean isPath;
+  private final boolean isInCatalog;
+  private final boolean isManaged;
+  private final String path;
+  private final StructType schema;
+  private final Map request = new LinkedHashMap();
+
+  /** existing: the entry that is there, of a Delta table, or null. */
+  public TableDefinition(String operation, Identifier ident, boolean isPath, CatalogTable existing, StructType schema,
+                  Transform[] partitions, Map properties) {
+    this.session = (SparkSession) org.apache.spark.sql.SparkSession.active();
+    this.ident = ident;
+    this.isPath = isPath;
+    this.isInCatalog = existing != null;
+    Object location = properties.get(TableCatalog.PROP_LOCATION);
+    if (isInCatalog) {
+      this.isManaged = existing.tableType().equals(CatalogTableType.MANAGED());
+      this.path = CatalogEntries.path(existing);
+    } else {
+      this.isManaged = !isPath && location == null;
+      if (isPath) this.path = ident.name();
+      else if (location != null) this.path = CatalogEntries.path((String) location);
+      else this.path = CatalogEntries.defaultPath(session, ident);
+    }
+    if (!isPath && !isInCatalog) CatalogEntries.checkName(session, ident);
+    this.schema = schema;
+    request.put("operation", operation);
+    request.put("name", ident.toString());
+    request.put("path", path);
+    request.put("location", location);
+    request.put("isPath", Boolean.valueOf(isPath));
+    request.put("isInCatalog", Boolean.valueOf(isInCatalog));
+    request.put("isManaged", Boolean.valueOf(isManaged));
+    request.put("isSaveAsTable", Boolean.valueOf(Callers.isSaveAsTable()));
+    request.put("definedSchema", schema.json());
+    request.put("partitioning", partitioning(partitions));
+    request.put("properties", new LinkedHashMap(properties));
+    request.put("settings", TableWrite.deltaSettings(session));
+    Python.call("catalog.check", request);
+  }
+
+  public Identifier ident() { return ident; }
+
+  public StructType schema() { return schema; }
+
+  /** Without a query: one commit of the log. */
+  public void commit() {
+    Python.call("catalog.commit", request);
+    register();
+  }
+
+  /** With the rows of a query, in one commit. */
+  public void commit(Dataset data, Map options) {
+    Map write = NamedWrite.request(path, "Overwrite", options);
+    write.put("kind", "table");
+    write.put("definition", request);
+    TableWrite.run(session, data, write);
+    register();
+  }
+
+  private void register() {
+    NamedWrite.recache(session, path);
+    if (isPath || isInCatalog) return;
+    session.sessionState().catalog().createTable(CatalogEntries.stored(ident, path, isManaged), false, false);
+  }
+
+  private static List partitioning(Transform[] partitions) {
+    List described = new ArrayList();
+    for (Transform partition : partitions) {
+      List columns = new ArrayList();
+      for (NamedReference reference : partition.references()) {
+        StringBuilder name = new StringBuilder();
+        for (String part : reference.fieldNames()) name.append(name.length() == 0 ? "" : ".").append(part);
+        columns.add(name.toString());
+      }
+      Map transform = new LinkedHashMap();
+      transform.put("transform", partition.name());
+      transform.put("columns", columns);
+      described.add(transform);
+    }
+    return described;
+  }
+}

@@ -1,0 +1,71 @@
+package io.deltaflow.spark.write;
+
+import java.io.ByteArrayOutputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics;
+import org.apache.spark.sql.execution.streaming.*;
+import org.apache.spark.sql.execution.streaming.checkpointing.*;
+import org.apache.spark.sql.execution.streaming.runtime.*;
+import org.apache.spark.sql.streaming.OutputMode;
+import scala.Option;
+
+/** The sink of a streaming query: every micro-batch is one TableWrite. */
+public final class DeltaSink implements Sink, ReportsSinkMetrics {
+  private final org.apache.spark.sql.classic.SparkSession session;
+  private final String path;
+  private final Map options;
+  private final List partitionColumns;
+  private final String outputMode;
+  private volatile int skipped;
+
+  public DeltaSink(org.apache.spark.sql.classic.SparkSession session, String path, Map options, List partitionColumns,
+            OutputMode outputMode) {
+    this.session = session;
+    this.path = path;
+    this.options = options;
+    this.partitionColumns = partitionColumns;
+    this.outputMode = outputMode.toString();
+  }
+
+  public void addBatch(long batchId, Dataset data) {
+    Map request = new LinkedHashMap();
+    request.put("kind", "stream");
+    request.put("path", path);
+    request.put("options", options);
+    request.put("partitionBy", partitionColumns);
+    request.put("outputMode", outputMode);
+    String queryId = session.sparkContext().getLocalProperty("sql.streaming.queryId");
+    request.put("queryId", queryId);
+    request.put("batchId", Long.valueOf(batchId));
+    request.put("offsets", offsets(queryId, batchId));
+    // The batch carries its own incremental execution; the session of its plan is the stream's clone.
+    if (!TableWrite.run(((org.apache.spark.sql.classic.Dataset) data).sparkSession(), data, request)) skipped++;
+  }
+
+  /** For the progress: how many batches of this run the table had already. */
+  public Map metrics() { return Collections.singletonMap("numSkippedBatches", String.valueOf(skipped)); }
+
+  /**
+   * What the checkpoint's file offsets/<batchId> holds, null if the query is not known. Spark has the newest
+   * entries of its log in memory, so nothing is read.
+   */
+  private String offsets(String queryId, long batchId) {
+    Object query = session.sharedState().activeStreamingQueries().get(UUID.fromString(queryId));
+    if (query == null) return null;
+    OffsetSeqLog log = ((StreamExecution) query).offsetLog();
+    Option entry = log.get(batchId);
+    if (entry.isEmpty()) return null;
+    ByteArrayOutputStream text = new ByteArrayOutputStream();
+    log.serialize(entry.get(), text);
+    return new String(text.toByteArray(), StandardCharsets.UTF_8);
+  }
+
+  public String toString() { return "DeltaSink[" + path + "]"; }
+}

@@ -1,0 +1,172 @@
+package io.deltaflow.spark.write;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Iterator;
+import java.util.List;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import io.deltaflow.spark.expressions.Plans;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Concat;
+import org.apache.spark.sql.catalyst.expressions.ConcatWs;
+import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
+import org.apache.spark.sql.catalyst.expressions.If;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.IsNull;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.TryEval;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.FilterExec;
+import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.columnar.DefaultCachedBatchSerializer;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation$;
+import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.storage.StorageLevel;
+import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * The rows of a micro-batch in two: those that fit the table, and those that do not, each with the reason.
+ *
+ * The batch's plan runs once: Spark's own cache keeps what comes of it, in memory or else on disk, until both
+ * parts are written. An expression that throws for a row is null there (Spark's TryEval); what may be null by
+ * itself is in a struct of one field, which is null for no other reason.
+ */
+public final class Quarantine {
+  private final SparkSession session;
+  private final JsonNode plan;
+  private final List frame;
+  private final List table;
+  private final Attribute reason;
+  private final InMemoryRelation rows;
+
+  /** batch: the physical plan of the frame. plan: what Python says of the write, "quarantine" included. */
+  public Quarantine(SparkSession session, SparkPlan batch, JsonNode plan) {
+    this.session = session;
+    this.plan = plan;
+    JsonNode errors = plan.get("quarantine");
+    frame = Plans.renamed(batch.output(), Plans.schema(plan.get("frame").asText()));
+    List reasons = new ArrayList();
+    Project cast = projection(RowChanges.cast(session, frame, plan));
+    LogicalPlan tried = tried(Plans.standIn(frame), cast, frame, errors.get("castErrors"), reasons);
+    Project selected = projection(RowChanges.selected(session, cast, plan));
+    tried = tried(tried, selected, outputOf(cast), errors.get("valueErrors"), reasons);
+    table = outputOf(selected);
+    List violations = new ArrayList();
+    for (JsonNode check : plan.get("checks")) {
+      Expression[] analyzed = RowChanges.check(session, selected, check);
+      violations.add(new If(new IsNull(new TryEval(onlyTrue(analyzed[0]))), analyzed[1], nothing()));
+    }
+    // A row whose values do not fit would fail the checks as well, for no reason of its own.
+    Expression misfits = lines(reasons);
+    Expression all = new If(new EqualTo(misfits, RowChanges.text("")), lines(violations), misfits);
+    Alias reasonOrNull = alias(new If(new EqualTo(all, RowChanges.text("")), nothing(), all), "reason");
+    List columns = new ArrayList(frame);
+    columns.addAll(table);
+    columns.add(reasonOrNull);
+    SparkPlan judged = Plans.on(session, new Project(Plans.seq(columns), tried), batch);
+    reason = reasonOrNull.toAttribute();
+    rows = InMemoryRelation$.MODULE$.apply(new DefaultCachedBatchSerializer(), StorageLevel.MEMORY_AND_DISK(),
+        judged, Option.empty(), Plans.standIn(columnsOf(judged)));
+  }
+
+  /** The rows that fit, as the table's. */
+  public SparkPlan accepted() { return new ProjectExec(Plans.seq(table), new FilterExec(new IsNull(reason), scan())); }
+
+  /** Their attributes under the table's names. */
+  public List columns() { return Plans.renamed(Plans.seq(table), Plans.schema(plan.get("table").asText())); }
+
+  /** The rows that do not, as those of the quarantine's table: reason, batch, query, and the row as it came. */
+  public RowChanges refused() {
+    JsonNode quarantine = plan.get("quarantine");
+    StructField row = Plans.schema(quarantine.get("frame").asText()).fields()[3];
+    List values = new ArrayList();
+    for (int i = 0; i < frame.size(); i++) {
+      values.add(RowChanges.text(((StructType) row.dataType()).fields()[i].name()));
+      values.add(frame.get(i));
+    }
+    List columns = new ArrayList();
+    columns.add(reason);
+    columns.add(alias(Literal.create(Long.valueOf(quarantine.get("batchId").asLong()), DataTypes.LongType), "batch"));
+    columns.add(alias(RowChanges.text(quarantine.get("queryId").asText()), "query"));
+    columns.add(alias(new CreateNamedStruct(Plans.seq(values)), "row"));
+    return new RowChanges(session, new ProjectExec(Plans.seq(columns), new FilterExec(new IsNotNull(reason), scan())),
+        quarantine);
+  }
+
+  /** The rows are needed no more. */
+  public void close() { rows.cacheBuilder().clearCache(false); }
+
+  private SparkPlan scan() { return new InMemoryTableScanExec(rows.output(), Plans.seq(new ArrayList()), rows); }
+
+  /**
+   * The rows with the values of a projection, null where one throws; for each that does, its error goes to
+   * reasons, followed by the value of the source column of the same name.
+   */
+  private static LogicalPlan tried(LogicalPlan rows, Project projection, List sources, JsonNode errors, List reasons) {
+    List attempts = new ArrayList(CollectionConverters.asJava(rows.output()));
+    List values = new ArrayList(attempts);
+    Iterator messages = errors.elements();
+    for (Object each : CollectionConverters.asJava(projection.projectList())) {
+      NamedExpression column = (NamedExpression) each;
+      Expression value = each instanceof Alias ? ((Alias) each).child() : (Expression) each;
+      Alias attempt = alias(new TryEval(new CreateNamedStruct(Plans.seq(Arrays.asList(new Object[] {
+          RowChanges.text("v"), value})))), "attempt");
+      attempts.add(attempt);
+      Expression of = new GetStructField(attempt.toAttribute(), 0, Option.empty());
+      values.add(attempt.toAttribute());
+      // A column that passes through has its own attribute already.
+      if (each instanceof Alias) values.add(alias(of, column.name(), column.exprId()));
+      Expression text = RowChanges.text(((JsonNode) messages.next()).asText());
+      for (Object source : sources) {
+        if (!((Attribute) source).name().equals(column.name())) continue;
+        text = new Concat(Plans.seq(Arrays.asList(new Object[] {text, RowChanges.shown((Expression) source)})));
+      }
+      reasons.add(new If(new IsNull(attempt.toAttribute()), text, nothing()));
+    }
+    return new Project(Plans.seq(values), new Project(Plans.seq(attempts), rows));
+  }
+
+  /** Where all columns pass through, Spark makes none. */
+  private static Project projection(LogicalPlan plan) {
+    return plan instanceof Project ? (Project) plan : new Project(plan.output(), plan);
+  }
+
+  private static Expression onlyTrue(Expression condition) {
+    return new If(condition, Literal.create(Boolean.TRUE, DataTypes.BooleanType),
+        Literal.create(null, DataTypes.BooleanType));
+  }
+
+  private static Expression lines(List texts) {
+    List all = new ArrayList();
+    all.add(RowChanges.text("\n"));
+    all.addAll(texts);
+    return new ConcatWs(Plans.seq(all));
+  }
+
+  private static Expression nothing() { return Literal.create(null, DataTypes.StringType); }
+
+  private static List outputOf(LogicalPlan plan) { return new ArrayList(CollectionConverters.asJava(plan.output())); }
+
+  private static List columnsOf(SparkPlan plan) { return new ArrayList(CollectionConverters.asJava(plan.output())); }
+
+  private static Alias alias(Expression child, String name) { return alias(child, name, NamedExpression.newExprId()); }
+
+  private static Alias alias(Expression child, String name, ExprId id) {
+    return new Alias(child, name, id, Plans.seq(new ArrayList()), Option.empty(), Plans.seq(new ArrayList()));
+  }
+}

@@ -1,0 +1,169 @@
+package io.deltaflow.spark.write;
+
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.bridge.Thrown;
+import io.deltaflow.spark.expressions.Plans;
+import org.apache.spark.sql.catalyst.analysis.TableOutputResolver$;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Coalesce;
+import org.apache.spark.sql.catalyst.expressions.Concat;
+import org.apache.spark.sql.catalyst.expressions.EvalMode$;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.If;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.RaiseError;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** A frame's rows as the table's, by what Python decided (deltaflow.spark.write.file_write.RowPlan). */
+public final class RowChanges {
+  private final SparkPlan plan;
+  private final List columns;
+
+  /** rows: the physical plan of the frame; its columns are taken by position, since a micro-batch's have other ids. */
+  public RowChanges(SparkSession session, SparkPlan rows, JsonNode changes) {
+    List attributes = Plans.renamed(rows.output(), Plans.schema(changes.get("frame").asText()));
+    if (changes.get("cast").isNull()) {
+      plan = rows;
+      columns = attributes;
+      return;
+    }
+    LogicalPlan changed = selected(session, cast(session, attributes, changes), changes);
+    for (JsonNode check : changes.get("checks")) changed = checked(session, changed, check);
+    plan = Plans.on(session, changed, rows);
+    columns = Plans.renamed(changed.output(), Plans.schema(changes.get("table").asText()));
+  }
+
+  public SparkPlan plan() { return plan; }
+
+  /** The plan's output under the table's names. */
+  public List columns() { return columns; }
+
+  /** A projection over a stand-in for the attributes, to the types of their table. */
+  public static LogicalPlan cast(SparkSession session, List attributes, JsonNode changes) {
+    return Plans.analyzed(session, assigned(session, Plans.standIn(attributes),
+        Plans.schema(changes.get("cast").asText()), changes.get("path").asText()));
+  }
+
+  /** Spark's own store assignment, by name, in nested types too: a projection over the rows, not analysed. */
+  public static LogicalPlan assigned(SparkSession session, LogicalPlan rows, StructType types, String table) {
+    List expected = new ArrayList();
+    for (StructField field : types.fields()) {
+      expected.add(new AttributeReference(field.name(), field.dataType(), true, Metadata.empty(),
+          NamedExpression.newExprId(), Plans.seq(new ArrayList())));
+    }
+    try {
+      // Its last parameter differs between releases; its default asks for no default values in all.
+      Object noDefaults = TableOutputResolver$.class.getMethod("resolveOutputColumns$default$6")
+          .invoke(TableOutputResolver$.MODULE$);
+      for (Method method : TableOutputResolver$.class.getMethods()) {
+        if (!method.getName().equals("resolveOutputColumns")) continue;
+        return (LogicalPlan) method.invoke(TableOutputResolver$.MODULE$, new Object[] {
+            table, Plans.seq(expected), rows, Boolean.TRUE, session.sessionState().conf(), noDefaults});
+      }
+      throw new IllegalStateException("TableOutputResolver of this Spark has an unknown form");
+    } catch (InvocationTargetException e) {
+      throw Thrown.asIs(e.getCause());
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** One column a field of the table, from SQL, by position of its nested fields. */
+  public static LogicalPlan selected(SparkSession session, LogicalPlan rows, JsonNode changes) {
+    StructType table = Plans.schema(changes.get("table").asText());
+    List selected = new ArrayList();
+    int i = 0;
+    for (JsonNode column : changes.get("columns")) {
+      StructField field = table.fields()[i++];
+      Expression value = Plans.parsed(session, column.asText());
+      Expression typed = new Cast(value, field.dataType(), Option.empty(), EvalMode$.MODULE$.ANSI());
+      selected.add(new Alias(typed, field.name(), NamedExpression.newExprId(), Plans.seq(new ArrayList()),
+          Option.empty(), Plans.seq(new ArrayList())));
+    }
+    return Plans.analyzed(session, new Project(Plans.seq(selected), rows));
+  }
+
+  /** The rows, or an error at the first that does not satisfy the condition. */
+  private static LogicalPlan checked(SparkSession session, LogicalPlan rows, JsonNode check) {
+    Expression[] analyzed = check(session, rows, check);
+    Expression error = new Cast(new RaiseError(analyzed[1]), DataTypes.BooleanType, Option.empty(),
+        EvalMode$.MODULE$.ANSI());
+    Expression holds = new If(analyzed[0], Literal.create(Boolean.TRUE, DataTypes.BooleanType), error);
+    return Plans.analyzed(session, new Filter(holds, rows));
+  }
+
+  /** A check of the rows: whether it holds for one (true or false), and what to say of one for which it does not. */
+  public static Expression[] check(SparkSession session, LogicalPlan rows, JsonNode check) {
+    // Analysed by itself first: it is to be a condition, and tells which columns it speaks of.
+    Expression condition = analyzed(session, rows, check);
+    List message = new ArrayList();
+    message.add(text(check.get("message").asText()));
+    if (check.get("shows_values").asBoolean()) {
+      for (Object attribute : byName(rows.output())) {
+        if (!condition.references().contains((NamedExpression) attribute)) continue;
+        message.add(text("\n - " + ((Attribute) attribute).name() + " : "));
+        message.add(shown((Expression) attribute));
+      }
+    }
+    Expression holds = new Coalesce(Plans.seq(Arrays.asList(new Object[] {
+        condition, Literal.create(Boolean.FALSE, DataTypes.BooleanType)})));
+    return new Expression[] {holds, new Concat(Plans.seq(message))};
+  }
+
+  private static Expression analyzed(SparkSession session, LogicalPlan rows, JsonNode check) {
+    LogicalPlan filter = new Filter(Plans.parsed(session, check.get("condition").asText()), rows);
+    try {
+      return ((Filter) Plans.analyzed(session, filter)).condition();
+    } catch (Exception e) { // AnalysisException, a checked one
+      Object column = Plans.unresolvedColumn(e);
+      if (column == null || check.get("without_column").isNull()) throw Thrown.asIs(e);
+      Map request = new LinkedHashMap();
+      request.put("check", check);
+      request.put("column", column);
+      Python.call("write.withoutColumn", request);
+      throw Thrown.asIs(e);
+    }
+  }
+
+  /** A value as text, "null" for none. */
+  public static Expression shown(Expression value) {
+    Expression text = new Cast(value, DataTypes.StringType, Option.empty(), EvalMode$.MODULE$.ANSI());
+    return new Coalesce(Plans.seq(Arrays.asList(new Object[] {text, text("null")})));
+  }
+
+  public static Literal text(String text) { return Literal.create(text, DataTypes.StringType); }
+
+  private static List byName(Seq attributes) {
+    List sorted = new ArrayList(CollectionConverters.asJava(attributes));
+    sorted.sort(new java.util.Comparator() {
+      public int compare(Object left, Object right) {
+        return ((Attribute) left).name().compareTo(((Attribute) right).name());
+      }
+    });
+    return sorted;
+  }
+}

@@ -1,0 +1,250 @@
+package io.deltaflow.spark.write;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.nio.file.Files;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.NullNode;
+import io.deltaflow.spark.bridge.Metrics;
+import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.scan.CachedScans;
+import io.deltaflow.spark.scan.PinScans;
+import io.deltaflow.spark.scan.Pins;
+import io.deltaflow.spark.scan.TableScan;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.mapreduce.Job;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.datasources.FileFormatWriter;
+import org.apache.spark.sql.execution.datasources.OutputWriterFactory;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.execution.streaming.*;
+import org.apache.spark.sql.execution.streaming.sinks.*;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction0;
+import scala.runtime.BoxedUnit;
+
+/**
+ * One write into a table, by a batch or by a micro-batch of a stream.
+ *
+ * Python begins it (what is allowed, which columns, where), Spark's own Parquet writer writes the
+ * files on the caller's thread, Python commits them. Crossings into Python: 2; 3 and those of two scans
+ * where rows of the table that match a predicate are replaced.
+ */
+public final class TableWrite {
+  private TableWrite() {}
+
+  /**
+   * Runs the write. request describes it to Python, which may answer that there is nothing to do: then false.
+   */
+  public static boolean run(org.apache.spark.sql.classic.SparkSession session, Dataset data, Map request) {
+    Long handle = Long.valueOf(Python.newHandle());
+    QueryExecution query = ((org.apache.spark.sql.classic.Dataset) data).queryExecution();
+    request.put("handle", handle);
+    request.put("schema", query.analyzed().schema().json());
+    request.put("settings", deltaSettings(session));
+    request.put("partitionOverwriteMode", session.sessionState().conf().getConfString(
+        "spark.sql.sources.partitionOverwriteMode", "static"));
+    request.put("storeAssignmentPolicy", session.sessionState().conf().storeAssignmentPolicy().toString());
+    request.put("scans", scans(query));
+    boolean ended = false;
+    boolean skipped;
+    Map commit = new LinkedHashMap();
+    commit.put("handle", handle);
+    JsonNode rewrite = NullNode.getInstance();
+    Quarantine quarantine = null;
+    try {
+      JsonNode plan = Python.call("write.begin", request);
+      skipped = plan.get("skip").asBoolean();
+      if (skipped && plan.get("isRepeated").asBoolean()) Metrics.repeatedWrite();
+      if (!skipped) {
+        // Whatever the analysis refuses, it refuses before a file is written.
+        RowChanges rows = null;
+        if (plan.get("quarantine").isNull() || plan.get("cast").isNull()) {
+          rows = new RowChanges(session, query.executedPlan(), plan);
+        } else {
+          quarantine = new Quarantine(session, query.executedPlan(), plan);
+        }
+        ReplacedRows replaced = plan.get("replaceWhere").isNull() ? null : new ReplacedRows(session, plan, handle);
+        if (quarantine != null) {
+          RowChanges refused = quarantine.refused();
+          commit.put("quarantined",
+              write(session, refused.plan(), refused.columns(), plan.get("quarantine"), handle));
+        }
+        commit.put("files", quarantine == null ? write(session, rows.plan(), rows.columns(), plan, handle)
+            : write(session, quarantine.accepted(), quarantine.columns(), plan, handle));
+        commit.put("kept", replaced == null || replaced.kept() == null ? new ArrayList()
+            : write(session, replaced.kept(), replaced.columns(), plan, handle));
+        rewrite = Python.call("write.commit", commit).get("rewrite");
+      }
+      ended = true;
+      for (JsonNode setting : plan.get("settingsToUnset")) session.conf().unset(setting.asText());
+    } finally {
+      if (quarantine != null) quarantine.close();
+      if (!ended) {
+        // Python forgets the write, and removes what files there are. After this returns, no commit of it can
+        // appear any more.
+        Python.callToTheEnd("write.abort", commit);
+      }
+    }
+    Rewrites.afterCommit(session, handle.longValue(), rewrite);
+    return !skipped;
+  }
+
+  /** Writes rows into the table's folder; returns the files. */
+  private static List write(org.apache.spark.sql.classic.SparkSession session, SparkPlan rows, List columns,
+                            JsonNode plan, Long handle) {
+    String root = plan.get("path").asText();
+    List partitionColumns = new ArrayList();
+    for (JsonNode name : plan.get("partitionColumns")) {
+      for (Object column : columns) {
+        if (((Attribute) column).name().equals(name.asText())) partitionColumns.add(column);
+      }
+    }
+    scala.collection.immutable.Map scalaOptions = scala.collection.immutable.Map$.MODULE$.from(
+        CollectionConverters.asScala(Python.strings(plan.get("options"))));
+    Written written = Written.create(session);
+    ManifestFileCommitProtocol committer = new ManifestFileCommitProtocol(UUID.randomUUID().toString(), root);
+    committer.setupManifestOptions(written, 0L);
+    Configuration hadoopConf = session.sessionState().newHadoopConfWithOptions(scalaOptions);
+    Object outputSpec = new FileFormatWriter.OutputSpec(root, scala.collection.immutable.Map$.MODULE$.empty(),
+        CollectionConverters.asScala(columns).toList());
+    List arguments = new ArrayList(Arrays.asList(new Object[] {
+        session, rows, new BoundedParquet(), committer, outputSpec, hadoopConf,
+        CollectionConverters.asScala(partitionColumns).toList(), Option.empty(),
+        CollectionConverters.asScala(new ArrayList()).toList(), scalaOptions, Integer.valueOf(0)}));
+    Method write = fileFormatWriterWrite();
+    if (write.getParameterTypes().length == 12) arguments.add(new Nothing());
+    // Tasks take settings from these properties. Days are to be those of the proleptic Gregorian calendar,
+    // whatever the session's setting: only Spark knows the mark that tells files of the other one.
+    String calendar = session.sparkContext().getLocalProperty(CALENDAR);
+    session.sparkContext().setLocalProperty(CALENDAR, "CORRECTED");
+    try {
+      arguments.set(1, OptimizedWrite.over(rows, columns, partitionColumns, plan, handle));
+      write.invoke(org.apache.spark.sql.execution.datasources.FileFormatWriter$.MODULE$, arguments.toArray());
+    } catch (InvocationTargetException e) {
+      throw Violations.found(e.getCause(), handle);
+    } catch (IllegalAccessException e) {
+      throw new IllegalStateException(e);
+    } finally {
+      session.sparkContext().setLocalProperty(CALENDAR, calendar);
+    }
+    return written.files;
+  }
+
+  private static final String CALENDAR = "spark.sql.parquet.datetimeRebaseModeInWrite";
+
+  /**
+   * The descriptions of the scans of Delta tables in the query, its subqueries included: those of the newest
+   * version with the version that this very execution reads.
+   */
+  public static List scans(QueryExecution query) {
+    List plans = new ArrayList();
+    plans.add(query.analyzed());
+    for (Object subquery : CollectionConverters.asJava(query.analyzed().subqueriesAll())) plans.add(subquery);
+    List descriptions = new ArrayList();
+    boolean newest = false;
+    for (Object part : plans) {
+      for (Object leaf : CollectionConverters.asJava(((LogicalPlan) part).collectLeaves())) {
+        TableScan scan = PinScans.scan(leaf);
+        if (scan == null) continue;
+        if (scan.isPinned()) descriptions.add(scan.description());
+        else newest = true;
+      }
+    }
+    if (newest) {
+      query.optimizedPlan();
+      descriptions.addAll(Pins.of(query.tracker()).descriptions());
+      CachedScans.addTo(descriptions, query.withCachedData());
+    }
+    return descriptions;
+  }
+
+  /** What the session sets of Delta's own settings. */
+  public static Map deltaSettings(org.apache.spark.sql.classic.SparkSession session) {
+    Map settings = new LinkedHashMap();
+    Map all = CollectionConverters.asJava(session.sessionState().conf().getAllConfs());
+    for (Object name : all.keySet()) {
+      if (((String) name).startsWith("spark.databricks.delta.")) settings.put(name, all.get(name));
+    }
+    return settings;
+  }
+
+  /** FileFormatWriter.write has 11 parameters in Spark 4.0 and 12 since; the first 11 are the same. */
+  private static Method fileFormatWriterWrite() {
+    for (Method method : org.apache.spark.sql.execution.datasources.FileFormatWriter$.class.getMethods()) {
+      int count = method.getParameterTypes().length;
+      if (method.getName().equals("write") && (count == 11 || count == 12)) return method;
+    }
+    throw new IllegalStateException("FileFormatWriter.write of this Spark has an unknown form");
+  }
+
+  /**
+   * Parquet whose footers have bounds where Spark's defaults have none: timestamps as TIMESTAMP_MICROS
+   * instead of INT96, and bounds of long strings cut short instead of dropped with their null count.
+   */
+  private static final class BoundedParquet extends ParquetFileFormat {
+    public OutputWriterFactory prepareWrite(org.apache.spark.sql.SparkSession session, Job job,
+                                            scala.collection.immutable.Map options, StructType schema) {
+      OutputWriterFactory factory = super.prepareWrite(session, job, options, schema);
+      job.getConfiguration().set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS");
+      job.getConfiguration().setIfUnset("parquet.statistics.truncate.length", "256");
+      return factory;
+    }
+  }
+
+  private static final class Nothing extends AbstractFunction0 {
+    public Object apply() { return BoxedUnit.UNIT; }
+
+    public void apply$mcV$sp() {}
+  }
+
+  /**
+   * The manifest of Spark's commit protocol, kept in memory: the files that committed tasks wrote.
+   * Spark hands it every committed task's files once, so those of failed tasks never get here.
+   */
+  private static final class Written extends FileStreamSinkLog {
+    final List files = new ArrayList();
+
+    private Written(org.apache.spark.sql.classic.SparkSession session, String directory) {
+      super(1, session, directory, Option.empty());
+    }
+
+    /** The log's constructor makes its directory, so it gets an empty one that is removed at once. */
+    static Written create(org.apache.spark.sql.classic.SparkSession session) {
+      try {
+        java.nio.file.Path directory = Files.createTempDirectory("deltaflow-");
+        try {
+          return new Written(session, "file:" + directory);
+        } finally {
+          Files.delete(directory);
+        }
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+    }
+
+    public boolean add(long batchId, Object[] statuses) {
+      for (Object status : statuses) {
+        SinkFileStatus file = (SinkFileStatus) status;
+        files.add(Arrays.asList(new Object[] {
+            file.path(), Long.valueOf(file.size()), Long.valueOf(file.modificationTime())}));
+      }
+      return true;
+    }
+  }
+}

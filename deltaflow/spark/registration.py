@@ -1,0 +1,268 @@
+"""Makes `format("delta")` known to a running Spark: compiles the Java sources in the driver's JVM.
+
+The Java is compiled by Janino, which every Spark ships, against the Spark that is running; the
+classes go into a jar in a temporary folder that is added to the driver's class loader. Executors
+need none of them. Costs about a second, once per JVM. See docs/decisions/0001.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import logging
+import shutil
+import tempfile
+import threading
+import zipfile
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.errors.exceptions import captured
+
+from deltaflow.errors import RegistrationError
+from deltaflow.spark.bridge.dispatcher import dispatcher
+from deltaflow.spark.bridge.java_classes import java_classes
+from deltaflow.spark.scan.file_index import missing_file_error
+from deltaflow.spark.sql.refused_inserts import insert_into_view_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
+
+_PROVIDER = "io.deltaflow.spark.DeltaProvider"
+_CATALOG = "io.deltaflow.spark.sql.DeltaCatalog"
+_CATALOG_CONF = "spark.sql.catalog.spark_catalog"
+_NAMED_CATALOG_CONF = "spark.sql.catalog.deltaflow"
+_EXTENSIONS_CONF = "spark.sql.extensions"
+_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+# Says to a later `register` in the same JVM which sources the loaded classes come from.
+_LOADED = "io.deltaflow.spark.sources"
+_FILE_NOT_EXIST = "FAILED_READ_FILE.FILE_NOT_EXIST"
+_OLDEST_SPARK = (4, 0)
+
+_lock = threading.Lock()
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Makes `spark` know the format `delta`, and returns it. Idempotent and thread-safe.
+
+    Sessions made later with `newSession` know it as well. Raises RegistrationError when the session
+    is a Spark Connect client, when another provider (the delta-spark jar) answers to `delta`, when
+    settings name the jar's classes, or when this Spark lacks something that is needed.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise RegistrationError(
+            "this is a Spark Connect session, and its client reaches no JVM. Use a classic session: "
+            "deltaflow.session(…), or SparkSession.builder.master(…) without .remote(…) and SPARK_REMOTE"
+        )
+    _refuse_old_spark(spark)
+    settings = {name: spark.conf.get(name, "") for name in (_EXTENSIONS_CONF, _CATALOG_CONF)}
+    refuse_settings_of_the_jar(settings, "the session")
+    with _lock:
+        _load_classes(spark)
+        _connect(spark)
+        _set_catalog(spark)
+        java_classes(spark).DeltaExtensions.install(spark._jsparkSession)
+        java_classes(spark).bridge.Metrics.install()
+        _install_error_conversion()
+    return spark
+
+
+def _refuse_old_spark(spark: SparkSession) -> None:
+    version = tuple(int(part) for part in spark.version.split(".")[:2])
+    if version < _OLDEST_SPARK:
+        raise RegistrationError(f"Spark {spark.version} is too old: deltaflow needs Spark 4.0 or later")
+
+
+def refuse_settings_of_the_jar(config: Mapping[str, object], whose: str) -> None:
+    """RegistrationError if settings name the delta-spark jar's catalog or extension classes."""
+    found = {
+        name: value
+        for name, value in config.items()
+        if (name == _EXTENSIONS_CONF and "io.delta.sql." in str(value))
+        or (name.startswith("spark.sql.catalog.") and str(value).startswith("org.apache.spark.sql.delta."))
+    }
+    if found:
+        raise RegistrationError(
+            f"{whose} has settings of the delta-spark jar, which deltaflow replaces. Remove "
+            + " and ".join(f"{name}={value}" for name, value in found.items())
+        )
+
+
+def _load_classes(spark: SparkSession) -> None:
+    """Compiles and loads the Java classes unless this JVM has them."""
+    jvm: Any = spark.sparkContext._jvm
+    sources = _sources()
+    fingerprint = hashlib.sha256("\0".join(sources.values()).encode()).hexdigest()
+    loaded = jvm.java.lang.System.getProperty(_LOADED)
+    if loaded == fingerprint:
+        return
+    if loaded is not None:
+        raise RegistrationError(
+            "this JVM has the classes of another deltaflow version. Start a new Python process"
+        )
+    _refuse_another_provider(spark)
+    loader = _driver_class_loader(jvm)
+    jar = _jar(_compile(spark, loader, sources))
+    loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+    jvm.java.lang.System.setProperty(_LOADED, fingerprint)
+
+
+@functools.cache  # they belong to the Python that is loaded, whatever an upgrade puts on the disk meanwhile
+def _sources() -> dict[str, str]:
+    root = resources.files("deltaflow.spark").joinpath("java")
+    folders = [(root, ""), *((entry, f"{entry.name}/") for entry in root.iterdir() if entry.is_dir())]
+    return {
+        prefix + file.name: file.read_text(encoding="utf-8")
+        for folder, prefix in sorted(folders, key=lambda found: found[1])
+        for file in sorted(folder.iterdir(), key=lambda found: found.name)
+        if file.name.endswith(".java")
+    }
+
+
+def _refuse_another_provider(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    conf = spark._jsparkSession.sessionState().conf()
+    try:
+        provider = jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource("delta", conf)
+    except (Py4JJavaError, captured.CapturedException):
+        return  # nobody answers to the name
+    raise RegistrationError(
+        f'{provider.getName()} already answers to format("delta") in this session. Remove its jar '
+        "(spark.jars, spark.jars.packages, or the jars folder of Spark) and start again"
+    )
+
+
+def _driver_class_loader(jvm: Any) -> Any:
+    """The class loader to which `spark.jars` go too: every thread of the driver resolves through it."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    while loader is not None:
+        if "MutableURLClassLoader" in loader.getClass().getName() or (
+            "MutableURLClassLoader" in loader.getClass().getSuperclass().getName()
+        ):
+            return loader
+        loader = loader.getParent()
+    raise RegistrationError(
+        "the driver's class loader takes no further jars. Start the session from Python "
+        "(deltaflow.session, SparkSession.builder) or with spark-submit"
+    )
+
+
+def _compile(spark: SparkSession, loader: Any, sources: dict[str, str]) -> dict[str, bytes]:
+    """Class files by their path in a jar."""
+    jvm: Any = spark.sparkContext._jvm
+    gateway: Any = spark.sparkContext._gateway
+    resource = jvm.org.codehaus.commons.compiler.util.resource
+    classes = jvm.java.util.HashMap()
+    compiler = jvm.org.codehaus.janino.Compiler()
+    compiler.setIClassLoader(jvm.org.codehaus.janino.ClassLoaderIClassLoader(loader))
+    compiler.setClassFileCreator(resource.MapResourceCreator(classes))
+    # Version 8 is Janino's newest, and needed to call static methods of interfaces.
+    compiler.setSourceVersion(8)
+    compiler.setTargetVersion(8)
+    units = gateway.new_array(resource.Resource, len(sources))
+    for i, (name, source) in enumerate(sources.items()):
+        units[i] = resource.StringResource(name, source)
+    try:
+        compiler.compile(units)
+    except (Py4JJavaError, captured.CapturedException) as error:
+        reason = str(getattr(error, "java_exception", error))
+        raise RegistrationError(
+            f"Spark {spark.version} lacks an API that deltaflow needs: {reason.splitlines()[0]}. "
+            "Use a release of PySpark that this deltaflow names as supported, or a newer deltaflow"
+        ) from error
+    return {str(name): bytes(classes.get(name)) for name in classes}
+
+
+def _jar(classes: dict[str, bytes]) -> Path:
+    """A jar of the classes and the file by which Spark finds the provider; removed with the process."""
+    folder = Path(tempfile.mkdtemp(prefix="deltaflow-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    jar = folder / "deltaflow.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        for name, code in classes.items():
+            archive.writestr(name, code)
+        archive.writestr(_SERVICE, _PROVIDER + "\n")
+    return jar
+
+
+def _connect(spark: SparkSession) -> None:
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    jvm: Any = spark.sparkContext._jvm
+    ensure_callback_server_started(spark.sparkContext._gateway)
+    jvm.java.lang.Class.forName("io.deltaflow.spark.bridge.Python", True, _driver_class_loader(jvm))
+    java_classes(spark).bridge.Python.connect(dispatcher)
+
+
+def _set_catalog(spark: SparkSession) -> None:
+    """Puts our session catalog in place, for this session and for those made from its context.
+
+    Where another project's is there already, ours goes beside it, under a name of its own.
+    """
+    current = spark.conf.get(_CATALOG_CONF, "builtin")
+    setting = _CATALOG_CONF
+    if current not in ("builtin", _CATALOG):
+        setting = _NAMED_CATALOG_CONF
+        _LOG.warning(
+            "%s is %s and stays so: Delta tables by name are in the catalog deltaflow "
+            "(deltaflow.<database>.<table>, deltaflow.delta.`<path>`); paths work as ever",
+            _CATALOG_CONF,
+            current,
+        )
+    spark.conf.set(setting, _CATALOG)
+    spark.sparkContext._jsc.sc().conf().set(setting, _CATALOG)
+
+
+def _install_error_conversion() -> None:
+    """Lets PySpark raise the Python exception that is behind a Java one, where there is one.
+
+    PySpark turns every Java exception into a Python one through this module global; there is no
+    public hook.
+    """
+    convert = captured.convert_exception
+    if getattr(convert, "_deltaflow", False):
+        return
+
+    def convert_exception(java_exception: Any) -> Any:
+        # Around what Spark's parser throws without declaring it: DeltaParser's proxy has to.
+        if java_exception.getClass().getName() == "java.lang.reflect.UndeclaredThrowableException":
+            java_exception = java_exception.getCause()
+        ours = _python_exception(java_exception)
+        if ours is not None:
+            return ours
+        converted = convert(java_exception)
+        # TableScan has two root paths for just this refusal.
+        if isinstance(converted, AnalysisException) and (
+            converted.getCondition() == "UNSUPPORTED_INSERT.MULTI_PATH" and "/_delta_log" in str(converted)
+        ):
+            return insert_into_view_error()
+        return converted
+
+    convert_exception._deltaflow = True  # type: ignore[attr-defined]
+    captured.convert_exception = convert_exception  # type: ignore[assignment]
+
+
+def _python_exception(java_exception: Any) -> BaseException | None:
+    """The exception of ours that this Java exception is about: a callback raised it, or a file is missing.
+
+    A failed stream stays Spark's StreamingQueryException: its message has ours.
+    """
+    for _ in range(16):  # a chain of causes is short; one that runs in a circle ends here
+        if java_exception is None:
+            return None
+        name = java_exception.getClass().getName()
+        if name.endswith(".StreamingQueryException"):
+            return None
+        if name == "io.deltaflow.spark.bridge.DeltaFlowException":
+            return dispatcher.find_error(java_exception.errorId())
+        if name == "org.apache.spark.SparkException" and java_exception.getCondition() == _FILE_NOT_EXIST:
+            return missing_file_error(java_exception.getMessageParameters().get("path"))
+        java_exception = java_exception.getCause()
+    return None

@@ -1,0 +1,1 @@
+"""Scans: what Spark asks of a table while it plans a query."""

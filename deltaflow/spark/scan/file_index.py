@@ -1,0 +1,246 @@
+"""Answers what Spark asks of a scan at planning time: which partitions, which files.
+
+A scan is named by its description, a JSON object (`kind`, the table's path and id, its version or
+the offsets of a stream); the rooms above register how a kind finds its files. Nothing in a plan
+keeps a Python object alive, and a description can be answered by another process as well.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from deltaflow.errors import CorruptLogError, StoreError
+from deltaflow.log.files.aggregates import aggregates, enough
+from deltaflow.log.files.data_path import complete_paths as complete_paths
+from deltaflow.log.files.data_path import hadoop_path as hadoop_path
+from deltaflow.log.files.data_skipping import may_match
+from deltaflow.log.files.file_statistics import FileStatistics
+from deltaflow.spark.bridge.dispatcher import dispatcher
+
+# A plan asks twice or thrice for the same scan; a self-join or a stream's batch a few times more.
+_KEPT_LISTINGS = 16
+
+NEWEST = "newest"
+"""The kind of a scan without a version: the JVM asks `scan.pin` for one at each execution of its query."""
+
+READ_ALL: Mapping[str, str] = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Options of a relation whose rows are to be all of its files', whatever the session's settings leave out."""
+
+FilesOf = Callable[[dict[str, Any]], "ScannedFiles"]
+_kinds: dict[str, FilesOf] = {}
+
+
+@dataclass(frozen=True)
+class ScannedFiles:
+    """What a scan reads. files: columns path (as in the log), partition_values (map), size and
+    modification_time, one row a file; more columns do no harm."""
+
+    path: str
+    partition_columns: tuple[str, ...]
+    files: pa.Table
+    statistics: FileStatistics | None = None
+    """Of `files`, row by row, for skipping those in which a filter finds nothing."""
+
+
+def scan_kind(kind: str) -> Callable[[FilesOf], FilesOf]:
+    """Decorator: the function finds the files of scans whose description has this `kind`."""
+
+    def add(function: FilesOf) -> FilesOf:
+        _kinds[kind] = function
+        return function
+
+    return add
+
+
+def relation(
+    description: dict[str, Any],
+    path: str,
+    schema: StructType,
+    partition_columns: list[str],
+    size_in_bytes: int,
+    options: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The answer from which the JVM makes a HadoopFsRelation over the scan.
+
+    options: of Spark's Parquet reader. The data schema holds the partition columns too, which keeps them
+    where the table has them.
+    """
+    return {
+        "root": hadoop_path(path),
+        "pinned": description["kind"] != NEWEST,
+        "scan": msgspec.json.encode(description).decode(),
+        "partitionSchema": StructType([schema[name] for name in partition_columns]).json(),
+        # All columns: Spark then keeps the table's order, which a stream matches by position.
+        "dataSchema": schema.json(),
+        "sizeInBytes": size_in_bytes,
+        "options": dict(options or {}),
+    }
+
+
+@dataclass(frozen=True)
+class _Listing:
+    partitions: pa.Table
+    """One row a partition, one string column a partition column."""
+    files: pa.Table
+    """partition (row number in `partitions`), path (complete, decoded), size, modificationTime."""
+    statistics: FileStatistics | None
+
+
+@functools.lru_cache(_KEPT_LISTINGS)
+def _listing(scan: str) -> _Listing:
+    description = msgspec.json.decode(scan)
+    listing = _list(_kinds[description["kind"]](description))
+    _recent.append((description, listing))
+    return listing
+
+
+def in_partitions(scan: str, partitions: Sequence[int]) -> pa.ChunkedArray:
+    """A mask over the files of a scan, true for those of the partitions, given by the scan's numbers."""
+    return pc.is_in(_listing(scan).files["partition"], pa.array(partitions, pa.int32()))
+
+
+_recent: deque[tuple[dict[str, Any], _Listing]] = deque(maxlen=_KEPT_LISTINGS)
+
+
+def missing_file_error(uri: str) -> StoreError | None:
+    """What to say when Spark's readers miss the file of this URI; None unless a scan of late listed it."""
+    file = unquote(uri)
+    for description, listing in reversed(list(_recent)):
+        if pc.index(listing.files["path"], file).as_py() >= 0:
+            version = description.get("version")
+            return StoreError(
+                error_class="DELTA_FILE_NOT_FOUND_DETAILED",
+                file=file,
+                table=description["path"],
+                version=version,
+                path=file,
+                read="a stream of the table" if version is None else f"version {version} of the table",
+                root=description["path"],
+            )
+    return None
+
+
+def _list(scanned: ScannedFiles) -> _Listing:
+    files = scanned.files
+    partitions, numbers = partitions_of(files, scanned.partition_columns)
+    return _Listing(
+        partitions,
+        pa.table(
+            {
+                "partition": numbers,
+                "path": complete_paths(scanned.path, files["path"]),
+                "size": files["size"],
+                "modificationTime": files["modification_time"],
+            }
+        ),
+        scanned.statistics,
+    )
+
+
+def partitions_of(files: pa.Table, columns: tuple[str, ...]) -> tuple[pa.Table, pa.Array]:
+    """The distinct partitions, and for every file the number of its own."""
+    numbers = pa.repeat(pa.scalar(0, pa.int32()), files.num_rows)
+    values: dict[str, pa.Array] = {}
+    for name in columns:
+        values[name] = _array(pc.map_lookup(files["partition_values"], name, "first"))
+        coded = values[name].dictionary_encode(null_encoding="encode")
+        # Encoding the pair anew at each column keeps the numbers below the number of files.
+        pair = pc.add(pc.multiply(numbers.cast(pa.int64()), len(coded.dictionary)), coded.indices)
+        numbers = pair.dictionary_encode().indices
+    rows = pa.table({"number": numbers, "row": pa.array(range(files.num_rows), pa.int64())})
+    first = rows.group_by("number", use_threads=False).aggregate([("row", "min")]).sort_by("number")
+    return pa.table(values).take(first["row_min"]) if columns else pa.table({}), numbers
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+@dispatcher.handle("scan.partitions")
+def _scan_partitions(request: dict[str, Any]) -> bytes:
+    return _arrow_stream(_listing(request["scan"]).partitions)
+
+
+@dispatcher.handle("scan.aggregates")
+def _scan_aggregates(request: dict[str, Any]) -> dict[str, Any]:
+    listing = _listing(request["scan"])
+    if listing.statistics is None:
+        return {"values": None}
+    columns = {name: listing.partitions[name] for name in listing.partitions.column_names}
+    of_files = {name: values.take(listing.files["partition"]) for name, values in columns.items()}
+    return {
+        "values": aggregates(
+            request["functions"], listing.statistics, of_files, _all_of(_selected(listing, request))
+        )
+    }
+
+
+def _selected(listing: _Listing, request: dict[str, Any]) -> list[Any]:
+    """One column of booleans, true for the files of the selected partitions; nothing where all are."""
+    if request["partitions"] is None:
+        return []
+    return [in_partitions(request["scan"], request["partitions"])]
+
+
+def _all_of(masks: list[Any]) -> Any:
+    return functools.reduce(pc.and_, masks) if masks else None
+
+
+@dispatcher.handle("scan.files")
+def _scan_files(request: dict[str, Any]) -> bytes:
+    listing = _listing(request["scan"])
+    files = listing.files
+    keeps = _selected(listing, request)
+    if request["predicate"] is not None and listing.statistics is not None:
+        keeps.append(may_match(request["predicate"], listing.statistics))
+    if request["limit"] is not None and listing.statistics is not None:
+        keeps.append(enough(listing.statistics.num_records, _all_of(keeps), request["limit"]))
+    if keeps:
+        files = files.filter(_all_of(keeps))
+    _refuse_names_with_colon(files["path"], request["scan"])
+    return _arrow_stream(files)
+
+
+def _refuse_names_with_colon(paths: pa.ChunkedArray, scan: str) -> None:
+    """StoreError for a local file that Hadoop has no way to open: it takes the name of the file's checksum,
+    which it looks for, as a URI."""
+    refused = paths.filter(pc.match_substring_regex(paths, "^(?:/|file:).*:[^/]*$"))
+    if len(refused):
+        description = msgspec.json.decode(scan)
+        raise StoreError(
+            f"The table {description['path']} has the file {refused[0]}, whose name has a colon: Hadoop's "
+            "local file system, through which Spark reads, cannot open it. Rewrite the file by a Delta "
+            "implementation that reads without Hadoop.",
+            table=description["path"],
+            version=description.get("version"),
+            file=refused[0].as_py(),
+        )
+
+
+@dispatcher.handle("scan.badPartitionValue")
+def _bad_partition_value(request: dict[str, Any]) -> None:
+    description = msgspec.json.decode(request["scan"])
+    raise CorruptLogError(
+        f"partition value {request['value']!r} of column {request['column']} is no {request['type']}",
+        table=description["path"],
+        version=description.get("version"),
+        column=request["column"],
+    )
+
+
+def _arrow_stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()

@@ -1,0 +1,1 @@
+"""SQL: Delta's statements, who answers them, and how their texts are read."""

@@ -1,0 +1,42 @@
+"""The types of columns with CHAR and VARCHAR, as declared and as the log keeps them."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import types as T
+
+from deltaflow.batch.rows.char_varchar import CHAR_VARCHAR, as_declared, with_char_as_string
+
+
+def struct(*fields):
+    return T.StructType([T.StructField(name, kind, *more) for name, kind, *more in fields])
+
+
+NESTED = struct(
+    ("plain", T.DecimalType(3, 1), False),
+    ("odd <:`>,name", struct(("x", T.CharType(2), True, {"comment": "an x"}))),
+    ("m", T.MapType(T.VarcharType(1), T.ArrayType(T.CharType(3), False), False)),
+)
+
+
+@pytest.mark.parametrize("kind", [T.CharType(3), T.VarcharType(4), T.ArrayType(T.CharType(1)), NESTED])
+def test_what_was_declared_is_found_again(kind):
+    declared = struct(("id", T.IntegerType(), False), ("c", kind, True, {"comment": "a comment"}))
+    kept = with_char_as_string(declared)
+    assert "char" not in kept.json().replace(CHAR_VARCHAR, "").replace(kept["c"].metadata[CHAR_VARCHAR], "")
+    assert as_declared(kept) == declared
+
+
+def test_the_text_is_as_spark_reads_it():
+    kept = with_char_as_string(struct(("c", NESTED)))
+    assert kept["c"].metadata[CHAR_VARCHAR] == (
+        "struct<plain:decimal(3,1),`odd <:``>,name`:struct<x:char(2)>,m:map<varchar(1),array<char(3)>>>"
+    )
+
+
+def test_text_of_other_writers_has_names_without_quotes():
+    kind = struct(("a-b", T.StringType()), ("c", T.StringType()))
+    text = {CHAR_VARCHAR: "struct<a-b:char(2),c:string>"}
+    [field] = as_declared(T.StructType([T.StructField("s", kind, True, text)])).fields
+    assert field.dataType == struct(("a-b", T.CharType(2)), ("c", T.StringType()))
+    assert field.metadata == {}

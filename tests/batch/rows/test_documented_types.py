@@ -1,0 +1,90 @@
+"""The table of docs/types.md, line by line, against what is written."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import types as T
+
+pytestmark = pytest.mark.spark
+
+LINES = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in (Path(__file__).parents[3] / "docs" / "types.md").read_text().splitlines()
+    if line.startswith("| `")
+]
+WRITTEN = [line for line in LINES if not line[1].startswith("refused")]
+REFUSED = [line[0].strip("`") for line in LINES if line[1].startswith("refused")]
+VALUES = {
+    "variant": "parse_json('1')",
+    "interval day": "interval '1' day",
+    "interval year": "interval '1' year",
+}
+
+
+def test_every_type_of_the_table_is_written_so(spark, table, actions):
+    kinds = [line[0].strip("`") for line in WRITTEN]
+    columns = ", ".join(f"c{i} {kind}" for i, kind in enumerate(kinds))
+    spark.sql(f"create table documented (id int, {columns}) using parquet")
+    try:
+        spark.table("documented").write.format("delta").save(table)
+        spark.sql("select 1 id").write.format("delta").mode("append").save(table)
+    finally:
+        spark.sql("drop table documented")
+    schema = json.loads(actions(table, "metaData", 0)[0]["schemaString"])
+    for (kind, in_log, in_parquet, _), field in zip(WRITTEN, schema["fields"][1:], strict=True):
+        found = field["type"]
+        assert (found if isinstance(found, str) else found["type"]) == in_log.strip("`"), kind
+        declared = field["metadata"].get("__CHAR_VARCHAR_TYPE_STRING")
+        assert declared == (kind.strip("`") if "char" in kind else None)
+        assert in_parquet.strip("`") == _in_parquet(table, field["name"])
+
+
+def _in_parquet(table, column):
+    [file] = Path(table).glob("*.parquet")
+    arrow = pq.read_schema(file).field(column).type
+    if "struct" in str(arrow):
+        return "MAP" if str(arrow).startswith("map") else "a group"
+    if str(arrow).startswith(("list", "map")):
+        return str(arrow).partition("<")[0].upper()
+    schema = pq.ParquetFile(file).schema
+    [leaf] = [schema.column(i) for i in range(len(schema)) if schema.column(i).path == column]
+    logical = str(leaf.logical_type)
+    timestamp = re.search(r"isAdjustedToUTC=(true|false), timeUnit=microseconds", logical)
+    if timestamp:
+        logical = f"Timestamp(MICROS, {'UTC' if timestamp[1] == 'true' else 'local'})"
+    logical = re.sub(r"precision=(\d+), scale=(\d+)", r"\1, \2", logical)
+    logical = re.sub(r"Int\(bitWidth=(\d+), isSigned=true\)", r"INT(\1, signed)", logical)
+    name = logical if logical.startswith("INT(") else re.sub(r"^\w+", lambda word: word[0].upper(), logical)
+    return leaf.physical_type + ("" if name == "NONE" else f" ({name})")
+
+
+@pytest.mark.parametrize("line", WRITTEN, ids=lambda line: line[0])
+def test_partition_columns_of_the_table(spark, tmp_path, line):
+    kind, allowed = line[0].strip("`"), line[3]
+    frame = spark.sql(
+        f"select 1 id, cast(null as {kind.replace('char(3)', 'string').replace('varstring', 'string')}) p"
+    )
+    write = frame.write.format("delta").partitionBy("p")
+    if allowed == "yes":
+        write.save(str(tmp_path / "t"))
+        assert spark.read.format("delta").load(str(tmp_path / "t")).where("p is null").count() == 1
+    else:
+        with pytest.raises(AnalysisException):
+            write.save(str(tmp_path / "t"))
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_refused_types_of_the_table(spark, tmp_path, kind):
+    if kind == "time" and not hasattr(T, "TimeType"):
+        pytest.skip("this Spark has no such type")
+    with pytest.raises(AnalysisException):
+        spark.sql(f"select 1 id, {VALUES.get(kind, f'cast(null as {kind})')} c").write.format("delta").save(
+            str(tmp_path / "t")
+        )
+    assert not (tmp_path / "t").exists()

@@ -1,0 +1,570 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from deltaflow.errors import (
+    CommitOutcomeUnknownError,
+    ConcurrentAppendException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    CorruptLogError,
+    DeltaAnalysisException,
+    DeltaError,
+    DeltaIllegalStateException,
+    DeltaUnsupportedOperationException,
+    MetadataChangedException,
+    OperationCancelledError,
+    ProtocolChangedException,
+    StoreError,
+    UnsupportedFeatureError,
+)
+from deltaflow.log import (
+    CommitInfo,
+    Committed,
+    Conflict,
+    DeltaLog,
+    Operation,
+    OptimisticTransaction,
+    SetTransaction,
+    Unknown,
+    commit_name,
+    encode_actions,
+    remove_files,
+    schema_to_string,
+    set_observer,
+)
+from deltaflow.log.commits.retries import RetryPolicy
+from deltaflow.log.protocol.actions import AnyAction
+from deltaflow.log.replay.log_files import LogFiles, random_id, system_clock
+from deltaflow.store import LocalLogStore
+from tests.log.tables import (
+    SCHEMA,
+    WRITE,
+    HandWrittenTable,
+    add,
+    add_file,
+    append,
+    create,
+    meta_data,
+    new_metadata,
+    paths,
+    protocol,
+)
+
+
+@pytest.fixture(autouse=True)
+def _silence_the_observer() -> Iterator[None]:
+    yield
+    set_observer(None)
+
+
+def lines(log: DeltaLog, version: int) -> list[dict[str, Any]]:
+    text = (Path(log.path) / "_delta_log" / commit_name(version)).read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def kinds(log: DeltaLog, version: int) -> list[str]:
+    return [next(iter(line)) for line in lines(log, version)]
+
+
+def test_the_first_commit_holds_protocol_and_metadata_and_later_ones_do_not(log: DeltaLog) -> None:
+    create(log, "a")
+    append(log, "b")
+    assert kinds(log, 0) == ["commitInfo", "protocol", "metaData", "add"]
+    assert kinds(log, 1) == ["commitInfo", "add"]
+    assert lines(log, 0)[1] == {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    assert paths(log) == ["a", "b"]
+
+
+def test_metadata_is_written_again_only_when_it_changes(log: DeltaLog) -> None:
+    create(log)
+    for description in ("new", "new"):
+        transaction = log.start_transaction()
+        transaction.update_metadata(new_metadata(description=description))
+        transaction.commit([], WRITE)
+    assert kinds(log, 1) == ["commitInfo", "metaData"]
+    assert kinds(log, 2) == ["commitInfo"]
+    assert log.snapshot().metadata.description == "new"
+
+
+def test_what_a_commit_says_of_itself(tmp_path: Path) -> None:
+    ids = iter(["id-0", "id-1", "id-2"])
+    log = DeltaLog(LocalLogStore(), str(tmp_path / "t"), clock=lambda: 1234, ids=lambda: next(ids))
+    create(log)
+    operation = Operation("WRITE", {"mode": "Append", "partitionBy": '["p"]'}, {"numFiles": "1"}, "mine")
+    log.start_transaction().commit([add_file("a")], operation)
+    assert "readVersion" not in lines(log, 0)[0]["commitInfo"]
+    info = lines(log, 1)[0]["commitInfo"]
+    assert info.pop("engineInfo").startswith("deltaflow")
+    assert info == {
+        "timestamp": 1234,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": '["p"]'},
+        "readVersion": 0,
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "dataChange": True,
+        "operationMetrics": {"numFiles": "1"},
+        "userMetadata": "mine",
+        "txnId": "id-1",
+    }
+
+
+def test_a_blind_append_that_loses_takes_the_next_version(log: DeltaLog) -> None:
+    create(log)
+    first, second, third = (log.start_transaction() for _ in range(3))
+    assert second.commit([add_file("b")], WRITE) == Committed(1)
+    assert first.commit([add_file("a")], WRITE) == Committed(2)
+    assert third.commit([add_file("c")], WRITE) == Committed(3)
+    assert paths(log) == ["a", "b", "c"]
+    assert [lines(log, version)[0]["commitInfo"]["readVersion"] for version in (1, 2, 3)] == [0, 0, 0]
+
+
+def test_a_commit_that_read_the_whole_table_raises_when_it_loses(log: DeltaLog) -> None:
+    create(log, "a")
+    transaction = log.start_transaction()
+    transaction.read_whole_table()
+    append(log, "b")
+    with pytest.raises(ConcurrentAppendException, match=r"Version 1 of .* \(WRITE\)") as raised:
+        transaction.commit([add_file("mine")], WRITE)
+    assert raised.value.version == 1
+    assert paths(log) == ["a", "b"]
+
+
+def test_an_overwrite_without_a_rival_replaces_the_files(log: DeltaLog) -> None:
+    create(log, "a", "b")
+    transaction = log.start_transaction()
+    assert transaction.snapshot is not None
+    transaction.read_whole_table()
+    transaction.commit([*remove_files(transaction.snapshot.files, 5), add_file("c")], WRITE)
+    assert paths(log) == ["c"]
+    assert lines(log, 1)[0]["commitInfo"]["isBlindAppend"] is False
+
+
+@pytest.mark.parametrize("how", ["reads", "sets"])
+def test_the_same_application_twice_is_a_conflict(log: DeltaLog, how: str) -> None:
+    create(log)
+    transaction = log.start_transaction()
+    actions: list[Any] = [add_file("mine")]
+    if how == "reads":
+        assert transaction.txn_version("q") is None
+    else:
+        actions.append(SetTransaction(app_id="q", version=3))
+    log.start_transaction().commit([SetTransaction(app_id="q", version=2), add_file("a")], WRITE)
+    with pytest.raises(ConcurrentTransactionException, match="stop all but one"):
+        transaction.commit(actions, WRITE)
+    assert paths(log) == ["a"]
+
+
+def test_another_application_is_none(log: DeltaLog) -> None:
+    create(log)
+    transaction = log.start_transaction()
+    assert transaction.txn_version("q") is None
+    log.start_transaction().commit([SetTransaction(app_id="other", version=2)], WRITE)
+    assert transaction.commit([SetTransaction(app_id="q", version=3)], WRITE) == Committed(2)
+    assert log.snapshot().txn_version("q") == 3
+
+
+@pytest.mark.parametrize(
+    ("winner", "error"),
+    [(meta_data(table_id="table-1"), MetadataChangedException), (protocol(1, 2), ProtocolChangedException)],
+)
+def test_metadata_and_protocol_of_a_winner_are_conflicts(
+    table: HandWrittenTable, winner: dict[str, Any], error: type[DeltaError]
+) -> None:
+    table.first_commit()
+    transaction = table.log().start_transaction()
+    table.commit(1, add("a"))
+    table.commit(2, winner)
+    with pytest.raises(error) as raised:
+        transaction.commit([add_file("mine")], WRITE)
+    assert raised.value.version == 2
+    assert not (table.log_directory / commit_name(3)).exists()
+
+
+def test_a_change_of_metadata_comes_after_appends(log: DeltaLog) -> None:
+    create(log)
+    transaction = log.start_transaction()
+    transaction.update_metadata(new_metadata(description="new"))
+    append(log, "a")
+    assert transaction.commit([], WRITE) == Committed(2)
+    assert kinds(log, 2) == ["commitInfo", "metaData"]
+    assert log.snapshot().metadata.description == "new"
+
+
+def test_metadata_is_changed_once(log: DeltaLog) -> None:
+    transaction = log.start_transaction()
+    transaction.update_metadata(new_metadata())
+    with pytest.raises(DeltaIllegalStateException, match="at most once"):
+        transaction.update_metadata(new_metadata(description="new"))
+
+
+def test_a_commit_gives_up_after_its_last_attempt(log: DeltaLog) -> None:
+    create(log)
+
+    class Losing(LocalLogStore):
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            super().put_if_absent(path, encode_actions([CommitInfo(operation="RIVAL", txn_id="rival")]))
+            super().put_if_absent(path, data)
+
+    files = LogFiles(Losing(), log.path, system_clock, random_id)
+    transaction = OptimisticTransaction(files, log.snapshot(), RetryPolicy(max_attempts=3))
+    with pytest.raises(ConcurrentWriteException, match=r"DELTA_MAX_COMMIT_RETRIES_EXCEEDED.*lost 3 races"):
+        transaction.commit([add_file("a")], WRITE)
+    assert log.latest_version() == 3
+    assert paths(log) == []
+
+
+def test_pauses_between_attempts_are_bounded_and_none_comes_before_the_first_two() -> None:
+    pauses = list(RetryPolicy(max_attempts=40, first_pause_ms=1, longest_pause_ms=8).pauses_ms())
+    assert len(pauses) == 40
+    assert pauses[:2] == [0, 0]
+    assert all(pause <= bound for pause, bound in zip(pauses[2:5], (1, 2, 4), strict=True))
+    assert max(pauses) <= 8
+    assert len(set(pauses[2:])) == 38
+
+
+class TestCreationRace:
+    def loser(self, log: DeltaLog, **metadata: Any) -> Any:
+        transaction = log.start_transaction()
+        transaction.update_metadata(new_metadata(id="table-2", **metadata))
+        return transaction
+
+    def test_the_loser_with_the_same_schema_appends(self, log: DeltaLog) -> None:
+        loser = self.loser(log)
+        create(log, "a")
+        append(log, "b")
+        assert loser.commit([add_file("mine")], WRITE) == Committed(2)
+        assert kinds(log, 2) == ["commitInfo", "add"]
+        assert lines(log, 2)[0]["commitInfo"]["readVersion"] == 1
+        assert log.snapshot().table_id == "table-1"
+        assert paths(log) == ["a", "b", "mine"]
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            StructType([StructField("id", LongType())]),
+            StructType([StructField("id", IntegerType()), SCHEMA["part"]]),
+            StructType([StructField("ID", LongType()), SCHEMA["part"]]),
+            StructType([*SCHEMA.fields, StructField("more", LongType())]),
+        ],
+    )
+    def test_the_loser_with_another_schema_raises(self, log: DeltaLog, schema: StructType) -> None:
+        loser = self.loser(log, schema_string=schema_to_string(schema))
+        create(log, "a")
+        with pytest.raises(ProtocolChangedException, match="created the table"):
+            loser.commit([add_file("mine")], WRITE)
+        assert paths(log) == ["a"]
+
+    def test_the_loser_with_another_partitioning_raises(self, log: DeltaLog) -> None:
+        loser = self.loser(log, partition_columns=["part"])
+        create(log, "a")
+        with pytest.raises(ProtocolChangedException, match="Partition columns do not match"):
+            loser.commit([add_file("mine", partition_values={"part": "x"})], WRITE)
+        assert paths(log) == ["a"]
+
+    def test_the_loser_that_needs_no_table_raises(self, log: DeltaLog) -> None:
+        loser = self.loser(log)
+        loser.read_whole_table()
+        create(log, "a")
+        with pytest.raises(ProtocolChangedException, match="needs that there is no table"):
+            loser.commit([add_file("mine")], WRITE)
+
+    def test_who_requires_that_there_is_no_table_may_append_blindly(self, log: DeltaLog) -> None:
+        loser, winner = self.loser(log), self.loser(log)
+        for creator in (loser, winner):
+            creator.require_no_table()
+        winner.commit([add_file("a")], WRITE)
+        assert '"isBlindAppend":true' in Path(log.path, "_delta_log", f"{0:020}.json").read_text()
+        with pytest.raises(ProtocolChangedException, match="needs that there is no table"):
+            loser.commit([add_file("mine")], WRITE)
+
+    def test_the_loser_of_the_same_application_raises(self, log: DeltaLog) -> None:
+        loser, winner = self.loser(log), self.loser(log)
+        winner.commit([SetTransaction(app_id="q", version=0)], WRITE)
+        with pytest.raises(ConcurrentTransactionException):
+            loser.commit([SetTransaction(app_id="q", version=0)], WRITE)
+
+    def test_the_loser_obeys_the_winners_protocol(self, table: HandWrittenTable) -> None:
+        loser = self.loser(table.log())
+        table.commit(0, protocol(1, 7, writerFeatures=["rowTracking"]), meta_data())
+        with pytest.raises(UnsupportedFeatureError, match="rowTracking"):
+            loser.commit([add_file("mine")], WRITE)
+
+
+class TestRefusals:
+    def test_a_new_table_needs_metadata(self, log: DeltaLog) -> None:
+        with pytest.raises(DeltaAnalysisException, match="needs its metadata"):
+            log.start_transaction().commit([], WRITE)
+        assert not log.exists()
+
+    def test_an_append_only_table_keeps_its_data(self, log: DeltaLog) -> None:
+        create(log, "a", configuration={"delta.appendOnly": "true"})
+        append(log, "b")
+        files = log.snapshot().files
+        with pytest.raises(DeltaUnsupportedOperationException, match="DELTA_CANNOT_MODIFY_APPEND_ONLY"):
+            log.start_transaction().commit(remove_files(files, 5), WRITE)
+        ending = log.start_transaction()
+        ending.update_metadata(new_metadata(configuration={"delta.appendOnly": "false"}))
+        with pytest.raises(DeltaUnsupportedOperationException, match="DELTA_CANNOT_MODIFY_APPEND_ONLY"):
+            ending.commit(remove_files(files, 5), WRITE)
+        rearranged = [*remove_files(files, 5, data_change=False), add_file("c", data_change=False)]
+        log.start_transaction().commit(rearranged, WRITE)
+        assert paths(log) == ["c"]
+
+    def test_a_file_named_twice(self, log: DeltaLog) -> None:
+        create(log)
+        with pytest.raises(DeltaIllegalStateException, match="named twice"):
+            append(log, "a", "a")
+
+    @pytest.mark.parametrize("values", [{}, {"id": "1"}, {"part": "x", "id": "1"}])
+    def test_files_with_other_partition_columns(self, log: DeltaLog, values: dict[str, str]) -> None:
+        create(log, partition_columns=["part"])
+        with pytest.raises(DeltaIllegalStateException, match="DELTA_INVALID_PARTITIONING_SCHEMA"):
+            log.start_transaction().commit([add_file("a", partition_values=values)], WRITE)
+        assert log.latest_version() == 0
+
+    def test_a_transaction_commits_once(self, log: DeltaLog) -> None:
+        create(log)
+        transaction = log.start_transaction()
+        transaction.commit([], WRITE)
+        with pytest.raises(DeltaIllegalStateException, match="commits once"):
+            transaction.commit([], WRITE)
+
+    def test_an_unwritable_new_table(self, log: DeltaLog) -> None:
+        transaction = log.start_transaction()
+        transaction.update_metadata(new_metadata(partition_columns=["id", "part"]))
+        with pytest.raises(DeltaAnalysisException, match="Cannot use all columns for partition columns"):
+            transaction.commit([], WRITE)
+        assert not log.exists()
+
+
+class LostAnswer(LocalLogStore):
+    """A store whose puts fail: after the file is there, or before; or after another writer's is there."""
+
+    RIVAL = (CommitInfo(operation="RIVAL", txn_id="rival"),)
+
+    def __init__(
+        self,
+        when: str,
+        *,
+        readable: bool = True,
+        never_lands: bool = True,
+        rival: Sequence[AnyAction] = RIVAL,
+    ) -> None:
+        self.when = when
+        self.rival = rival
+        self.readable = readable
+        self.failed_put_never_lands = never_lands
+        self.puts = 0
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self.puts += 1
+        if self.puts > 1:
+            super().put_if_absent(path, data)
+            return
+        if self.when == "after":
+            super().put_if_absent(path, data)
+        if self.when == "rival":
+            super().put_if_absent(path, encode_actions(self.rival))
+        raise StoreError("The connection broke.")
+
+    def read(self, path: str) -> bytes:
+        if not self.readable and self.puts:
+            raise StoreError("Still broken.")
+        return super().read(path)
+
+
+class TestUnknownOutcome:
+    @pytest.fixture
+    def existing(self, log: DeltaLog) -> DeltaLog:
+        create(log)
+        return log
+
+    def test_an_own_commit_that_is_there_is_committed(self, existing: DeltaLog) -> None:
+        transaction = DeltaLog(LostAnswer("after"), existing.path).start_transaction()
+        assert transaction.commit([add_file("a")], WRITE) == Committed(1)
+        assert existing.latest_version() == 1
+        assert paths(existing) == ["a"]
+
+    def test_a_rivals_commit_is_a_lost_race(self, existing: DeltaLog) -> None:
+        transaction = DeltaLog(LostAnswer("rival"), existing.path).start_transaction()
+        assert transaction.commit([add_file("a")], WRITE) == Committed(2)
+        assert paths(existing) == ["a"]
+
+    def test_a_rivals_commit_is_a_conflict_for_a_dependent_write(self, existing: DeltaLog) -> None:
+        rival = [*LostAnswer.RIVAL, SetTransaction(app_id="q", version=1)]
+        transaction = DeltaLog(LostAnswer("rival", rival=rival), existing.path).start_transaction()
+        transaction.txn_version("q")
+        assert isinstance(transaction.try_commit([add_file("a")], WRITE), Conflict)
+
+    def test_an_absent_commit_of_a_store_that_is_sure_failed(self, existing: DeltaLog) -> None:
+        transaction = DeltaLog(LostAnswer("before"), existing.path).start_transaction()
+        with pytest.raises(StoreError, match="connection broke"):
+            transaction.commit([add_file("a")], WRITE)
+        assert existing.latest_version() == 0
+        assert transaction.cancel()
+
+    @pytest.mark.parametrize(
+        "store", [LostAnswer("before", never_lands=False), LostAnswer("after", readable=False)]
+    )
+    def test_otherwise_it_is_unknown(self, existing: DeltaLog, store: LostAnswer) -> None:
+        transaction = DeltaLog(store, existing.path).start_transaction()
+        with pytest.raises(
+            CommitOutcomeUnknownError, match=r"connection broke.*version 1 of the table"
+        ) as raised:
+            transaction.commit([add_file("a")], WRITE)
+        assert raised.value.version == 1
+        assert isinstance(raised.value.__cause__, StoreError)
+        assert not transaction.cancel()
+
+    def test_the_core_gives_it_as_a_value(self, existing: DeltaLog) -> None:
+        store = LostAnswer("before", never_lands=False)
+        outcome = DeltaLog(store, existing.path).start_transaction().try_commit([add_file("a")], WRITE)
+        assert isinstance(outcome, Unknown)
+
+    def test_a_store_that_says_taken_after_its_own_success_is_seen_through(self, existing: DeltaLog) -> None:
+        class Repeating(LocalLogStore):
+            def put_if_absent(self, path: str, data: bytes) -> None:
+                super().put_if_absent(path, data)
+                super().put_if_absent(path, data)
+
+        transaction = DeltaLog(Repeating(), existing.path).start_transaction()
+        assert transaction.commit([add_file("a")], WRITE) == Committed(1)
+        assert existing.latest_version() == 1
+
+
+class TestCancellation:
+    def test_a_cancelled_transaction_never_commits(self, log: DeltaLog) -> None:
+        create(log)
+        transaction = log.start_transaction()
+        assert transaction.cancel() is True
+        with pytest.raises(OperationCancelledError):
+            transaction.commit([add_file("a")], WRITE)
+        assert log.latest_version() == 0
+
+    def test_a_cancellation_between_preparation_and_put(self, log: DeltaLog) -> None:
+        create(log)
+        transaction = log.start_transaction()
+        set_observer(lambda point, facts: point == "commit prepared" and transaction.cancel())
+        with pytest.raises(OperationCancelledError):
+            transaction.commit([add_file("a")], WRITE)
+        assert log.latest_version() == 0
+
+    def test_a_cancellation_after_the_commit_comes_too_late(self, log: DeltaLog) -> None:
+        create(log)
+        transaction = log.start_transaction()
+        transaction.commit([add_file("a")], WRITE)
+        assert transaction.cancel() is False
+
+    def test_after_an_interrupted_put_it_does_not_promise_that_nothing_landed(self, log: DeltaLog) -> None:
+        create(log)
+
+        class Interrupted(LocalLogStore):
+            def put_if_absent(self, path: str, data: bytes) -> None:
+                super().put_if_absent(path, data)
+                raise KeyboardInterrupt
+
+        transaction = DeltaLog(Interrupted(), log.path).start_transaction()
+        with pytest.raises(KeyboardInterrupt):
+            transaction.commit([add_file("a")], WRITE)
+        assert paths(log) == ["a"]
+        assert transaction.cancel() is False
+
+    @pytest.mark.parametrize("lost", [False, True])
+    def test_a_cancellation_waits_for_a_put_that_has_begun(self, log: DeltaLog, lost: bool) -> None:
+        create(log)
+
+        class SlowStore(LocalLogStore):
+            begun = threading.Event()
+            go_on = threading.Event()
+
+            def put_if_absent(self, path: str, data: bytes) -> None:
+                self.begun.set()
+                assert self.go_on.wait(30)
+                super().put_if_absent(path, data)
+
+        store = SlowStore()
+        transaction = DeltaLog(store, log.path).start_transaction()
+        if lost:
+            append(log, "winner")
+        outcome: list[object] = []
+
+        def commit() -> None:
+            try:
+                outcome.append(transaction.commit([add_file("a")], WRITE))
+            except OperationCancelledError as error:
+                outcome.append(error)
+
+        answers: list[bool] = []
+        committing = threading.Thread(target=commit)
+        cancelling = threading.Thread(target=lambda: answers.append(transaction.cancel()))
+        committing.start()
+        assert store.begun.wait(30)
+        cancelling.start()
+        assert answers == []
+        store.go_on.set()
+        committing.join(30)
+        cancelling.join(30)
+        if lost:
+            assert isinstance(outcome[0], OperationCancelledError)
+            assert answers == [True]
+            assert paths(log) == ["winner"]
+        else:
+            assert outcome == [Committed(1)]
+            assert answers == [False]
+            assert paths(log) == ["a"]
+
+
+def test_the_observer_is_told_after_the_put(log: DeltaLog) -> None:
+    points: list[tuple[str, int, bool]] = []
+    set_observer(
+        lambda point, facts: points.append(
+            (point, facts["version"], log.latest_version() == facts["version"])
+        )
+    )
+    create(log)
+    append(log, "a")
+    assert points == [
+        ("commit prepared", 0, False),
+        ("commit put", 0, True),
+        ("commit prepared", 1, False),
+        ("commit put", 1, True),
+    ]
+
+
+def test_a_table_deleted_during_a_transaction(log: DeltaLog) -> None:
+    create(log)
+
+    class Vanishing(LocalLogStore):
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            for file in Path(path).parent.iterdir():
+                file.unlink()
+            raise FileExistsError(path)
+
+    with pytest.raises(ConcurrentWriteException, match="was deleted"):
+        DeltaLog(Vanishing(), log.path).start_transaction().commit([add_file("a")], WRITE)
+
+
+def test_a_broken_commit_of_a_rival_is_reported_and_nothing_is_committed(table: HandWrittenTable) -> None:
+    table.first_commit()
+    transaction = table.log().start_transaction()
+    file = table.write(1, b"broken")
+    with pytest.raises(CorruptLogError, match=str(file)):
+        transaction.commit([add_file("a")], WRITE)
+    assert transaction.cancel()
+
+
+def test_a_log_directory_that_becomes_a_file(log: DeltaLog) -> None:
+    transaction = log.start_transaction()
+    transaction.update_metadata(new_metadata())
+    Path(log.path).write_bytes(b"")
+    with pytest.raises(StoreError, match="Nothing was committed"):
+        transaction.commit([], WRITE)

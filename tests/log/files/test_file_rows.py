@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from deltaflow.errors import UnsupportedFeatureError
+from deltaflow.log.files.file_rows import logical_key, refuse_deletion_vectors
+from tests.log.checkpoints import write_checkpoint
+from tests.log.tables import HandWrittenTable, add, meta_data, protocol
+
+VECTOR = {"storageType": "u", "pathOrInlineDv": "v", "offset": 1, "sizeInBytes": 2, "cardinality": 1}
+
+
+@pytest.mark.parametrize("is_checkpoint", [False, True])
+def test_a_deletion_vector_that_no_protocol_announces_is_refused(
+    table: HandWrittenTable, is_checkpoint: bool
+) -> None:
+    files = [add("a"), add("b", baseRowId=1), add("c", deletionVector=VECTOR)]
+    table.first_commit(*files)
+    if is_checkpoint:
+        (table.log_directory / f"{0:020}.json").unlink()
+        write_checkpoint(table, 0, [protocol(), meta_data(), *files])
+    snapshot = table.log().snapshot()
+    with pytest.raises(UnsupportedFeatureError, match="the file c has a deletion vector") as refused:
+        refuse_deletion_vectors(snapshot.files, table.path, 0)
+    assert refused.value.features == ("deletionVectors",)
+    error = refused.value
+    assert (error.table, error.version, error.file) == (table.path, 0, "c")
+
+
+def test_files_without_a_deletion_vector_are_not(table: HandWrittenTable) -> None:
+    other = {"deletionVector": VECTOR}
+    table.first_commit(add("a"), add("b", deletionVector=None, baseRowId=1), add("c", mine=other))
+    refuse_deletion_vectors(table.log().snapshot().files, table.path, 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("a%3Ab.parquet", "a:b.parquet"),
+        ("file%3Aa", "file:a"),
+        ("file%3A/t/a", "file:/t/a"),
+        ("S3%3A//b/a", "S3://b/a"),
+        ("/t/a%3Ab", "a:b"),
+        ("file:/t/a%3Ab", "a:b"),
+        ("file:///t/a", "a"),
+        ("%2Ft/a", "a"),
+        ("S3A://b/a%3Ab", "s3://b/a:b"),
+    ],
+)
+def test_what_is_absolute_is_told_before_decoding(path: str, key: str) -> None:
+    assert logical_key(path, None, "/t") == key

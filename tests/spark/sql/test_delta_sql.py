@@ -1,0 +1,253 @@
+"""The statements that Delta adds to Spark's SQL: how their texts are read, and whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
+
+from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
+from deltaflow.spark.sql.delta_sql import STATEMENTS
+from deltaflow.spark.sql.statements import Rows, Statement
+
+pytestmark = pytest.mark.spark
+
+Seen = list[Statement]
+
+
+@pytest.fixture
+def path(spark: SparkSession, tmp_path: Path) -> str:
+    path = str(tmp_path / "table")
+    spark.range(3).write.format("delta").save(path)
+    return path
+
+
+@pytest.fixture
+def seen(answers: Callable[..., None]) -> Seen:
+    """The statements that ran. Their functions do nothing but read their fields."""
+    seen: Seen = []
+
+    def run(statement: Statement) -> Rows:
+        assert statement.fields
+        seen.append(statement)
+        return ()
+
+    for kind in STATEMENTS:
+        answers(run, kind, concerns=(lambda fields: True) if kind == "Convert" else None)
+    return seen
+
+
+NOTHING: dict[str, Any] = {"version": None, "timestamp": None}
+CLONE: dict[str, Any] = {
+    **NOTHING,
+    "replace": False,
+    "mustExist": False,
+    "ifNotExists": False,
+    "target": ["a", "b"],
+    "properties": None,
+    "location": None,
+}
+VACUUM = {"full": False, "lite": False, "retentionHours": None, "dryRun": False}
+OPTIMIZE: dict[str, Any] = {"full": False, "where": [], "zOrderBy": []}
+READ: list[tuple[str, str, dict[str, Any]]] = [
+    ("VACUUM {t}", "Vacuum", VACUUM),
+    (
+        "vacuum {t} retain 1.5 hours dry run;",
+        "Vacuum",
+        VACUUM | {"retentionHours": Decimal("1.5"), "dryRun": True},
+    ),
+    (
+        "VACUUM {t} DRY RUN LITE RETAIN 0 HOURS",
+        "Vacuum",
+        VACUUM | {"lite": True, "retentionHours": 0, "dryRun": True},
+    ),
+    ("VACUUM '{path}' FULL ; ;", "Vacuum", VACUUM | {"full": True}),
+    (
+        "-- one\n/* two */ VACUUM /* three */ {t} -- four\n RETAIN /**/ 12 HOURS -- RETAIN 1 HOURS",
+        "Vacuum",
+        VACUUM | {"retentionHours": 12},
+    ),
+    ("VACUUM IDENTIFIER('delta.`' || '{path}`') DRY RUN", "Vacuum", VACUUM | {"dryRun": True}),
+    ("OPTIMIZE {t}", "Optimize", OPTIMIZE),
+    ("OPTIMIZE {t} FULL", "Optimize", OPTIMIZE | {"full": True}),
+    (
+        "OPTIMIZE {t} WHERE (zorder = '1 zorder by') AND d >= DATE'2024-01-01' ZORDER BY (a, b.`c d`)",
+        "Optimize",
+        OPTIMIZE
+        | {
+            "where": ["((zorder = '1 zorder by') AND (d >= DATE '2024-01-01'))"],
+            "zOrderBy": ["a", "b.`c d`"],
+        },
+    ),
+    ("OPTIMIZE {t} ZORDER BY `a`, b", "Optimize", OPTIMIZE | {"zOrderBy": ["a", "b"]}),
+    ("RESTORE TABLE {t} TO VERSION AS OF 3", "Restore", NOTHING | {"version": 3}),
+    ("RESTORE {t} VERSION AS OF '3'", "Restore", NOTHING | {"version": "3"}),
+    ("RESTORE {t} TO FOR SYSTEM_TIME AS OF '2024-01-01'", "Restore", NOTHING | {"timestamp": "2024-01-01"}),
+    (
+        "RESTORE {t} TO TIMESTAMP AS OF TIMESTAMP'2024-01-02 03:04:05' - INTERVAL 1 DAY",
+        "Restore",
+        NOTHING | {"timestamp": "2024-01-01 03:04:05"},
+    ),
+    ("DESCRIBE HISTORY {t}", "DescribeHistory", {"limit": None}),
+    ("desc history {t} LIMIT 3", "DescribeHistory", {"limit": 3}),
+    ("DESC DETAIL '{path}'", "DescribeDetail", {}),
+    ("GENERATE symlink_format_manifest FOR TABLE {t}", "Generate", {"mode": "symlink_format_manifest"}),
+    ("REORG TABLE {t} APPLY (PURGE)", "Reorg", {}),
+    ("CONVERT TO DELTA parquet.`/a b`", "Convert", {"noStatistics": False, "partitionedBy": None}),
+    (
+        "CONVERT TO DELTA a.b NO STATISTICS PARTITIONED BY (`x y` DECIMAL(3, 2), z DATE)",
+        "Convert",
+        {"noStatistics": True, "partitionedBy": "`x y` DECIMAL(3, 2), z DATE"},
+    ),
+    ("CREATE TABLE a.b SHALLOW CLONE {t}", "ShallowClone", CLONE),
+    (
+        "CREATE OR REPLACE TABLE `a`.b SHALLOW CLONE {t} VERSION AS OF 2 "
+        "TBLPROPERTIES ('x' = 'y', a.b = 3, c true) LOCATION '/x'",
+        "ShallowClone",
+        CLONE
+        | {"replace": True, "version": 2, "properties": {"x": "y", "a.b": 3, "c": "true"}, "location": "/x"},
+    ),
+    (
+        "CREATE TABLE IF NOT EXISTS a.b SHALLOW CLONE {t} TIMESTAMP AS OF '2024-01-01' LOCATION 'x'",
+        "ShallowClone",
+        CLONE | {"ifNotExists": True, "timestamp": "2024-01-01", "location": "x"},
+    ),
+    ("REPLACE TABLE a.b SHALLOW CLONE {t}", "ShallowClone", CLONE | {"replace": True, "mustExist": True}),
+    (
+        "ALTER TABLE {t} DROP FEATURE deletionVectors TRUNCATE HISTORY",
+        "DropFeature",
+        {"featureName": "deletionVectors", "truncateHistory": True},
+    ),
+    ("ALTER TABLE {t} DROP FEATURE 'x'", "DropFeature", {"featureName": "x", "truncateHistory": False}),
+]
+
+
+def test_what_is_read_of_a_text(spark: SparkSession, path: str, seen: Seen) -> None:
+    for text, kind, fields in READ:
+        statement = text.format(t=f"delta.`{path}`", path=path)
+        assert spark.sql("EXPLAIN EXTENDED " + statement).collect() != [], text
+        assert seen == [], text
+        spark.sql(statement)
+        found = seen.pop()
+        assert found.kind == kind, text
+        named = dict(found.fields)
+        table = named.pop("table")
+        assert named == fields, text
+        if kind == "Convert":
+            assert (found.table, table) in ((None, ["parquet", "/a b"]), (None, ["a", "b"]))
+        else:
+            assert found.table is not None
+            assert (found.table.path, table) == (path, ["delta", path]), text
+
+
+def test_constraints_are_read_alike_by_every_spark(spark: SparkSession, path: str, answers: Any) -> None:
+    seen: Seen = []
+
+    def run(statement: Statement) -> Rows:
+        assert statement.fields
+        seen.append(statement)
+        return ()
+
+    answers(run, "AddCheckConstraint", table="child")
+    answers(run, "DropConstraint")
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT `c d` CHECK (id  > 1 AND (true))")
+    constraint = seen.pop().fields["checkConstraint"]
+    assert (constraint["userProvidedName"], constraint["condition"]) == ("c d", "id  > 1 AND (true)")
+    spark.sql(f"ALTER TABLE delta.`{path}` DROP CONSTRAINT IF EXISTS c")
+    dropped = seen.pop().fields
+    assert (dropped["name"], dropped["ifExists"]) == ("c", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "field", "value"),
+    [
+        ("VACUUM IDENTIFIER(:t) RETAIN :h HOURS", {"h": 7}, "retentionHours", 7),
+        ("VACUUM IDENTIFIER(?) RETAIN ? HOURS", [7], "retentionHours", 7),
+        ("RESTORE IDENTIFIER(:t) TO VERSION AS OF :v", {"v": 2}, "version", 2),
+        ("RESTORE IDENTIFIER(:t) TO TIMESTAMP AS OF :v", {"v": "2024-01-01"}, "timestamp", "2024-01-01"),
+        ("OPTIMIZE IDENTIFIER(?) WHERE a = ? AND b = ?", [1, "x"], "where", ["((a = 1) AND (b = 'x'))"]),
+        ("DESCRIBE HISTORY IDENTIFIER(:t) LIMIT :l", {"l": 2}, "limit", 2),
+    ],
+)
+def test_parameters(
+    spark: SparkSession, path: str, seen: Seen, text: str, arguments: Any, field: str, value: Any
+) -> None:
+    name = f"delta.`{path}`"
+    filled: Any = {"t": name, **arguments} if isinstance(arguments, dict) else [name, *arguments]
+    assert spark.sql("EXPLAIN " + text, args=filled).collect() != []
+    assert seen == []
+    spark.sql(text, args=filled)
+    [found] = seen
+    assert found.table is not None
+    assert (found.table.path, found.fields[field]) == (path, value)
+
+
+def test_execute_immediate_and_a_new_session(spark: SparkSession, path: str, seen: Seen) -> None:
+    spark.sql(f"EXECUTE IMMEDIATE 'VACUUM delta.`{path}` RETAIN 3 HOURS'")
+    spark.newSession().sql(f"VACUUM delta.`{path}`")
+    assert [found.fields["retentionHours"] for found in seen] == [3, None]
+
+
+WRONG = [
+    ("VACUUM {t} RETAIN x", "'x'"),
+    ("VACUUM {t} RETAIN 3", "end of input"),
+    ("VACUUM {t} RETAIN 3 DAYS", "'DAYS'"),
+    ("VACUUM {t} HOURS", "'HOURS'"),
+    ("OPTIMIZE {t} WHERE", "end of input"),
+    ("OPTIMIZE {t} ZORDER BY (a", "end of input"),
+    ("OPTIMIZE {t} ZORDER BY 3", "'3'"),
+    ("RESTORE {t} TO", "end of input"),
+    ("RESTORE {t} TO VERSION AS OF x", "'x'"),
+    ("DESCRIBE HISTORY {t} LIMIT 'x'", "'\\'x\\''"),
+    ("DESC DETAIL {t} EXTENDED", "'EXTENDED'"),
+    ("GENERATE a FOR TABLE {t} b", "'b'"),
+    ("EXPLAIN VACUUM {t}\nDRY", "end of input"),
+]
+
+
+def test_a_wrong_tail_is_told_with_its_place(spark: SparkSession, path: str, seen: Seen) -> None:
+    for text, near in WRONG:
+        statement = text.format(t=f"delta.`{path}`")
+        with pytest.raises(ParseException) as wrong:
+            spark.sql(statement)
+        assert wrong.value.getCondition() == "PARSE_SYNTAX_ERROR", text
+        if near == "end of input":
+            line, position = statement.count("\n") + 1, len(statement.rsplit("\n", maxsplit=1)[-1])
+            assert f"near {near}" in str(wrong.value), text
+        else:
+            line, position = 1, statement.rindex(near.strip("'").strip("\\"))
+            assert wrong.value.getMessageParameters()["error"].strip("'\\") == near.strip("'\\"), text
+        assert f"(line {line}, pos {position})" in str(wrong.value), text
+    with pytest.raises(ParseException, match="PARSE_SYNTAX_ERROR"):
+        spark.sql(f"OPTIMIZE delta.`{path}` WHERE a = = 1")
+    assert seen == []
+
+
+def test_words_that_are_no_statement_of_ours(spark: SparkSession, path: str, seen: Seen) -> None:
+    """A table of Spark's own whose name is a word of Delta's."""
+    spark.sql("SELECT 1 AS named, 2 AS other").createOrReplaceTempView("history")
+    try:
+        assert [row.col_name for row in spark.sql("DESCRIBE history").collect()] == ["named", "other"]
+        with pytest.raises(AnalysisException) as error:
+            spark.sql("VACUUM history")
+        assert isinstance(error.value, ParseException)
+    finally:
+        spark.catalog.dropTempView("history")
+    assert seen == []
+
+
+def test_what_is_decided_late_and_not_ours(spark: SparkSession, path: str, seen: Seen) -> None:
+    """Spark 4.0 tells a parameter's value only when the plan is analysed, too late for its parser's error."""
+    expected = DeltaAnalysisException if spark.version < "4.1" else ParseException
+    with pytest.raises(expected):
+        spark.sql("VACUUM IDENTIFIER(:t)", args={"t": "nothing"})
+
+
+def test_kinds_without_an_operation_are_refused(spark: SparkSession, path: str) -> None:
+    with pytest.raises(DeltaUnsupportedOperationException, match="REORG TABLE"):
+        spark.sql(f"REORG TABLE delta.`{path}` APPLY (PURGE)")
