@@ -281,7 +281,7 @@ class TestInCommitTimestamps:
 
     def test_the_loser_of_a_creation_obeys_the_table(self, log: DeltaLog) -> None:
         loser = log.start_transaction()
-        loser.update_metadata(new_metadata(id="table-2"))
+        loser.update_metadata(new_metadata(id="table-2", configuration={ICT: "true"}))
         create(log, configuration={ICT: "true"})
         loser.commit([add_file("a")], WRITE)
         first, second = self.timestamps(log)
