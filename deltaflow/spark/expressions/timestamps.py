@@ -42,5 +42,5 @@ def timestamp_or_none(text: str, spark: SparkSession | None = None) -> Timestamp
     assert SparkContext._active_spark_context is not None
     jvm: Any = SparkContext._active_spark_context._jvm
     session = None if spark is None else spark._jsparkSession
-    found = jvm.io.deltaflow.spark.Expressions.timestamp(session, text)
+    found = jvm.io.deltaflow.spark.expressions.Expressions.timestamp(session, text)
     return None if found is None else msgspec.json.decode(found, type=Timestamp)

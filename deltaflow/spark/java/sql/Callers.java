@@ -3,8 +3,8 @@ package io.deltaflow.spark.sql;
 /**
  * Who calls deltaflow. Spark sometimes asks for one thing in the same words where different answers are needed, and
  * then only the call stack tells the cases apart. This class alone looks at the stack. Each method says what depends
- * on its answer, and tests/spark/sql/test_callers.py tries each on the oldest and on the newest supported Spark: a release
- * that renames these classes or methods fails there.
+ * on its answer, and tests/spark/sql/test_callers.py tries each on the oldest and on the newest supported Spark: a
+ * release that renames these classes or methods fails there.
  */
 public final class Callers {
   private Callers() {}
