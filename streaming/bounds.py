@@ -8,18 +8,22 @@ from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset
 from deltaflow.streaming.reading import Reading
 
 
-def first_offset(reading: Reading, newest: Snapshot, last_version: int) -> DeltaSourceOffset:
+def first_offset(
+    reading: Reading, newest: Snapshot, last_version: int, bound: int | None
+) -> DeltaSourceOffset:
     """Where a query without a checkpoint begins: at its starting version, else with a snapshot.
 
+    `bound` is the last version by the ending options, `last_version` the last one that this run reads: a
+    start that comes after the latter alone is read by the next run.
     VersionNotFoundError where the options name a version, or a time, that the table has not.
     """
     version = starting_version(reading, newest)
     if version is None:
         return DeltaSourceOffset(reading.table_id, min(newest.version, last_version), BASE_INDEX, True)
-    if last_version < version <= newest.version:
+    if bound is not None and bound < version <= newest.version:
         raise DeltaIllegalArgumentException(
             error_class="DELTA_ILLEGAL_OPTION",
-            input=last_version,
+            input=bound,
             name="endingVersion or endingTimestamp",
             explain=f"must not be before the version {version} with which the stream starts",
         )
@@ -35,6 +39,9 @@ def offset_before(reading: Reading, newest: Snapshot, end: DeltaSourceOffset) ->
         return DeltaSourceOffset(end.reservoir_id, end.reservoir_version, BASE_INDEX, False)
     version = starting_version(reading, newest)
     if version is not None:
+        # A time that was still to come began with the version after the newest, and that batch was empty.
+        if reading.options.allow_start_out_of_range:
+            version = min(version, end.reservoir_version)
         return DeltaSourceOffset(end.reservoir_id, version, BASE_INDEX, False)
     return DeltaSourceOffset(end.reservoir_id, end.reservoir_version - 1, BASE_INDEX, True)
 

@@ -19,6 +19,7 @@ from deltaflow.batch.write.overwrites import Removal
 from deltaflow.batch.write.writer import OperationOfWrite, begin_write
 from deltaflow.errors import DeltaInvariantViolationException
 from deltaflow.log import FILES_SCHEMA, AddFile, DeltaLog, OptimisticTransaction, SetTransaction
+from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.spark.write.file_write import Quarantine, RowPlan
 
 
@@ -66,17 +67,41 @@ class _EarlierRun(Removal):
         if snapshot is None or done is None or done < self._batch_id:
             return FILES_SCHEMA.empty_table()
         files = snapshot.files
-        earlier = files.filter(pc.is_in(files["path"], pa.array(self._paths(snapshot.version), pa.string())))
+        paths = self._paths_of_commit(snapshot.version)
+        if paths is None:
+            is_earlier = self._has_rows_of_batch_alone(snapshot.statistics)
+        else:
+            is_earlier = pc.is_in(files["path"], pa.array(paths, pa.string()))
+        earlier = files.filter(is_earlier)
         transaction.read_files(earlier)
         return earlier
 
-    def _paths(self, newest: int) -> list[str]:
-        """The files of the earlier run's commit, which is among the newest: one after another is read."""
-        for version in range(newest, -1, -1):
-            for commit in self._log.commits(version, version):
+    def _paths_of_commit(self, newest: int) -> list[str] | None:
+        """The files of the earlier run's commit, which is among the newest: one after another is read.
+
+        None if log cleanup has removed the commit.
+        """
+        for version in reversed([found for found in self._log.commit_versions() if found <= newest]):
+            for commit in self._log.commits_present(version, version):
                 if any((txn.app_id, txn.version) == (self._query_id, self._batch_id) for txn in commit.txns):
                     return [add.path for add in commit.adds]
-        return []
+        return None
+
+    def _has_rows_of_batch_alone(self, statistics: FileStatistics) -> pa.Array:
+        """Of each file whether its bounds show that all its rows are of the batch.
+
+        The bounds of a query id may be a prefix of it, which no other query's id has.
+        """
+        batch, query = statistics.column(("batch_id",)), statistics.column(("query_id",))
+        assert batch is not None
+        assert query is not None
+        batch_id = pa.scalar(self._batch_id, pa.int64())
+        is_batch = pc.and_(pc.equal(batch.low, batch_id), pc.equal(batch.high, batch_id))
+        is_query = [
+            low is not None and high is not None and self._query_id.startswith(low) and high.startswith(low)
+            for low, high in zip(query.low.to_pylist(), query.high.to_pylist(), strict=True)
+        ]
+        return pc.and_(is_batch, pa.array(is_query, pa.bool_()))
 
 
 def _cast_errors(rows: RowPlan) -> list[str]:

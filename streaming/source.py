@@ -73,7 +73,7 @@ class DeltaSource:
         self._bound = ending_version(reading, newest)
         last_version = self._bounded(last_version)
         if start_json is None:
-            start = first_offset(reading, newest, last_version)
+            start = first_offset(reading, newest, last_version, self._bound)
             if reading.options.starting_version == "latest":
                 # An empty batch puts into the checkpoint what was the latest.
                 return start

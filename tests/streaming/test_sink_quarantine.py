@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
+from deltaflow.log import DeltaLog
 from deltaflow.log.observer import set_observer
 
 pytestmark = pytest.mark.spark
@@ -213,6 +214,40 @@ def test_a_batch_that_runs_again_under_other_constraints(
     streams.copy(streams.read(table), sink, checkpoint, quarantinePath=quarantine)
     assert [i for _, i, _ in set_aside(quarantine)] == ([7, 8, 9] if constraint else [])
     check_whole(sink, quarantine, range(10))
+
+
+@pytest.mark.parametrize("loses", ["the commit", "all commits"])
+def test_a_batch_that_runs_again_when_log_cleanup_has_removed_its_commit(
+    streams: Any, table: str, sink: str, checkpoint: str, quarantine: str, loses: str
+) -> None:
+    """Its files are known by their statistics: other batches and other queries keep theirs."""
+    make(sink, pa.field("id", pa.int64()), small="id < 5")
+    streams.append(table, 0, 10)
+    other = str(Path(checkpoint).with_name("checkpoint of another query"))
+    other_sink = str(Path(sink).with_name("other sink"))
+    make(other_sink, pa.field("id", pa.int64()), small="id < 8")
+    streams.copy(streams.read(table), other_sink, other, quarantinePath=quarantine)
+
+    def observer(at: str, facts: dict[str, Any]) -> None:
+        if at == "files written" and facts["path"] == sink:
+            raise InterruptedError("the process ends here")
+
+    set_observer(observer)
+    streams.failed(streams.write(streams.read(table), sink, checkpoint, quarantinePath=quarantine))
+    set_observer(None)
+    version_of_run = streams.versions(quarantine)[-1]
+    streams.append(table, 10, 12)
+    streams.copy(streams.read(table), other_sink, other, quarantinePath=quarantine)
+    DeltaLog.for_table(quarantine).checkpoint()
+    for version in streams.versions(quarantine):
+        if loses == "all commits" or version <= version_of_run:
+            Path(quarantine, "_delta_log", f"{version:020}.json").unlink()
+    deltalake.DeltaTable(sink).alter.drop_constraint("small")
+    deltalake.DeltaTable(sink).alter.add_constraint({"small": "id < 7"})
+    streams.copy(streams.read(table), sink, checkpoint, quarantinePath=quarantine)
+    own = [row["row"]["id"] for row in rows(quarantine) if row["row"]["id"] not in (8, 9, 10, 11)]
+    assert own == [7]
+    assert Counter(row["row"]["id"] for row in rows(quarantine)) == {7: 1, 8: 2, 9: 2, 10: 2, 11: 2}
 
 
 def test_another_schema_of_the_stream(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from deltaflow.streaming.source import DeltaSource
 from tests.streaming.source_tables import SourceTable
 
 pytestmark = pytest.mark.spark
@@ -190,6 +191,41 @@ def test_the_first_batch_again_after_a_crash(
     first = list(range(4)) if not start else [1, 2, 3]
     assert attempts == [first, first]
     assert rows(streams, source, checkpoint, **start) == [*first, 4, 5]
+
+
+@pytest.mark.covers("startingTimestamp", "startingVersion", "changeDataFeed.timestampOutOfRange.enabled")
+@pytest.mark.parametrize("start", [{"startingTimestamp": "2024-01-01 05:00:00"}, {"startingVersion": "4"}])
+def test_the_first_batch_again_of_a_start_that_was_still_to_come(
+    streams: Any, settings: Any, table: str, checkpoint: str, start: dict[str, str]
+) -> None:
+    """By the restart the table has the version, or the time, that was to come: the batch is empty still."""
+    source = hourly(table)
+    settings(spark__databricks__delta__changeDataFeed__timestampOutOfRange__enabled="true")
+    assert rows(streams, source, checkpoint, **start) == []
+    assert streams.forget_last_batch(checkpoint) == 0
+    for hour in (4, 5, 6):
+        source.commit([hour], time_ms=NEW_YEAR_MS + hour * HOUR_MS)
+    found = streams.batches(streams.read(table, **start), checkpoint)
+    assert [ids for _, ids in sorted(found.items())] == [[], [4, 5, 6]]
+
+
+@pytest.mark.covers("startingTimestamp", "startingVersion")
+@pytest.mark.parametrize("start", [{"startingTimestamp": "2024-01-01 04:00:00"}, {"startingVersion": "4"}])
+def test_a_start_that_arrives_as_the_last_version_of_a_run_is_fixed(
+    streams: Any, table: str, checkpoint: str, monkeypatch: pytest.MonkeyPatch, start: dict[str, str]
+) -> None:
+    """It comes after what this run reads, and the next run reads it."""
+    source = hourly(table)
+    prepare = DeltaSource.prepare_for_available_now
+
+    def prepare_before_the_commit(self: DeltaSource) -> None:
+        prepare(self)
+        if source.next_version == 4:
+            source.commit([4], time_ms=NEW_YEAR_MS + 4 * HOUR_MS)
+
+    monkeypatch.setattr(DeltaSource, "prepare_for_available_now", prepare_before_the_commit)
+    assert rows(streams, source, checkpoint, **start) == []
+    assert rows(streams, source, checkpoint, **start) == [4]
 
 
 @pytest.mark.covers("endingVersion", "endingTimestamp")

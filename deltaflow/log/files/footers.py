@@ -7,6 +7,7 @@ footer cannot prove is left out, which costs a reader nothing but a skipped chan
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -193,9 +194,7 @@ class _Column:
             groups=tuple(
                 (group.num_rows, group.column(index).statistics) for group in row_groups if group.num_rows > 0
             ),
-            # parquet-mr, Spark's writer, orders NaN above all numbers, as Spark does: its maximum
-            # is NaN if there is one. Arrow's and others leave NaN out of their bounds silently.
-            nan_is_greatest=(metadata.created_by or "").startswith("parquet-mr"),
+            nan_is_greatest=_orders_nan(metadata.created_by or ""),
             legacy_calendar=_LEGACY_CALENDAR_KEY in notes or notes.get(_SPARK_VERSION_KEY, b"3") < b"3",
         )
 
@@ -229,6 +228,15 @@ class _Column:
             return None, None
         lower, upper = outer_bounds
         return lower(lows), upper(highs)
+
+
+def _orders_nan(created_by: str) -> bool:
+    """Whether the writer orders NaN above all numbers, as Spark does: its maximum is NaN if there is one.
+
+    parquet-mr, Spark's writer, does from 1.10 on. Older ones, Arrow's and others leave NaN out silently.
+    """
+    version = re.match(r"parquet-mr version (\d+)\.(\d+)", created_by)
+    return version is not None and (int(version[1]), int(version[2])) >= (1, 10)
 
 
 def _outer_bounds(

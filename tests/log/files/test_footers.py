@@ -419,6 +419,29 @@ def test_a_footer_that_may_hide_nan_gives_no_maximum(tmp_path: Path) -> None:
     assert one_column(tmp_path, pa.array([math.nan]), DoubleType()) == (None, None, 0)
 
 
+@pytest.mark.parametrize(
+    ("writer", "highest"),
+    [
+        ("parquet-mr version 1.10.1", 2.5),
+        ("parquet-mr version 1.9.0", None),
+        ("parquet-mr version 1.8.3", None),
+        ("parquet-mr", None),
+    ],
+)
+def test_a_maximum_counts_only_of_a_writer_that_orders_nan(
+    tmp_path: Path, writer: str, highest: float | None
+) -> None:
+    """parquet-mr before 1.10 leaves NaN out of its bounds, as Arrow does, which stands in for it here."""
+    schema = StructType().add("c", DoubleType())
+    file = write(tmp_path, {"c": pa.array([1.5, math.nan, 2.5])})
+    arrow = pq.read_metadata(file).created_by.encode()
+    content = file.read_bytes()
+    assert content.count(arrow) == 1
+    file.write_bytes(content.replace(arrow, writer.encode().ljust(len(arrow))))
+    found = statistics(file, schema)
+    assert (found["minValues"], found["maxValues"].get("c")) == ({"c": 1.5}, highest)
+
+
 def test_floats_that_json_cannot_hold_give_no_bound(tmp_path: Path) -> None:
     assert one_column(tmp_path, pa.array([-math.inf, 1.0]), DoubleType())[0] is None
     assert one_column(tmp_path, pa.array([math.inf, 1.0]), DoubleType())[0] == 1
