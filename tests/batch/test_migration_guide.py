@@ -80,9 +80,9 @@ def test_statements_work_as_the_guide_says(spark: SparkSession, tmp_path: Path, 
 
 def test_settings_that_are_heeded_are_in_it() -> None:
     sources = [
-        *(ROOT / "deltaflow").glob("log/*.py"),
-        *(ROOT / "batch").glob("*.py"),
-        *(ROOT / "streaming").glob("*.py"),
+        *(ROOT / "deltaflow/log").rglob("*.py"),
+        *(ROOT / "batch").rglob("*.py"),
+        *(ROOT / "streaming").rglob("*.py"),
     ]
     heeded = {
         name
