@@ -7,31 +7,19 @@ if __name__ != "deltaflow.batch":
     )
 
 # The modules that answer the dispatcher.
-from deltaflow.batch.commands import clone, convert, detail, generate, history, restore, vacuum
-from deltaflow.batch.ddl import catalog, constraints, drop_feature, table_write
-from deltaflow.batch.optimize import optimize
+from deltaflow.batch.ddl import catalog, table_write
 from deltaflow.batch.read import reader
-from deltaflow.batch.sql import merge_statement, refused_statements, row_statements, statements
+from deltaflow.batch.sql import alter_table, commands, refused_statements, row_statements
 from deltaflow.batch.write import save, writer
 
 __all__ = [
+    "alter_table",
     "catalog",
-    "clone",
-    "constraints",
-    "convert",
-    "detail",
-    "drop_feature",
-    "generate",
-    "history",
-    "merge_statement",
-    "optimize",
+    "commands",
     "reader",
     "refused_statements",
-    "restore",
     "row_statements",
     "save",
-    "statements",
     "table_write",
-    "vacuum",
     "writer",
 ]

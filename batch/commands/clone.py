@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaflow.batch.arguments import check_boolean, check_dictionary, check_string
-from deltaflow.batch.commands.clone_target import CloneTarget, clone_target
+from deltaflow.batch.commands.clone_target import CloneTarget
 from deltaflow.batch.commands.parquet_source import read_parquet_table
 from deltaflow.batch.named_table import at_path, of_name
 from deltaflow.batch.read.load_path import version_number
-from deltaflow.batch.sql_names import quoted_name
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log import (
     AddFile,
@@ -42,7 +41,7 @@ from deltaflow.log.replay.log_files import system_clock
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
 from deltaflow.spark.sql.parquet_tables import describe_table
 from deltaflow.spark.sql.sql_text import name_parts
-from deltaflow.spark.sql.statements import NamedTable, Rows, Statement, run_statement, statement
+from deltaflow.spark.sql.statements import NamedTable, run_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,35 +117,38 @@ class _CloneSource:
     adds: list[AddFile]
 
 
-@statement("ShallowClone", concerns=lambda fields: True, output=CLONED)
-def _clone(statement: Statement) -> Rows:
-    fields = statement.fields
-    target = clone_target(
-        statement.session,
-        quoted_name(fields["target"]),
-        replaces=bool(fields.get("replace")),
-        must_exist=bool(fields.get("mustExist")),
-        location=fields.get("location"),
-    )
-    if fields.get("ifNotExists") and target.exists:
-        return []
-    target.check()
-    if statement.table is None:
-        source = _parquet_source(statement.session, quoted_name(fields["table"]), fields)
+def shallow_clone(
+    spark: SparkSession,
+    source: NamedTable | str,
+    target: CloneTarget,
+    properties: Mapping[str, str],
+    settings: Mapping[str, str],
+    *,
+    version: int | str | None = None,
+    timestamp: str | None = None,
+) -> tuple[int, ...]:
+    """Commits the clone of a Delta table, or of the Parquet table of a name; the row of CLONED."""
+    if isinstance(source, str):
+        if version is not None or timestamp is not None:
+            raise DeltaAnalysisException(
+                f"{source} is a Parquet table, and has no versions: leave VERSION or TIMESTAMP AS OF out.",
+                error_class="DELTA_CLONE_UNSUPPORTED_SOURCE",
+            )
+        found = _parquet_source(spark, source)
     else:
-        source = _source(statement.session, statement.table, fields)
-    properties = {name: str(value) for name, value in (fields.get("properties") or {}).items()}
-    return [_make(statement.session, source, target, properties, statement.settings)]
+        found = _source(spark, source, version, timestamp)
+    return _make(spark, found, target, properties, settings)
 
 
-def _source(spark: SparkSession, table: NamedTable, fields: Mapping[str, Any]) -> _CloneSource:
+def _source(
+    spark: SparkSession, table: NamedTable, version: int | str | None, timestamp: str | None
+) -> _CloneSource:
     assert table.path is not None
     log = DeltaLog.for_table(table.path)
-    version, timestamp = fields.get("version"), fields.get("timestamp")
-    version = None if version is None else version_number(str(version))
+    number = None if version is None else version_number(str(version))
     if timestamp is not None:
-        version = log.version_at_timestamp(timestamp_of_text(timestamp, spark).ms)
-    snapshot = log.snapshot() if version is None else log.snapshot_at(version)
+        number = log.version_at_timestamp(timestamp_of_text(timestamp, spark).ms)
+    snapshot = log.snapshot() if number is None else log.snapshot_at(number)
     return _CloneSource(
         table.name,
         snapshot.version,
@@ -157,7 +159,7 @@ def _source(spark: SparkSession, table: NamedTable, fields: Mapping[str, Any]) -
     )
 
 
-def _parquet_source(spark: SparkSession, name: str, fields: Mapping[str, Any]) -> _CloneSource:
+def _parquet_source(spark: SparkSession, name: str) -> _CloneSource:
     """A Parquet table by name or as parquet.`path`, which has no versions; its files get statistics.
 
     DELTA_CLONE_UNSUPPORTED_SOURCE for all else.
@@ -167,11 +169,6 @@ def _parquet_source(spark: SparkSession, name: str, fields: Mapping[str, Any]) -
     kind = "View" if entry.is_view else entry.provider or "Unknown"
     if kind.lower() != "parquet":
         raise DeltaAnalysisException(error_class="DELTA_CLONE_UNSUPPORTED_SOURCE", name=name, format=kind)
-    if fields.get("version") is not None or fields.get("timestamp") is not None:
-        raise DeltaAnalysisException(
-            f"{name} is a Parquet table, and has no versions: leave VERSION or TIMESTAMP AS OF out.",
-            error_class="DELTA_CLONE_UNSUPPORTED_SOURCE",
-        )
     source = read_parquet_table(spark, entry)
     metadata = Metadata(
         id="",

@@ -16,7 +16,6 @@ from pyspark.sql.types import StructType
 from deltaflow.batch.arguments import check_string
 from deltaflow.batch.commands.parquet_source import properties_of, read_parquet_table
 from deltaflow.batch.named_table import at_path, enclosing_table, of_name
-from deltaflow.batch.sql_names import quoted_name
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import (
     LOG_DIRECTORY,
@@ -29,7 +28,7 @@ from deltaflow.log import (
 from deltaflow.log.protocol.properties import CONVERT_METADATA_CHECK_ENABLED
 from deltaflow.spark.expressions.row_operations import delta_settings
 from deltaflow.spark.sql.parquet_tables import TableEntry, becomes_delta, describe_table
-from deltaflow.spark.sql.statements import NamedTable, Rows, Statement, statement
+from deltaflow.spark.sql.statements import NamedTable
 from deltaflow.store import table_path
 
 if TYPE_CHECKING:
@@ -39,25 +38,16 @@ if TYPE_CHECKING:
 def converted(spark: SparkSession, identifier: str, partition_columns: str | StructType | None) -> NamedTable:
     """As `convert_to_delta`, of partition columns as DDL, too; the table that it then is."""
     if isinstance(partition_columns, str):
-        partition_columns = _columns_of(partition_columns)
+        partition_columns = columns_of_ddl(partition_columns)
     entry = convert_to_delta(spark, check_string(identifier, "identifier"), partition_columns)
     return at_path(entry.path) if entry.name is None else of_name(spark, entry.quoted)
 
 
-def _columns_of(ddl: str) -> StructType:
+def columns_of_ddl(ddl: str) -> StructType:
+    """The columns that a text such as `day DATE, country STRING` defines."""
     columns = StructType.fromDDL(ddl)
     assert isinstance(columns, StructType)
     return columns
-
-
-@statement("Convert", concerns=lambda fields: True)
-def _convert_statement(statement: Statement) -> Rows:
-    fields = statement.fields
-    given = None if fields["partitionedBy"] is None else _columns_of(fields["partitionedBy"])
-    convert_to_delta(
-        statement.session, quoted_name(fields["table"]), given, collect_stats=not fields["noStatistics"]
-    )
-    return ()
 
 
 def convert_to_delta(

@@ -20,7 +20,7 @@ from deltaflow.batch.timestamps import moment_of
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.data_path import hadoop_path
 from deltaflow.log.protocol.features import supported_features
-from deltaflow.spark.sql.statements import NamedTable, Rows, Statement, statement
+from deltaflow.spark.sql.statements import NamedTable, Rows
 
 _NAMES = ArrayType(StringType())
 DETAIL = StructType(
@@ -49,12 +49,12 @@ class _Clustering(msgspec.Struct, rename="camel"):
     clustering_columns: list[list[str]]
 
 
-@statement("DescribeDetail", output=DETAIL)
-def _describe_detail(statement: Statement) -> Rows:
-    assert statement.table is not None
-    log = DeltaLog.for_table(statement.path)
+def describe_detail(table: NamedTable) -> Rows:
+    """The one row of DETAIL."""
+    assert table.path is not None
+    log = DeltaLog.for_table(table.path)
     snapshot = log.snapshot()
-    return [_row(statement.table, snapshot, log.modification_time_ms(snapshot.version))]
+    return [_row(table, snapshot, log.modification_time_ms(snapshot.version))]
 
 
 def _row(table: NamedTable, snapshot: Snapshot, modified_ms: int | None) -> tuple[Any, ...]:

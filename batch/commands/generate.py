@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog
-from deltaflow.spark.sql.statements import NamedTable, Rows, Statement, statement
+from deltaflow.spark.sql.statements import NamedTable
 
 _MODE = "symlink_format_manifest"
 
@@ -20,10 +20,3 @@ def generate(table: NamedTable, mode: str) -> None:
             error_class="DELTA_MODE_NOT_SUPPORTED", mode=mode, supported_modes=_MODE, table=table.path
         )
     DeltaLog.for_table(table.path).write_manifests()
-
-
-@statement("Generate")
-def _generate(statement: Statement) -> Rows:
-    assert statement.table is not None
-    generate(statement.table, statement.fields["mode"])
-    return ()

@@ -20,7 +20,7 @@ from deltaflow.batch.timestamps import moment_of
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog
 from deltaflow.log.replay.history import CommitRecord
-from deltaflow.spark.sql.statements import Rows, Statement, statement
+from deltaflow.spark.sql.statements import Rows
 
 _TEXTS = MapType(StringType(), StringType())
 _JOB = StructType(
@@ -51,14 +51,13 @@ HISTORY = StructType(
 """The output of DESCRIBE HISTORY."""
 
 
-@statement("DescribeHistory", output=HISTORY)
-def _describe_history(statement: Statement) -> Rows:
-    limit = statement.fields["limit"]
+def describe_history(path: str, limit: int | None) -> Rows:
+    """The rows of HISTORY of a table's newest versions, `limit` of them, the newest first."""
     if not isinstance(limit, int | None):
         raise DeltaIllegalArgumentException(
             f"DESCRIBE HISTORY … LIMIT needs a whole number of versions, and has {limit!r}."
         )
-    log = DeltaLog.for_table(statement.path, with_files=False)
+    log = DeltaLog.for_table(path, with_files=False)
     return [_row(record) for record in log.history(limit)]
 
 

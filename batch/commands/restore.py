@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StructField, StructType
 
-from deltaflow.batch.read.load_path import version_number
 from deltaflow.errors import StoreError, VersionNotFoundError
 from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, add_files, remove_files
 from deltaflow.log.files.file_rows import file_keys, refuse_deletion_vectors
@@ -24,7 +23,6 @@ from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, RESTORE_PROTO
 from deltaflow.log.protocol.protocols import merged_protocol
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
 from deltaflow.spark.scan.file_index import complete_paths
-from deltaflow.spark.sql.statements import Rows, Statement, statement
 from deltaflow.store import table_path
 
 if TYPE_CHECKING:
@@ -94,17 +92,6 @@ def restore_to_timestamp(
             latest=error.parameters["latest"],
         ) from error
     return _restore(spark, log, version, {"version": None, "timestamp": time.text}, settings)
-
-
-@statement("Restore", changes=True, output=RESTORED)
-def _restore_table(statement: Statement) -> Rows:
-    spark, path, settings = statement.session, statement.path, statement.settings
-    version, timestamp = statement.fields["version"], statement.fields["timestamp"]
-    if version is not None:
-        number = version_number(version) if isinstance(version, str) else version
-        assert number is not None
-        return restore_to_version(spark, path, number, settings)
-    return restore_to_timestamp(spark, path, timestamp, settings)
 
 
 def _restore(

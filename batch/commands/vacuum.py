@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StringType, StructField, StructType
 
 from deltaflow.batch.arguments import check_boolean, check_string
 from deltaflow.batch.commands.vacuum_deletion import Deletion, delete_planned
@@ -32,14 +31,13 @@ from deltaflow.log.protocol.properties import (
     VACUUM_LITE_ENABLED,
     VACUUM_LOGGING_ENABLED,
 )
-from deltaflow.spark.sql.statements import NamedTable, Rows, Statement, refused, run_statement, statement
+from deltaflow.spark.sql.statements import NamedTable, refused, run_statement
 from deltaflow.store import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LOG = logging.getLogger(__name__)
-_PATHS = StructType([StructField("path", StringType())])
 _ATTEMPTS = 3
 _NAMED_FAILURES = 3
 # Where delta-spark writes the commits unless it is told otherwise: by fsspec's names of the schemes.
@@ -99,21 +97,16 @@ def _check_arguments(retention_hours: Any, dry_run: Any, checkpoints: Any) -> No
         check_string(checkpoint, "checkpoints")
 
 
-@statement("Vacuum", changes=True, output=_PATHS)
-def _vacuum(statement: Statement) -> Rows:
-    """VACUUM table [RETAIN n HOURS] [DRY RUN]: what would be deleted, or the table's path."""
-    fields = statement.fields
-    if fields.get("lite"):
-        raise refused("VACUUM LITE", statement.table, "Leave LITE out: the directory is listed.")
-    path, hours = statement.path, _hours(fields["retentionHours"])
-    if fields["dryRun"]:
-        return [(path,) for path in would_delete(path, hours, statement.settings)["path"].to_pylist()]
-    log, kept, plan = _planned(path, hours, statement.settings, fields.get("checkpoints", ()))
-    _delete(log, kept, plan, statement.settings)
-    return [(hadoop_path(log.path),)]
+def delete_unneeded(
+    path: str, retention_hours: float | None, settings: Mapping[str, str], checkpoints: Sequence[str] = ()
+) -> str:
+    """Deletes everything that `would_delete` names, between the two commits of a vacuum; the table's path."""
+    log, kept, plan = _planned(path, retention_hours, settings, checkpoints)
+    _delete(log, kept, plan, settings)
+    return hadoop_path(log.path)
 
 
-def _hours(value: Any) -> float | None:
+def retained_hours(value: Any) -> float | None:
     """What RETAIN says: a number, or a parameter of any type."""
     if value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool)):
         return None if value is None else float(value)

@@ -19,7 +19,7 @@ from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog, Operation, Snapshot
 from deltaflow.spark.expressions.conditions import fault_in
 from deltaflow.spark.scan.file_index import READ_ALL
-from deltaflow.spark.sql.statements import NamedTable, Rows, Statement, refused, statement
+from deltaflow.spark.sql.statements import NamedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,33 +33,6 @@ _FAULTS = {
     "function": "DELTA_UDF_IN_CHECK_CONSTRAINT",
     "expression": "DELTA_UNSUPPORTED_EXPRESSION_CHECK_CONSTRAINT",
 }
-
-
-@statement("AddCheckConstraint", table="child", changes=True)
-def _add(statement: Statement) -> Rows:
-    """ADD CONSTRAINT … CHECK; `checkConstraint` has the `userProvidedName` and the `condition` as text."""
-    assert statement.table is not None
-    constraint = statement.fields["checkConstraint"]
-    if constraint["userProvidedName"] is None:
-        raise refused("ADD CHECK without a name", statement.table, "Write ADD CONSTRAINT name CHECK (…).")
-    if constraint.get("userProvidedCharacteristic", {}).get("rely") is not None:
-        raise refused("RELY and NORELY", statement.table, "Leave it out: constraints are enforced.")
-    add_constraint(
-        statement.session,
-        statement.table,
-        constraint["userProvidedName"],
-        constraint["condition"],
-        statement.settings,
-    )
-    return ()
-
-
-@statement("DropConstraint", changes=True)
-def _drop(statement: Statement) -> Rows:
-    assert statement.table is not None
-    fields = statement.fields
-    drop_constraint(statement.table, fields["name"], fields["ifExists"], statement.settings)
-    return ()
 
 
 def add_constraint(

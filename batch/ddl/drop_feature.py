@@ -29,7 +29,6 @@ from deltaflow.log.protocol.properties import (
     MAX_COMMIT_ATTEMPTS,
 )
 from deltaflow.log.protocol.protocols import without_feature
-from deltaflow.spark.sql.statements import Rows, Statement, statement
 
 _IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 _CONSTRAINTS_PREFIX = "delta.constraints."
@@ -39,14 +38,6 @@ _TRACELESS = ("checkConstraints", "identityColumns", "vacuumProtocolCheck")
 _REMOVABLE = (*_TRACELESS, "domainMetadata", "inCommitTimestamp", "v2Checkpoint")
 _OF_HISTORY = ("v2Checkpoint", "vacuumProtocolCheck")
 """Features for readers: delta-spark takes TRUNCATE HISTORY for these."""
-
-
-@statement("DropFeature", changes=True)
-def _drop_feature(statement: Statement) -> Rows:
-    fields = statement.fields
-    log = DeltaLog.for_table(statement.path)
-    drop_feature(log, fields["featureName"], fields["truncateHistory"], statement.settings)
-    return ()
 
 
 def drop_feature(log: DeltaLog, name: str, truncate_history: bool, settings: Mapping[str, str]) -> int:

@@ -11,10 +11,9 @@ import pyarrow as pa
 from deltaflow.batch.arguments import check_string
 from deltaflow.batch.files.partition_predicates import files_where
 from deltaflow.batch.optimize.compaction import bins_of_table, whole_partitions
-from deltaflow.batch.optimize.optimize_metrics import OPTIMIZED, describe, metrics_of_command
+from deltaflow.batch.optimize.optimize_metrics import describe, metrics_of_command
 from deltaflow.batch.optimize.rewrite import Rewrite
 from deltaflow.batch.optimize.z_order import BinOfRows, ZColumn, z_columns, z_ordered
-from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.protocol.features import check_writable
@@ -23,8 +22,7 @@ from deltaflow.log.protocol.properties import (
     OPTIMIZE_MIN_FILE_SIZE,
     TARGET_FILE_SIZE_BYTES,
 )
-from deltaflow.spark.scan.file_index import hadoop_path
-from deltaflow.spark.sql.statements import NamedTable, Rows, Statement, run_statement, statement
+from deltaflow.spark.sql.statements import NamedTable, run_statement
 from deltaflow.spark.write.rewrite import LayOut, run_laid_out, run_rewrite
 
 if TYPE_CHECKING:
@@ -104,17 +102,6 @@ def _z_order(bins: Sequence[pa.Table], columns: Sequence[ZColumn], target_size: 
 
 def _num_files(files: pa.Table, target_size: int) -> int:
     return max(1, sum(files["size"].to_pylist()) // max(1, target_size))
-
-
-@statement("Optimize", changes=True, output=OPTIMIZED)
-def _optimize(statement: Statement) -> Rows:
-    if statement.fields["full"]:
-        raise DeltaUnsupportedOperationException(
-            error_class="DELTA_OPTIMIZE_FULL_NOT_SUPPORTED", table=statement.path
-        )
-    where, z_order_by = statement.fields["where"], statement.fields["zOrderBy"]
-    metrics = optimize(statement.session, statement.path, statement.settings, where, z_order_by)
-    return [(hadoop_path(statement.path), metrics)]
 
 
 class DeltaOptimizeBuilder:

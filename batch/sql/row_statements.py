@@ -1,14 +1,32 @@
-"""DELETE FROM and UPDATE, as Spark's parser gives them."""
+"""DELETE FROM, UPDATE and MERGE INTO, as Spark's parser gives them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from deltaflow.batch.dml.delete import delete
+from deltaflow.batch.dml.merge import merge
+from deltaflow.batch.dml.merge_clauses import Clause, When
 from deltaflow.batch.dml.update import update
 from deltaflow.spark.expressions.expressions import sql_text
-from deltaflow.spark.sql.statements import AFFECTED_ROWS, Rows, Statement, refused, statement
+from deltaflow.spark.sql.statements import AFFECTED_ROWS, MERGED_ROWS, Rows, Statement, refused, statement
 
 # By delta-spark: it does not count the rows of files without statistics.
 _UNKNOWN = -1
+
+_CLAUSES = {
+    "matchedActions": When.MATCHED,
+    "notMatchedActions": When.NOT_MATCHED,
+    "notMatchedBySourceActions": When.NOT_MATCHED_BY_SOURCE,
+}
+_ACTIONS = {
+    "UpdateAction": "update",
+    "UpdateStarAction": "update",
+    "DeleteAction": "delete",
+    "InsertAction": "insert",
+    "InsertStarAction": "insert",
+}
 
 
 @statement("DeleteFromTable", views=True, output=AFFECTED_ROWS)
@@ -27,6 +45,30 @@ def _update(statement: Statement) -> Rows:
     values = [(assignment["key"], assignment["value"]) for assignment in fields["assignments"]]
     updated = update(statement.session, path, values, fields["condition"], named=statement.under_its_name)
     return [(updated,)]
+
+
+@statement("MergeIntoTable", table="targetTable", views=True, changes=True, output=MERGED_ROWS)
+def _merge(statement: Statement) -> Rows:
+    assert statement.table is not None
+    if statement.table.path is None:
+        raise refused("MERGE INTO", statement.table, "It is a view: merge into the table itself.")
+    fields = statement.fields
+    done = merge(
+        statement.session,
+        statement.table.path,
+        statement.frame("sourceTable"),
+        fields["mergeCondition"],
+        [_clause(when, parsed) for name, when in _CLAUSES.items() for parsed in fields[name]],
+        named=statement.under_its_name,
+        with_schema_evolution=fields["withSchemaEvolution"],
+    )
+    return [] if done is None else [done]
+
+
+def _clause(when: When, parsed: Mapping[str, Any]) -> Clause:
+    is_star = parsed["action"] in ("UpdateStarAction", "InsertStarAction")
+    assignments = [(assigned["key"], assigned["value"]) for assigned in parsed.get("assignments", ())]
+    return Clause(when, _ACTIONS[parsed["action"]], parsed["condition"], None if is_star else assignments)
 
 
 def _path(statement: Statement, name: str) -> str:

@@ -1,7 +1,4 @@
-"""SQL statements on Delta tables that commit to the log, or answer from it.
-
-A further statement is one more function here, or in a module of its own.
-"""
+"""ALTER TABLE and COMMENT ON TABLE, as Spark's parser gives them."""
 
 from __future__ import annotations
 
@@ -18,11 +15,10 @@ from deltaflow.batch.ddl.columns import (
     data_type,
     replace_columns,
 )
+from deltaflow.batch.ddl.constraints import add_constraint, drop_constraint
+from deltaflow.batch.ddl.drop_feature import drop_feature
 from deltaflow.batch.ddl.table_properties import set_properties, unset_properties
-from deltaflow.batch.files.partitions import partition_folders
-from deltaflow.errors import DeltaAnalysisException
-from deltaflow.log import DeltaLog, Operation, remove_files
-from deltaflow.log.protocol.features import check_writable
+from deltaflow.log import DeltaLog
 from deltaflow.spark.sql.statements import Rows, Statement, refused, statement
 
 
@@ -83,32 +79,38 @@ def _change_columns(statement: Statement) -> Rows:
     return ()
 
 
-@statement("TruncateTable", changes=True)
-def _truncate(statement: Statement) -> Rows:
-    log = _log(statement)
-    snapshot = log.snapshot()
-    check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
-    transaction = log.start_transaction(statement.settings, read_version=snapshot.version)
-    transaction.read_whole_table()
-    removes = remove_files(snapshot.files, transaction.log.clock())
-    transaction.commit(removes, Operation("TRUNCATE", {}, {"numRemovedFiles": str(len(removes))}))
+@statement("AddCheckConstraint", table="child", changes=True)
+def _add_constraint(statement: Statement) -> Rows:
+    """ADD CONSTRAINT … CHECK; `checkConstraint` has the `userProvidedName` and the `condition` as text."""
+    assert statement.table is not None
+    constraint = statement.fields["checkConstraint"]
+    if constraint["userProvidedName"] is None:
+        raise refused("ADD CHECK without a name", statement.table, "Write ADD CONSTRAINT name CHECK (…).")
+    if constraint.get("userProvidedCharacteristic", {}).get("rely") is not None:
+        raise refused("RELY and NORELY", statement.table, "Leave it out: constraints are enforced.")
+    add_constraint(
+        statement.session,
+        statement.table,
+        constraint["userProvidedName"],
+        constraint["condition"],
+        statement.settings,
+    )
     return ()
 
 
-@statement("ShowColumns", table="child")
-def _show_columns(statement: Statement) -> Rows:
-    return [(name,) for name in _log(statement).snapshot().schema.names]
+@statement("DropConstraint", changes=True)
+def _drop_constraint(statement: Statement) -> Rows:
+    assert statement.table is not None
+    fields = statement.fields
+    drop_constraint(statement.table, fields["name"], fields["ifExists"], statement.settings)
+    return ()
 
 
-@statement("ShowPartitions")
-def _show_partitions(statement: Statement) -> Rows:
-    snapshot = _log(statement).snapshot()
-    if not snapshot.partition_columns:
-        raise DeltaAnalysisException(
-            error_class="DELTA_SHOW_PARTITION_IN_NON_PARTITIONED_TABLE", table_name=snapshot.path
-        )
-    pattern = statement.fields["pattern"]
-    return [(folder,) for folder in partition_folders(snapshot, {} if pattern is None else pattern["spec"])]
+@statement("DropFeature", changes=True)
+def _drop_feature(statement: Statement) -> Rows:
+    fields = statement.fields
+    drop_feature(_log(statement), fields["featureName"], fields["truncateHistory"], statement.settings)
+    return ()
 
 
 def _log(statement: Statement) -> DeltaLog:

@@ -1,0 +1,141 @@
+"""Commands on whole tables, as Spark's parser or the patterns of Delta's own statements give them."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StringType, StructField, StructType
+
+from deltaflow.batch.commands.clone import CLONED, shallow_clone
+from deltaflow.batch.commands.clone_target import clone_target
+from deltaflow.batch.commands.convert import columns_of_ddl, convert_to_delta
+from deltaflow.batch.commands.detail import DETAIL, describe_detail
+from deltaflow.batch.commands.generate import generate
+from deltaflow.batch.commands.history import HISTORY, describe_history
+from deltaflow.batch.commands.restore import RESTORED, restore_to_timestamp, restore_to_version
+from deltaflow.batch.commands.vacuum import delete_unneeded, retained_hours, would_delete
+from deltaflow.batch.files.partitions import partition_folders
+from deltaflow.batch.optimize.optimize import optimize
+from deltaflow.batch.optimize.optimize_metrics import OPTIMIZED
+from deltaflow.batch.read.load_path import version_number
+from deltaflow.batch.sql_names import quoted_name
+from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
+from deltaflow.log import DeltaLog, Operation, remove_files
+from deltaflow.log.protocol.features import check_writable
+from deltaflow.spark.scan.file_index import hadoop_path
+from deltaflow.spark.sql.statements import Rows, Statement, refused, statement
+
+_PATHS = StructType([StructField("path", StringType())])
+
+
+@statement("Vacuum", changes=True, output=_PATHS)
+def _vacuum(statement: Statement) -> Rows:
+    """VACUUM table [RETAIN n HOURS] [DRY RUN]: what would be deleted, or the table's path."""
+    fields = statement.fields
+    if fields.get("lite"):
+        raise refused("VACUUM LITE", statement.table, "Leave LITE out: the directory is listed.")
+    path, hours = statement.path, retained_hours(fields["retentionHours"])
+    if fields["dryRun"]:
+        return [(path,) for path in would_delete(path, hours, statement.settings)["path"].to_pylist()]
+    return [(delete_unneeded(path, hours, statement.settings, fields.get("checkpoints", ())),)]
+
+
+@statement("Optimize", changes=True, output=OPTIMIZED)
+def _optimize(statement: Statement) -> Rows:
+    if statement.fields["full"]:
+        raise DeltaUnsupportedOperationException(
+            error_class="DELTA_OPTIMIZE_FULL_NOT_SUPPORTED", table=statement.path
+        )
+    where, z_order_by = statement.fields["where"], statement.fields["zOrderBy"]
+    metrics = optimize(statement.session, statement.path, statement.settings, where, z_order_by)
+    return [(hadoop_path(statement.path), metrics)]
+
+
+@statement("Restore", changes=True, output=RESTORED)
+def _restore(statement: Statement) -> Rows:
+    spark, path, settings = statement.session, statement.path, statement.settings
+    version, timestamp = statement.fields["version"], statement.fields["timestamp"]
+    if version is not None:
+        number = version_number(version) if isinstance(version, str) else version
+        assert number is not None
+        return restore_to_version(spark, path, number, settings)
+    return restore_to_timestamp(spark, path, timestamp, settings)
+
+
+@statement("Convert", concerns=lambda fields: True)
+def _convert(statement: Statement) -> Rows:
+    fields = statement.fields
+    given = None if fields["partitionedBy"] is None else columns_of_ddl(fields["partitionedBy"])
+    convert_to_delta(
+        statement.session, quoted_name(fields["table"]), given, collect_stats=not fields["noStatistics"]
+    )
+    return ()
+
+
+@statement("Generate")
+def _generate(statement: Statement) -> Rows:
+    assert statement.table is not None
+    generate(statement.table, statement.fields["mode"])
+    return ()
+
+
+@statement("ShallowClone", concerns=lambda fields: True, output=CLONED)
+def _shallow_clone(statement: Statement) -> Rows:
+    fields = statement.fields
+    target = clone_target(
+        statement.session,
+        quoted_name(fields["target"]),
+        replaces=bool(fields.get("replace")),
+        must_exist=bool(fields.get("mustExist")),
+        location=fields.get("location"),
+    )
+    if fields.get("ifNotExists") and target.exists:
+        return []
+    target.check()
+    row = shallow_clone(
+        statement.session,
+        statement.table or quoted_name(fields["table"]),
+        target,
+        {name: str(value) for name, value in (fields.get("properties") or {}).items()},
+        statement.settings,
+        version=fields.get("version"),
+        timestamp=fields.get("timestamp"),
+    )
+    return [row]
+
+
+@statement("DescribeHistory", output=HISTORY)
+def _describe_history(statement: Statement) -> Rows:
+    return describe_history(statement.path, statement.fields["limit"])
+
+
+@statement("DescribeDetail", output=DETAIL)
+def _describe_detail(statement: Statement) -> Rows:
+    assert statement.table is not None
+    return describe_detail(statement.table)
+
+
+@statement("TruncateTable", changes=True)
+def _truncate(statement: Statement) -> Rows:
+    log = DeltaLog.for_table(statement.path)
+    snapshot = log.snapshot()
+    check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
+    transaction = log.start_transaction(statement.settings, read_version=snapshot.version)
+    transaction.read_whole_table()
+    removes = remove_files(snapshot.files, transaction.log.clock())
+    transaction.commit(removes, Operation("TRUNCATE", {}, {"numRemovedFiles": str(len(removes))}))
+    return ()
+
+
+@statement("ShowColumns", table="child")
+def _show_columns(statement: Statement) -> Rows:
+    return [(name,) for name in DeltaLog.for_table(statement.path).snapshot().schema.names]
+
+
+@statement("ShowPartitions")
+def _show_partitions(statement: Statement) -> Rows:
+    snapshot = DeltaLog.for_table(statement.path).snapshot()
+    if not snapshot.partition_columns:
+        raise DeltaAnalysisException(
+            error_class="DELTA_SHOW_PARTITION_IN_NON_PARTITIONED_TABLE", table_name=snapshot.path
+        )
+    pattern = statement.fields["pattern"]
+    return [(folder,) for folder in partition_folders(snapshot, {} if pattern is None else pattern["spec"])]
