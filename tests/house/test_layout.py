@@ -121,6 +121,13 @@ def test_links_of_the_documents_lead_to_files() -> None:
             assert (document.parent / target).exists(), f"{document.name} -> {target}"
 
 
+def test_the_map_of_the_contributors_leads_to_what_is_there() -> None:
+    section = (ROOT / "CONTRIBUTING.md").read_text().split("## Where is …")[1].split("\n## ")[0]
+    paths = re.findall(r"`((?:batch|deltaflow|streaming)/[\w/.]*)`", section)
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_the_oldest_tested_versions_are_the_lower_bounds() -> None:
     project = SETTINGS["project"]
     required = [
