@@ -63,7 +63,7 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
     mode, options, schema = request["outputMode"], request["options"], _schema(request, path)
     operation = OperationOfWrite(
         "STREAMING UPDATE",
-        {"outputMode": mode, "queryId": query_id, "epochId": str(batch_id)},
+        lambda _: {"outputMode": mode, "queryId": query_id, "epochId": str(batch_id)},
         ("numAddedFiles", "numRemovedFiles"),
         _source_offsets(request["offsets"]),
     )

@@ -88,13 +88,15 @@ def commit(request: dict[str, Any]) -> None:
     definition.check_location(exists=snapshot is not None, as_select=False)
     if not definition.schema.fields:
         raise definition.without_schema(log.path)
-    transaction.read_whole_table()
+    if snapshot is None:
+        transaction.require_no_table()
+    else:
+        transaction.read_whole_table()
     metadata = definition.metadata(definition.schema, transaction)
     transaction.update_metadata(metadata)
     removes = [] if snapshot is None else remove_files(snapshot.files, transaction.log.clock())
     assert transaction.metadata is not None
-    made = transaction.metadata
-    parameters = definition.parameters(made.partition_columns, made.configuration)
+    parameters = definition.parameters(transaction.metadata)
     transaction.commit(removes, Operation(definition.operation_name(as_select=False), parameters, {}))
 
 

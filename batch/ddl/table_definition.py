@@ -191,14 +191,14 @@ class TableDefinition:
         """As the history names it."""
         return _NAMES[self.operation] + (" AS SELECT" if as_select else "")
 
-    def parameters(self, partition_columns: Sequence[str], properties: Mapping[str, str]) -> dict[str, str]:
-        """The operation's parameters in the history."""
+    def parameters(self, metadata: Metadata) -> dict[str, str | None]:
+        """The operation's parameters in the history; `metadata` is what the commit leaves."""
         return {
             "isManaged": "true" if self.is_managed else "false",
-            **({} if self.comment is None else {"description": self.comment}),
-            "partitionBy": _json(partition_columns),
+            "description": metadata.description,
+            "partitionBy": _json(metadata.partition_columns),
             "clusterBy": "[]",
-            "properties": _json(properties),
+            "properties": _json(metadata.configuration),
         }
 
     def _check_location(self, location: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deltaflow.batch.ddl.table_definition import TableDefinition
-from deltaflow.batch.write.save import begin_batch
+from deltaflow.batch.write.save import DefiningStatement, begin_batch
 from deltaflow.log import DeltaLog
 from deltaflow.spark.write.file_write import FileWrite, Skip, write_kind
 
@@ -16,20 +16,26 @@ def begin_table(request: dict[str, Any]) -> FileWrite | Skip:
     definition = TableDefinition.of(request["definition"])
     exists = DeltaLog.for_table(definition.path).exists()
     definition.check_location(exists=exists, as_select=True)
-    write = {**request, "path": definition.path, "partitionBy": definition.partition_columns}
+    write = {
+        **request,
+        "path": definition.path,
+        "partitionBy": definition.partition_columns,
+        "statement": DefiningStatement(
+            definition.operation_name(as_select=True),
+            definition.parameters,
+            replaces=definition.operation != "create",
+            is_save_as_table=definition.is_save_as_table,
+        ),
+    }
     if exists and definition.is_save_as_table:
         return begin_batch({**write, "mode": "Overwrite"})
     return begin_batch(
         {
             **write,
             # A table that appears meanwhile is a rival.
-            "mode": "Overwrite" if exists else "ErrorIfExists",
-            "replaceTable": exists,
+            "mode": "ErrorIfExists" if definition.operation == "create" else "Overwrite",
+            "replaceTable": definition.operation != "create",
             "properties": definition.properties,
             "comment": definition.comment,
-            "operation": {
-                "name": definition.operation_name(as_select=True),
-                "parameters": definition.parameters(definition.partition_columns, definition.properties),
-            },
         }
     )

@@ -17,7 +17,7 @@ and, all of them optional, what a statement by name knows besides:
 - `properties`, `comment`: TBLPROPERTIES and COMMENT of a table that is made or replaced.
 - `replaceTable`: with mode "Overwrite", the table's schema, partitioning, properties and comment become those
   of the request, whatever they were; its id and history stay.
-- `operation`: {"name": …, "parameters": {…}}, how the commit names itself, instead of WRITE.
+- `statement`: a DefiningStatement, by which the commit names itself, instead of WRITE.
 
 TableWrite.run adds `handle`, `schema` (the frame's), `scans` and what the session sets: `settings`
 (spark.databricks.delta.*), `partitionOverwriteMode` and `storeAssignmentPolicy` (spark.sql.*).
@@ -25,7 +25,8 @@ TableWrite.run adds `handle`, `schema` (the frame's), `scans` and what the sessi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -47,7 +48,7 @@ from deltaflow.errors import (
     DeltaTableAlreadyExistsError,
     DeltaUnsupportedOperationException,
 )
-from deltaflow.log import DeltaLog, OptimisticTransaction
+from deltaflow.log import DeltaLog, Metadata, OptimisticTransaction
 from deltaflow.spark.write.file_write import Skip, write_kind
 
 # Each would change what is written; so none is passed over in silence.
@@ -59,6 +60,18 @@ _NOT_YET = (
 _DYNAMIC_ENABLED = "spark.databricks.delta.dynamicPartitionOverwrite.enabled"
 _CHECK_ENABLED = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
 _DATA_COLUMNS_ENABLED = "spark.databricks.delta.replaceWhere.dataColumns.enabled"
+
+
+@dataclass(frozen=True)
+class DefiningStatement:
+    """The statement, or the saveAsTable, that makes or replaces the table with the rows of the write."""
+
+    name: str
+    parameters: Callable[[Metadata], dict[str, Any]]
+    """Those that the history shows, by the metadata that the commit leaves."""
+    replaces: bool
+    """It may replace a table: REPLACE, CREATE OR REPLACE, saveAsTable in mode overwrite."""
+    is_save_as_table: bool
 
 
 @write_kind("batch")
@@ -189,22 +202,24 @@ def _setting(settings: Mapping[str, str], name: str) -> bool:
 def _operation(
     request: dict[str, Any], rules: SchemaRules, removal: Removal, partition_by: list[str]
 ) -> OperationOfWrite:
-    """delta-spark's DeltaOperations.Write, or what the request names."""
+    """delta-spark's DeltaOperations.Write, or those of the statement that defines the table."""
     numbers = ("numFiles", "numRemovedFiles" if rules.overwrites else None)
-    given = request.get("operation")
-    if given is not None:
-        return OperationOfWrite(given["name"], given["parameters"], numbers)
     options = request["options"]
     predicate = option(options, "replaceWhere")
+    rules_of_write = {
+        **({} if predicate is None else {"predicate": predicate}),
+        **({"isDynamicPartitionOverwrite": True} if isinstance(removal, WrittenPartitions) else {}),
+        **({"canOverwriteSchema": True} if boolean_option(options, "overwriteSchema") else {}),
+        **({"canMergeSchema": True} if rules.merge_schema else {}),
+    }
+    statement: DefiningStatement | None = request.get("statement")
+    if statement is None or (statement.is_save_as_table and predicate is not None):
+        write = {"mode": request["mode"], "partitionBy": msgspec.json.encode(partition_by).decode()}
+        return OperationOfWrite("WRITE", lambda _: {**write, **rules_of_write}, numbers)
+    if not statement.replaces:
+        rules_of_write = {}
+    elif statement.is_save_as_table:
+        rules_of_write["isV1SaveAsTableOverwrite"] = True
     return OperationOfWrite(
-        "WRITE",
-        {
-            "mode": request["mode"],
-            "partitionBy": msgspec.json.encode(partition_by).decode(),
-            **({} if predicate is None else {"predicate": predicate}),
-            **({"isDynamicPartitionOverwrite": True} if isinstance(removal, WrittenPartitions) else {}),
-            **({"canOverwriteSchema": True} if boolean_option(options, "overwriteSchema") else {}),
-            **({"canMergeSchema": True} if rules.merge_schema else {}),
-        },
-        numbers,
+        statement.name, lambda metadata: {**statement.parameters(metadata), **rules_of_write}, numbers
     )

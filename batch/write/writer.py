@@ -8,7 +8,7 @@ the log (the commits since the last one are read), one footer a file, one put.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from deltaflow.batch.write.overwrites import Removal
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import (
     DeltaLog,
+    Metadata,
     Operation,
     OptimisticTransaction,
     SetTransaction,
@@ -45,7 +46,8 @@ class OperationOfWrite:
     """How a commit names itself (commitInfo): name and parameters, and the names of its metrics."""
 
     name: str
-    parameters: dict[str, Any]
+    parameters: Callable[[Metadata], dict[str, Any]]
+    """By the metadata that the commit leaves the table."""
     numbers_of_files: tuple[str, str | None]
     """Names of the metrics for added and removed files."""
     source_offsets: list[str] | None = None
@@ -113,9 +115,11 @@ class TableWriter:
             "numOutputBytes": sum(add.size for add in (*adds, *copies)),
             **self._removal.metrics(removed, copied_rows),
         }
+        metadata = self._transaction.metadata
+        assert metadata is not None
         operation = Operation(
             self._operation.name,
-            self._operation.parameters,
+            self._operation.parameters(metadata),
             {name: str(number) for name, number in metrics.items()},
             source_offsets=self._operation.source_offsets,
             user_metadata=self._user_metadata,

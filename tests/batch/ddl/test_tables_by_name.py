@@ -67,6 +67,76 @@ def test_a_table_is_what_its_statement_says(sql: Sql, log: Log, actions: Any, da
     }
 
 
+TABLE = {
+    "isManaged": "true",
+    "description": None,
+    "partitionBy": "[]",
+    "clusterBy": "[]",
+    "properties": "{}",
+}
+AS_SELECT = "AS SELECT 1 AS id"
+
+
+@pytest.mark.parametrize(
+    ("statements", "operation", "is_blind", "parameters"),
+    [
+        (["CREATE TABLE t (id INT) USING delta"], "CREATE TABLE", True, {}),
+        (["CREATE OR REPLACE TABLE t (id INT) USING delta"], "CREATE OR REPLACE TABLE", True, {}),
+        ([f"CREATE TABLE t USING delta {AS_SELECT}"], "CREATE TABLE AS SELECT", True, {}),
+        (
+            [f"CREATE OR REPLACE TABLE t USING delta {AS_SELECT}"],
+            "CREATE OR REPLACE TABLE AS SELECT",
+            False,
+            {},
+        ),
+        (
+            [
+                "CREATE TABLE t (id INT) USING delta",
+                "REPLACE TABLE t USING delta COMMENT 'c' TBLPROPERTIES ('DELTA.APPENDONLY' = 'false') "
+                + AS_SELECT,
+            ],
+            "REPLACE TABLE AS SELECT",
+            False,
+            {"description": "c", "properties": '{"delta.appendOnly":"false"}'},
+        ),
+        (
+            ["CREATE TABLE t (id INT) USING delta", "REPLACE TABLE t (p INT) USING delta PARTITIONED BY (p)"],
+            "REPLACE TABLE",
+            False,
+            {"partitionBy": '["p"]'},
+        ),
+    ],
+)
+def test_a_commit_says_of_its_statement_what_delta_spark_says(
+    sql: Sql,
+    actions: Any,
+    database: Path,
+    statements: list[str],
+    operation: str,
+    is_blind: bool,
+    parameters: dict[str, Any],
+) -> None:
+    for statement in statements:
+        sql(statement)
+    (info,) = actions(str(database / "t"), "commitInfo", len(statements) - 1)
+    assert (info["operation"], info["isBlindAppend"]) == (operation, is_blind)
+    assert info["operationParameters"] == TABLE | parameters
+
+
+def test_save_as_table_that_overwrites_says_so(spark: SparkSession, actions: Any, database: Path) -> None:
+    rows = spark.range(3)
+    path = str(database / "t")
+    for version in range(2):
+        rows.write.format("delta").mode("overwrite").saveAsTable("t")
+        (info,) = actions(path, "commitInfo", version)
+        assert (info["operation"], info["isBlindAppend"]) == ("CREATE OR REPLACE TABLE AS SELECT", False)
+        assert info["operationParameters"] == TABLE | {"isV1SaveAsTableOverwrite": True}
+    rows.write.format("delta").mode("overwrite").option("replaceWhere", "id < 9").saveAsTable("t")
+    (info,) = actions(path, "commitInfo", 2)
+    assert info["operation"] == "WRITE"
+    assert info["operationParameters"]["predicate"] == "id < 9"
+
+
 def test_what_describes_a_table_comes_from_its_log(sql: Sql, spark: SparkSession, database: Path) -> None:
     sql(
         "CREATE TABLE t (id BIGINT COMMENT 'a key', p STRING) USING delta PARTITIONED BY (p) "
