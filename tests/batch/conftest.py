@@ -170,6 +170,7 @@ def check_columns(fields: Any, columns: list[pa.ChunkedArray], low: Any, high: A
         elif pa.types.is_list(field.type) or pa.types.is_map(field.type):
             assert name not in low
             assert name not in high
+            assert nulls.get(name, column.null_count) == column.null_count
         else:
             assert nulls[name] == column.null_count
             check_bounds(field.type, column, low.get(name), high.get(name))

@@ -6,6 +6,7 @@ footer cannot prove is left out, which costs a reader nothing but a skipped chan
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -33,11 +34,13 @@ from pyspark.sql.types import (
 )
 
 from deltaflow.errors import StoreError
+from deltaflow.log.files.size_statistics import Levels, definition_levels
 from deltaflow.log.protocol.indexed_columns import ColumnPath
 
 # The JSON value of a bound, given the raw bounds of all row groups; None where it is not proven.
 OuterBound: TypeAlias = Callable[[list[Any]], Any]
 
+_LOG = logging.getLogger(__name__)
 _MAX_THREADS: Final = 8
 _ASCII_MAX: Final = "\x7f"
 _UNICODE_MAX: Final = "\U0010ffff"
@@ -103,10 +106,15 @@ def _file_statistics(
     min_values: dict[str, Any] = {}
     max_values: dict[str, Any] = {}
     null_count: dict[str, Any] = {}
+    levels: Levels | None = None
     for column_path, data_type in leaves:
         if column_path in positions:
-            column = _Column.of(metadata, positions[column_path])
+            position, optional_fields = positions[column_path]
+            column = _Column.of(metadata, position)
             nulls = column.null_count()
+            if nulls is None and column.schema.max_repetition_level > 0:
+                levels = _definition_levels(path) if levels is None else levels
+                nulls = _null_collections(levels, position, optional_fields)
             low, high = column.bounds(data_type, string_prefix_length)
         elif any(_may_hold(path, column_path) for path in positions):
             continue
@@ -141,9 +149,10 @@ def _read_footer(path: str, size_bytes: int) -> pq.FileMetaData:
 
 
 def _positions(
-    fields: pa.Schema | pa.StructType, parent: ColumnPath, first: int
-) -> Iterator[tuple[ColumnPath, int]]:
-    """Where the columns lie in the footer: path through structs -> index of its (first) Parquet leaf.
+    fields: pa.Schema | pa.StructType, parent: ColumnPath, first: int, optional: int = 0
+) -> Iterator[tuple[ColumnPath, tuple[int, int]]]:
+    """Where the columns lie in the footer: path through structs -> index of its (first) Parquet leaf, and
+    how many of the path's fields are optional.
 
     The dotted paths of a footer cannot be used: a column's name may contain a dot.
     """
@@ -151,10 +160,30 @@ def _positions(
         field = fields.field(index)
         path = (*parent, field.name)
         if pa.types.is_struct(field.type):
-            yield from _positions(field.type, path, first)
+            yield from _positions(field.type, path, first, optional + field.nullable)
         else:
-            yield path, first
+            yield path, (first, optional + field.nullable)
         first += _leaf_count(field.type)
+
+
+def _definition_levels(path: str) -> Levels:
+    try:
+        return definition_levels(path)
+    except ValueError as error:
+        _LOG.warning("The null counts of arrays and maps are left out: %s", error)
+        return []
+    except OSError as error:
+        raise StoreError(f"Cannot read the Parquet footer of data file {path}: {error}", file=path) from error
+
+
+def _null_collections(levels: Levels, position: int, optional_fields: int) -> int | None:
+    """How many rows have no array or map, given that these many fields on its path are optional: their
+    entries are those that are defined less far. None where the file does not tell.
+    """
+    counts = [group[position] for group in levels]
+    if not counts or any(count is None for count in counts):
+        return None
+    return sum(sum(count[:optional_fields]) for count in counts if count is not None)
 
 
 def _may_hold(path: ColumnPath, column: ColumnPath) -> bool:
@@ -206,7 +235,7 @@ class _Column:
             if statistics is None or not statistics.has_null_count:
                 return None
             total += statistics.null_count
-        # Of an array or map the footer counts empty ones and null elements too: only 0 is exact.
+        # Of an array or map this counts empty ones and null elements, too: only 0 is exact.
         return None if total > 0 and self.schema.max_repetition_level > 0 else total
 
     def bounds(self, data_type: DataType, string_prefix_length: int) -> tuple[Any, Any]:

@@ -228,3 +228,12 @@ def test_files_under_random_prefixes(spark, table, actions):
     values = {add["partitionValues"]["p"] for add in actions(table, "add")}
     assert values == {"2024-01-01T00:00:00.000000Z", None}
     assert spark.read.format("delta").load(table).where("p IS NULL").count() == 2
+
+
+def test_null_counts_of_arrays_and_maps_are_exact(spark, table, stats):
+    rows = (
+        "(1, array(1), map('k', 1)), (2, null, null), (3, array(), map()), (4, array(null), map('k', null))"
+    )
+    spark.sql(f"select * from values {rows} t(id, a, m)").coalesce(1).write.format("delta").save(table)
+    [found] = stats(table)
+    assert found["nullCount"] == {"id": 0, "a": 1, "m": 1}

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
@@ -40,6 +41,7 @@ from pyspark.sql.types import (
 
 from deltaflow.errors import DeltaIllegalArgumentException, StoreError
 from deltaflow.log import Metadata, schema_to_string
+from deltaflow.log.files import footers
 from deltaflow.log.files.footers import collect_statistics
 from deltaflow.log.protocol.indexed_columns import check_statistics_columns, indexed_leaves
 
@@ -384,7 +386,7 @@ def test_columns_missing_in_the_file_are_all_null(tmp_path: Path) -> None:
     }
 
 
-def test_arrays_and_maps_have_a_null_count_only_where_it_is_exact(tmp_path: Path) -> None:
+def test_arrays_and_maps_have_exact_null_counts(tmp_path: Path) -> None:
     counters = pa.map_(pa.string(), pa.int32())
     file = write(
         tmp_path,
@@ -404,8 +406,60 @@ def test_arrays_and_maps_have_a_null_count_only_where_it_is_exact(tmp_path: Path
     schema.add("m", MapType(StringType(), IntegerType())).add("n", MapType(StringType(), IntegerType()))
     schema.add("after", LongType())
     found = statistics(file, schema)
-    assert found["nullCount"] == {"full": 0, "m": 0, "after": 0}
+    nulls = {"full": 0, "hollow": 0, "absent": 1, "gap": 0, "m": 0, "n": 1, "after": 0}
+    assert found["nullCount"] == nulls
     assert found["minValues"] == {"after": 1}
+
+
+LISTS = st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=2))
+PAIRS = st.one_of(st.none(), st.lists(st.tuples(st.sampled_from("kl"), st.integers(0, 9)), max_size=2))
+ROWS_WITH_COLLECTIONS = st.lists(
+    st.one_of(st.none(), st.fixed_dictionaries({"l": LISTS, "m": PAIRS, "d": st.lists(LISTS, max_size=2)})),
+    min_size=1,
+    max_size=20,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(rows=ROWS_WITH_COLLECTIONS, group=st.integers(1, 9), required=st.booleans())
+def test_null_counts_of_nested_collections_are_those_of_the_rows(
+    tmp_path: Path, rows: list[dict[str, Any] | None], group: int, required: bool
+) -> None:
+    numbers = pa.list_(pa.int64())
+    arrow = pa.struct(
+        [
+            pa.field("l", numbers),
+            pa.field("m", pa.map_(pa.string(), pa.int64())),
+            pa.field("d", pa.list_(numbers)),
+        ]
+    )
+    if required:
+        rows = [row for row in rows if row is not None]
+    fields = pa.schema([pa.field("s", arrow, nullable=not required)])
+    file = tmp_path / f"{uuid.uuid4()}.parquet"
+    pq.write_table(pa.table([pa.array(rows, arrow)], schema=fields), file, row_group_size=group)
+    of_numbers = ArrayType(LongType())
+    columns = StructType().add("l", of_numbers).add("m", MapType(StringType(), LongType()))
+    schema = StructType().add("s", columns.add("d", ArrayType(of_numbers)))
+    found = statistics(file, schema)["nullCount"].get("s", {})
+    expected = {name: sum(row is None or row[name] is None for row in rows) for name in "lmd"}
+    assert found == expected
+
+
+def test_a_footer_without_levels_gives_no_null_count_of_an_array(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write(tmp_path, {"a": pa.array([[1], None])})
+    schema = StructType().add("a", ArrayType(LongType()))
+    monkeypatch.setattr(footers, "definition_levels", lambda _: [[None]])
+    assert statistics(file, schema)["nullCount"] == {}
+
+    def fails(path: str) -> Any:
+        raise ValueError(f"The footer of {path} cannot be understood")
+
+    monkeypatch.setattr(footers, "definition_levels", fails)
+    assert statistics(file, schema)["nullCount"] == {}
+    assert f"The footer of {file} cannot be understood" in caplog.text
 
 
 def test_boolean_and_binary_have_counts_only(tmp_path: Path) -> None:
@@ -746,8 +800,8 @@ def test_every_type_as_spark_writes_it(spark_files: dict[str, tuple[Path, Struct
         "w": Decimal("0.000000000000000001"),
         "st": {"p.q": 2, "r": {"z": HIGHEST}},
     }
-    scalars = dict.fromkeys(("y", "h", "i", "l", "f", "d", "s", "day", "t", "n", "w", "b", "x"), 1)
-    assert found["nullCount"] == {**scalars, "st": {"p.q": 1, "r": {"z": 1}}}
+    columns = dict.fromkeys((*"yhilfdstnwbxam", "day"), 1)
+    assert found["nullCount"] == {**columns, "st": {"p.q": 1, "r": {"z": 1}}}
 
 
 @pytest.mark.spark

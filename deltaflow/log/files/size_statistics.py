@@ -1,0 +1,97 @@
+"""Parquet's SizeStatistics, which pyarrow does not hand out: how many values of a column are how far defined.
+
+They are in the footer, whose encoding is Thrift's compact protocol. Of it no more is read than Parquet uses.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+_TRAILER_BYTES: Final = 8
+# Numbers of fields in parquet.thrift.
+_ROW_GROUPS, _COLUMNS, _META_DATA, _SIZE_STATISTICS, _DEFINITION_LEVELS = 4, 1, 3, 16, 3
+# Types of the compact protocol.
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
+_INTEGERS: Final = (4, 5, 6)
+
+
+Levels: TypeAlias = list[list[list[int] | None]]
+"""By row group and leaf: how many entries have each definition level, lowest first; None if not counted."""
+
+
+def definition_levels(path: str) -> Levels:
+    """The definition levels of a Parquet file; ValueError where its footer cannot be understood."""
+    with open(path, "rb") as file:
+        end = file.seek(-_TRAILER_BYTES, 2)
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(end - length)
+        data = file.read(length)
+    try:
+        footer = _Reader(data).struct()
+        return [
+            [chunk[_META_DATA].get(_SIZE_STATISTICS, {}).get(_DEFINITION_LEVELS) for chunk in group[_COLUMNS]]
+            for group in footer[_ROW_GROUPS]
+        ]
+    except (LookupError, AttributeError, TypeError) as error:
+        raise ValueError(f"The footer of {path} cannot be understood: {error!r}") from error
+
+
+class _Reader:
+    """Values of the compact protocol, one after the other; a struct by the numbers of its fields."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def struct(self) -> dict[int, Any]:
+        fields: dict[int, Any] = {}
+        number = 0
+        while header := self._byte():
+            number = number + (header >> 4) if header >> 4 else self._integer()
+            fields[number] = self._value(header & 15)
+        return fields
+
+    def _value(self, kind: int) -> Any:
+        if kind in (_TRUE, _FALSE):
+            return kind == _TRUE
+        if kind in _INTEGERS:
+            return self._integer()
+        if kind == _STRUCT:
+            return self.struct()
+        if kind in (_LIST, _SET):
+            return self._list()
+        if kind in (_BYTE, _DOUBLE, _BINARY):
+            length = {_BYTE: 1, _DOUBLE: 8}.get(kind) or 0
+            if kind == _BINARY:
+                length = self._varint()
+            self._position += length
+            return self._data[self._position - length : self._position]
+        raise LookupError(f"type {kind}")
+
+    def _list(self) -> list[Any]:
+        header = self._byte()
+        length = header >> 4
+        if length == 15:
+            length = self._varint()
+        kind = header & 15
+        if kind in (_TRUE, _FALSE):  # in a list each takes a byte
+            kind = _BYTE
+        return [self._value(kind) for _ in range(length)]
+
+    def _integer(self) -> int:
+        number = self._varint()
+        return (number >> 1) ^ -(number & 1)
+
+    def _varint(self) -> int:
+        number = shift = 0
+        while True:
+            byte = self._byte()
+            number |= (byte & 127) << shift
+            if byte < 128:
+                return number
+            shift += 7
+
+    def _byte(self) -> int:
+        byte = self._data[self._position]
+        self._position += 1
+        return byte
