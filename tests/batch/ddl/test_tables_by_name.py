@@ -100,7 +100,10 @@ AS_SELECT = "AS SELECT 1 AS id"
             {"description": "c", "properties": '{"delta.appendOnly":"false"}'},
         ),
         (
-            ["CREATE TABLE t (id INT) USING delta", "REPLACE TABLE t (p INT) USING delta PARTITIONED BY (p)"],
+            [
+                "CREATE TABLE t (id INT) USING delta",
+                "REPLACE TABLE t (id INT, p INT) USING delta PARTITIONED BY (p)",
+            ],
             "REPLACE TABLE",
             False,
             {"partitionBy": '["p"]'},
