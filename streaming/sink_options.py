@@ -9,6 +9,7 @@ from deltaflow.batch.idempotent import idempotent_write
 from deltaflow.batch.options import boolean_option, option, required_path
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog
+from deltaflow.store import is_same_directory
 
 _BOOLEANS = ("mergeSchema", "overwriteSchema", "optimizeWrite", "autoCompact", "dataChange")
 # Options of batch writes. Each would change what is written; so none is passed over in silence.
@@ -45,7 +46,7 @@ def _check_quarantine(quarantine: str, path: str, output_mode: str) -> None:
             error_class="DELTA_UNSUPPORTED_OPTION",
             table=path,
         )
-    if DeltaLog.for_table(quarantine).path == DeltaLog.for_table(path).path:
+    if is_same_directory(DeltaLog.for_table(quarantine).path, DeltaLog.for_table(path).path):
         raise DeltaIllegalArgumentException(
             error_class="DELTA_ILLEGAL_OPTION",
             input=quarantine,

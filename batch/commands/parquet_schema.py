@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from deltaflow.batch.commands.parquet_files import ParquetFiles
 from deltaflow.errors import DeltaAnalysisException, SchemaError, StoreError
 from deltaflow.log import as_nullable, merge_schemas
 from deltaflow.log.files.footers import files_of_distinct_schemas
+from deltaflow.log.files.partition_values import canonical_values
+from deltaflow.log.protocol.properties import SESSION_TIME_ZONE
+from deltaflow.spark.expressions.row_operations import delta_settings
 from deltaflow.spark.sql.parquet_tables import cast_columns, inferred_partition_schema, schema_of_file
 
 if TYPE_CHECKING:
@@ -120,12 +123,16 @@ def partition_values(
     raw = pa.table(
         [pa.array(column, pa.string()) for column in texts], names=[str(i) for i in range(len(texts))]
     )
-    typed = raw
-    if any(field.dataType != StringType() for field in schema.fields):
-        typed = cast_columns(spark, raw, schema)
+    cast = raw
+    if any(not isinstance(field.dataType, StringType | TimestampType) for field in schema.fields):
+        cast = cast_columns(spark, raw, schema)
+    time_zone = SESSION_TIME_ZONE.of(delta_settings(spark), files.root)
     columns = []
     for i, field in enumerate(schema.fields):
-        failed = pc.index(pc.and_(pc.is_null(typed[i]), pc.is_valid(raw[i])), True).as_py()
+        values = cast[i].combine_chunks()
+        if isinstance(field.dataType, TimestampType):
+            values = canonical_values(raw[i].combine_chunks(), field.dataType, time_zone)
+        failed = pc.index(pc.and_(pc.is_null(values), pc.is_valid(raw[i])), True).as_py()
         if failed >= 0:
             raise DeltaAnalysisException(
                 error_class="DELTA_FAILED_CAST_PARTITION_VALUE",
@@ -134,11 +141,5 @@ def partition_values(
                 column=field.name,
                 file=files.first_path(failed),
             )
-        columns.append(_as_in_log(typed[i]).to_pylist())
+        columns.append(values.to_pylist())
     return [dict(zip(schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def _as_in_log(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pa.types.is_timestamp(values.type):
-        return pc.strftime(values.cast(pa.timestamp("us", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
-    return values

@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 from deltaflow.batch.options import boolean_option
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.spark.expressions.merge_plans import SourceFacts, pinned, references, release, source_facts
+from deltaflow.store import is_same_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -58,7 +59,11 @@ class MergeSource:
         """The version of the table at `path` that the source reads; None if it reads none, or one of the past
         that was asked for."""
         scans = [msgspec.json.decode(scan) for scan in self._facts.scans]
-        versions = [s["version"] for s in scans if s["path"] == path and not s.get("timeTravel", True)]
+        versions = [
+            scan["version"]
+            for scan in scans
+            if is_same_directory(scan["path"], path) and not scan.get("timeTravel", True)
+        ]
         return min(versions, default=None)
 
     def prepare(self, used: Sequence[Column]) -> None:
@@ -156,16 +161,22 @@ class _Key:
         if isinstance(self.kind, T.DateType):
             return F.date_from_unix_date(F.lit(value))
         if isinstance(self.kind, T.TimestampNTZType):
-            return F.lit(value.isoformat()).cast(self.kind)  # of a datetime, Spark would make a moment
+            return _epoch_without_zone() + F.lit(value)
         return F.lit(value).cast(self.kind) if isinstance(self.kind, T.DecimalType) else F.lit(value)
 
 
 def _plain(key: Column, kind: T.DataType) -> Column:
-    """As Python takes it without a doubt: moments as microseconds, since clocks are set back, and dates, of
-    which Spark has more years, as days."""
+    """As Python takes it without a doubt, since Spark has more years and clocks are set back: instants as
+    microseconds, dates as days, timestamps without a zone as the time that has passed since 1970."""
     if isinstance(kind, T.DateType):
         return F.unix_date(key)
+    if isinstance(kind, T.TimestampNTZType):
+        return key - _epoch_without_zone()
     return F.unix_micros(key) if isinstance(kind, T.TimestampType) else key
+
+
+def _epoch_without_zone() -> Column:
+    return F.lit("1970-01-01").cast(T.TimestampNTZType())
 
 
 def _bytes(kind: T.DataType) -> int:

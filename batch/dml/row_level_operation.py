@@ -279,7 +279,7 @@ class RowLevelOperation:
         """The files at these paths, which are those of `_metadata.file_path`, with their numbers of rows
         (TOUCHED); recorded as read."""
         files, path = self.snapshot.files, self.snapshot.path
-        complete = pc.replace_substring_regex(complete_paths(path, files["path"]), "^file:(//)?", "")
+        complete = _local_paths(path, files)
         wanted = pa.table(
             {
                 "complete": pa.array([local_path(found) for found in changed_rows], pa.string()),
@@ -302,7 +302,7 @@ class RowLevelOperation:
     def check_rows(self, touched: pa.Table) -> None:
         """DELTA_NUM_RECORDS_MISMATCH unless files have as many rows as were counted (TOUCHED): statistics do
         not suffice to remove a file unread."""
-        paths = [local_path(path) for path in complete_paths(self.snapshot.path, touched["path"]).to_pylist()]
+        paths = _local_paths(self.snapshot.path, touched).to_pylist()
         rows = sum(numbers_of_rows(list(zip(paths, touched["size"].to_pylist(), strict=True))))
         counted = pc.sum(touched[TOUCHED.name], min_count=0).as_py()
         if rows != counted:
@@ -365,6 +365,11 @@ class RowLevelOperation:
         """The write that Spark runs."""
         assert self._write is not None
         return self._write
+
+
+def _local_paths(table: str, files: pa.Table) -> pa.ChunkedArray:
+    """The complete paths of a local table's files, as the operating system has them."""
+    return pc.replace_substring_regex(complete_paths(table, files["path"]), "^file:(//)?", "")
 
 
 class _Write:

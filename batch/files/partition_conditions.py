@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import DecimalType, DoubleType, FloatType, StructField, TimestampType
+from pyspark.sql.types import DecimalType, DoubleType, FloatType, StructField
 
 from deltaflow.log import PartitionPredicate
 from deltaflow.log.files.data_skipping import Predicate
@@ -23,8 +23,8 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-# Arrow orders NaN otherwise than Spark, and a timestamp of the log may have no zone.
-_NOT_COMPARED = (DoubleType, FloatType, TimestampType)
+# Arrow orders NaN otherwise than Spark.
+_NOT_COMPARED = (DoubleType, FloatType)
 
 
 def known_conditions(

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructField
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import Snapshot
+from deltaflow.log.files.partition_values import canonical_values
 from deltaflow.spark.expressions.row_operations import expressions
 from deltaflow.spark.scan.file_index import partitions_of
 
@@ -20,15 +21,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str]) -> pa.Table:
+def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], time_zone: str) -> pa.Table:
     """The files of the partitions for which all conditions are true: Spark evaluates them on their values.
 
+    Timestamps without a zone are read in `time_zone`.
     DELTA_NON_PARTITION_COLUMN_REFERENCE for a condition that names other columns, and
     DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES for one with a subquery.
     """
     columns = snapshot.partition_columns
     values, numbers = partitions_of(snapshot.files, tuple(columns))
-    if not columns:
+    if columns:
+        values = pa.table(
+            {
+                name: canonical_values(
+                    values[name].combine_chunks(), snapshot.schema[name].dataType, time_zone
+                )
+                for name in columns
+            }
+        )
+    else:
         values = pa.table({"partition": [None]})
     frame = spark.createDataFrame(values.append_column("\0", pa.array(range(values.num_rows), pa.int64())))
     casts = [

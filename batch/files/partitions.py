@@ -9,14 +9,25 @@ import pyarrow.compute as pc
 
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import Snapshot
-from deltaflow.log.files.partition_values import partition_folder
+from deltaflow.log.files.partition_values import canonical_values, partition_folder
 
 
-def partition_folders(snapshot: Snapshot, wanted: Mapping[str, str | None]) -> list[str]:
-    """`column=value/…` of every partition that has files, sorted; of those with the `wanted` values."""
+def partition_folders(snapshot: Snapshot, wanted: Mapping[str, str | None], time_zone: str) -> list[str]:
+    """`column=value/…` of every partition that has files, sorted; of those with the `wanted` values.
+
+    Timestamps are in UTC, each instant once; those without a zone, here and there, are read in `time_zone`.
+    """
     columns = snapshot.partition_columns
     values = snapshot.files["partition_values"]
-    table = pa.table({name: pc.map_lookup(values, name, "first") for name in columns})
+    types = {name: snapshot.schema[name].dataType for name in columns}
+    table = pa.table(
+        {
+            name: canonical_values(
+                pc.map_lookup(values, name, "first").combine_chunks(), types[name], time_zone
+            )
+            for name in columns
+        }
+    )
     by_lower = {name.lower(): name for name in columns}
     for given, value in wanted.items():
         name = by_lower.get(given.lower())
@@ -28,6 +39,10 @@ def partition_folders(snapshot: Snapshot, wanted: Mapping[str, str | None]) -> l
                 table=snapshot.path,
             )
         column = table[name]
-        table = table.filter(pc.is_null(column) if value is None else pc.equal(column, value))
+        if value is None:
+            table = table.filter(pc.is_null(column))
+        else:
+            [wanted_value] = canonical_values(pa.array([value]), types[name], time_zone)
+            table = table.filter(pc.equal(column, wanted_value))
     rows = table.group_by(columns).aggregate([]).to_pylist()
     return sorted(partition_folder(columns, row) for row in rows)

@@ -20,6 +20,7 @@ from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import (
     OPTIMIZE_MAX_FILE_SIZE,
     OPTIMIZE_MIN_FILE_SIZE,
+    SESSION_TIME_ZONE,
     TARGET_FILE_SIZE_BYTES,
 )
 from deltaflow.spark.sql.statements import NamedTable, run_statement
@@ -54,7 +55,8 @@ def optimize(
     assert snapshot is not None
     check_writable(snapshot.protocol, snapshot.metadata, snapshot.path, snapshot.version)
     columns = z_columns(snapshot, z_order_by, settings)
-    files = files_where(spark, snapshot, where) if where else snapshot.files
+    time_zone = SESSION_TIME_ZONE.of(settings, path)
+    files = files_where(spark, snapshot, where, time_zone) if where else snapshot.files
     target_size = _target_size(snapshot, settings)
     bins = _bins(snapshot, files, settings, target_size, whole=bool(columns))
     rewrite = None

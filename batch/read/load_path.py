@@ -19,6 +19,7 @@ from deltaflow.batch.options import option, required_path
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.partition_values import folder_values, typed_values
+from deltaflow.log.protocol.properties import SESSION_TIME_ZONE
 from deltaflow.spark.expressions.timestamps import timestamp_of_text, timestamp_or_none
 from deltaflow.store import table_path
 
@@ -44,6 +45,8 @@ class LoadPath:
     """Values of partition columns as the path's folders have them."""
     path: str = ""
     """That of the table or its partition, as given, without `@v12` and the like."""
+    time_zone: str = "UTC"
+    """The session's, in which timestamps without a zone are read."""
 
     @property
     def travels(self) -> bool:
@@ -69,7 +72,7 @@ class LoadPath:
             )
         for name, value in self.partition.items():
             try:
-                typed_values(pa.array([value], pa.string()), snapshot.schema[name].dataType)
+                typed_values(pa.array([value], pa.string()), snapshot.schema[name].dataType, self.time_zone)
             except pa.ArrowInvalid as e:
                 raise DeltaAnalysisException(
                     error_class="DELTA_INVALID_PARTITION_PATH",
@@ -83,9 +86,10 @@ def load_path(request: Mapping[str, Any]) -> LoadPath:
     """What the request of a load names. Its times are of the session's time zone."""
     given, options = required_path(request["path"]), request["options"]
     of_name = option(options, _VERSION_OF_NAME)
+    time_zone = SESSION_TIME_ZONE.of(request["settings"], given)
     if of_name is not None:
         table, partition = _table_and_partition(given)
-        return LoadPath(table, int(of_name), None, partition, given)
+        return LoadPath(table, int(of_name), None, partition, given, time_zone)
     version, timestamp = option(options, "versionAsOf"), option(options, "timestampAsOf")
     if version is not None and timestamp is not None:
         raise DeltaIllegalArgumentException(error_class="DELTA_ONEOF_IN_TIMETRAVEL")
@@ -98,7 +102,7 @@ def load_path(request: Mapping[str, Any]) -> LoadPath:
     if at_timestamp is not None:
         timestamp_ms = _timestamp_ms_of_path(at_timestamp)
     table, partition = _table_and_partition(path)
-    return LoadPath(table, version_number(version or at_version), timestamp_ms, partition, path)
+    return LoadPath(table, version_number(version or at_version), timestamp_ms, partition, path, time_zone)
 
 
 def _split(path: str, settings: Mapping[str, str]) -> tuple[str, str | None, str | None]:
@@ -159,14 +163,17 @@ def _table_and_partition(path: str) -> tuple[str, dict[str, str | None]]:
     return root, partition
 
 
-def files_of_partition(snapshot: Snapshot, partition: Mapping[str, str | None]) -> pa.Table:
-    """The files of the snapshot that have these values of partition columns, given as in folder names."""
+def files_of_partition(snapshot: Snapshot, partition: Mapping[str, str | None], time_zone: str) -> pa.Table:
+    """The files of the snapshot that have these values of partition columns, given as in folder names.
+
+    Timestamps without a zone, here and there, are read in `time_zone`.
+    """
     files = snapshot.files
     for name, value in partition.items():
         data_type = snapshot.schema[name].dataType
         found = typed_values(
-            pc.map_lookup(files["partition_values"], name, "first").combine_chunks(), data_type
+            pc.map_lookup(files["partition_values"], name, "first").combine_chunks(), data_type, time_zone
         )
-        wanted = typed_values(pa.array([value], pa.string()), data_type)[0]
+        wanted = typed_values(pa.array([value], pa.string()), data_type, time_zone)[0]
         files = files.filter(pc.equal(found, wanted) if wanted.is_valid else pc.is_null(found))
     return files

@@ -56,7 +56,7 @@ def _description(loaded: LoadPath, snapshot: Snapshot, version: int | None) -> d
         description |= {"kind": "version", "version": version, "timeTravel": True}
     if loaded.partition:
         loaded.check_partition(snapshot)
-        description["partition"] = loaded.partition
+        description |= {"partition": loaded.partition, "timeZone": loaded.time_zone}
     return description
 
 
@@ -113,6 +113,6 @@ def files_of_version(description: dict[str, Any]) -> ScannedFiles:
     refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
     files, statistics = snapshot.files, snapshot.statistics
     if "partition" in description:
-        files = files_of_partition(snapshot, description["partition"])
+        files = files_of_partition(snapshot, description["partition"], description["timeZone"])
         statistics = FileStatistics(files["stats"], snapshot.schema)
     return ScannedFiles(log.path, tuple(snapshot.partition_columns), files, statistics)

@@ -20,6 +20,7 @@ from deltaflow.batch.sql_names import quoted_name
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, Operation, remove_files
 from deltaflow.log.protocol.features import check_writable
+from deltaflow.log.protocol.properties import SESSION_TIME_ZONE
 from deltaflow.spark.scan.file_index import hadoop_path
 from deltaflow.spark.sql.statements import Rows, Statement, refused, statement
 
@@ -138,4 +139,6 @@ def _show_partitions(statement: Statement) -> Rows:
             error_class="DELTA_SHOW_PARTITION_IN_NON_PARTITIONED_TABLE", table_name=snapshot.path
         )
     pattern = statement.fields["pattern"]
-    return [(folder,) for folder in partition_folders(snapshot, {} if pattern is None else pattern["spec"])]
+    wanted = {} if pattern is None else pattern["spec"]
+    time_zone = SESSION_TIME_ZONE.of(statement.settings, snapshot.path)
+    return [(folder,) for folder in partition_folders(snapshot, wanted, time_zone)]

@@ -37,6 +37,7 @@ from deltaflow.log.observer import observe
 from deltaflow.log.protocol.features import check_writable, is_append_only
 from deltaflow.log.protocol.isolation import isolation_of_table
 from deltaflow.spark.write.file_write import FileRewrite, Quarantine, ReplaceWhere, RowPlan, WrittenFile
+from deltaflow.store import is_same_directory
 
 _LOG = logging.getLogger(__name__)
 
@@ -189,4 +190,4 @@ def begin_write(
 def own_scans(request: dict[str, Any], log: DeltaLog) -> list[dict[str, Any]]:
     """The descriptions of those scans in the frame's plan that read the table which is written."""
     scans = [msgspec.json.decode(scan) for scan in request["scans"]]
-    return [scan for scan in scans if scan["path"] == log.path]
+    return [scan for scan in scans if is_same_directory(scan["path"], log.path)]

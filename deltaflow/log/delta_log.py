@@ -223,8 +223,9 @@ class DeltaLog:
 
         `session` has Spark's settings: defaults of table properties
         (spark.databricks.delta.properties.defaults.*), the bound of a commit's attempts
-        (spark.databricks.delta.maxCommitAttempts) and those of checkpoints. StoreError where the table's
-        store cannot exclude other writers.
+        (spark.databricks.delta.maxCommitAttempts), those of checkpoints, and the time zone of partition
+        values without one (spark.sql.session.timeZone). StoreError where the table's store cannot exclude
+        other writers.
         """
         self._files.store.check_writable(self._files.directory)
         snapshot = self.snapshot_if_exists() if read_version is None else self.snapshot_at(read_version)

@@ -63,6 +63,14 @@ def table_path(path: str) -> str:
     return _absolute(rest)
 
 
+def is_same_directory(path: str, other: str) -> bool:
+    """Whether two local paths are one directory: by the same name, or through links."""
+    try:
+        return path == other or os.path.samefile(path, other)
+    except OSError:  # one of them is not there
+        return False
+
+
 def store_for(
     path: str, storage_options: Mapping[str, Any] | None = None, *, single_writer: bool = False
 ) -> tuple[LogStore, str]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructField
 
-from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.errors import CorruptLogError, DeltaIllegalArgumentException
 from deltaflow.log.files.file_rows import FILES_SCHEMA, file_key, file_keys
 from deltaflow.log.files.partition_values import typed_values
 from deltaflow.log.protocol.actions import AddFile, RemoveFile
@@ -31,11 +31,13 @@ _ROW = "\0row"
 class Reads:
     """Everything that was read of one version of the table at `table`; grows until the commit.
 
-    `snapshot` is that version, None without a table.
+    `snapshot` is that version, None without a table. `time_zone` is the session's: partition values that are
+    timestamps without a zone are read in it.
     """
 
     table: str
     snapshot: Snapshot | None
+    time_zone: str = "UTC"
     whole_table: bool = False
     no_table: bool = False
     """That there is no table; a commit that depends on this may be a blind append."""
@@ -51,14 +53,19 @@ class Reads:
     def add_predicate(self, predicate: PartitionPredicate) -> pa.Table:
         """Record that all rows that `predicate` is true for are read; returns their files in the snapshot.
 
-        DeltaIllegalArgumentException unless it is a condition on the partition columns.
+        DeltaIllegalArgumentException unless it is a condition on the partition columns; CorruptLogError for a
+        file whose partition values are not of the columns' types.
         """
         if self.snapshot is None:
             self.whole_table = True
             return FILES_SCHEMA.empty_table()
         self._check_predicate(predicate)
         files = self.snapshot.files
-        found = files.take(self._matching(files["partition_values"], predicate))
+        try:
+            positions = self._matching(files["partition_values"], predicate)
+        except pa.ArrowInvalid as error:
+            raise CorruptLogError(str(error), table=self.table, version=self.snapshot.version) from error
+        found = files.take(positions)
         self.predicates.append(predicate)
         self.add_files(found)
         return found
@@ -120,7 +127,9 @@ class Reads:
         if isinstance(partition_values, pa.ChunkedArray):
             partition_values = partition_values.combine_chunks()
         columns = {
-            column.name: typed_values(pc.map_lookup(partition_values, column.name, "first"), column.dataType)
+            column.name: typed_values(
+                pc.map_lookup(partition_values, column.name, "first"), column.dataType, self.time_zone
+            )
             for column in self._columns
         }
         rows = pa.table({_ROW: pa.array(range(len(partition_values)), pa.int64()), **columns})

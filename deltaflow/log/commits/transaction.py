@@ -58,7 +58,7 @@ from deltaflow.log.protocol.configuration import with_checked_properties, with_s
 from deltaflow.log.protocol.features import check_writable, has_in_commit_timestamps, is_append_only
 from deltaflow.log.protocol.in_commit_timestamps import next_timestamp, with_enablement
 from deltaflow.log.protocol.isolation import IsolationLevel, isolation_of_commit, isolation_of_table
-from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, USER_METADATA
+from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, SESSION_TIME_ZONE, USER_METADATA
 from deltaflow.log.protocol.protocols import protocol_for, without_protocol_properties
 from deltaflow.log.protocol.schema import check_writable_schema, schema_from_string
 from deltaflow.log.replay.log_files import LogFiles
@@ -89,15 +89,16 @@ class OptimisticTransaction:
         retries: RetryPolicy = _RETRIES,
         session: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`session` has Spark's settings spark.databricks.delta.*, of which those of the log are heeded."""
+        """`session` has Spark's settings spark.databricks.delta.*, of which those of the log are heeded, and
+        its time zone, in which partition values without one are read."""
         self.log = log
         self.snapshot = snapshot
         """The version that is read; None without a table."""
         attempts = MAX_COMMIT_ATTEMPTS.of(session, log.path)
         self._retries = retries if attempts is None else replace(retries, max_attempts=attempts)
         self.session = session
-        """Spark's settings spark.databricks.delta.*."""
-        self._reads = Reads(log.path, snapshot)
+        """Spark's settings spark.databricks.delta.* and spark.sql.session.timeZone."""
+        self._reads = Reads(log.path, snapshot, SESSION_TIME_ZONE.of(session, log.path))
         self._new_metadata: Metadata | None = None
         self._new_protocol: Protocol | None = None
         self._used = False

@@ -62,7 +62,10 @@ def _bounds(
     if name in partition_values:
         if not isinstance(kind, _EXACT_PARTITION_VALUES):
             return None
-        values = typed_values(_of(selected, _array(partition_values[name])).filter(has_rows), kind)
+        try:
+            values = typed_values(_of(selected, _array(partition_values[name])).filter(has_rows), kind)
+        except pa.ArrowInvalid:
+            return None  # the scan says which value is none of its type
         return values.cast(pa.int32()) if isinstance(kind, T.DateType) else values
     if not isinstance(kind, _EXACT_BOUNDS) or not statistics.has_tight_bounds:
         return None

@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from pyspark.sql import types as T
 
+from deltaflow.log.files.text_casts import cast_or_null
+
 ColumnPath = tuple[str, ...]
 
 # Bounds are at the precision of milliseconds, and not every writer rounds outwards.
@@ -230,28 +232,11 @@ def _outer_bounds(low: pa.Array, high: pa.Array, kind: T.DataType) -> tuple[pa.A
 
 
 def _days(texts: pa.Array) -> pa.Array:
-    days = _cast(texts, pa.date32())
+    days = cast_or_null(texts, pa.date32())
     return pc.if_else(pc.less(days, _GREGORIAN), pa.scalar(None, pa.date32()), days).cast(pa.int32())
 
 
 def _microseconds(texts: pa.Array, kind: pa.TimestampType) -> pa.Array:
-    moments = _cast(texts, kind)
+    moments = cast_or_null(texts, kind)
     doubtful = pc.less(moments.cast(pa.timestamp("us")), pa.scalar(_ONE_OFFSET_PER_ZONE))
     return pc.if_else(doubtful, pa.scalar(None, kind), moments).cast(pa.int64())
-
-
-def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Null where a text is none of the type."""
-    try:
-        return texts.cast(kind)
-    except pa.ArrowInvalid:
-        distinct = texts.dictionary_encode()
-        values = pa.array([_scalar(text, kind) for text in distinct.dictionary], kind)
-        return values.take(distinct.indices)
-
-
-def _scalar(text: pa.StringScalar, kind: pa.DataType) -> Any:
-    try:
-        return text.cast(kind).as_py()
-    except (pa.ArrowInvalid, OverflowError, ValueError):
-        return None

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
+
+from deltaflow.log.files.text_casts import cast_or_null
+
+_DECODER = msgspec.json.Decoder(float_hook=Decimal)
+_FEW = 256
 
 
 def structs_of(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
     """A struct for each JSON object, null for null; fields that `kind` lacks are left out.
 
-    Dates and instants are strings in the texts. A text that is no object of this kind gives null.
+    Dates and timestamps are strings in the texts. A text that is no object of this kind gives null.
     """
+    return _structs(texts, kind, fitting=False)
+
+
+def fitting_fields_of(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
+    """As `structs_of`, but a value that does not fit its field is null alone, and the others stay."""
+    return _structs(texts, kind, fitting=True)
+
+
+def _structs(texts: pa.StringArray, kind: pa.StructType, *, fitting: bool) -> pa.StructArray:
     if len(texts) == 0:
         return pa.array([], kind)
-    parsed_kind = _with_dates_as_strings(kind)
-    options = pj.ParseOptions(
-        explicit_schema=pa.schema(list(parsed_kind)), unexpected_field_behavior="ignore"
-    )
-    return pa.concat_arrays(list(_parsed(texts, kind, options)))
+    return pa.concat_arrays(list(_parsed(texts, kind, fitting=fitting)))
 
 
 def kind_of(texts: Iterable[pa.StringArray], known: pa.StructType) -> pa.StructType:
@@ -35,21 +48,57 @@ def kind_of(texts: Iterable[pa.StringArray], known: pa.StructType) -> pa.StructT
     return pa.struct(list(found))
 
 
-def _parsed(texts: pa.StringArray, kind: pa.StructType, options: pj.ParseOptions) -> Iterable[pa.StructArray]:
+def _parsed(texts: pa.StringArray, kind: pa.StructType, *, fitting: bool) -> Iterable[pa.StructArray]:
+    schema = pa.schema(list(_with_times_as_strings(kind)))
+    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
         table = _read(texts, options)
         columns = [table[field.name].combine_chunks().cast(field.type) for field in kind]
         parsed = pa.StructArray.from_arrays(columns, fields=list(kind), mask=texts.is_null())
     except pa.ArrowInvalid:
-        # The text that spoils the others is looked for by halves.
-        if len(texts) == 1:
+        # The texts that spoil the others are looked for by halves.
+        if fitting and len(texts) <= _FEW:
+            yield _fitting([_object(text) for text in texts.to_pylist()], kind)
+        elif len(texts) == 1:
             yield pa.nulls(1, kind)
         else:
             middle = len(texts) // 2
-            yield from _parsed(texts.slice(0, middle), kind, options)
-            yield from _parsed(texts.slice(middle), kind, options)
+            yield from _parsed(texts.slice(0, middle), kind, fitting=fitting)
+            yield from _parsed(texts.slice(middle), kind, fitting=fitting)
     else:
         yield parsed
+
+
+def _object(text: str | None) -> Any:
+    try:
+        return None if text is None else _DECODER.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+def _fitting(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """JSON values as an array of the type, null for one that is none of it."""
+    if pa.types.is_struct(kind):
+        objects = [value if isinstance(value, dict) else None for value in values]
+        fields = [
+            _fitting([None if each is None else each.get(field.name) for each in objects], field.type)
+            for field in kind
+        ]
+        mask = pa.array([each is None for each in objects])
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=mask)
+    if pa.types.is_string(kind) or pa.types.is_temporal(kind):
+        texts = pa.array([value if isinstance(value, str) else None for value in values], pa.string())
+        return cast_or_null(texts, kind)
+    return pa.array([_fitting_value(value, kind) for value in values], kind)
+
+
+def _fitting_value(value: Any, kind: pa.DataType) -> Any:
+    if value is None or isinstance(value, str) or isinstance(value, bool) is not pa.types.is_boolean(kind):
+        return None
+    try:
+        return pa.scalar(float(value) if pa.types.is_floating(kind) else value, kind).as_py()
+    except (pa.ArrowException, OverflowError, ValueError):
+        return None
 
 
 def _read(texts: pa.StringArray, options: pj.ParseOptions) -> pa.Table:
@@ -86,9 +135,9 @@ def _without_instants(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _with_dates_as_strings(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_date(kind):
+def _with_times_as_strings(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(kind):
         return pa.string()
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_with_dates_as_strings(field.type)) for field in kind])
+        return pa.struct([field.with_type(_with_times_as_strings(field.type)) for field in kind])
     return kind

@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 )
 
 from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
+from deltaflow.log.files.text_casts import cast_or_null, dates, instants, local_times
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
@@ -86,24 +87,68 @@ def folder_values(fragment: str) -> dict[str, str | None]:
     return dict(_column_and_value(folder) for folder in fragment.split("/"))
 
 
-def typed_values(values: pa.StringArray, data_type: DataType) -> pa.Array:
+def typed_values(values: pa.StringArray, data_type: DataType, time_zone: str = "UTC") -> pa.Array:
     """The log's partition values of one column as an Arrow array of the column's type.
 
-    An empty string is null for every type. A timestamp without a zone, which belongs to the zone of
-    a writer nobody knows, is read as UTC. Raises pyarrow.ArrowInvalid for a string that is no such
-    value and UnsupportedFeatureError for a type that cannot be a partition column.
+    An empty string is null for every type. A timestamp without a zone is a local time of `time_zone`, the
+    session's, as for Spark's readers. Raises pyarrow.ArrowInvalid for a string that is no such value and
+    UnsupportedFeatureError for a type that cannot be a partition column.
     """
-    values = pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+    typed = _typed(_without_empty(values), data_type, time_zone)
+    wrong = first_wrong_value(values, typed)
+    if wrong is not None:
+        raise pa.ArrowInvalid(f"partition value {wrong!r} is no {data_type.simpleString()}")
+    return typed
+
+
+def typed_values_or_null(values: pa.StringArray, data_type: DataType, time_zone: str = "UTC") -> pa.Array:
+    """As `typed_values`, with null for a string that is no such value."""
+    values = _without_empty(values)
+    try:
+        return _typed(values, data_type, time_zone)
+    except pa.ArrowInvalid:
+        return cast_or_null(values, _arrow_type(data_type))
+
+
+def canonical_values(values: pa.StringArray, data_type: DataType, time_zone: str) -> pa.StringArray:
+    """The values as deltaflow writes them: one text for each instant, where `data_type` is of instants. Null
+    stands for a timestamp that is none."""
+    if not isinstance(data_type, TimestampType):
+        return values
+    return pc.strftime(instants(values, time_zone), "%Y-%m-%dT%H:%M:%SZ")
+
+
+def first_wrong_value(values: pa.StringArray, typed: pa.Array) -> str | None:
+    """The first of the log's partition values that became null because it is none of the column's type."""
+    if typed.null_count <= values.null_count:
+        return None
+    wrong = values.filter(pc.and_(pc.is_null(typed), pc.not_equal(values, "")))
+    return wrong[0].as_py() if len(wrong) else None
+
+
+def _without_empty(values: pa.StringArray) -> pa.StringArray:
+    return pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+
+
+def _typed(values: pa.StringArray, data_type: DataType, time_zone: str) -> pa.Array:
+    match data_type:
+        case DateType():
+            return dates(values)
+        case TimestampType():
+            return instants(values, time_zone)
+        case TimestampNTZType():
+            return local_times(values)
+    return values.cast(_arrow_type(data_type))
+
+
+def _arrow_type(data_type: DataType) -> pa.DataType:
     if isinstance(data_type, DecimalType):
-        return values.cast(pa.decimal128(data_type.precision, data_type.scale))
+        return pa.decimal128(data_type.precision, data_type.scale)
     arrow_type = ARROW_TYPES.get(type(data_type))
     if arrow_type is None:
         name = f"partition column of type {data_type.simpleString()}"
         raise UnsupportedFeatureError(f"Cannot read a {name}.", features=(name,))
-    if isinstance(data_type, TimestampType):
-        zone = pc.if_else(pc.ends_with(values, "Z"), "", "Z")
-        values = pc.binary_join_element_wise(values, zone, "")
-    return values.cast(arrow_type)
+    return arrow_type
 
 
 def _column_and_value(folder: str) -> tuple[str, str | None]:

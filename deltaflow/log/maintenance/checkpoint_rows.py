@@ -22,8 +22,8 @@ from pyspark.sql.types import (
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.files.file_rows import FIELDS_OF_ADD, FIELDS_OF_REMOVE, STRING_MAP
-from deltaflow.log.files.json_text import kind_of, structs_of
-from deltaflow.log.files.partition_values import ARROW_TYPES, typed_values
+from deltaflow.log.files.json_text import fitting_fields_of, kind_of, structs_of
+from deltaflow.log.files.partition_values import ARROW_TYPES, typed_values_or_null
 from deltaflow.log.protocol.actions import (
     CheckpointMetadata,
     DomainMetadata,
@@ -141,7 +141,7 @@ class FileRows:
         if self._stats_as_json:
             columns["stats"] = stats
         if self._stats_kind is not None:
-            columns["stats_parsed"] = structs_of(stats, self._stats_kind)
+            columns["stats_parsed"] = fitting_fields_of(stats, self._stats_kind)
         if self._partition_schema.fields:
             columns["partitionValues_parsed"] = _parsed_values(
                 files.column("partition_values"), self._partition_schema
@@ -277,8 +277,10 @@ def _extra_columns(extra: pa.StringArray, kind: pa.StructType) -> dict[str, pa.A
 
 
 def _parsed_values(values: pa.MapArray, schema: StructType) -> pa.StructArray:
+    """`partitionValues_parsed`. A timestamp without a zone is read as UTC, so that the checkpoint is the same
+    whatever session writes it, and as readers without a session read it (Delta Kernel)."""
     columns = [
-        typed_values(pc.map_lookup(values, pa.scalar(field.name), "first"), field.dataType)
+        typed_values_or_null(pc.map_lookup(values, pa.scalar(field.name), "first"), field.dataType)
         for field in schema.fields
     ]
     return pa.StructArray.from_arrays(columns, names=schema.names)

@@ -161,6 +161,7 @@ RESTORE_PROTOCOL_DOWNGRADE_ALLOWED = _flag(
     "spark.databricks.delta.restore.protocolDowngradeAllowed", default=False
 )
 RETENTION_CHECK_ENABLED = _flag("spark.databricks.delta.retentionDurationCheck.enabled", default=True)
+SESSION_TIME_ZONE = Property("spark.sql.session.timeZone", "UTC", str, "")
 USER_METADATA: Property[str | None] = Property(
     "spark.databricks.delta.commitInfo.userMetadata", None, str, ""
 )

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.files.aggregates import aggregates, enough
@@ -25,6 +25,7 @@ from deltaflow.log.files.data_path import complete_paths as complete_paths
 from deltaflow.log.files.data_path import hadoop_path as hadoop_path
 from deltaflow.log.files.data_skipping import may_match
 from deltaflow.log.files.file_statistics import FileStatistics
+from deltaflow.log.files.partition_values import first_wrong_value, typed_values_or_null
 from deltaflow.spark.bridge.dispatcher import dispatcher
 
 # A plan asks twice or thrice for the same scan; a self-join or a stream's batch a few times more.
@@ -169,7 +170,18 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 @dispatcher.handle("scan.partitions")
 def _scan_partitions(request: dict[str, Any]) -> bytes:
-    return _arrow_stream(_listing(request["scan"]).partitions)
+    """The log's values as text; of timestamps their microseconds, without a zone read in that of the session
+    that asks."""
+    partitions = _listing(request["scan"]).partitions
+    for name in request["timestamps"]:
+        values = _array(partitions[name])
+        instants = typed_values_or_null(values, TimestampType(), request["timeZone"])
+        wrong = first_wrong_value(values, instants)
+        if wrong is not None:
+            _bad_partition_value({**request, "column": name, "value": wrong, "type": "TIMESTAMP"})
+        position = partitions.column_names.index(name)
+        partitions = partitions.set_column(position, name, instants.cast(pa.int64()).cast(pa.string()))
+    return _arrow_stream(partitions)
 
 
 @dispatcher.handle("scan.aggregates")

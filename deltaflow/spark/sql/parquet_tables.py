@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from deltaflow.spark.bridge.java_classes import java_classes
 
@@ -64,15 +64,14 @@ def schema_of_file(spark: SparkSession, path: str) -> StructType:
 
 
 def cast_columns(spark: SparkSession, columns: pa.Table, schema: StructType) -> pa.Table:
-    """Columns of text, cast by Spark to the types of the schema, and but for timestamps to text again: null
-    where it fails. A row is a partition, never one of a table.
+    """Columns of text, cast by Spark to the types of the schema and to text again: null where it fails.
+
+    A row is a partition, never one of a table.
     """
     names = [str(i) for i in range(columns.num_columns)]
     frame = spark.createDataFrame(columns.rename_columns(names))
-    casts = []
-    for name, field in zip(names, schema.fields, strict=True):
-        cast = f"try_cast(`{name}` as {field.dataType.simpleString()})"
-        if not isinstance(field.dataType, TimestampType):
-            cast = f"cast({cast} as string)"
-        casts.append(f"{cast} as `{name}`")
+    casts = [
+        f"cast(try_cast(`{name}` as {field.dataType.simpleString()}) as string) as `{name}`"
+        for name, field in zip(names, schema.fields, strict=True)
+    ]
     return frame.coalesce(1).selectExpr(*casts).toArrow()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow.compute as pc
@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from deltaflow.errors import (
@@ -24,6 +25,7 @@ from deltaflow.errors import (
     ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
     ConcurrentTransactionException,
+    CorruptLogError,
     DeltaConcurrentModificationException,
     DeltaIllegalArgumentException,
     MetadataChangedException,
@@ -449,6 +451,28 @@ class TestReads:
         table.commit(1, add("a", partitionValues={"part": "two", "day": "2024-01-01"}))
         with pytest.raises(ConcurrentAppendException):
             transaction.commit([SetTransaction(app_id="q", version=1)], WRITE)
+
+    def test_timestamps_without_a_zone_are_of_the_session(self, table: HandWrittenTable) -> None:
+        schema = StructType([StructField("id", LongType()), StructField("at", TimestampType())])
+        texts = {"a": "2024-01-01 00:00:00", "b": "2024-01-01 08:00:00", "c": "2024-01-01T08:00:00.000000Z"}
+        adds = [add(path, partitionValues={"at": text}) for path, text in texts.items()]
+        table.first_commit(*adds, schema=schema, partition_columns=["at"])
+        predicate = pc.field("at") == datetime(2024, 1, 1, 8, tzinfo=UTC)
+        for zone, found in {"America/Los_Angeles": ["a", "c"], "UTC": ["b", "c"]}.items():
+            transaction = table.log().start_transaction({"spark.sql.session.timeZone": zone})
+            assert sorted(transaction.files_matching(predicate)["path"].to_pylist()) == found
+        transaction = table.log().start_transaction({"spark.sql.session.timeZone": "America/Los_Angeles"})
+        transaction.files_matching(predicate)
+        table.commit(1, add("d", partitionValues={"at": "2024-01-01 08:00:00.0"}))
+        table.commit(2, add("e", partitionValues={"at": "2024-01-01 00:00:00.0"}))
+        with pytest.raises(ConcurrentAppendException, match="e"):
+            transaction.commit([SetTransaction(app_id="q", version=1)], WRITE)
+
+    def test_files_of_partitions_of_a_damaged_log(self, table: HandWrittenTable) -> None:
+        wrong = add("a", partitionValues={"part": "two", "day": "2024-01-01"})
+        table.first_commit(wrong, schema=SCHEMA, partition_columns=["part", "day"])
+        with pytest.raises(CorruptLogError, match="'two'"):
+            table.log().start_transaction().files_matching(PART_1)
 
     def test_a_read_without_a_table_needs_that_there_is_none(self, log: DeltaLog) -> None:
         transaction = log.start_transaction()

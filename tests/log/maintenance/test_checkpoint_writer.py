@@ -13,6 +13,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -409,6 +410,86 @@ class TestColumns:
         }
         counts = rows["a"]["stats_parsed"]["nullCount"]
         assert (counts["tags"], counts["in"], counts["day"]) == (1, {"n": 0}, None)
+
+    def test_partition_values_that_python_has_no_words_for(self, table: HandWrittenTable) -> None:
+        schema = StructType(
+            [
+                StructField("id", LongType()),
+                StructField("day", DateType()),
+                StructField("at", TimestampType()),
+                StructField("n", IntegerType()),
+            ]
+        )
+        values = [
+            {"day": "10000-01-01", "at": "+10000-01-01T00:00:00.000000Z", "n": "1"},
+            {"day": "+10000-01-01", "at": "2024-01-01 00:00:00+0000", "n": "x"},
+            {"day": "2024-01-01", "at": "2024-01-01 00:00:00", "n": "3000000000"},
+        ]
+        table.first_commit(
+            *(add(path, partitionValues=each) for path, each in zip("abc", values, strict=True)),
+            schema=schema,
+            partition_columns=["day", "at", "n"],
+            configuration={"delta.checkpoint.writeStatsAsStruct": "true"},
+        )
+        log_at(table).checkpoint()
+        parsed = pc.struct_field(checkpoint_of(table)["add"], "partitionValues_parsed").drop_null()
+        assert pc.struct_field(parsed, "day").cast(pa.int32()).to_pylist() == [2_932_897, 2_932_897, 19_723]
+        new_year = 1_704_067_200_000_000
+        instants = pc.struct_field(parsed, "at").cast(pa.int64()).to_pylist()
+        assert instants == [253_402_300_800_000_000, new_year, new_year]
+        assert pc.struct_field(parsed, "n").to_pylist() == [1, None, None]
+        assert [dict(row) for row in without_commits(table).files["partition_values"].to_pylist()] == values
+
+    def test_a_bound_that_has_no_place_is_lost_alone(self, table: HandWrittenTable) -> None:
+        schema = StructType(
+            [
+                StructField("x", DoubleType()),
+                StructField("text", StringType()),
+                StructField("day", DateType()),
+                StructField("at", TimestampType()),
+                StructField("n", IntegerType()),
+                StructField("price", DecimalType(5, 2)),
+                StructField("in", StructType([StructField("f", DoubleType())])),
+            ]
+        )
+        low = {"x": 1.5, "text": "NaN", "day": "2024-01-01", "at": "2024-01-01T00:00:00.000-08:00", "n": 1}
+        low |= {"price": 1.25, "in": {"f": 2.5}}
+        high = {"x": "NaN", "text": "Infinity", "day": "10000-01-01", "at": "+10000-01-01T00:00:00.000Z"}
+        high |= {"n": 3_000_000_000, "price": 123_456.789, "in": {"f": "-Infinity"}}
+        counts = {"x": 0, "in": {"f": 1}}
+        whole = {"numRecords": 3, "minValues": low, "maxValues": high, "nullCount": counts}
+        strange = {"numRecords": 4, "minValues": 5, "maxValues": {"n": "7", "text": 8, "price": True}}
+        table.first_commit(
+            add("a", stats=json.dumps(whole)),
+            add("b", stats=json.dumps(strange)),
+            add("c", stats="[1]"),
+            *(add(f"{number}", stats=stats(number, number)) for number in range(1_000)),
+            schema=schema.add("id", LongType()),
+            configuration=AS_STRUCT,
+        )
+        log_at(table).checkpoint()
+        rows = {row["path"]: row for row in checkpoint_of(table)["add"].to_pylist() if row is not None}
+        parsed = rows["a"]["stats_parsed"]
+        assert parsed["minValues"] == {
+            "x": 1.5,
+            "text": "NaN",
+            "day": date(2024, 1, 1),
+            "at": datetime(2024, 1, 1, 8, tzinfo=UTC),
+            "n": 1,
+            "price": Decimal("1.25"),
+            "in": {"f": 2.5},
+            "id": None,
+        }
+        assert {name: value for name, value in parsed["maxValues"].items() if value is not None} == {
+            "text": "Infinity",
+            "in": {"f": None},
+        }
+        assert (parsed["numRecords"], parsed["nullCount"]["x"], parsed["nullCount"]["in"]) == (3, 0, {"f": 1})
+        assert rows["b"]["stats_parsed"]["numRecords"] == 4
+        assert rows["b"]["stats_parsed"]["minValues"] is None
+        assert set(rows["b"]["stats_parsed"]["maxValues"].values()) == {None}
+        assert rows["c"]["stats_parsed"] is None
+        assert all(rows[f"{number}"]["stats_parsed"]["maxValues"]["id"] == number for number in range(1_000))
 
     def test_only_indexed_columns_have_parsed_statistics(self, table: HandWrittenTable) -> None:
         configuration = {

@@ -32,6 +32,7 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.Predicate;
+import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.DataType;
@@ -39,6 +40,7 @@ import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.collection.immutable.Seq;
@@ -192,10 +194,20 @@ public final class TableScan implements FileIndex {
       } else {
         Map request = new LinkedHashMap();
         request.put("scan", description);
+        request.put("timestamps", timestampColumns());
+        request.put("timeZone", DateTimeUtils.getZoneId(timeZone).getId());
         partitions = readPartitions(Python.callForBytes("scan.partitions", request));
       }
     }
     return partitions;
+  }
+
+  private List timestampColumns() {
+    List names = new ArrayList();
+    for (StructField field : partitionSchema.fields()) {
+      if (field.dataType() instanceof TimestampType) names.add(field.name());
+    }
+    return names;
   }
 
   private InternalRow[] readPartitions(byte[] arrow) {
@@ -225,12 +237,13 @@ public final class TableScan implements FileIndex {
 
   /**
    * A partition value of the log as Spark's type; the empty string is null (PROTOCOL.md, "Partition
-   * Value Serialization"). A timestamp without a zone is in the session's.
+   * Value Serialization"). Of timestamps Python has read the log's values: they are microseconds.
    */
   private Object typed(byte[] value, StructField field) {
     if (value.length == 0) return null;
     UTF8String string = UTF8String.fromBytes(value);
     if (field.dataType() instanceof StringType) return string;
+    if (field.dataType() instanceof TimestampType) return Long.valueOf(string.toString());
     Expression literal = new Literal(string, org.apache.spark.sql.types.DataTypes.StringType);
     // Null where the value is none of the type, whatever the session's setting of ANSI mode.
     Object typed = new Cast(literal, field.dataType(), scala.Option.apply(timeZone), EvalMode$.MODULE$.TRY())

@@ -10,7 +10,10 @@ import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.write.TableWrite;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
@@ -28,6 +31,9 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.sources.AlwaysTrue;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.sources.InsertableRelation;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
@@ -75,7 +81,7 @@ public final class NamedWrite implements SupportsOverwrite, SupportsDynamicOverw
     SparkSession session = (SparkSession) ignored.sparkSession();
     V2WriteCommand command = command(session);
     Dataset data = org.apache.spark.sql.classic.Dataset.ofRows(session, command.query());
-    if (byFilter) options.put("replaceWhere", sql(((OverwriteByExpression) command).deleteExpr()));
+    if (byFilter) options.put("replaceWhere", sql(session, ((OverwriteByExpression) command).deleteExpr()));
     Map request = request(table.path(), mode, options);
     request.put("byPosition", Boolean.valueOf(!command.isByName()));
     TableWrite.run(session, data, request);
@@ -127,9 +133,32 @@ public final class NamedWrite implements SupportsOverwrite, SupportsDynamicOverw
     for (Object child : CollectionConverters.asJava(plan.children())) addCommands((LogicalPlan) child, commands);
   }
 
-  /** A predicate on the table's columns as SQL, without the table's name. */
-  private static String sql(Expression predicate) {
-    return ((Expression) predicate.transform(new Unqualified())).sql();
+  /** A predicate on the table's columns as SQL that this session's parser reads, without the table's name. */
+  private static String sql(SparkSession session, Expression predicate) {
+    Expression unqualified = (Expression) predicate.transform(new Unqualified());
+    if (session.sessionState().conf().escapedStringLiterals()) {
+      unqualified = (Expression) unqualified.transform(new Unescaped());
+    }
+    return unqualified.sql();
+  }
+
+  /**
+   * Texts with characters that a literal escapes become literals of their bytes: under
+   * spark.sql.parser.escapedStringLiterals the parser takes an escape for the characters that it is made of.
+   */
+  private static final class Unescaped extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object expression) {
+      if (!(expression instanceof Literal) || !(((Literal) expression).value() instanceof UTF8String)) return false;
+      String text = ((Literal) expression).value().toString();
+      return text.indexOf('\\') >= 0 || text.indexOf('\'') >= 0;
+    }
+
+    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+      if (!isDefinedAt(expression)) return otherwise.apply(expression);
+      Literal text = (Literal) expression;
+      Literal bytes = new Literal(((UTF8String) text.value()).getBytes(), DataTypes.BinaryType);
+      return new Cast(bytes, text.dataType(), Option.empty(), EvalMode$.MODULE$.LEGACY());
+    }
   }
 
   private static final class Unqualified extends AbstractPartialFunction {

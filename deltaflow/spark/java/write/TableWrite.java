@@ -25,6 +25,7 @@ import org.apache.hadoop.mapreduce.Job;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.FileFormatWriter;
@@ -174,13 +175,15 @@ public final class TableWrite {
     return descriptions;
   }
 
-  /** What the session sets of Delta's own settings. */
+  /** What the session sets of Delta's own settings, and its time zone, by a name that Python knows as well. */
   public static Map deltaSettings(org.apache.spark.sql.classic.SparkSession session) {
     Map settings = new LinkedHashMap();
     Map all = CollectionConverters.asJava(session.sessionState().conf().getAllConfs());
     for (Object name : all.keySet()) {
       if (((String) name).startsWith("spark.databricks.delta.")) settings.put(name, all.get(name));
     }
+    settings.put("spark.sql.session.timeZone",
+        DateTimeUtils.getZoneId(session.sessionState().conf().sessionLocalTimeZone()).getId());
     return settings;
   }
 
