@@ -239,6 +239,22 @@ def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, kind
     assert done.collect() == [(3, 3, 0, 0)]
 
 
+@pytest.mark.parametrize("kind", ["timestamp_ntz", "timestamp", "date"])
+@pytest.mark.parametrize("others", [0, 150])
+def test_keys_beyond_the_years_of_python(spark, tmp_path, kind, others):
+    path = str(tmp_path / "far")
+    key = f"cast('12024-03-10' as {kind}) id"
+    spark.sql(f"select {key}, 'a' v").write.format("delta").save(path)
+    source = spark.sql(f"select {key}, 'b' v")
+    if others:
+        source = source.union(
+            spark.range(others).selectExpr(f"cast(date_add('2024-01-01', int(id)) as {kind})", "'n'")
+        )
+    builder = merging(spark, path, source).whenMatchedUpdateAll().whenNotMatchedInsertAll()
+    assert builder.execute().collect() == [(1 + others, 1, 0, others)]
+    assert spark.read.format("delta").load(path).where("v = 'b'").count() == 1
+
+
 @pytest.mark.parametrize(
     ("columns", "key"),
     [
@@ -378,9 +394,11 @@ def test_the_table_is_its_own_source(spark, table):
     assert info(table)["readVersion"] == 0
 
 
-def test_a_rival_of_a_self_merge_wins(spark, table):
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_rival_of_a_self_merge_wins(spark, table, tmp_path, linked):
     save(spark, table, [(i, "a") for i in range(4)], files=4)
-    own = DeltaTable.forPath(spark, table).toDF()
+    (tmp_path / "link").symlink_to(table)
+    own = DeltaTable.forPath(spark, str(tmp_path / "link") if linked else table).toDF()
     rival = once("files written", lambda: DeltaTable.forPath(spark, table).delete("id = 3"))
     set_observer(rival)
     with pytest.raises(ConcurrentDeleteReadException):

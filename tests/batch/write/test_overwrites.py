@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
 
 from deltaflow.errors import (
     ConcurrentAppendException,
@@ -199,6 +200,27 @@ def test_replace_where_of_odd_partition_values(spark, table, rows):
     ):
         overwrite(data.where(predicate), table, replaceWhere=predicate)
         assert rows(spark.read.format("delta").load(table)) == rows(data)
+
+
+@pytest.mark.parametrize("escaped", ["true", "false"])
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_replace_where_of_texts_with_backslashes_and_quotes(spark, table, setting, escaped, partitioned):
+    texts = ["a\\b", "a\\\\b", "it's", "a\\\"'b", "\\", "plain"]
+    data = spark.createDataFrame([(i, 0, text) for i, text in enumerate(texts)], "id int, p int, s string")
+    write(data, table, partition_by=["s"] if partitioned else [])
+    setting("spark.sql.parser.escapedStringLiterals", escaped)
+    for i, text in enumerate(texts):
+        new = spark.createDataFrame([(10 + i, 1, text)], "id int, p int, s string")
+        new.writeTo(f"delta.`{table}`").overwrite(F.col("s") == F.lit(text))
+    assert ids(spark, table) == [10, 11, 12, 13, 14, 15]
+    literal = "'a\\b'" if escaped == "true" else "'a\\\\b'"
+    spark.createDataFrame([(20, 1, "a\\b")], "id int, p int, s string").createOrReplaceTempView("new_rows")
+    spark.sql(f"INSERT INTO delta.`{table}` REPLACE WHERE s = {literal} SELECT * FROM new_rows")
+    assert ids(spark, table) == [11, 12, 13, 14, 15, 20]
+    overwrite(
+        spark.table("new_rows").selectExpr("id + 1 AS id", "p", "s"), table, replaceWhere=f"s = {literal}"
+    )
+    assert ids(spark, table) == [11, 12, 13, 14, 15, 21]
 
 
 @pytest.mark.parametrize("by_setting", [False, True])

@@ -210,3 +210,39 @@ def test_a_partition_value_of_no_sense_is_refused_by_name(spark, tmp_path, ansi)
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
     assert "py4j" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_partitions_beyond_the_years_of_python(spark, tmp_path, kind):
+    path = str(tmp_path / "far")
+    days = ["2024-01-01", "10000-01-01", "-0044-03-15"]
+    values = ", ".join(f"({i}, CAST('{day}' AS {kind}))" for i, day in enumerate(days))
+    data = spark.sql(f"SELECT * FROM VALUES {values} AS t(id, p)")
+    data.write.format("delta").partitionBy("p").option("delta.checkpointInterval", "2").save(path)
+
+    def ids() -> list[int]:
+        return sorted(row.id for row in spark.read.format("delta").load(path).select("id").collect())
+
+    new = spark.sql(f"SELECT 9 AS id, CAST('{days[1]}' AS {kind}) AS p")
+    new.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "dynamic").save(path)
+    assert ids() == [0, 2, 9]
+    newest = spark.read.format("delta").load(path).selectExpr("max(p) p")
+    assert newest.where(f"p = CAST('{days[1]}' AS {kind})").count() == 1
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE p = CAST('{days[2]}' AS {kind})")
+    assert ids() == [0, 9]
+    assert list(Path(path, "_delta_log").glob("*.checkpoint.parquet"))
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE p > CAST('9999-12-31' AS {kind})")
+    assert ids() == [0]
+    assert len(spark.sql(f"SHOW PARTITIONS delta.`{path}`").collect()) == 1
+
+
+def test_files_whose_folders_are_encoded_twice_are_removed_whole(spark, tmp_path):
+    """A file whose name, decoded, has a percent sign in it, as deltalake's do."""
+    import deltalake
+    import pyarrow as pa
+
+    path = str(tmp_path / "t")
+    deltalake.write_deltalake(path, pa.table({"id": [1, 2], "p": ["a b", "c:d"]}), partition_by=["p"])
+    assert list(Path(path).glob("*%*"))
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE p = 'a b' AND id > 0")
+    assert [row.id for row in spark.read.format("delta").load(path).collect()] == [2]

@@ -207,9 +207,11 @@ def test_an_overwrite_by_a_frame_of_its_own_table_loses_to_what_came_since_it_wa
     assert numbers(spark, table) == [1, 2, 7, 100]
 
 
-def test_an_append_that_reads_its_table_is_not_blind(spark, table, before_commit):
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_append_that_reads_its_table_is_not_blind(spark, table, tmp_path, before_commit, linked):
     spark.range(3).write.format("delta").save(table)
-    loaded = spark.read.format("delta").load(table)
+    (tmp_path / "link").symlink_to(table)
+    loaded = spark.read.format("delta").load(str(tmp_path / "link") if linked else table)
     new = spark.range(5).join(loaded, "id", "left_anti")
     new.write.format("delta").mode("append").save(table)
     assert not blind(table, 1)
