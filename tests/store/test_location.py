@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -12,6 +13,7 @@ from deltaflow.store import (
     LocalLogStore,
     MemoryLogStore,
     S3LogStore,
+    is_same_directory,
     scheme_of,
     store_for,
     table_path,
@@ -150,3 +152,14 @@ def test_other_file_systems_of_fsspec_are_for_reading() -> None:
     store, path = store_for("http://host/t/")
     assert type(store) is FsspecLogStore
     assert path == "http://host/t"
+
+
+def test_a_directory_is_the_same_by_every_name(tmp_path: Path) -> None:
+    table, other, link = tmp_path / "table", tmp_path / "other", tmp_path / "link"
+    table.mkdir()
+    other.mkdir()
+    link.symlink_to(table)
+    assert is_same_directory(str(link), str(table))
+    assert is_same_directory(str(tmp_path / "none"), str(tmp_path / "none"))
+    assert not is_same_directory(str(other), str(table))
+    assert not is_same_directory(str(tmp_path / "none"), str(table))
