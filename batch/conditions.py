@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import overload
 
+from pyspark.errors import ParseException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+
+from deltaflow.errors import DeltaAnalysisException
+from deltaflow.spark.expressions.expressions import sql_text
 
 
 @overload
@@ -27,6 +31,19 @@ def as_column(given: str | Column | None) -> Column | None:
         "'condition' must be a Spark SQL Column or a string (an expression in SQL syntax), "
         f"found {given!r} of type '{type(given)}'"
     )
+
+
+def check_predicate(predicate: str, table: str) -> None:
+    """DELTA_FAILED_RECOGNIZE_PREDICATE for a text that is no expression in SQL. One crossing."""
+    try:
+        sql_text(F.expr(predicate))
+    except ParseException as error:
+        raise DeltaAnalysisException(
+            error_class="DELTA_FAILED_RECOGNIZE_PREDICATE",
+            predicate=predicate,
+            reason=str(error).strip(),
+            table=table,
+        ) from error
 
 
 def as_assignments(given: Mapping[str, str | Column] | None, argument: str) -> list[tuple[Column, Column]]:

@@ -14,6 +14,11 @@ from pyspark.errors import (
 Entry: TypeAlias = "tuple[str, str | None] | tuple[str, str | None, type[PySparkException]]"
 
 CATALOGUE: dict[str, Entry] = {
+    "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION": (
+        "42K09",
+        "Cannot cast the value for column {column_name} from {given} to {wanted}. Give a value of the type "
+        "of the column, or cast it to one that can stand for it.",
+    ),
     "DELTA_ADD_COLUMN_PARENT_NOT_STRUCT": (
         "42KD3",
         "Cannot add {column_name} because its parent is not a StructType. Found {other}.",
@@ -242,6 +247,10 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_FAILED_MERGE_SCHEMA_FILE": ("42KDA", None),
     "DELTA_FAILED_READ_FILE_FOOTER": ("KD001", None),
+    "DELTA_FAILED_RECOGNIZE_PREDICATE": (
+        "42601",
+        "Cannot recognize the predicate '{predicate}'. Write it as a condition in SQL. {reason}",
+    ),
     "DELTA_FAILED_TO_MERGE_FIELDS": ("22005", None),
     "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL": (
         "40000",
@@ -748,6 +757,12 @@ CATALOGUE: dict[str, Entry] = {
         "CHECK constraint {name} ({expression}) violated by row with values:",
     ),
     "DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED": ("0A000", None),
+    "FIELD_ALREADY_EXISTS": (
+        "42710",
+        "Cannot add column {column_name}, because {struct} already has one of this name, regardless of case. "
+        "Take another name.",
+    ),
+    "PATH_NOT_FOUND": ("42K03", "Path does not exist: {path}. Check the path, or write a table there first."),
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": (
         "55019",
         "The streaming query was reading from an unexpected Delta table (id = '{new_table_id}'). It used to "

@@ -11,7 +11,7 @@ from typing import Any
 
 from deltaflow.batch.ddl.table_definition import TableDefinition
 from deltaflow.batch.options import required_path
-from deltaflow.batch.read.load_path import LoadPath, load_path, version_number
+from deltaflow.batch.read.load_path import LoadPath, load_path, no_table_at, version_number
 from deltaflow.errors import (
     DeltaAnalysisException,
     DeltaIllegalArgumentException,
@@ -36,6 +36,8 @@ def load(request: dict[str, Any]) -> dict[str, Any]:
     if newest is None:
         if request["mayBeAbsent"]:
             return {"exists": False}
+        if request["isPathOfQuery"]:
+            raise no_table_at(log.path)
         raise DeltaTableNotFoundError(
             error_class="DELTA_TABLE_NOT_FOUND", table_name=request["name"], path=log.path, table=log.path
         )

@@ -131,6 +131,13 @@ def _insert(column: NewColumn, table: str) -> Edit:
     def insert(kind: T.DataType) -> T.DataType:
         if not isinstance(kind, T.StructType):
             raise _no_struct(kind, (*column.parent, column.field.name), table)
+        if column.field.name.lower() in (name.lower() for name in kind.names):
+            raise SchemaError(
+                error_class="FIELD_ALREADY_EXISTS",
+                column_name=dotted((*column.parent, column.field.name)),
+                struct=kind.simpleString(),
+                table=table,
+            )
         position = column.position or (_after(kind.names[-1]) if kind.fields else _FIRST)
         return T.StructType(_placed(kind.fields, column.field, position, table))
 

@@ -35,12 +35,12 @@ from deltaflow.batch.files.file_layout import optimized_write_bytes
 from deltaflow.batch.files.partition_conditions import known_conditions
 from deltaflow.batch.idempotent import idempotent_write
 from deltaflow.batch.optimize.auto_compaction import auto_compaction
+from deltaflow.batch.read.load_path import no_table_at
 from deltaflow.batch.rows.row_checks import checks_of_table
 from deltaflow.batch.rows.row_plan import row_plan
 from deltaflow.errors import (
     DeltaAnalysisException,
     DeltaIllegalStateException,
-    DeltaTableNotFoundError,
     DeltaUnsupportedOperationException,
 )
 from deltaflow.log import (
@@ -132,7 +132,7 @@ class RowLevelOperation:
     """One operation that changes rows of the table at `path`; a context manager, whose end frees its frames.
 
     `transaction` records what is read, and may be given new metadata before `write`. Refused before a file is
-    read: a table that cannot be written, that is append-only, or that is none (DELTA_MISSING_DELTA_TABLE).
+    read: a table that cannot be written, that is append-only, or that is none (`no_table_at`).
     """
 
     def __init__(
@@ -151,9 +151,7 @@ class RowLevelOperation:
         settings = delta_settings(spark)
         self.transaction = DeltaLog.for_table(path).start_transaction(settings, read_version=read_version)
         if self.transaction.snapshot is None:
-            raise DeltaTableNotFoundError(
-                error_class="DELTA_MISSING_DELTA_TABLE", table_name=path, advice="Check the path."
-            )
+            raise no_table_at(path)
         self.snapshot: Snapshot = self.transaction.snapshot
         snapshot = self.snapshot
         check_writable(snapshot.protocol, snapshot.metadata, snapshot.path, snapshot.version)

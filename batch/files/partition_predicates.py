@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructField
 
+from deltaflow.batch.conditions import check_predicate
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import Snapshot
@@ -25,7 +26,8 @@ def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], t
     """The files of the partitions for which all conditions are true: Spark evaluates them on their values.
 
     Timestamps without a zone are read in `time_zone`.
-    DELTA_NON_PARTITION_COLUMN_REFERENCE for a condition that names other columns, and
+    DELTA_FAILED_RECOGNIZE_PREDICATE for a condition that is no expression,
+    DELTA_NON_PARTITION_COLUMN_REFERENCE for one that names other columns, and
     DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES for one with a subquery.
     """
     columns = snapshot.partition_columns
@@ -49,6 +51,7 @@ def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], t
     ]
     frame = frame.selectExpr(*casts, "`\0`")
     for condition in where:
+        check_predicate(condition, snapshot.path)
         frame = _filtered(frame, condition, snapshot)
     chosen = frame.select("`\0`").toArrow()["\0"]
     return snapshot.files.filter(pc.is_in(numbers.cast(pa.int64()), chosen.combine_chunks()))

@@ -16,8 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.batch.options import option, required_path
-from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
-from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.errors import (
+    DeltaAnalysisException,
+    DeltaIllegalArgumentException,
+    DeltaTableNotFoundError,
+)
+from deltaflow.log import LOG_DIRECTORY, DeltaLog, Snapshot
 from deltaflow.log.files.partition_values import folder_values, typed_values
 from deltaflow.log.protocol.properties import SESSION_TIME_ZONE
 from deltaflow.spark.expressions.timestamps import timestamp_of_text, timestamp_or_none
@@ -103,6 +107,19 @@ def load_path(request: Mapping[str, Any]) -> LoadPath:
         timestamp_ms = _timestamp_ms_of_path(at_timestamp)
     table, partition = _table_and_partition(path)
     return LoadPath(table, version_number(version or at_version), timestamp_ms, partition, path, time_zone)
+
+
+def no_table_at(path: str) -> DeltaTableNotFoundError:
+    """What a query says of a path without a table: PATH_NOT_FOUND, as Spark says it for every format, or
+    DELTA_TABLE_NOT_FOUND where there is something else."""
+    if not os.path.exists(table_path(path)):
+        return DeltaTableNotFoundError(error_class="PATH_NOT_FOUND", path=path, table=path)
+    return DeltaTableNotFoundError(
+        f"{path} is not a Delta table: it has no directory {LOG_DIRECTORY} with commits. Check the path, or "
+        "write a table there first.",
+        error_class="DELTA_TABLE_NOT_FOUND",
+        table=path,
+    )
 
 
 def _split(path: str, settings: Mapping[str, str]) -> tuple[str, str | None, str | None]:

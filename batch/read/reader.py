@@ -13,8 +13,8 @@ import msgspec
 from pyspark.sql.types import StructType
 
 from deltaflow.batch.options import FILE_SYSTEM_PREFIXES, option, unsupported_options
-from deltaflow.batch.read.load_path import LoadPath, files_of_partition, load_path
-from deltaflow.errors import CorruptLogError, DeltaAnalysisException
+from deltaflow.batch.read.load_path import LoadPath, files_of_partition, load_path, no_table_at
+from deltaflow.errors import CorruptLogError, DeltaAnalysisException, DeltaTableNotFoundError
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.files.file_statistics import FileStatistics
@@ -32,8 +32,11 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     unsupported_options(request["options"], _NOT_YET, "reading")
     loaded = load_path(request)
     log = DeltaLog.for_table(loaded.table)
-    version = loaded.version(log)
-    snapshot = log.snapshot() if version is None else log.snapshot_at(version)
+    try:
+        version = loaded.version(log)
+        snapshot = log.snapshot() if version is None else log.snapshot_at(version)
+    except DeltaTableNotFoundError as error:
+        raise no_table_at(log.path) from error
     return relation(
         _description(loaded, snapshot, version),
         log.path,

@@ -224,15 +224,17 @@ def _mismatch(
     rules: SchemaRules,
     path: str,
 ) -> SchemaMismatchError:
-    """One error for everything that does not fit, as delta-spark's MetadataMismatchErrorBuilder."""
+    """One error for everything that does not fit, as delta-spark's MetadataMismatchErrorBuilder. As there,
+    its condition is DELTA_FAILED_TO_MERGE_FIELDS where the type of a column is among it."""
+    types_differ = bool(
+        write_differences(table, named_as_table(frame, table, rules, path), fits=rules.fits, may_add=True)
+    )
     lines = ["A metadata mismatch was detected when writing to the Delta table."]
     if differences:
         lines.append(f"A schema mismatch: the data's is not the table's (Table ID: {metadata.id}).")
         lines.append(schemas_side_by_side(table, frame))
         lines += ["Differences:", *(f"- {difference}" for difference in differences)]
-        if not rules.merge_schema and not write_differences(
-            table, _named_struct(frame, table), fits=rules.fits, may_add=True
-        ):
+        if not rules.merge_schema and not types_differ:
             lines.append(
                 "To let the table take over the new columns, set the option mergeSchema to true, or "
                 f"the session's {_AUTO_MERGE}; or select the table's columns alone."
@@ -249,7 +251,9 @@ def _mismatch(
             "To overwrite the table's schema or partitioning, set the option overwriteSchema to true "
             "(not with replaceWhere)."
         )
-    return SchemaMismatchError("\n".join(lines), table=path)
+    return SchemaMismatchError(
+        "\n".join(lines), error_class="DELTA_FAILED_TO_MERGE_FIELDS" if types_differ else None, table=path
+    )
 
 
 def _refuse_without_data_change(rules: SchemaRules, path: str, operation: str) -> None:
@@ -287,12 +291,6 @@ def _with_own_metadata(kind: T.DataType) -> T.DataType:
                 _with_own_metadata(kind.keyType), _with_own_metadata(kind.valueType), kind.valueContainsNull
             )
     return kind
-
-
-def _named_struct(frame: T.StructType, table: T.StructType) -> T.StructType:
-    named = _named(frame, table, by_position=False)
-    assert isinstance(named, T.StructType)
-    return named
 
 
 def _named(frame: T.DataType, table: T.DataType, *, by_position: bool) -> T.DataType:

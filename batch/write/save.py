@@ -32,6 +32,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import StructType
 
+from deltaflow.batch.conditions import check_predicate
 from deltaflow.batch.idempotent import idempotent_write
 from deltaflow.batch.options import (
     boolean_option,
@@ -160,6 +161,7 @@ def _removal(
             raise DeltaIllegalArgumentException(
                 error_class="DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE"
             )
+        check_predicate(predicate, transaction.path)
         return MatchingRows(
             request["handle"],
             predicate,

@@ -114,14 +114,20 @@ def test_new_columns(streams: Any, table: str, sink: str, checkpoint: str, by: s
     assert not any("metaData" in action for action in streams.actions(sink, 2))
 
 
-@pytest.mark.covers("DELTA_METADATA_MISMATCH")
-@pytest.mark.parametrize("columns", [["CAST(id AS STRING) AS id"], ["id AS other"]])
+@pytest.mark.covers("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS")
+@pytest.mark.parametrize(
+    ("column", "code", "sqlstate"),
+    [
+        ("CAST(id AS STRING) AS id", "DELTA_FAILED_TO_MERGE_FIELDS", "22005"),
+        ("id AS other", "DELTA_METADATA_MISMATCH", "42KDG"),
+    ],
+)
 def test_types_and_names_that_do_not_fit(
-    streams: Any, source: Any, sink: str, checkpoint: str, columns: list[str]
+    streams: Any, source: Any, sink: str, checkpoint: str, column: str, code: str, sqlstate: str
 ) -> None:
     make(sink, pa.field("id", pa.int64()))
-    query = streams.write(source.selectExpr(*columns), sink, checkpoint)
-    check_stopped(streams, query, "DELTA_METADATA_MISMATCH", "42KDG", "schema mismatch", sink)
+    query = streams.write(source.selectExpr(column), sink, checkpoint)
+    check_stopped(streams, query, code, sqlstate, "schema mismatch", sink)
 
 
 @pytest.mark.covers("overwriteSchema")
@@ -141,7 +147,7 @@ def test_another_schema_in_complete_mode(
     appended = streams.write(
         streams.read(table).selectExpr("'x' AS id"), sink, f"{checkpoint}2", overwriteSchema="true"
     )
-    assert streams.failure(appended).code == "DELTA_METADATA_MISMATCH"
+    assert streams.failure(appended).code == "DELTA_FAILED_TO_MERGE_FIELDS"
     assert len(rows(sink)) == 2
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
+from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log.files.data_skipping import Predicate
 from deltaflow.spark.bridge.java_classes import java_classes
 
@@ -103,13 +105,25 @@ def fields(projection: DataFrame) -> list[list[str] | None]:
 def assigned(values: DataFrame, types: StructType, table: str) -> list[Column]:
     """The columns of a projection cast to `types`, of the same names, as an INSERT into `table` casts them.
 
-    They are expressions over the frame that was projected. Raises Spark's AnalysisException for a value
-    that store assignment does not allow; a value that does not fit fails the job that meets it.
+    They are expressions over the frame that was projected. DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION for a
+    value that store assignment does not allow; a value that does not fit fails the job that meets it.
     """
     from pyspark.sql.classic.column import Column
 
     spark = values.sparkSession
-    columns = _operations(spark).assigned(_java_session(spark), _java(values), types.json(), table)
+    try:
+        columns = _operations(spark).assigned(_java_session(spark), _java(values), types.json(), table)
+    except AnalysisException as error:
+        if error.getCondition() != "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST":
+            raise
+        facts = error.getMessageParameters() or {}
+        raise DeltaAnalysisException(
+            error_class="DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION",
+            column_name=facts.get("colName"),
+            given=facts.get("srcType"),
+            wanted=facts.get("targetType"),
+            table=table,
+        ) from error
     return [Column(column) for column in columns]
 
 

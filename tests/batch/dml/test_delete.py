@@ -279,7 +279,7 @@ class TestRefused:
         Path(path, "_delta_log").rename(tmp_path / "gone")
         with pytest.raises(AnalysisException) as caught:
             table.delete("id = 1")
-        assert caught.value.getCondition() == "DELTA_MISSING_DELTA_TABLE"
+        assert caught.value.getCondition() == "DELTA_TABLE_NOT_FOUND"
 
 
 @pytest.fixture

@@ -141,8 +141,8 @@ def test_one_error_shows_all_differences(spark, table):
     data = spark.sql("select array(1) id, 1L p, named_struct('a', 1, 'b', 2) st, 1 extra")
     with pytest.raises(SchemaMismatchError) as caught:
         write(data, table, "overwrite", partition_by=["extra"])
-    assert caught.value.getErrorClass() == "DELTA_METADATA_MISMATCH"
-    assert caught.value.getSqlState() == "42KDG"
+    assert caught.value.getErrorClass() == "DELTA_FAILED_TO_MERGE_FIELDS"
+    assert caught.value.getSqlState() == "22005"
     for words in (
         "column id is bigint in the table and array<int> in the data",
         "column st.b (int) is not in the table",

@@ -62,7 +62,7 @@ def test_a_path_that_is_no_table(spark, tmp_path):
         reader = spark.read.format("delta").option("path", path)
         error = failing(DeltaTableNotFoundError, reader.load, path)
         assert isinstance(error, AnalysisException)
-        assert error.getErrorClass() == "DELTA_MISSING_DELTA_TABLE"
+        assert error.getErrorClass() == ("PATH_NOT_FOUND" if name == "nothing" else "DELTA_TABLE_NOT_FOUND")
 
 
 def test_a_file_where_a_directory_should_be(spark, tmp_path):

@@ -159,7 +159,7 @@ def test_replace_where_for_partition_columns_alone(spark, table, setting):
     ("predicate", "error_class"),
     [
         ("nope = 1", "UNRESOLVED_COLUMN.WITH_SUGGESTION"),
-        ("p = ", "PARSE_SYNTAX_ERROR"),
+        ("p = ", "DELTA_FAILED_RECOGNIZE_PREDICATE"),
         ("p", "DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN"),
         ("p = (select 1)", "DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES"),
     ],

@@ -116,7 +116,7 @@ def test_ours_are_analysis_exceptions_where_spark_users_expect_them(frame: DataF
     with pytest.raises(AnalysisException) as missing:
         spark.read.format("delta").load(table)
     assert type(missing.value) is DeltaTableNotFoundError
-    assert missing.value.getCondition() == "DELTA_MISSING_DELTA_TABLE"
+    assert missing.value.getCondition() == "PATH_NOT_FOUND"
     frame.write.format("delta").save(table)
     with pytest.raises(AnalysisException) as present:
         frame.write.format("delta").save(table)
