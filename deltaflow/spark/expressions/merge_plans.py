@@ -32,15 +32,36 @@ class Resolved:
     """The names of a column, and of the field in it, if it is one."""
 
 
-class SourceFacts(msgspec.Struct, frozen=True):
+# As conservative as delta-spark: filters and projections of Delta tables and of rows that the query has.
+_REPEATABLE = {
+    "DeltaScan",
+    "Distinct",
+    "Filter",
+    "LocalRelation",
+    "OneRowRelation",
+    "Project",
+    "SubqueryAlias",
+    "Union",
+    "View",
+}
+
+
+class SourceFacts(msgspec.Struct, frozen=True, rename="camel"):
     """What a frame reads."""
 
     scans: Sequence[str]
     """The descriptions (file_index) of its scans of Delta tables, with their versions."""
     cached: bool
     """Whether Spark has some of it cached."""
-    repeatable: bool
-    """Whether every execution gives the same rows, once it is `pinned`."""
+    operators: frozenset[str]
+    """The names of Spark's operators in its plan; those scans are "DeltaScan"."""
+    variable_expressions: frozenset[str]
+    """Which expressions in it may have other values another time: nondeterministic, function, subquery."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether every execution gives the same rows for sure, once it is `pinned`."""
+        return self.operators <= _REPEATABLE and not self.variable_expressions
 
 
 class _Described(msgspec.Struct):

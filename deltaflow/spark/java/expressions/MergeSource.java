@@ -2,6 +2,8 @@ package io.deltaflow.spark.expressions;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
 
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.scan.PinScans;
@@ -12,15 +14,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
 import org.apache.spark.sql.catalyst.optimizer.ComputeCurrentTime$;
-import org.apache.spark.sql.catalyst.plans.logical.Distinct;
-import org.apache.spark.sql.catalyst.plans.logical.Filter;
-import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
-import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
-import org.apache.spark.sql.catalyst.plans.logical.Union;
-import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.QueryExecution;
@@ -33,15 +27,20 @@ public final class MergeSource {
   private MergeSource() {}
 
   /**
-   * What the source reads: the scans of Delta tables with their versions, whether Spark has some of it cached, and
-   * whether every execution of it (once pinned) gives the same rows for sure.
+   * What the source is made of, as JSON: the scans of Delta tables with their versions, whether Spark has some of it
+   * cached, the names of its operators ("DeltaScan" for those scans), and which of its expressions may have other
+   * values another time ("nondeterministic", "function" for a user-defined one, "subquery").
    */
   public static String described(Dataset source) {
     QueryExecution query = query(source);
     Map described = new LinkedHashMap();
     described.put("scans", TableWrite.scans(query));
     described.put("cached", Boolean.valueOf(has(query.withCachedData(), InMemoryRelation.class)));
-    described.put("repeatable", Boolean.valueOf(isRepeatable(query.analyzed())));
+    Set operators = new TreeSet();
+    Set expressions = new TreeSet();
+    describe(query.analyzed(), operators, expressions);
+    described.put("operators", operators);
+    described.put("variableExpressions", expressions);
     return Python.json(described);
   }
 
@@ -59,32 +58,21 @@ public final class MergeSource {
     ((LogicalRDD) query(checkpointed).analyzed()).rdd().unpersist(false);
   }
 
-  /** As conservative as delta-spark: filters and projections of Delta tables and of rows that the query has. */
-  private static boolean isRepeatable(LogicalPlan plan) {
+  private static void describe(LogicalPlan plan, Set operators, Set expressions) {
+    operators.add(PinScans.scan(plan) == null ? plan.getClass().getSimpleName() : "DeltaScan");
     for (Object expression : CollectionConverters.asJava(plan.expressions())) {
-      if (!isRepeatable((Expression) expression)) return false;
-    }
-    if (plan instanceof LocalRelation || plan instanceof OneRowRelation) return true;
-    if (plan.children().isEmpty()) return PinScans.scan(plan) != null;
-    if (!(plan instanceof Project || plan instanceof Filter || plan instanceof Distinct || plan instanceof Union
-        || plan instanceof SubqueryAlias || plan instanceof View)) {
-      return false;
+      describe((Expression) expression, expressions);
     }
     for (Object child : CollectionConverters.asJava(plan.children())) {
-      if (!isRepeatable((LogicalPlan) child)) return false;
+      describe((LogicalPlan) child, operators, expressions);
     }
-    return true;
   }
 
-  private static boolean isRepeatable(Expression expression) {
-    if (!expression.deterministic() || expression instanceof UserDefinedExpression
-        || expression instanceof SubqueryExpression) {
-      return false;
-    }
-    for (Object child : CollectionConverters.asJava(expression.children())) {
-      if (!isRepeatable((Expression) child)) return false;
-    }
-    return true;
+  private static void describe(Expression expression, Set found) {
+    if (!expression.deterministic()) found.add("nondeterministic");
+    if (expression instanceof UserDefinedExpression) found.add("function");
+    if (expression instanceof SubqueryExpression) found.add("subquery");
+    for (Object child : CollectionConverters.asJava(expression.children())) describe((Expression) child, found);
   }
 
   private static boolean has(LogicalPlan plan, Class kind) {

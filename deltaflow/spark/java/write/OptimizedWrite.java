@@ -1,34 +1,32 @@
 package io.deltaflow.spark.write;
 
-import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.List;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import org.apache.spark.MapOutputStatistics;
-import org.apache.spark.sql.catalyst.plans.physical.HashPartitioning;
-import org.apache.spark.sql.execution.CoalescedPartitionSpec;
+import io.deltaflow.spark.expressions.Plans;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.RuntimeConfig;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.SparkPlan;
-import org.apache.spark.sql.execution.adaptive.AQEShuffleReadExec;
-import org.apache.spark.sql.execution.adaptive.ShufflePartitionsUtil$;
-import org.apache.spark.sql.execution.adaptive.ShuffleQueryStageExec;
-import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
-import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec$;
-import org.apache.spark.util.ThreadUtils;
+import org.apache.spark.sql.functions;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 import scala.Option;
-import scala.Some;
-import scala.collection.immutable.Seq;
-import scala.concurrent.duration.Duration$;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Brings the rows of a write together before they are written: those of a table's partition into few tasks, of
  * about a size each, so that few files are written where many tasks have a few rows for many partitions.
  *
- * Made of Spark's own operators, over any physical plan: a micro-batch's may not be planned again. The exchange is
- * run as adaptive execution would run it, then read in pieces that depend on what its tasks have written.
+ * Spark's own REBALANCE hint does it, by adaptive execution. It stands on the rows as they were planned, since a
+ * micro-batch's plan may not be planned again: they are given to Spark as foreachBatch gives them, as an RDD.
  */
-public final class OptimizedWrite {
+final class OptimizedWrite {
   private OptimizedWrite() {}
 
   // As many blocks as a shuffle's driver can look after, and as many reducers as it knows the exact sizes of.
@@ -36,62 +34,40 @@ public final class OptimizedWrite {
   private static final int MAX_REDUCERS = 2000;
 
   /**
-   * The rows, exchanged if the write is to be optimized: plan has the bytes of a task's rows, or null. The written
+   * The rows, rebalanced if the write is to be optimized: plan has the bytes of a task's rows, or null. The written
    * columns stand for the rows' in their order (those of a micro-batch have other ids).
    */
-  public static SparkPlan over(SparkPlan rows, List columns, List partitionColumns, JsonNode plan, Long handle) {
+  static SparkPlan over(SparkSession session, SparkPlan rows, List columns, List partitionColumns, JsonNode plan) {
     if (plan.get("optimizedWriteBytes").isNull()) return rows;
-    int tasks = rows.execute().getNumPartitions();
-    if (tasks <= 1) return rows;
-    int reducers = partitionColumns.isEmpty() ? 1 : Math.min(MAX_REDUCERS, Math.max(MAX_BLOCKS / tasks, 1));
+    RDD tasks = rows.execute();
+    if (tasks.getNumPartitions() <= 1) return rows;
+    int reducers = Math.min(MAX_REDUCERS, Math.max(MAX_BLOCKS / tasks.getNumPartitions(), 1));
+    SparkSession own = session.cloneSession();
+    RuntimeConfig settings = own.conf();
+    settings.set("spark.sql.adaptive.enabled", "true");
+    settings.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", plan.get("optimizedWriteBytes").asText() + "b");
+    settings.set("spark.sql.adaptive.coalescePartitions.enabled", "true");
+    settings.set("spark.sql.adaptive.coalescePartitions.parallelismFirst", "false");
+    settings.set("spark.sql.adaptive.optimizeSkewsInRebalancePartitions.enabled", "true");
+    settings.set("spark.sql.adaptive.localShuffleReader.enabled", "false");
+    settings.set("spark.sql.shuffle.partitions", partitionColumns.isEmpty() ? "1" : String.valueOf(reducers));
+    // Columns go by their position: the rows' own names may hold anything.
     List keys = new ArrayList();
-    for (Object column : partitionColumns) keys.add(rows.output().apply(columns.indexOf(column)));
-    ShuffleExchangeExec exchange =
-        exchange(new HashPartitioning(CollectionConverters.asScala(keys).toList(), reducers), rows);
-    ShuffleQueryStageExec stage = new ShuffleQueryStageExec(0, exchange, (SparkPlan) exchange.canonicalized());
-    MapOutputStatistics written;
-    try {
-      // An interrupt ends the wait: a stream that is stopped cancels its jobs.
-      written = (MapOutputStatistics) ThreadUtils.awaitResult(stage.materialize(), Duration$.MODULE$.Inf());
-    } catch (Throwable e) {
-      throw Violations.found(e, handle);
+    StructField[] fields = new StructField[columns.size()];
+    for (int i = 0; i < fields.length; i++) {
+      Attribute column = (Attribute) rows.output().apply(i);
+      fields[i] = new StructField("c" + i, column.dataType(), column.nullable(), Metadata.empty());
+      if (partitionColumns.contains(columns.get(i))) keys.add(functions.col("c" + i));
     }
-    stage.resultOption().set(new Some(written));
-    return new AQEShuffleReadExec(stage, pieces(exchange.shuffleId(), written.bytesByPartitionId(),
-        plan.get("optimizedWriteBytes").asLong()));
-  }
-
-  /** Which task reads what: a reducer's rows together, or the rows of some mappers where they are too many. */
-  private static Seq pieces(int shuffle, long[] bytesOfReducers, long targetBytes) {
-    List pieces = new ArrayList();
-    for (int reducer = 0; reducer < bytesOfReducers.length; reducer++) {
-      long bytes = bytesOfReducers[reducer];
-      Option parts = bytes <= targetBytes ? Option.empty()
-          : ShufflePartitionsUtil$.MODULE$.createSkewPartitionSpecs(shuffle, reducer, targetBytes,
-              ShufflePartitionsUtil$.MODULE$.SMALL_PARTITION_FACTOR());
-      if (parts.isDefined()) {
-        pieces.addAll(CollectionConverters.asJava((Seq) parts.get()));
-      } else if (bytes > 0 || (pieces.isEmpty() && reducer == bytesOfReducers.length - 1)) {
-        pieces.add(new CoalescedPartitionSpec(reducer, reducer + 1, new Some(Long.valueOf(bytes))));
-      }
+    Dataset balanced = (Dataset) own.internalCreateDataFrame(tasks, new StructType(fields), false)
+        .hint("rebalance", keys.toArray());
+    List named = new ArrayList();
+    for (int i = 0; i < fields.length; i++) {
+      Attribute column = (Attribute) rows.output().apply(i);
+      named.add(new Alias((Attribute) balanced.queryExecution().analyzed().output().apply(i), column.name(),
+          column.exprId(), column.qualifier(), Option.empty(), Plans.seq(new ArrayList())));
     }
-    return CollectionConverters.asScala(pieces).toList();
-  }
-
-  /** An exchange with Spark's own defaults of what differs between its releases. */
-  private static ShuffleExchangeExec exchange(HashPartitioning partitioning, SparkPlan rows) {
-    try {
-      Constructor constructor = ShuffleExchangeExec.class.getConstructors()[0];
-      Object[] arguments = new Object[constructor.getParameterTypes().length];
-      arguments[0] = partitioning;
-      arguments[1] = rows;
-      for (int i = 2; i < arguments.length; i++) {
-        arguments[i] = ShuffleExchangeExec$.class.getMethod("$lessinit$greater$default$" + (i + 1), new Class[0])
-            .invoke(ShuffleExchangeExec$.MODULE$, new Object[0]);
-      }
-      return (ShuffleExchangeExec) constructor.newInstance(arguments);
-    } catch (ReflectiveOperationException e) {
-      throw new IllegalStateException("ShuffleExchangeExec of this Spark has an unknown form", e);
-    }
+    return Dataset.ofRows(own, new Project(Plans.seq(named), balanced.queryExecution().analyzed())).queryExecution()
+        .executedPlan();
   }
 }

@@ -135,7 +135,7 @@ public final class TableWrite {
     String calendar = session.sparkContext().getLocalProperty(CALENDAR);
     session.sparkContext().setLocalProperty(CALENDAR, "CORRECTED");
     try {
-      arguments.set(1, OptimizedWrite.over(rows, columns, partitionColumns, plan, handle));
+      arguments.set(1, OptimizedWrite.over(session, rows, columns, partitionColumns, plan));
       write.invoke(org.apache.spark.sql.execution.datasources.FileFormatWriter$.MODULE$, arguments.toArray());
     } catch (InvocationTargetException e) {
       throw Violations.found(e.getCause(), handle);
