@@ -143,6 +143,25 @@ def test_the_oldest_tested_versions_are_the_lower_bounds() -> None:
         assert Version(bound) == Version(pin), requirement.name
 
 
+def test_every_release_of_pyspark_that_is_claimed_is_tested() -> None:
+    [pyspark] = [
+        requirement
+        for requirement in map(Requirement, SETTINGS["project"]["dependencies"])
+        if requirement.name == "pyspark"
+    ]
+    claimed = {
+        f"{major}.{minor}"
+        for major in range(3, 6)
+        for minor in range(20)
+        if Version(f"{major}.{minor}.0") in pyspark.specifier
+    }
+    script = ROOT / "tests" / "all-sparks"
+    assert script.stat().st_mode & 0o111
+    [tested] = re.findall(r"set -- ([\d. ]+)$", script.read_text(), flags=re.MULTILINE)
+    assert set(tested.split()) == claimed
+    assert f"PySpark {min(claimed)} to {max(claimed)}" in (ROOT / "README.md").read_text()
+
+
 def test_the_docker_image_copies_and_runs_what_exists() -> None:
     lines = (ROOT / "docker" / "Dockerfile").read_text().splitlines()
     copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]

@@ -137,7 +137,7 @@ public final class MergePlans {
   /** The conjuncts that need nothing but the frame's columns, joined by AND; null if there are none. */
   public static Column within(Column condition, Dataset frame) {
     Expression joined = null;
-    for (Object found : conjuncts(expression(condition))) {
+    for (Object found : Plans.conjuncts(expression(condition))) {
       Expression conjunct = (Expression) found;
       if (!conjunct.references().subsetOf(analyzed(frame).outputSet())) continue;
       joined = joined == null ? conjunct : new And(joined, conjunct);
@@ -148,7 +148,7 @@ public final class MergePlans {
   /** The sides of the conjuncts by which an expression over the target equals one over the source, in turn. */
   public static List keys(Column condition, Dataset target, Dataset source) {
     List keys = new ArrayList();
-    for (Object conjunct : conjuncts(expression(condition))) {
+    for (Object conjunct : Plans.conjuncts(expression(condition))) {
       if (!(conjunct instanceof EqualTo)) continue;
       Expression left = ((EqualTo) conjunct).left();
       Expression right = ((EqualTo) conjunct).right();
@@ -160,19 +160,6 @@ public final class MergePlans {
 
   private static boolean isOf(Expression expression, Dataset frame) {
     return !expression.references().isEmpty() && expression.references().subsetOf(analyzed(frame).outputSet());
-  }
-
-  private static List conjuncts(Expression condition) {
-    List conjuncts = new ArrayList();
-    conjuncts.add(condition);
-    for (int i = 0; i < conjuncts.size(); i++) {
-      while (conjuncts.get(i) instanceof And) {
-        And and = (And) conjuncts.get(i);
-        conjuncts.set(i, and.left());
-        conjuncts.add(and.right());
-      }
-    }
-    return conjuncts;
   }
 
   /**
@@ -188,7 +175,7 @@ public final class MergePlans {
     condition.add(((Filter) optimized).condition());
     Iterator normal = CollectionConverters.asJava(
         DataSourceStrategy$.MODULE$.normalizeExprs(Plans.seq(condition), optimized.output())).iterator();
-    return Python.json(Filters.toJson(Plans.seq(conjuncts((Expression) normal.next()))));
+    return Python.json(Filters.toJson(Plans.seq(Plans.conjuncts((Expression) normal.next()))));
   }
 
   /** The value as one of an atomic type, by the session's policy of store assignment. */

@@ -22,6 +22,7 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.datasources.DataSourceUtils$;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
@@ -114,6 +115,11 @@ public final class Plans {
     } catch (Exception e) { // ParseException, a checked one
       throw Thrown.asIs(e);
     }
+  }
+
+  /** The parts that AND joins. */
+  public static List conjuncts(Expression condition) {
+    return CollectionConverters.asJava(DataSourceUtils$.MODULE$.splitConjunctivePredicates(condition));
   }
 
   public static StructType schema(String json) { return (StructType) DataType.fromJson(json); }

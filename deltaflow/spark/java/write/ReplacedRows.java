@@ -12,7 +12,6 @@ import io.deltaflow.spark.expressions.Plans;
 import io.deltaflow.spark.scan.Filters;
 import io.deltaflow.spark.scan.Relations;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -89,18 +88,12 @@ public final class ReplacedRows {
     if (!(optimized instanceof Filter) || !(((Filter) optimized).child() instanceof LogicalRelation)) return true;
     boolean hasDataFilters = false;
     // Columns are named as the predicate writes them, whatever the table's case.
-    List conjuncts = new ArrayList(CollectionConverters.asJava(DataSourceStrategy$.MODULE$.normalizeExprs(
-        Plans.seq(Collections.singletonList(((Filter) optimized).condition())), optimized.output())));
-    for (int i = 0; i < conjuncts.size(); i++) {
-      Expression conjunct = (Expression) conjuncts.get(i);
-      if (conjunct instanceof And) {
-        conjuncts.add(((And) conjunct).left());
-        conjuncts.add(((And) conjunct).right());
-      } else if (partitionColumns.containsAll(namesOf(conjunct)) && conjunct.deterministic()) {
-        partitionFilters.add(conjunct);
-      } else {
-        hasDataFilters = true;
-      }
+    Expression condition = (Expression) DataSourceStrategy$.MODULE$.normalizeExprs(
+        Plans.seq(Collections.singletonList(((Filter) optimized).condition())), optimized.output()).head();
+    for (Object found : Plans.conjuncts(condition)) {
+      Expression conjunct = (Expression) found;
+      if (partitionColumns.containsAll(namesOf(conjunct)) && conjunct.deterministic()) partitionFilters.add(conjunct);
+      else hasDataFilters = true;
     }
     return hasDataFilters;
   }
