@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
-
 from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, VersionNotFoundError
 from deltaflow.log import Metadata, schema_from_string
+from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.streaming.reading import Reading
 
 _RETRY = (
@@ -45,10 +44,12 @@ def check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:
         return
     changed = schema_from_string(metadata.schema_string, table=reading.path, version=version)
     takes_any_nulls = reading.options.unsafe_nullability
-    if not reads(reading.schema, changed, takes_any_nulls=takes_any_nulls):
+    if not can_read(reading.schema, changed, may_add_columns=True, takes_any_nulls=takes_any_nulls):
         # A change that the stream's schema does not know yet is read after the next start.
         is_new = version >= reading.version
-        retryable = is_new and reads(changed, reading.schema, takes_any_nulls=takes_any_nulls)
+        retryable = is_new and can_read(
+            changed, reading.schema, may_add_columns=True, takes_any_nulls=takes_any_nulls
+        )
         raise DeltaIllegalStateException(
             error_class=_error_class(reading),
             changed_in=version,
@@ -90,38 +91,3 @@ def _error_class(reading: Reading) -> str:
     if reading.options.has_start:
         return "DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS"
     return "DELTA_SCHEMA_CHANGED_WITH_VERSION"
-
-
-def reads(reader: DataType, data: DataType, *, takes_any_nulls: bool = False) -> bool:
-    """Whether `reader` has all of `data`, with the same types, and takes its nulls; what it has more is null.
-
-    So a stream that starts again after columns were added passes the commits that added them.
-    """
-
-    def reads_inner(reader: DataType, data: DataType) -> bool:
-        return reads(reader, data, takes_any_nulls=takes_any_nulls)
-
-    match reader, data:
-        case StructType(), StructType():
-            ours, theirs = ({field.name: field for field in kind.fields} for kind in (reader, data))
-            fills_nulls = takes_any_nulls or all(
-                field.nullable for name, field in ours.items() if name not in theirs
-            )
-            return fills_nulls and all(
-                name in ours
-                and (takes_any_nulls or ours[name].nullable or not field.nullable)
-                and reads_inner(ours[name].dataType, field.dataType)
-                for name, field in theirs.items()
-            )
-        case ArrayType(), ArrayType():
-            takes_nulls = takes_any_nulls or reader.containsNull or not data.containsNull
-            return takes_nulls and reads_inner(reader.elementType, data.elementType)
-        case MapType(), MapType():
-            takes_nulls = takes_any_nulls or reader.valueContainsNull or not data.valueContainsNull
-            return (
-                takes_nulls
-                and reads_inner(reader.keyType, data.keyType)
-                and reads_inner(reader.valueType, data.valueType)
-            )
-        case _:
-            return reader == data

@@ -7,12 +7,11 @@ whose txn the table already has is skipped. Source: delta-spark's DeltaSink.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
+from pyspark.sql.types import NullType, StructType
 
 from deltaflow.batch.options import option, required_path, table_properties
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, schema_rules
@@ -21,6 +20,7 @@ from deltaflow.batch.write.writer import OperationOfWrite, TableWriter, begin_wr
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.observer import observe
+from deltaflow.log.protocol.data_types import types_within
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.write.file_write import Skip, write_kind
 from deltaflow.streaming.quarantine import begin_quarantine
@@ -96,23 +96,8 @@ def _source_offsets(entry: str | None) -> list[str] | None:
 
 def _schema(request: dict[str, Any], path: str) -> StructType:
     schema = StructType.fromJson(msgspec.json.decode(request["schema"]))
-    for column in _null_columns(schema, ""):
+    for column in (path for path, kind in types_within(schema) if isinstance(kind, NullType)):
         raise DeltaAnalysisException(
             error_class="DELTA_NULL_SCHEMA_IN_STREAMING_WRITE", table=path, column=column
         )
     return schema
-
-
-def _null_columns(kind: DataType, path: str) -> Iterator[str]:
-    """The names of columns, of fields, elements, keys and values within them too, that are NullType."""
-    match kind:
-        case NullType():
-            yield path
-        case StructType():
-            for field in kind.fields:
-                yield from _null_columns(field.dataType, f"{path}.{field.name}" if path else field.name)
-        case ArrayType():
-            yield from _null_columns(kind.elementType, f"{path}.element")
-        case MapType():
-            yield from _null_columns(kind.keyType, f"{path}.key")
-            yield from _null_columns(kind.valueType, f"{path}.value")

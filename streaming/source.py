@@ -28,6 +28,7 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
 )
 from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_move, parse_offset
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.scan.file_index import ScannedFiles, hadoop_path, relation, scan_kind
@@ -38,7 +39,7 @@ from deltaflow.streaming.bounds import ending_version, first_offset, offset_befo
 from deltaflow.streaming.initial_snapshot import InitialSnapshot, initial_snapshot
 from deltaflow.streaming.options import SourceOptions, check_load_options, source_options
 from deltaflow.streaming.reading import Reading
-from deltaflow.streaming.schema_checks import check_start, check_table_id, reads
+from deltaflow.streaming.schema_checks import check_start, check_table_id
 
 # Spark's own default for a relation whose size is unknown: nobody broadcasts it.
 _UNKNOWN_SIZE = 2**63 - 1
@@ -235,7 +236,7 @@ def start_source(request: dict[str, Any]) -> dict[str, Any]:
     is_same = (
         defined is not None
         and defined.simpleString() == snapshot.schema.simpleString()
-        and reads(defined, snapshot.schema)
+        and can_read(defined, snapshot.schema, may_add_columns=True)
     )
     if not is_same:
         raise DeltaIllegalStateException(

@@ -14,10 +14,12 @@ import msgspec
 from pyspark.sql import types as T
 
 from deltaflow.batch.ddl.table_properties import begin_change, commit_change
-from deltaflow.batch.ddl.type_changes import Path, check_change, dotted, fields_of, first_obstacle, replaced
+from deltaflow.batch.ddl.type_changes import check_change, obstacle_to_change, replaced
 from deltaflow.batch.rows.char_varchar import as_declared, with_char_as_string
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
 from deltaflow.log import DeltaLog, Metadata, Operation, OptimisticTransaction, schema_to_string
+from deltaflow.log.protocol.data_types import inner_fields, with_inner_fields
+from deltaflow.log.protocol.schema_reading import Path, columns_of, dotted
 
 Edit = Callable[[T.DataType], T.DataType]
 _FIRST = "FIRST"
@@ -48,7 +50,7 @@ class ColumnChange:
 def add_columns(log: DeltaLog, columns: Sequence[NewColumn], settings: Mapping[str, str]) -> int:
     """Adds nullable columns; the version of the commit. Raises, and changes nothing, for all others."""
     for column in columns:
-        if not all(field.nullable for field in fields_of(column.field)):
+        if not all(field.nullable for field in columns_of(column.field)):
             raise DeltaUnsupportedOperationException(
                 error_class="DELTA_OPERATION_NOT_ALLOWED",
                 operation="NOT NULL in ALTER TABLE ADD COLUMNS",
@@ -96,7 +98,7 @@ def replace_columns(log: DeltaLog, columns: Sequence[T.StructField], settings: M
     """
     transaction, metadata, schema = _begin(log, settings)
     wanted = T.StructType(list(columns))
-    obstacle = first_obstacle(schema, wanted, ())
+    obstacle = obstacle_to_change(schema, wanted, ())
     if obstacle is not None:
         raise DeltaAnalysisException(
             error_class="DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP",
@@ -149,17 +151,8 @@ def _change(change: ColumnChange, shown: list[dict[str, Any]], table: str) -> Ed
         match kind:
             case T.StructType():
                 return T.StructType(change_field(kind.fields))
-            case T.ArrayType():
-                [element] = change_inside([T.StructField("element", kind.elementType, kind.containsNull)])
-                return T.ArrayType(element.dataType, kind.containsNull)
-            case T.MapType():
-                key, value = change_inside(
-                    [
-                        T.StructField("key", kind.keyType, False),
-                        T.StructField("value", kind.valueType, kind.valueContainsNull),
-                    ]
-                )
-                return T.MapType(key.dataType, value.dataType, kind.valueContainsNull)
+            case T.ArrayType() | T.MapType():
+                return with_inner_fields(kind, change_inside(inner_fields(kind)))
         raise _no_struct(kind, change.path, table)
 
     def change_field(fields: list[T.StructField]) -> list[T.StructField]:

@@ -44,6 +44,7 @@ from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import FILES_SCHEMA, DeltaLog, Operation, check_writable_schema, schema_to_string
 from deltaflow.log.files.data_skipping import may_match
 from deltaflow.log.files.file_statistics import number_of_rows
+from deltaflow.log.protocol.data_types import types_within
 from deltaflow.spark.expressions.merge_plans import equal_sides, references, skipping_predicate, within
 
 if TYPE_CHECKING:
@@ -402,7 +403,7 @@ def _comparable(value: Column, kind: T.DataType) -> Column:
 
 
 def _has_map(kind: T.DataType) -> bool:
-    return "map<" in kind.simpleString()
+    return any(isinstance(found, T.MapType) for _, found in types_within(kind))
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:

@@ -14,7 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from deltaflow.batch.rows.row_plan import bare
+from deltaflow.batch.rows.row_plan import plain_type
 from deltaflow.errors import DeltaAnalysisException
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Assigner:
     def _aligned(self, value: Value, want: T.DataType, column: str, kept: Value | None = None) -> Column:
         """The value as one of the type `want`; fields that it lacks are those of the struct `kept`."""
         have = value.type
-        if bare(have) == bare(want) and kept is None:
+        if plain_type(have) == plain_type(want) and kept is None:
             return value.column
         match have, want:
             case T.NullType(), _:
@@ -146,7 +146,11 @@ class Assigner:
                 )
             case T.MapType(), T.MapType():
                 return self._map_aligned(value.column, have, want, column)
-        return value.column if bare(have) == bare(want) else self.cast(value.column, bare(want), column)
+        return (
+            value.column
+            if plain_type(have) == plain_type(want)
+            else self.cast(value.column, plain_type(want), column)
+        )
 
     def _struct_aligned(self, value: Value, want: T.StructType, column: str, kept: Value | None) -> Column:
         given = value.fields()
@@ -176,11 +180,11 @@ class Assigner:
         return F.when(~is_null, _struct(want, fields))
 
     def _map_aligned(self, value: Column, have: T.MapType, want: T.MapType, column: str) -> Column:
-        if bare(have.valueType) != bare(want.valueType):
+        if plain_type(have.valueType) != plain_type(want.valueType):
             value = F.transform_values(
                 value, lambda _, item: self._aligned(Value(item, have.valueType), want.valueType, column)
             )
-        if bare(have.keyType) != bare(want.keyType):
+        if plain_type(have.keyType) != plain_type(want.keyType):
             value = F.transform_keys(
                 value, lambda key, _: self._aligned(Value(key, have.keyType), want.keyType, column)
             )

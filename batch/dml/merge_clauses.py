@@ -21,6 +21,7 @@ from deltaflow.batch.rows.schema_on_write import columns_of_table
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import merge_schemas
+from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_type
 from deltaflow.spark.expressions.merge_plans import Resolved, resolved, store_assigned
 
 if TYPE_CHECKING:
@@ -282,28 +283,13 @@ def _assigned_fields(
 
 def _typed_as(kind: T.DataType, own: T.DataType | None) -> T.DataType:
     """The type, with the table's own wherever both are atomic: values are cast to it."""
-    match kind, own:
-        case T.AtomicType(), T.AtomicType():
-            return own
-        case T.StructType(), T.StructType():
-            ours = {field.name.lower(): field.dataType for field in own.fields}
-            return T.StructType(
-                [
-                    T.StructField(
-                        f.name, _typed_as(f.dataType, ours.get(f.name.lower())), f.nullable, f.metadata
-                    )
-                    for f in kind.fields
-                ]
-            )
-        case T.ArrayType(), T.ArrayType():
-            return T.ArrayType(_typed_as(kind.elementType, own.elementType), kind.containsNull)
-        case T.MapType(), T.MapType():
-            return T.MapType(
-                _typed_as(kind.keyType, own.keyType),
-                _typed_as(kind.valueType, own.valueType),
-                kind.valueContainsNull,
-            )
-    return kind
+    if isinstance(kind, T.AtomicType) and isinstance(own, T.AtomicType):
+        return own
+    if own is None or not have_one_shape(kind, own):
+        return kind
+    ours = {field.name.lower(): field.dataType for field in inner_fields(own)}
+    fields = [with_type(f, _typed_as(f.dataType, ours.get(f.name.lower()))) for f in inner_fields(kind)]
+    return with_inner_fields(kind, fields)
 
 
 def _refuse_void(new: T.StructType, table: T.StructType, path: str) -> None:

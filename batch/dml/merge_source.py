@@ -20,6 +20,7 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.options import boolean_option
 from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.log.protocol.data_types import inner_fields, is_nested
 from deltaflow.spark.expressions.merge_plans import SourceFacts, pinned, references, release, source_facts
 from deltaflow.store import is_same_directory
 
@@ -181,13 +182,6 @@ def _epoch_without_zone() -> Column:
 
 def _bytes(kind: T.DataType) -> int:
     """About as many as Spark's DataType.defaultSize."""
-    match kind:
-        case T.StructType():
-            return sum(_bytes(field.dataType) for field in kind.fields)
-        case T.ArrayType():
-            return _bytes(kind.elementType)
-        case T.MapType():
-            return _bytes(kind.keyType) + _bytes(kind.valueType)
-        case T.StringType() | T.BinaryType():
-            return 40
-    return 8
+    if is_nested(kind):
+        return sum(_bytes(field.dataType) for field in inner_fields(kind))
+    return 40 if isinstance(kind, T.StringType | T.BinaryType) else 8

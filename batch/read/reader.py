@@ -18,7 +18,7 @@ from deltaflow.errors import CorruptLogError, DeltaAnalysisException, DeltaTable
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.files.file_statistics import FileStatistics
-from deltaflow.log.protocol.schema_merging import is_read_compatible
+from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.scan.file_index import NEWEST, ScannedFiles, relation, scan_kind
 
@@ -86,7 +86,7 @@ def pin(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_schema(analysed: StructType, snapshot: Snapshot) -> None:
-    reads = is_read_compatible(analysed, snapshot.schema)
+    reads = can_read(analysed, snapshot.schema, may_omit_columns=True)
     if not reads or not set(snapshot.partition_columns) <= set(analysed.names):
         raise DeltaAnalysisException(
             error_class="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",

@@ -8,6 +8,13 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaInvariantViolationException
+from deltaflow.log.protocol.data_types import (
+    inner_fields,
+    is_nested,
+    transformed,
+    with_inner_fields,
+    with_type,
+)
 
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """Spark's name in a column's metadata for the type that the user declared; the column's own is string."""
@@ -79,23 +86,12 @@ def _literal(text: str) -> str:
 
 
 def _without_char(kind: T.DataType) -> T.DataType:
-    match kind:
-        case T.StructType():
-            return T.StructType(
-                [
-                    T.StructField(f.name, _without_char(f.dataType), f.nullable, f.metadata)
-                    for f in kind.fields
-                ]
-            )
-        case T.ArrayType():
-            return T.ArrayType(_without_char(kind.elementType), kind.containsNull)
-        case T.MapType():
-            return T.MapType(
-                _without_char(kind.keyType), _without_char(kind.valueType), kind.valueContainsNull
-            )
-        case T.CharType() | T.VarcharType():
-            return T.StringType()
-    return kind
+    return transformed(kind, atomic=char_as_string)
+
+
+def char_as_string(kind: T.DataType) -> T.DataType:
+    """STRING for CHAR and VARCHAR, any other type as it is."""
+    return T.StringType() if isinstance(kind, T.CharType | T.VarcharType) else kind
 
 
 def is_plain(kind: T.DataType) -> bool:
@@ -114,29 +110,18 @@ def _with_char(kind: T.DataType, text: str) -> T.DataType:
     length = re.fullmatch(r"(char|varchar)\((\d+)\)", text)
     if length is not None:
         return (T.CharType if length[1] == "char" else T.VarcharType)(int(length[2]))
+    if not is_nested(kind):
+        return kind
     parts = _parts(text[text.find("<") + 1 : -1])
-    match kind:
-        case T.StructType():
-            return T.StructType(
-                [
-                    T.StructField(
-                        f.name,
-                        _with_char(f.dataType, part[_name_end(part) + 1 :].strip()),
-                        f.nullable,
-                        f.metadata,
-                    )
-                    for f, part in zip(kind.fields, parts, strict=True)
-                ]
-            )
-        case T.ArrayType():
-            return T.ArrayType(_with_char(kind.elementType, parts[0]), kind.containsNull)
-        case T.MapType():
-            return T.MapType(
-                _with_char(kind.keyType, parts[0]),
-                _with_char(kind.valueType, parts[1]),
-                kind.valueContainsNull,
-            )
-    return kind
+    if isinstance(kind, T.StructType):
+        parts = [part[_name_end(part) + 1 :].strip() for part in parts]
+    return with_inner_fields(
+        kind,
+        [
+            with_type(inner, _with_char(inner.dataType, part))
+            for inner, part in zip(inner_fields(kind), parts, strict=True)
+        ],
+    )
 
 
 def _parts(text: str) -> list[str]:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from pyspark.sql import types as T
 
-from deltaflow.batch.rows.char_varchar import declared_type, is_plain, of_length
+from deltaflow.batch.rows.char_varchar import char_as_string, declared_type, is_plain, of_length
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import SchemaError
+from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, transformed, with_inner_fields
 from deltaflow.spark.write.file_write import Check, RowPlan
 
 
@@ -38,8 +39,8 @@ def row_plan(
             table=path,
             column=needed[0],
         )
-    if not checks and bare(frame) == bare(table) and all(map(is_plain, wanted)):
-        return RowPlan(frame=bare_struct(frame), table=bare_struct(table))
+    if not checks and plain_type(frame) == plain_type(table) and all(map(is_plain, wanted)):
+        return RowPlan(frame=plain_schema(frame), table=plain_schema(table))
     cast = _restricted(table, frame)
     columns = [
         _column(field.name, cast[field.name].dataType, kind, is_partition=field.name in partition_columns)
@@ -47,7 +48,7 @@ def row_plan(
         else "null"
         for field, kind in zip(table.fields, wanted, strict=True)
     ]
-    return RowPlan(bare_struct(frame), bare_struct(table), cast, tuple(columns), tuple(checks))
+    return RowPlan(plain_schema(frame), plain_schema(table), cast, tuple(columns), tuple(checks))
 
 
 def _column(name: str, have: T.DataType, want: T.DataType, *, is_partition: bool) -> str:
@@ -63,7 +64,7 @@ def _value(sql: str, have: T.DataType, want: T.DataType, column: str, depth: int
     They differ in fields that `have` lacks, and in CHAR and VARCHAR, which `have` has as strings. Fields
     get names that say nothing: the value is cast to the table's type afterwards, by position.
     """
-    if have == bare(want) and is_plain(want):
+    if have == plain_type(want) and is_plain(want):
         return sql
     element = f"e{depth}"
     match have, want:
@@ -102,41 +103,26 @@ def _restricted(table: T.StructType, frame: T.StructType) -> T.StructType:
 
 
 def _restricted_type(table: T.DataType, frame: T.DataType) -> T.DataType:
-    match table, frame:
-        case T.StructType(), T.StructType():
-            theirs = {field.name: field.dataType for field in frame.fields}
-            return T.StructType(
-                [
-                    T.StructField(field.name, _restricted_type(field.dataType, theirs[field.name]))
-                    for field in table.fields
-                    if field.name in theirs
-                ]
-            )
-        case T.ArrayType(), T.ArrayType():
-            return T.ArrayType(_restricted_type(table.elementType, frame.elementType))
-        case T.MapType(), T.MapType():
-            return T.MapType(
-                _restricted_type(table.keyType, frame.keyType),
-                _restricted_type(table.valueType, frame.valueType),
-            )
-    return bare(table)
+    if not have_one_shape(table, frame):
+        return plain_type(table)
+    theirs = {field.name: field.dataType for field in inner_fields(frame)}
+    fields = [
+        T.StructField(field.name, _restricted_type(field.dataType, theirs[field.name]))
+        for field in inner_fields(table)
+        if field.name in theirs
+    ]
+    return with_inner_fields(table, fields)
 
 
-def bare(kind: T.DataType) -> T.DataType:
+def plain_type(kind: T.DataType) -> T.DataType:
     """The type alone: nullable throughout, no metadata, CHAR and VARCHAR as strings."""
-    match kind:
-        case T.StructType():
-            return T.StructType([T.StructField(f.name, bare(f.dataType)) for f in kind.fields])
-        case T.ArrayType():
-            return T.ArrayType(bare(kind.elementType))
-        case T.MapType():
-            return T.MapType(bare(kind.keyType), bare(kind.valueType))
-        case T.CharType() | T.VarcharType():
-            return T.StringType()
-    return kind
+    return transformed(
+        kind, field=lambda inner: T.StructField(inner.name, inner.dataType), atomic=char_as_string
+    )
 
 
-def bare_struct(kind: T.StructType) -> T.StructType:
-    struct = bare(kind)
-    assert isinstance(struct, T.StructType)
-    return struct
+def plain_schema(schema: T.StructType) -> T.StructType:
+    """As `plain_type`, for a whole schema."""
+    plain = plain_type(schema)
+    assert isinstance(plain, T.StructType)
+    return plain

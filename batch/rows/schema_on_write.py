@@ -21,6 +21,7 @@ from deltaflow.log import (
     merge_schemas,
     schema_to_string,
 )
+from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, transformed, with_inner_fields
 from deltaflow.log.protocol.schema import check_no_duplicates, check_partition_columns
 from deltaflow.log.protocol.schema_merging import (
     Fits,
@@ -271,52 +272,28 @@ def columns_of_table(frame: T.StructType) -> T.StructType:
 
 
 def _with_own_metadata(kind: T.DataType) -> T.DataType:
-    match kind:
-        case T.StructType():
-            return T.StructType(
-                [
-                    T.StructField(
-                        f.name,
-                        _with_own_metadata(f.dataType),
-                        f.nullable,
-                        {key: value for key, value in f.metadata.items() if key in ("comment", CHAR_VARCHAR)},
-                    )
-                    for f in kind.fields
-                ]
-            )
-        case T.ArrayType():
-            return T.ArrayType(_with_own_metadata(kind.elementType), kind.containsNull)
-        case T.MapType():
-            return T.MapType(
-                _with_own_metadata(kind.keyType), _with_own_metadata(kind.valueType), kind.valueContainsNull
-            )
-    return kind
+    return transformed(
+        kind,
+        field=lambda f: T.StructField(
+            f.name,
+            f.dataType,
+            f.nullable,
+            {key: value for key, value in f.metadata.items() if key in ("comment", CHAR_VARCHAR)},
+        ),
+    )
 
 
 def _named(frame: T.DataType, table: T.DataType, *, by_position: bool) -> T.DataType:
-    match frame, table:
-        case T.StructType(), T.StructType():
-            by_name = {f.name.lower(): f for f in table.fields}
-            fields = []
-            for i, f in enumerate(frame.fields):
-                target = (
-                    (table.fields[i] if i < len(table.fields) else None)
-                    if by_position
-                    else by_name.get(f.name.lower())
-                )
-                if target is None:
-                    fields.append(f)
-                else:
-                    kind = _named(f.dataType, target.dataType, by_position=by_position)
-                    fields.append(T.StructField(target.name, kind, f.nullable, f.metadata))
-            return T.StructType(fields)
-        case T.ArrayType(), T.ArrayType():
-            element = _named(frame.elementType, table.elementType, by_position=by_position)
-            return T.ArrayType(element, frame.containsNull)
-        case T.MapType(), T.MapType():
-            return T.MapType(
-                _named(frame.keyType, table.keyType, by_position=by_position),
-                _named(frame.valueType, table.valueType, by_position=by_position),
-                frame.valueContainsNull,
-            )
-    return frame
+    if not have_one_shape(frame, table):
+        return frame
+    ours = inner_fields(table)
+    by_name = {f.name.lower(): f for f in ours}
+    fields = []
+    for i, f in enumerate(inner_fields(frame)):
+        target = (ours[i] if i < len(ours) else None) if by_position else by_name.get(f.name.lower())
+        if target is None:
+            fields.append(f)
+        else:
+            kind = _named(f.dataType, target.dataType, by_position=by_position)
+            fields.append(T.StructField(target.name, kind, f.nullable, f.metadata))
+    return with_inner_fields(frame, fields)

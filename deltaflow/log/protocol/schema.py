@@ -9,6 +9,7 @@ import msgspec
 from pyspark.sql import types as T
 
 from deltaflow.errors import CorruptLogError, SchemaError, UnsupportedFeatureError
+from deltaflow.log.protocol.data_types import is_nested, transformed, types_within
 
 _INVALID_CHARACTERS = frozenset(" ,;{}()\n\t=")
 _WRITABLE_ATOMS = (
@@ -91,7 +92,7 @@ def check_writable_schema(
     if not schema.fields:
         raise SchemaError(error_class="DELTA_EMPTY_DATA", table=table)
     _check_names(schema, table)
-    for path, kind in _leaves(schema, ""):
+    for path, kind in types_within(schema):
         unsupported = _unsupported(kind)
         if unsupported is not None:
             raise UnsupportedFeatureError(
@@ -138,17 +139,9 @@ def _without_order(json: Any) -> Any:
 
 def nullable_type(kind: T.DataType) -> T.DataType:
     """The type with every field, element and map value nullable."""
-    if isinstance(kind, T.StructType):
-        fields = [
-            T.StructField(field.name, nullable_type(field.dataType), True, field.metadata)
-            for field in kind.fields
-        ]
-        return T.StructType(fields)
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(nullable_type(kind.elementType), True)
-    if isinstance(kind, T.MapType):
-        return T.MapType(nullable_type(kind.keyType), nullable_type(kind.valueType), True)
-    return kind
+    return transformed(
+        kind, field=lambda inner: T.StructField(inner.name, inner.dataType, True, inner.metadata)
+    )
 
 
 def check_partition_columns(schema: T.StructType, given: Sequence[str], table: str | None) -> list[str]:
@@ -185,7 +178,7 @@ def _check_names(schema: T.StructType, table: str | None) -> None:
     check_no_duplicates(schema, table)
     invalid = [
         path + field.name
-        for path, struct in _structs(schema, "")
+        for path, struct in _structs(schema)
         for field in struct.fields
         if not field.name or _INVALID_CHARACTERS.intersection(field.name)
     ]
@@ -199,7 +192,7 @@ def _check_names(schema: T.StructType, table: str | None) -> None:
 
 def check_no_duplicates(schema: T.StructType, table: str | None) -> None:
     """SchemaError for columns whose names differ only in case."""
-    for path, struct in _structs(schema, ""):
+    for path, struct in _structs(schema):
         seen: dict[str, str] = {}
         for field in struct.fields:
             other = seen.get(field.name.lower())
@@ -209,37 +202,16 @@ def check_no_duplicates(schema: T.StructType, table: str | None) -> None:
             seen[field.name.lower()] = field.name
 
 
-def _structs(kind: T.DataType, path: str) -> Iterator[tuple[str, T.StructType]]:
-    """Every struct in a type, with the prefix of its columns' names."""
-    if isinstance(kind, T.StructType):
-        yield path, kind
-        for field in kind.fields:
-            yield from _structs(field.dataType, f"{path}{field.name}.")
-    elif isinstance(kind, T.ArrayType):
-        yield from _structs(kind.elementType, f"{path}element.")
-    elif isinstance(kind, T.MapType):
-        yield from _structs(kind.keyType, f"{path}key.")
-        yield from _structs(kind.valueType, f"{path}value.")
-
-
-def _leaves(kind: T.DataType, path: str) -> Iterator[tuple[str, T.DataType]]:
-    """Every atomic type in a type, with the path of its column."""
-    prefix = f"{path}." if path else ""
-    if isinstance(kind, T.StructType):
-        for field in kind.fields:
-            yield from _leaves(field.dataType, prefix + field.name)
-    elif isinstance(kind, T.ArrayType):
-        yield from _leaves(kind.elementType, f"{prefix}element")
-    elif isinstance(kind, T.MapType):
-        yield from _leaves(kind.keyType, f"{prefix}key")
-        yield from _leaves(kind.valueType, f"{prefix}value")
-    else:
-        yield path, kind
+def _structs(schema: T.StructType) -> Iterator[tuple[str, T.StructType]]:
+    """Every struct in a schema, with the prefix of its columns' names."""
+    for path, data_type in types_within(schema):
+        if isinstance(data_type, T.StructType):
+            yield f"{path}." if path else "", data_type
 
 
 def _unsupported(kind: T.DataType) -> str | None:
     """The name of a type that is not written; None for the others."""
-    if type(kind) in _WRITABLE_ATOMS or (type(kind) is T.StringType and kind == T.StringType()):
+    if is_nested(kind) or type(kind) in _WRITABLE_ATOMS or kind == T.StringType():
         return None
     return kind.simpleString()
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import types as T
 
 from deltaflow.errors import SchemaError, SchemaMismatchError
+from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_type
 from deltaflow.log.protocol.schema import check_no_duplicates, nullable_type
 
 _POINTS_IN_TIME = (T.DateType, T.TimestampType, T.TimestampNTZType)
@@ -64,35 +65,6 @@ def check_append_schema(
             remedy,
             table=table,
         )
-
-
-def is_read_compatible(analysed: T.DataType, newest: T.DataType) -> bool:
-    """Whether a query that was analysed with one schema reads a table that has another one by now.
-
-    It does where all its columns are there by their names and types, and none of them takes nulls that it
-    did not take (SchemaUtils.isReadCompatible).
-    """
-    match analysed, newest:
-        case T.StructType(), T.StructType():
-            found = {f.name: f for f in newest.fields}
-            return all(
-                f.name in found
-                and (f.nullable or not found[f.name].nullable)
-                and is_read_compatible(f.dataType, found[f.name].dataType)
-                for f in analysed.fields
-            )
-        case T.ArrayType(), T.ArrayType():
-            takes_nulls = analysed.containsNull or not newest.containsNull
-            return takes_nulls and is_read_compatible(analysed.elementType, newest.elementType)
-        case T.MapType(), T.MapType():
-            takes_nulls = analysed.valueContainsNull or not newest.valueContainsNull
-            return (
-                takes_nulls
-                and is_read_compatible(analysed.keyType, newest.keyType)
-                and is_read_compatible(analysed.valueType, newest.valueType)
-            )
-        case _:
-            return analysed == newest
 
 
 def merge_schemas(
@@ -169,11 +141,10 @@ def _differences(table: T.DataType, data: T.DataType, path: str, fits: Fits) -> 
             if name not in ours:
                 text = f"column {prefix}{field.name} ({field.dataType.simpleString()}) is not in the table"
                 yield _Difference(text, is_new=True)
-    elif isinstance(table, T.ArrayType) and isinstance(data, T.ArrayType):
-        yield from _differences(table.elementType, data.elementType, f"{prefix}element", fits)
-    elif isinstance(table, T.MapType) and isinstance(data, T.MapType):
-        yield from _differences(table.keyType, data.keyType, f"{prefix}key", fits)
-        yield from _differences(table.valueType, data.valueType, f"{prefix}value", fits)
+    elif have_one_shape(table, data):
+        for ours_inside, theirs_inside in zip(inner_fields(table), inner_fields(data), strict=True):
+            path_inside = prefix + ours_inside.name
+            yield from _differences(ours_inside.dataType, theirs_inside.dataType, path_inside, fits)
     elif not fits(data, table):
         yield _Difference(_type_difference(table, data, path))
 
@@ -181,25 +152,17 @@ def _differences(table: T.DataType, data: T.DataType, path: str, fits: Fits) -> 
 def _merged(table: T.DataType, data: T.DataType, path: str, conflicts: list[str], fits: Fits) -> T.DataType:
     """The merged type; what cannot be merged is added to `conflicts`."""
     prefix = f"{path}." if path else ""
-    if isinstance(table, T.StructType) and isinstance(data, T.StructType):
-        theirs = {field.name.lower(): field for field in data.fields}
+    if have_one_shape(table, data):
+        theirs = {field.name.lower(): field for field in inner_fields(data)}
         fields = []
-        for field in table.fields:
+        for field in inner_fields(table):
             other = theirs.pop(field.name.lower(), None)
             kind = field.dataType
             if other is not None:
                 kind = _merged(kind, other.dataType, prefix + field.name, conflicts, fits)
-            fields.append(T.StructField(field.name, kind, field.nullable, field.metadata))
-        new = nullable_type(T.StructType(list(theirs.values())))
-        assert isinstance(new, T.StructType)
-        return T.StructType(fields + new.fields)
-    if isinstance(table, T.ArrayType) and isinstance(data, T.ArrayType):
-        element = _merged(table.elementType, data.elementType, f"{prefix}element", conflicts, fits)
-        return T.ArrayType(element, table.containsNull)
-    if isinstance(table, T.MapType) and isinstance(data, T.MapType):
-        key = _merged(table.keyType, data.keyType, f"{prefix}key", conflicts, fits)
-        value = _merged(table.valueType, data.valueType, f"{prefix}value", conflicts, fits)
-        return T.MapType(key, value, table.valueContainsNull)
+            fields.append(with_type(field, kind))
+        new = inner_fields(nullable_type(T.StructType(list(theirs.values()))))
+        return with_inner_fields(table, fields + new)
     if table == data or isinstance(data, T.NullType):
         return table
     if isinstance(table, T.NullType):
