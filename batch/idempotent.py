@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from deltaflow.batch.options import option
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log import OptimisticTransaction, SetTransaction
+from deltaflow.log.protocol.properties import TXN_VERSION_AUTO_RESET_ENABLED
 
 _LOG = logging.getLogger(__name__)
 
 OPTIONS = ("txnAppId", "txnVersion")
 _SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
-_AUTO_RESET = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def idempotent_write(
         given = [settings.get(name) for name in _SETTINGS]
         version_name = _SETTINGS[1]
         missing = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_SESSION_CONFS"
-        if settings.get(_AUTO_RESET, "false").lower() == "true":
+        if TXN_VERSION_AUTO_RESET_ENABLED.of(settings, table):
             to_unset = (version_name,)
     app_id, version = given
     if app_id is None and version is None:

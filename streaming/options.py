@@ -10,6 +10,14 @@ from typing import Any
 
 from deltaflow.batch.options import boolean_option, option
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
+from deltaflow.log.protocol.properties import (
+    STREAMING_OFFSET_VALIDATION_ENABLED,
+    STREAMING_TRAILING_COMMIT_VALIDATION_ENABLED,
+    STREAMING_UNSAFE_NULLABILITY_CHANGE,
+    STREAMING_UNSAFE_PARTITION_COLUMN_CHANGES,
+    STREAMING_UNSAFE_SCHEMA_CHANGES_AT_START,
+    TIMESTAMP_OUT_OF_RANGE_ENABLED,
+)
 from deltaflow.spark.expressions.java_regex import regex_fault
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
 
@@ -49,7 +57,6 @@ _KNOWN = (
     *_CHANGE_FEED,
     *_NEEDS,
 )
-_PREFIX = "spark.databricks.delta."
 
 
 @dataclass(frozen=True)
@@ -158,16 +165,12 @@ def source_options(
         or boolean_option(options, "failOnDataLoss"),
         source_filter=option(options, "sourceFilter"),
         source_predicate=_predicate(options, source_filter),
-        validate_offsets=_setting(settings, "streaming.offsetValidation.enabled", default=True),
-        validate_trailing_commit=_setting(
-            settings, "streaming.trailingCommitValidation.enabled", default=True
-        ),
-        allow_start_out_of_range=_setting(settings, "changeDataFeed.timestampOutOfRange.enabled"),
-        unsafe_schema_at_start=_setting(
-            settings, "streaming.unsafeReadOnIncompatibleSchemaChangesDuringStreamStart.enabled"
-        ),
-        unsafe_partition_columns=_setting(settings, "streaming.unsafeReadOnPartitionColumnChanges.enabled"),
-        unsafe_nullability=_setting(settings, "streaming.unsafeReadOnNullabilityChange.enabled"),
+        validate_offsets=STREAMING_OFFSET_VALIDATION_ENABLED.of(settings),
+        validate_trailing_commit=STREAMING_TRAILING_COMMIT_VALIDATION_ENABLED.of(settings),
+        allow_start_out_of_range=TIMESTAMP_OUT_OF_RANGE_ENABLED.of(settings),
+        unsafe_schema_at_start=STREAMING_UNSAFE_SCHEMA_CHANGES_AT_START.of(settings),
+        unsafe_partition_columns=STREAMING_UNSAFE_PARTITION_COLUMN_CHANGES.of(settings),
+        unsafe_nullability=STREAMING_UNSAFE_NULLABILITY_CHANGE.of(settings),
     )
 
 
@@ -246,15 +249,6 @@ def _predicate(options: Mapping[str, str], read: Mapping[str, Any] | None) -> di
         )
     predicate: dict[str, Any] | None = read["predicate"]
     return predicate
-
-
-def _setting(settings: Mapping[str, str], name: str, *, default: bool = False) -> bool:
-    value = settings.get(_PREFIX + name)
-    if value is None:
-        return default
-    if value.strip().lower() not in ("true", "false"):
-        raise _illegal(value, _PREFIX + name, "must be 'true' or 'false'")
-    return value.strip().lower() == "true"
 
 
 def _illegal(value: str, name: str, explain: str) -> DeltaIllegalArgumentException:

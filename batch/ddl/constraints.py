@@ -13,10 +13,10 @@ import msgspec
 from pyspark.errors import AnalysisException
 
 from deltaflow.batch.ddl.table_properties import begin_change, commit_change
-from deltaflow.batch.options import boolean_option
 from deltaflow.batch.rows.row_checks import CONSTRAINTS
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog, Operation, Snapshot
+from deltaflow.log.protocol.properties import CONSTRAINTS_ASSUME_DROP_IF_EXISTS
 from deltaflow.spark.expressions.conditions import fault_in
 from deltaflow.spark.scan.file_index import READ_ALL
 from deltaflow.spark.sql.statements import NamedTable
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _RESERVED = "__CHAR_VARCHAR_STRING_LENGTH_CHECK__"
 """delta-spark's name for the check that CHAR and VARCHAR are."""
-_DROPS_IF_EXISTS = "spark.databricks.delta.constraints.assumesDropIfExists.enabled"
 _FAULTS = {
     "aggregate": "DELTA_AGGREGATE_IN_CHECK_CONSTRAINT",
     "nondeterministic": "DELTA_NON_DETERMINISTIC_EXPRESSION_IN_CHECK_CONSTRAINT",
@@ -77,15 +76,13 @@ def drop_constraint(table: NamedTable, name: str, if_exists: bool, settings: Map
     transaction, metadata = begin_change(DeltaLog.for_table(table.path), settings)
     key = CONSTRAINTS + name.lower()
     expression = metadata.configuration.get(key)
-    if_exists = if_exists or boolean_option(
-        {_DROPS_IF_EXISTS: settings.get(_DROPS_IF_EXISTS, "false")}, _DROPS_IF_EXISTS
-    )
+    if_exists = if_exists or CONSTRAINTS_ASSUME_DROP_IF_EXISTS.of(settings, table.path)
     if expression is None and not if_exists:
         raise DeltaAnalysisException(
             error_class="DELTA_CONSTRAINT_DOES_NOT_EXIST",
             constraint_name=name,
             table_name=table.name,
-            config=_DROPS_IF_EXISTS,
+            config=CONSTRAINTS_ASSUME_DROP_IF_EXISTS.name,
             conf_value="true",
             table=table.path,
         )

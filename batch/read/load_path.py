@@ -23,7 +23,7 @@ from deltaflow.errors import (
 )
 from deltaflow.log import LOG_DIRECTORY, DeltaLog, Snapshot
 from deltaflow.log.files.partition_values import folder_values, typed_values
-from deltaflow.log.protocol.properties import SESSION_TIME_ZONE
+from deltaflow.log.protocol.properties import SESSION_TIME_ZONE, TIME_TRAVEL_BY_PATH_ENABLED
 from deltaflow.spark.expressions.timestamps import timestamp_of_text, timestamp_or_none
 from deltaflow.store import table_path
 
@@ -32,7 +32,6 @@ _LOG = logging.getLogger(__name__)
 # As delta-spark reads them; the setting that turns them off is its own as well.
 _AT_VERSION = re.compile(r"(?P<path>.*)@[vV](?P<version>\d+)", re.DOTALL | re.ASCII)
 _AT_TIMESTAMP = re.compile(r"(?P<path>.*)@(?P<timestamp>\d{17})", re.DOTALL | re.ASCII)
-_AT_SETTING = "spark.databricks.delta.timeTravel.resolveOnIdentifier.enabled"
 
 _VERSION_OF_NAME = "deltaflow.versionOfName"
 """Set by the catalog: the version that a name was resolved to, whatever options and path say."""
@@ -124,7 +123,7 @@ def no_table_at(path: str) -> DeltaTableNotFoundError:
 
 def _split(path: str, settings: Mapping[str, str]) -> tuple[str, str | None, str | None]:
     """The path without `@v12` or `@yyyyMMddHHmmssSSS`, and these; what exists under its whole name stays."""
-    if settings.get(_AT_SETTING, "true").lower() != "true" or os.path.exists(table_path(path)):
+    if not TIME_TRAVEL_BY_PATH_ENABLED.of(settings) or os.path.exists(table_path(path)):
         return path, None, None
     if match := _AT_TIMESTAMP.fullmatch(path):
         return match["path"], None, match["timestamp"]

@@ -22,6 +22,7 @@ from deltaflow.log import (
     schema_to_string,
 )
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, transformed, with_inner_fields
+from deltaflow.log.protocol.properties import SCHEMA_AUTO_MERGE_ENABLED
 from deltaflow.log.protocol.schema import check_no_duplicates, check_partition_columns
 from deltaflow.log.protocol.schema_merging import (
     Fits,
@@ -30,8 +31,6 @@ from deltaflow.log.protocol.schema_merging import (
     schemas_side_by_side,
     write_differences,
 )
-
-_AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def schema_rules(
     needs_partition_columns: bool = True,
 ) -> SchemaRules:
     """The rules that the options of a writer and Spark's settings make."""
-    merge = boolean_option({_AUTO_MERGE: settings.get(_AUTO_MERGE, "false")}, _AUTO_MERGE)
+    merge = SCHEMA_AUTO_MERGE_ENABLED.of(settings)
     if option(options, "mergeSchema") is not None:
         merge = boolean_option(options, "mergeSchema")
     return SchemaRules(
@@ -238,7 +237,7 @@ def _mismatch(
         if not rules.merge_schema and not types_differ:
             lines.append(
                 "To let the table take over the new columns, set the option mergeSchema to true, or "
-                f"the session's {_AUTO_MERGE}; or select the table's columns alone."
+                f"the session's {SCHEMA_AUTO_MERGE_ENABLED.name}; or select the table's columns alone."
             )
         else:
             lines.append("Cast the data's columns to the table's types, or write them under other names.")

@@ -50,6 +50,11 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
 )
 from deltaflow.log import DeltaLog, Metadata, OptimisticTransaction
+from deltaflow.log.protocol.properties import (
+    DYNAMIC_PARTITION_OVERWRITE_ENABLED,
+    REPLACE_WHERE_CHECKS_ROWS,
+    REPLACE_WHERE_DATA_COLUMNS_ENABLED,
+)
 from deltaflow.spark.write.file_write import Skip, write_kind
 
 # Each would change what is written; so none is passed over in silence.
@@ -58,9 +63,6 @@ _NOT_YET = (
     "replaceUsing",
     "targetAlias",
 )
-_DYNAMIC_ENABLED = "spark.databricks.delta.dynamicPartitionOverwrite.enabled"
-_CHECK_ENABLED = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
-_DATA_COLUMNS_ENABLED = "spark.databricks.delta.replaceWhere.dataColumns.enabled"
 
 
 @dataclass(frozen=True)
@@ -165,8 +167,8 @@ def _removal(
         return MatchingRows(
             request["handle"],
             predicate,
-            checks_rows=_setting(settings, _CHECK_ENABLED),
-            data_columns=_setting(settings, _DATA_COLUMNS_ENABLED),
+            checks_rows=REPLACE_WHERE_CHECKS_ROWS.of(settings, transaction.path),
+            data_columns=REPLACE_WHERE_DATA_COLUMNS_ENABLED.of(settings, transaction.path),
             data_change=rules.data_change,
         )
     snapshot = transaction.snapshot
@@ -191,14 +193,9 @@ def _is_dynamic(options: Mapping[str, str], settings: Mapping[str, str], setting
             name="partitionOverwriteMode",
             explain="must be 'STATIC' or 'DYNAMIC'",
         )
-    if mode.upper() == "DYNAMIC" and not _setting(settings, _DYNAMIC_ENABLED):
+    if mode.upper() == "DYNAMIC" and not DYNAMIC_PARTITION_OVERWRITE_ENABLED.of(settings):
         raise DeltaIllegalArgumentException(error_class="DELTA_DYNAMIC_PARTITION_OVERWRITE_DISABLED")
     return mode.upper() == "DYNAMIC"
-
-
-def _setting(settings: Mapping[str, str], name: str) -> bool:
-    """A setting of Spark's that is true unless it is set to false."""
-    return boolean_option({name: settings.get(name, "true")}, name)
 
 
 def _operation(

@@ -29,8 +29,8 @@ class Property(Generic[_Value]):
     parse: Callable[[str], _Value]
     needs: str
 
-    def of(self, configuration: Mapping[str, str], table: str) -> _Value:
-        """The value, or the default; DeltaIllegalArgumentException naming the property and a wrong value."""
+    def of(self, configuration: Mapping[str, str], table: str | None = None) -> _Value:
+        """The value, or the default; DeltaIllegalArgumentException naming a wrong value and whose it is."""
         text = configuration.get(self.name)
         if text is None:
             return self.default
@@ -39,7 +39,11 @@ class Property(Generic[_Value]):
         except ValueError as error:
             raise DeltaIllegalArgumentException(
                 f"{self.name} is {text!r}; it needs to be {self.needs}.",
-                error_class="DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED",
+                error_class=(
+                    "DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED"
+                    if self.name.startswith("delta.")
+                    else "DELTA_ILLEGAL_OPTION"
+                ),
                 table=table,
             ) from error
 
@@ -136,6 +140,12 @@ CONVERT_METADATA_CHECK_ENABLED = _flag("spark.databricks.delta.convert.metadataC
 CHECKPOINT_PART_SIZE: Property[int | None] = Property(
     "spark.databricks.delta.checkpoint.partSize", None, _at_least(1), "a positive integer"
 )
+CONSTRAINTS_ASSUME_DROP_IF_EXISTS = _flag(
+    "spark.databricks.delta.constraints.assumesDropIfExists.enabled", default=False
+)
+DYNAMIC_PARTITION_OVERWRITE_ENABLED = _flag(
+    "spark.databricks.delta.dynamicPartitionOverwrite.enabled", default=True
+)
 MAX_COMMIT_ATTEMPTS: Property[int | None] = Property(
     "spark.databricks.delta.maxCommitAttempts", None, _at_least(1), "a positive integer"
 )
@@ -161,7 +171,37 @@ RESTORE_PROTOCOL_DOWNGRADE_ALLOWED = _flag(
     "spark.databricks.delta.restore.protocolDowngradeAllowed", default=False
 )
 RETENTION_CHECK_ENABLED = _flag("spark.databricks.delta.retentionDurationCheck.enabled", default=True)
+REPLACE_WHERE_CHECKS_ROWS = _flag("spark.databricks.delta.replaceWhere.constraintCheck.enabled", default=True)
+REPLACE_WHERE_DATA_COLUMNS_ENABLED = _flag(
+    "spark.databricks.delta.replaceWhere.dataColumns.enabled", default=True
+)
 SESSION_TIME_ZONE = Property("spark.sql.session.timeZone", "UTC", str, "")
+SCHEMA_AUTO_MERGE_ENABLED = _flag("spark.databricks.delta.schema.autoMerge.enabled", default=False)
+STREAMING_OFFSET_VALIDATION_ENABLED = _flag(
+    "spark.databricks.delta.streaming.offsetValidation.enabled", default=True
+)
+STREAMING_TRAILING_COMMIT_VALIDATION_ENABLED = _flag(
+    "spark.databricks.delta.streaming.trailingCommitValidation.enabled", default=True
+)
+STREAMING_UNSAFE_NULLABILITY_CHANGE = _flag(
+    "spark.databricks.delta.streaming.unsafeReadOnNullabilityChange.enabled", default=False
+)
+STREAMING_UNSAFE_PARTITION_COLUMN_CHANGES = _flag(
+    "spark.databricks.delta.streaming.unsafeReadOnPartitionColumnChanges.enabled", default=False
+)
+STREAMING_UNSAFE_SCHEMA_CHANGES_AT_START = _flag(
+    "spark.databricks.delta.streaming.unsafeReadOnIncompatibleSchemaChangesDuringStreamStart.enabled",
+    default=False,
+)
+TIMESTAMP_OUT_OF_RANGE_ENABLED = _flag(
+    "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled", default=False
+)
+TIME_TRAVEL_BY_PATH_ENABLED = _flag(
+    "spark.databricks.delta.timeTravel.resolveOnIdentifier.enabled", default=True
+)
+TXN_VERSION_AUTO_RESET_ENABLED = _flag(
+    "spark.databricks.delta.write.txnVersion.autoReset.enabled", default=False
+)
 USER_METADATA: Property[str | None] = Property(
     "spark.databricks.delta.commitInfo.userMetadata", None, str, ""
 )
