@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from importlib import metadata as distribution
 from types import MappingProxyType
 
 import pyarrow as pa
 
 from deltaflow.errors import (
-    CommitOutcomeUnknownError,
     ConcurrentWriteException,
-    CorruptLogError,
     DeltaAnalysisException,
     DeltaConcurrentModificationException,
-    DeltaError,
     DeltaIllegalStateException,
-    OperationCancelledError,
-    StoreError,
 )
 from deltaflow.log.commits.conflicts import (
     Loser,
@@ -28,9 +20,9 @@ from deltaflow.log.commits.conflicts import (
     check_winner,
     check_winner_of_creation,
 )
+from deltaflow.log.commits.content import content_after, engine_info
 from deltaflow.log.commits.head import Head, head_after, head_of
 from deltaflow.log.commits.outcomes import (
-    Absent,
     Committed,
     Conflict,
     Lost,
@@ -38,25 +30,23 @@ from deltaflow.log.commits.outcomes import (
     Outcome,
     Unknown,
 )
+from deltaflow.log.commits.put import CommitPut
 from deltaflow.log.commits.reads import PartitionPredicate, Reads
 from deltaflow.log.commits.retries import RetryPolicy
 from deltaflow.log.commits.validation import WritableAction, check_actions
 from deltaflow.log.maintenance.checkpoint_hook import after_commit
 from deltaflow.log.maintenance.manifests import update_manifests
-from deltaflow.log.observer import observe
 from deltaflow.log.protocol.actions import (
     AnyAction,
     CommitInfo,
     Metadata,
     Protocol,
     RemoveFile,
-    decode_actions,
     encode_actions,
 )
 from deltaflow.log.protocol.commit import Commit, to_commit
 from deltaflow.log.protocol.configuration import with_checked_properties, with_session_defaults
-from deltaflow.log.protocol.features import check_writable, has_in_commit_timestamps, is_append_only
-from deltaflow.log.protocol.in_commit_timestamps import next_timestamp, with_enablement
+from deltaflow.log.protocol.features import check_writable, is_append_only
 from deltaflow.log.protocol.isolation import IsolationLevel, isolation_of_commit, isolation_of_table
 from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, SESSION_TIME_ZONE, USER_METADATA
 from deltaflow.log.protocol.protocols import protocol_for, without_protocol_properties
@@ -66,14 +56,6 @@ from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.version_checksum import write_checksum
 
 _RETRIES = RetryPolicy()
-
-
-@cache
-def _engine_info() -> str:
-    try:
-        return f"deltaflow/{distribution.version('deltaflow')}"
-    except distribution.PackageNotFoundError:
-        return "deltaflow"
 
 
 class OptimisticTransaction:
@@ -102,9 +84,7 @@ class OptimisticTransaction:
         self._new_metadata: Metadata | None = None
         self._new_protocol: Protocol | None = None
         self._used = False
-        self._put_lock = threading.Lock()
-        self._cancelled = threading.Event()
-        self._landed = False
+        self._put = CommitPut(log)
 
     @property
     def path(self) -> str:
@@ -181,9 +161,7 @@ class OptimisticTransaction:
 
         Waits for a put that has begun. Once this has returned, no commit of the transaction appears.
         """
-        self._cancelled.set()
-        with self._put_lock:
-            return not self._landed
+        return self._put.cancel()
 
     def commit(self, actions: Sequence[WritableAction], operation: Operation) -> Committed:
         """Commit, or raise: a conflict, a refusal, a cancellation (nothing is in the log then),
@@ -209,10 +187,10 @@ class OptimisticTransaction:
         head = head_of(self.snapshot)
         winners: list[Commit] = []
         for pause_ms in self._retries.pauses_ms():
-            self._cancelled.wait(pause_ms / 1_000)
+            self._put.wait(pause_ms)
             version = 0 if head is None else head.version + 1
             content = self._content(head, actions, operation, isolation, txn_id)
-            match self._put(version, encode_actions(content), txn_id):
+            match self._put.put(version, encode_actions(content), txn_id):
                 case Lost():
                     try:
                         newer = self._winners(head)
@@ -297,29 +275,14 @@ class OptimisticTransaction:
         txn_id: str,
     ) -> tuple[AnyAction, ...]:
         """The actions of the commit file for the version after `head`."""
-        now_ms = self.log.clock()
         protocol, metadata = self.protocol, self.metadata
         if head is not None and not self._changes_metadata:
             protocol, metadata = head.protocol, head.metadata
         assert protocol is not None
         assert metadata is not None
-        timestamp_ms = None
-        if has_in_commit_timestamps(protocol, metadata):
-            timestamp_ms = now_ms if head is None else next_timestamp(now_ms, head.timestamp_ms)
-            if head is not None and metadata is not head.metadata:
-                were_enabled = has_in_commit_timestamps(head.protocol, head.metadata)
-                metadata = with_enablement(
-                    metadata, head.metadata, head.version + 1, timestamp_ms, were_enabled=were_enabled
-                )
-        table: list[AnyAction] = []
-        if head is None or protocol != head.protocol:
-            table.append(protocol)
-        if head is None or metadata != head.metadata:
-            table.append(metadata)
         read_version = self.read_version if self.snapshot is not None or head is None else head.version
         info = CommitInfo(
-            timestamp=now_ms,
-            in_commit_timestamp=timestamp_ms,
+            timestamp=self.log.clock(),
             operation=operation.name,
             operation_parameters=dict(operation.parameters),
             read_version=read_version if read_version >= 0 else None,
@@ -328,79 +291,17 @@ class OptimisticTransaction:
             data_change=any(getattr(action, "data_change", False) for action in actions),
             operation_metrics=dict(operation.metrics),
             user_metadata=self._user_metadata(operation),
-            engine_info=_engine_info(),
+            engine_info=engine_info(),
             txn_id=txn_id,
             source_offsets=operation.source_offsets,
         )
-        return info, *table, *actions
+        return content_after(head, protocol, metadata, info, actions)
 
     def _user_metadata(self, operation: Operation) -> str | None:
         """What the user wants said of the commit: for this one operation, or for all of the session."""
         if operation.user_metadata is not None:
             return operation.user_metadata
         return USER_METADATA.of(self.session, self.path)
-
-    def _put(self, version: int, data: bytes, txn_id: str) -> Committed | Unknown | Lost:
-        """Put one version; raises the store's error if the commit is certainly not there."""
-        path = self.log.commit_path(version)
-        observe("commit prepared", table=self.path, version=version)
-        with self._put_lock:
-            if self._cancelled.is_set():
-                raise OperationCancelledError(
-                    "The operation was cancelled before its commit; nothing of it is in the table.",
-                    table=self.path,
-                )
-            # Until the opposite is proved: an interrupt may end the put at any point.
-            self._landed = True
-            try:
-                self.log.store.put_if_absent(path, data)
-            except Exception as error:
-                outcome = self._read_back(version, path, txn_id, error)
-            else:
-                outcome = Committed(version)
-            self._landed = not isinstance(outcome, Lost | Absent)
-        match outcome:
-            case Committed():
-                observe("commit put", table=self.path, version=version)
-            case Absent(DeltaError() as cause):
-                raise cause
-            case Absent(cause):
-                raise StoreError(
-                    f"Writing {path} failed: {cause}. Nothing was committed.", file=path
-                ) from cause
-        return outcome
-
-    def _read_back(
-        self, version: int, path: str, txn_id: str, error: Exception
-    ) -> Committed | Unknown | Lost | Absent:
-        """What became of a put that raised: the file at its path tells whose commit it is."""
-        try:
-            actions = decode_actions(self.log.store.read(path), path)
-        except (FileNotFoundError, NotADirectoryError):
-            if isinstance(error, FileExistsError):
-                return Lost()
-            if self.log.store.failed_put_never_lands:
-                return Absent(error)
-            return Unknown(self._unknown(version, path, error))
-        except CorruptLogError:
-            return Lost()
-        except Exception as unreadable:
-            unknown = self._unknown(version, path, error)
-            unknown.add_note(f"Reading {path} back failed, too: {unreadable}")
-            return Unknown(unknown)
-        infos = [action for action in actions if isinstance(action, CommitInfo)]
-        return Committed(version) if infos and infos[0].txn_id == txn_id else Lost()
-
-    def _unknown(self, version: int, path: str, error: Exception) -> CommitOutcomeUnknownError:
-        unknown = CommitOutcomeUnknownError(
-            f"Writing {path} failed ({error}), and it may still have been written, or appear later. Look at "
-            f"version {version} of the table before you run the operation again. Its data files were kept.",
-            table=self.path,
-            version=version,
-            file=path,
-        )
-        unknown.__cause__ = error
-        return unknown
 
     def _winners(self, head: Head | None) -> list[Commit]:
         """The commits since `head`, at least one."""
