@@ -1,4 +1,4 @@
-"""The content of a commit file: what the commit says of itself, the protocol and metadata, the other actions."""
+"""The content of a commit file: what the commit says of itself, then the protocol, metadata and files."""
 
 from __future__ import annotations
 
