@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from deltaflow.errors import DeltaError
@@ -50,15 +51,15 @@ def test_a_query_gets_a_relation_that_spark_scans(spark: SparkSession, database:
     assert "FileScan parquet" in plan
     with pytest.raises(DeltaError) as missing:
         spark.sql(f"SELECT * FROM delta.`{database}/nowhere`")
-    assert missing.value.error_class == "DELTA_TABLE_NOT_FOUND"
+    assert missing.value.error_class == "PATH_NOT_FOUND"
 
 
 def test_a_command_gets_a_table_on_which_spark_runs_no_command_of_its_own(
     spark: SparkSession, database: Path
 ) -> None:
-    # Spark's own DESCRIBE looks into its catalog, which has no table of this name.
-    described = spark.sql(f"DESCRIBE TABLE delta.`{database}/t`").collect()
-    assert [row.col_name for row in described] == ["id"]
+    with pytest.raises(AnalysisException) as refused:
+        spark.catalog.recoverPartitions("t")  # which no parser sees
+    assert refused.value.getCondition() == "NOT_SUPPORTED_COMMAND_FOR_V2_TABLE"
 
 
 def test_save_as_table_overwrites_rows_where_other_replacements_make_the_table_anew(
