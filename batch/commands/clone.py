@@ -34,7 +34,7 @@ from deltaflow.log import (
 )
 from deltaflow.log.files.data_path import absolute_uris, encoded_path
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
-from deltaflow.log.protocol.configuration import checked_name, usual_name, with_checked_properties
+from deltaflow.log.protocol.configuration import canonical_name, checked_name, with_checked_properties
 from deltaflow.log.protocol.properties import RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
 from deltaflow.log.protocol.protocols import merged_protocol, protocol_for, without_protocol_properties
 from deltaflow.log.replay.log_files import system_clock
@@ -234,7 +234,11 @@ def _protocol_and_metadata(
         id=transaction.log.ids() if before is None else before.metadata.id,
         name=None if before is None else before.metadata.name,
         description=None if before is None else before.metadata.description,
-        configuration={**{usual_name(name): value for name, value in inherited.items()}, **of_history, **own},
+        configuration={
+            **{canonical_name(name): value for name, value in inherited.items()},
+            **of_history,
+            **own,
+        },
     )
     metadata = with_checked_properties(metadata, inherited, transaction.session, path)
     protocol = protocol_for(metadata, source.protocol, path)

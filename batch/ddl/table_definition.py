@@ -23,7 +23,7 @@ from deltaflow.log import (
     check_writable_schema,
     schema_to_string,
 )
-from deltaflow.log.protocol.configuration import checked_name, usual_name
+from deltaflow.log.protocol.configuration import canonical_name, checked_name
 from deltaflow.log.protocol.protocols import is_of_protocol
 from deltaflow.store import table_path
 
@@ -130,7 +130,9 @@ class TableDefinition:
                     table=self.path,
                 )
             check_partitioning(list(snapshot.partition_columns), self.partition_columns, table=self.path)
-        own = {usual_name(name): value for name, value in self.properties.items() if not is_of_protocol(name)}
+        own = {
+            canonical_name(name): value for name, value in self.properties.items() if not is_of_protocol(name)
+        }
         if self.properties and own != snapshot.metadata.configuration:
             raise DeltaAnalysisException(
                 error_class="DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY",

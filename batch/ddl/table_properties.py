@@ -8,7 +8,7 @@ import msgspec
 
 from deltaflow.errors import DeltaAnalysisException, DeltaTableNotFoundError
 from deltaflow.log import DeltaLog, Metadata, Operation, OptimisticTransaction
-from deltaflow.log.protocol.configuration import checked_name, usual_name
+from deltaflow.log.protocol.configuration import canonical_name, checked_name
 
 _COMMENT = "comment"
 _RESERVED = {"location": "DELTA_CANNOT_CHANGE_LOCATION", "provider": "DELTA_CANNOT_CHANGE_PROVIDER"}
@@ -42,7 +42,7 @@ def unset_properties(
     DELTA_UNSET_NON_EXISTENT_PROPERTY for one that is not set, unless `if_exists`.
     """
     transaction, metadata = begin_change(log, settings)
-    usual = [usual_name(name) for name in names]
+    usual = [canonical_name(name) for name in names]
     present = {*metadata.configuration, *([] if metadata.description is None else [_COMMENT])}
     for name in usual:
         if name not in present and not if_exists:

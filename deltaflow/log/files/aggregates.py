@@ -79,7 +79,7 @@ def _bounds(
     return bounds if pc.all(is_known, min_count=0).as_py() else None
 
 
-def enough(num_records: pa.Array, candidates: Any, limit: int) -> pa.Array:
+def fewest_files_with(num_records: pa.Array, candidates: Any, limit: int) -> pa.Array:
     """True for the first of the candidates (a mask; None: all files) that together have `limit` rows.
 
     A file of which nobody knows the number of rows counts for none, and is not left out for others.

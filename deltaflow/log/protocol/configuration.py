@@ -24,11 +24,11 @@ def with_session_defaults(metadata: Metadata, session: Mapping[str, str], table:
     they say about the protocol nothing counts if delta.ignoreProtocolDefaults is set, by either.
     """
     defaults = {
-        usual_name("delta." + setting.removeprefix(_SESSION_DEFAULTS)): value
+        canonical_name("delta." + setting.removeprefix(_SESSION_DEFAULTS)): value
         for setting, value in session.items()
         if setting.startswith(_SESSION_DEFAULTS)
     }
-    own = {usual_name(name): value for name, value in metadata.configuration.items()}
+    own = {canonical_name(name): value for name, value in metadata.configuration.items()}
     ignores_protocol = IGNORE_PROTOCOL_DEFAULTS.of({**defaults, **own}, table)
     missing = {
         name: value
@@ -65,7 +65,7 @@ def checked_name(name: str, value: str, session: Mapping[str, str], table: str) 
     """The usual name of a property that may be set to this value; raises as `with_checked_properties`."""
     lower = name.lower()
     if not lower.startswith("delta.") or lower.startswith((_CONSTRAINTS_PREFIX, FEATURE_PREFIX)):
-        return usual_name(name)
+        return canonical_name(name)
     if lower == _NOT_FOR_USERS.lower():
         raise DeltaIllegalArgumentException(
             error_class="DELTA_CANNOT_MODIFY_TABLE_PROPERTY", prop=_NOT_FOR_USERS, table=table
@@ -79,10 +79,10 @@ def checked_name(name: str, value: str, session: Mapping[str, str], table: str) 
             disable_check_config=ALLOW_ARBITRARY_PROPERTIES.name,
             table=table,
         )
-    return usual_name(name)
+    return canonical_name(name)
 
 
-def usual_name(name: str) -> str:
+def canonical_name(name: str) -> str:
     """A property's name in the case that it has in tables: Delta's own are found whatever their case."""
     lower = name.lower()
     if lower.startswith(FEATURE_PREFIX):

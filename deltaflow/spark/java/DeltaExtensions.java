@@ -5,8 +5,8 @@ import java.util.List;
 
 import com.google.common.collect.MapMaker;
 import java.util.concurrent.ConcurrentMap;
+import io.deltaflow.spark.scan.MetadataOnlyQuery;
 import io.deltaflow.spark.scan.PinScans;
-import io.deltaflow.spark.scan.StatisticsAnswers;
 import io.deltaflow.spark.sql.DeltaParser;
 import io.deltaflow.spark.sql.DynamicOverwrite;
 import org.apache.spark.sql.classic.SparkSession;
@@ -33,7 +33,7 @@ public final class DeltaExtensions {
       public Object apply(Object newSession) { return new DynamicOverwrite(); }
     });
     session.extensions().injectPreCBORule(new AbstractFunction1() {
-      public Object apply(Object newSession) { return new StatisticsAnswers(); }
+      public Object apply(Object newSession) { return new MetadataOnlyQuery(); }
     });
     session.extensions().injectParser(new DeltaParser.Injected());
   }
@@ -45,7 +45,7 @@ public final class DeltaExtensions {
       if (rule instanceof PinScans) return;
     }
     rules.add(new PinScans());
-    rules.add(new StatisticsAnswers());
+    rules.add(new MetadataOnlyQuery());
     session.experimental().extraOptimizations_$eq(CollectionConverters.asScala(rules).toList());
   }
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType, TimestampType
 
 from deltaflow.errors import CorruptLogError, StoreError
-from deltaflow.log.files.aggregates import aggregates, enough
+from deltaflow.log.files.aggregates import aggregates, fewest_files_with
 from deltaflow.log.files.data_path import complete_paths as complete_paths
 from deltaflow.log.files.data_path import hadoop_path as hadoop_path
 from deltaflow.log.files.data_skipping import may_match
@@ -217,7 +217,7 @@ def _scan_files(request: dict[str, Any]) -> bytes:
     if request["predicate"] is not None and listing.statistics is not None:
         keeps.append(may_match(request["predicate"], listing.statistics))
     if request["limit"] is not None and listing.statistics is not None:
-        keeps.append(enough(listing.statistics.num_records, _all_of(keeps), request["limit"]))
+        keeps.append(fewest_files_with(listing.statistics.num_records, _all_of(keeps), request["limit"]))
     if keeps:
         files = files.filter(_all_of(keeps))
     _refuse_names_with_colon(files["path"], request["scan"])

@@ -17,18 +17,18 @@ import scala.jdk.javaapi.CollectionConverters;
  * A plan that is nothing but projections and filters on partition columns over one pinned scan: it has exactly
  * the rows of the files of the partitions that the filters keep.
  */
-public final class ScanChain {
+public final class PartitionOnlyScan {
   public final TableScan scan;
   /** The filters, of which every one is on partition columns alone. */
   public final Seq partitionFilters;
 
-  private ScanChain(TableScan scan, Seq partitionFilters) {
+  private PartitionOnlyScan(TableScan scan, Seq partitionFilters) {
     this.scan = scan;
     this.partitionFilters = partitionFilters;
   }
 
-  /** The chain that a plan is; null for other plans. renames: whether projections may compute columns. */
-  public static ScanChain of(LogicalPlan plan, boolean renames) {
+  /** The partition-only scan that a plan is; null for other plans. renames: whether projections may compute columns. */
+  public static PartitionOnlyScan of(LogicalPlan plan, boolean renames) {
     java.util.List filters = new java.util.ArrayList();
     LogicalPlan node = plan;
     while (true) {
@@ -47,7 +47,7 @@ public final class ScanChain {
     for (Object filter : filters) {
       if (!isOnPartitions((Expression) filter, scan.partitionSchema())) return null;
     }
-    return new ScanChain(scan, CollectionConverters.asScala(filters).toList());
+    return new PartitionOnlyScan(scan, CollectionConverters.asScala(filters).toList());
   }
 
   /** Files that Spark is told to pass over when they are missing or broken: the log does not tell of their rows. */

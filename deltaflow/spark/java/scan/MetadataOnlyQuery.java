@@ -38,7 +38,7 @@ import scala.runtime.AbstractPartialFunction;
  *
  * Crossings into Python: 1 for each aggregate of this form, 2 with filters on partitions.
  */
-public final class StatisticsAnswers extends Rule {
+public final class MetadataOnlyQuery extends Rule {
   private static final String ENABLED = "spark.databricks.delta.optimizeMetadataQuery.enabled";
 
   public TreeNode apply(TreeNode plan) {
@@ -63,11 +63,11 @@ public final class StatisticsAnswers extends Rule {
       if (!(column instanceof Alias) || !collect(((Alias) column).child(), asked)) return null;
     }
     if (asked.isEmpty()) return null;
-    ScanChain chain = ScanChain.of(aggregate.child(), false);
-    if (chain == null) return null;
+    PartitionOnlyScan found = PartitionOnlyScan.of(aggregate.child(), false);
+    if (found == null) return null;
     List requests = new ArrayList();
     for (Object function : asked) requests.add(request((AggregateExpression) function));
-    JsonNode answer = chain.scan.aggregates(chain.partitionFilters, requests);
+    JsonNode answer = found.scan.aggregates(found.partitionFilters, requests);
     if (answer == null) return null;
     final Map values = new LinkedHashMap();
     Iterator answers = answer.elements();
@@ -139,8 +139,8 @@ public final class StatisticsAnswers extends Rule {
   private static LogicalPlan limited(LocalLimit limit) {
     if (!(limit.limitExpr() instanceof Literal)) return null;
     final int rows = ((Number) ((Literal) limit.limitExpr()).value()).intValue();
-    ScanChain chain = ScanChain.of(limit.child(), true);
-    if (chain == null || !chain.scan.needsFewer(rows)) return null;
+    PartitionOnlyScan found = PartitionOnlyScan.of(limit.child(), true);
+    if (found == null || !found.scan.needsFewer(rows)) return null;
     return (LogicalPlan) limit.transform(new AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) { return PinScans.scan(node) != null; }
 
