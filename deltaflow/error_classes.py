@@ -290,6 +290,11 @@ CATALOGUE: dict[str, Entry] = {
         "when those are older than delta.logRetentionDuration ({retention}), or, with TRUNCATE HISTORY "
         "(truncateHistory=True), delta.dropFeatureTruncateHistory.retentionDuration ({truncated_retention}).",
     ),
+    "DELTA_FAILED_READ_FILE": (
+        "KD001",
+        "File {path} cannot be read, and {read} {root} needs it: {reason}. Restore the file from a copy, or "
+        "read an older version without it.",
+    ),
     "DELTA_FILE_NOT_FOUND_DETAILED": (
         "42K03",
         "File {path} referenced in the transaction log cannot be found, and {read} {root} needs it. Most "
@@ -476,9 +481,9 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_NUM_RECORDS_MISMATCH": (
         "XXKDS",
-        "Failed to validate the number of records in {operation}: the new files have {added} rows, and by "
-        "the log and the condition they should have {expected}. Nothing was committed. Look for files that "
-        "were changed in place.",
+        "Failed to validate the number of records in {operation}: of the files that it removes, it keeps "
+        "{kept} rows and drops {gone}, and these are not all of their rows. Nothing was committed. Look at "
+        "{files}. Where the log is wrong, overwrite the table with its own rows.",
     ),
     "DELTA_NULL_SCHEMA_IN_STREAMING_WRITE": (
         "42P18",
@@ -730,7 +735,10 @@ CATALOGUE: dict[str, Entry] = {
         "Subqueries are not supported in the {operation} (condition = {cond}). Use MERGE INTO with the "
         "subquery as its source.",
     ),
-    "DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES": ("0AKDC", None),
+    "DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES": (
+        "0AKDC",
+        "A condition on the rows of a table can have no subqueries and no functions of Python: {expression}",
+    ),
     "DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS": (
         "42613",
         "Cannot specify time travel in multiple formats: it is in the path and in the options.",

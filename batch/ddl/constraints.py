@@ -13,12 +13,12 @@ import msgspec
 from pyspark.errors import AnalysisException
 
 from deltaflow.batch.ddl.table_properties import begin_change, commit_change
+from deltaflow.batch.rewrite.touched_files import TouchedFiles
 from deltaflow.batch.rows.row_checks import CONSTRAINTS
 from deltaflow.errors import DeltaAnalysisException
-from deltaflow.log import DeltaLog, Operation, Snapshot
+from deltaflow.log import DeltaLog, Operation, OptimisticTransaction, Snapshot
 from deltaflow.log.protocol.properties import CONSTRAINTS_ASSUME_DROP_IF_EXISTS
 from deltaflow.spark.expressions.conditions import fault_in
-from deltaflow.spark.scan.file_index import READ_ALL
 from deltaflow.spark.sql.statements import NamedTable
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def add_constraint(
             table=table.path,
         )
     _check_expression(spark, snapshot, name, expression)
-    _check_rows(spark, table, snapshot, expression)
+    _check_rows(spark, table, transaction, expression)
     return commit_change(
         transaction,
         msgspec.structs.replace(metadata, configuration={**metadata.configuration, key: expression}),
@@ -119,18 +119,19 @@ def _check_expression(spark: SparkSession, snapshot: Snapshot, name: str, expres
         raise DeltaAnalysisException(error_class=_FAULTS[fault.kind], expr=fault.sql, table=snapshot.path)
 
 
-def _check_rows(spark: SparkSession, table: NamedTable, snapshot: Snapshot, expression: str) -> None:
-    """Counts the rows of the snapshot that break the constraint, null included. One job."""
+def _check_rows(
+    spark: SparkSession, table: NamedTable, transaction: OptimisticTransaction, expression: str
+) -> None:
+    """Counts the rows that break the constraint, null included. One job."""
     from pyspark.sql import functions as F
 
-    reader = spark.read.format("delta").option("versionAsOf", snapshot.version).options(**READ_ALL)
-    rows = reader.load(snapshot.path)
-    broken = rows.where(~F.coalesce(F.expr(expression), F.lit(False))).count()
+    with TouchedFiles(spark, transaction, "ADD CONSTRAINT") as files:
+        broken = files.rows().where(~F.coalesce(F.expr(expression), F.lit(False))).count()
     if broken:
         raise DeltaAnalysisException(
             error_class="DELTA_NEW_CHECK_CONSTRAINT_VIOLATION",
             num_rows=broken,
             table_name=table.name,
             check_constraint=expression,
-            table=snapshot.path,
+            table=transaction.path,
         )

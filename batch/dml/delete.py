@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from deltaflow.batch.dml.row_level_operation import TOUCHED, Changed, RowLevelOperation
+from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
+from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
 from deltaflow.log import Operation
-from deltaflow.log.files.file_statistics import FileStatistics, number_of_rows
+from deltaflow.log.files.file_statistics import number_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,25 +67,15 @@ def _rewrite(
     kept: Callable[[DataFrame], DataFrame],
     predicates: Sequence[str],
 ) -> int:
-    """Files of which no row stays are removed like that; the others' rows are copied by one job."""
-    deleted: int = pc.sum(touched[TOUCHED.name]).as_py()
-    records = FileStatistics(touched["stats"], operation.snapshot.schema).num_records
-    stays = pc.fill_null(pc.not_equal(records, touched[TOUCHED.name].combine_chunks()), True)
-    some_stay = touched.filter(stays)
-    operation.check_rows(touched.filter(pc.invert(stays)))
-    copied: int | None = 0
-    if some_stay.num_rows:
-        known = number_of_rows(some_stay["stats"])
-        copied = None if known is None else known - pc.sum(some_stay[TOUCHED.name]).as_py()
+    """The other rows of the files are copied by one job; files of which no row stays are removed unread."""
+    account = operation.account(touched, gone=touched[MATCHING_ROWS.name])
 
     def describe(changed: Changed) -> Operation:
-        return _operation(operation, changed, predicates, deleted)
+        return _operation(operation, changed, predicates, account.gone)
 
-    if some_stay.num_rows:
-        operation.write(kept(operation.rows(some_stay)), touched, describe, copied)
-    else:
-        operation.remove(touched, describe)
-    return deleted
+    rows = kept(operation.rows(account.files_to_read)) if account.files_to_read.num_rows else None
+    operation.replace(account, rows, describe, as_they_are=True)
+    return account.gone
 
 
 def _operation(

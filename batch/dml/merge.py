@@ -40,6 +40,7 @@ from deltaflow.batch.dml.merge_clauses import (
 from deltaflow.batch.dml.merge_metrics import MergeCounts, MergedRows, operation_of_merge
 from deltaflow.batch.dml.merge_source import MergeSource
 from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
+from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import FILES_SCHEMA, DeltaLog, Operation, check_writable_schema, schema_to_string
 from deltaflow.log.files.data_skipping import may_match
@@ -54,6 +55,7 @@ _FILE, _ROW, _ACTION, _MATCHED, _KEYS = "\0file", "\0row", "\0action", "\0matche
 # Of a task that writes inserted rows.
 _BYTES_OF_A_TASK = 128 << 20
 _SHOWN = 3
+_NO_FILES = FILES_SCHEMA.append(MATCHING_ROWS).empty_table()
 _AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
@@ -115,7 +117,7 @@ class _Merge:
         candidates = self._candidates()
         try:
             found = self._matches(candidates)
-            touched = self._touched(found, candidates) if self._changing else FILES_SCHEMA.empty_table()
+            touched = self._touched(found, candidates) if self._changing else _NO_FILES
             unmatched = self._unmatched(found) if self._inserting else None
             self._write(touched, unmatched)
         finally:
@@ -247,9 +249,10 @@ class _Merge:
         return frame
 
     def _touched(self, found: DataFrame | None, candidates: pa.Table) -> pa.Table:
-        """The files that hold rows to change; counts those rows. An error if one has several matches."""
+        """The files that hold rows to change, with how many of each are deleted; counts the rows. An error if
+        one has several matches."""
         if found is None:
-            return FILES_SCHEMA.empty_table()
+            return _NO_FILES
         actions = range(1, len(self._changing) + 1)
         is_match = F.col(_ROW).isNotNull()
         of_rows = found.groupBy(_FILE, _ROW).agg(
@@ -268,7 +271,8 @@ class _Merge:
         for row in rows:
             for clause, number in zip(self._changing, row[2:], strict=True):
                 self.counts.add(clause, number)
-        return self.operation.files_at({row[0]: sum(row[2:]) for row in rows if sum(row[2:])})
+        deletes = [i for i, clause in enumerate(self._changing, 2) if clause.action == "delete"]
+        return self.operation.files_at({row[0]: sum(row[i] for i in deletes) for row in rows if sum(row[2:])})
 
     def _multiple_matches(self, candidates: pa.Table) -> Exception:
         """The error, which shows some of the rows by the columns that the condition compares."""
@@ -307,22 +311,18 @@ class _Merge:
         return inserted if self.counts.inserted else None
 
     def _write(self, touched: pa.Table, unmatched: DataFrame | None) -> None:
-        operation, counts = self.operation, self.counts
-        present = number_of_rows(touched["stats"]) if touched.num_rows else 0
+        operation = self.operation
+        if not touched.num_rows and unmatched is None:
+            operation.commit_if_needed(self._describe)
+            return
+        account = operation.account(touched, gone=touched[MATCHING_ROWS.name])
         frames = []
-        if touched.num_rows and present == counts.deleted:
-            operation.check_rows(touched)
-        elif touched.num_rows:
-            frames.append(self._rewritten(touched))
+        if account.files_to_read.num_rows:
+            frames.append(self._rewritten(account.files_to_read))
         if unmatched is not None:
             frames.append(self._inserted(unmatched))
-        expected = None if present is None else present - counts.deleted + counts.inserted
-        if frames:
-            operation.write(_union(frames), touched, self._describe, expected)
-        elif touched.num_rows:
-            operation.remove(touched, self._describe)
-        else:
-            operation.commit_if_needed(self._describe)
+        rows = _union(frames) if frames else None
+        operation.replace(account, rows, self._describe, inserted=self.counts.inserted)
 
     def _rewritten(self, touched: pa.Table) -> DataFrame:
         """The rows of the touched files as they are to be."""

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from deltaflow.batch.dml.row_level_operation import TOUCHED, Changed, RowLevelOperation
+from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
+from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import Operation, as_nullable
-from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.spark.expressions.expressions import sql_text
 from deltaflow.spark.expressions.row_operations import assigned, expressions, fields
 
@@ -61,7 +61,7 @@ def update(
             touched = operation.files_of_partitions(found)
         updated: int | None = None
         if found.has_data_filters:
-            updated = pc.sum(touched[TOUCHED.name], min_count=0).as_py()
+            updated = pc.sum(touched[MATCHING_ROWS.name], min_count=0).as_py()
 
         def describe(changed: Changed) -> Operation:
             return _operation(operation, changed, [] if condition is None else [sql], updated)
@@ -77,7 +77,7 @@ def update(
             else F.col(quoted(column))
             for column in operation.snapshot.schema.names
         ]
-        changed = operation.write(rows.select(*columns), touched, describe, number_of_rows(touched["stats"]))
+        changed = operation.replace(operation.account(touched), rows.select(*columns), describe)
         return changed.rows if updated is None else updated
 
 

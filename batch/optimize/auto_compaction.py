@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from deltaflow.batch.files.partition_predicates import partition_predicates
+from deltaflow.batch.optimize.bin_rewrite import BinRewrite
 from deltaflow.batch.optimize.compaction import PartitionValues, bins_after_commit
 from deltaflow.batch.optimize.optimize_metrics import describe
-from deltaflow.batch.optimize.rewrite import Rewrite
 from deltaflow.batch.options import boolean_option, option
 from deltaflow.errors import DeltaConcurrentModificationException
 from deltaflow.log import AddFile, DeltaLog, OptimisticTransaction
@@ -27,6 +26,10 @@ from deltaflow.log.protocol.properties import (
     AUTO_COMPACT_MIN_NUM_FILES,
     AUTO_OPTIMIZE,
 )
+from deltaflow.spark.expressions.row_operations import is_cancelled_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,13 +76,15 @@ class AutoCompaction:
     smaller_than: int
     target_size: int
 
-    def after_commit(self, adds: Sequence[AddFile]) -> Rewrite | None:
+    def after_commit(self, adds: Sequence[AddFile]) -> AutoRewrite | None:
         """The rewrite that is due after a commit that added these files; None if none is."""
-        return self.plan(frozenset(frozenset(add.partition_values.items()) for add in adds), _ATTEMPTS)
+        changed = frozenset(frozenset(add.partition_values.items()) for add in adds)
+        first = self.plan(changed)
+        return None if first is None else AutoRewrite(self, changed, first)
 
-    def plan(self, changed: frozenset[PartitionValues], attempts: int) -> Rewrite | None:
+    def plan(self, changed: frozenset[PartitionValues]) -> BinRewrite | None:
         """The rewrite that the table's newest version asks for in these partitions; raises nothing."""
-        if not attempts or not changed:
+        if not changed:
             return None
         try:
             transaction = DeltaLog.for_table(self.path).start_transaction(self.session)
@@ -94,33 +99,46 @@ class AutoCompaction:
                 smaller_than=self.smaller_than,
                 target_size=self.target_size,
             )
-            return _AutoRewrite(self, changed, attempts, transaction, bins) if bins else None
+            if not bins:
+                return None
+            description = describe(partition_predicates(snapshot, bins), auto=True)
+            return BinRewrite(transaction, bins, description, self.file_options)
         # Whatever it was, it must not look like a failure of the commit before.
         except Exception:
             _LOG.warning("%s: autoCompact found out nothing of the table's files", self.path, exc_info=True)
             return None
 
 
-class _AutoRewrite(Rewrite):
+class AutoRewrite:
+    """What follows a commit. See deltaflow.spark.write.FollowUp."""
+
     def __init__(
-        self,
-        compaction: AutoCompaction,
-        changed: frozenset[PartitionValues],
-        attempts: int,
-        transaction: OptimisticTransaction,
-        bins: Sequence[pa.Table],
+        self, compaction: AutoCompaction, changed: frozenset[PartitionValues], first: BinRewrite
     ) -> None:
-        assert transaction.snapshot is not None
-        predicates = partition_predicates(transaction.snapshot, bins)
-        super().__init__(transaction, bins, describe(predicates, auto=True), compaction.file_options)
         self._compaction = compaction
         self._changed = changed
-        self._attempts = attempts
+        self._rewrite: BinRewrite | None = first
+        self._is_cancelled = False
 
-    def after_failure(self, error: str, lost: DeltaConcurrentModificationException | None) -> Rewrite | None:
+    def run(self, spark: SparkSession) -> None:
+        """Rewrites the files; a lost race is tried again with what is there then. Raises nothing."""
         path = self._compaction.path
-        if lost is None:
-            _LOG.warning("%s: autoCompact failed, and left the table as it was: %s", path, error)
-            return None
-        _LOG.debug("%s: autoCompact lost a race: %s", path, lost)
-        return self._compaction.plan(self._changed, self._attempts - 1)
+        for _ in range(_ATTEMPTS):
+            if self._rewrite is None or self._is_cancelled:
+                return
+            try:
+                self._rewrite.run(spark)
+                return
+            except DeltaConcurrentModificationException as error:
+                _LOG.debug("%s: autoCompact lost a race: %s", path, error)
+            except Exception as error:
+                level = logging.DEBUG if self._is_cancelled or is_cancelled_job(error) else logging.WARNING
+                _LOG.log(level, "%s: autoCompact failed, and left the table as it was: %s", path, error)
+                return
+            self._rewrite = self._compaction.plan(self._changed)
+
+    def cancel(self) -> None:
+        """No commit of it comes after this has returned."""
+        self._is_cancelled = True
+        if self._rewrite is not None:
+            self._rewrite.cancel()

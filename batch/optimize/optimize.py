@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from deltaflow.batch.arguments import check_string
 from deltaflow.batch.files.partition_predicates import files_where
+from deltaflow.batch.optimize.bin_rewrite import BinRewrite, LayOut, one_file_each
 from deltaflow.batch.optimize.compaction import bins_of_table, whole_partitions
 from deltaflow.batch.optimize.optimize_metrics import describe, metrics_of_command
-from deltaflow.batch.optimize.rewrite import Rewrite
 from deltaflow.batch.optimize.z_order import BinOfRows, ZColumn, z_columns, z_ordered
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.file_statistics import number_of_rows
@@ -24,7 +24,6 @@ from deltaflow.log.protocol.properties import (
     TARGET_FILE_SIZE_BYTES,
 )
 from deltaflow.spark.sql.statements import NamedTable, run_statement
-from deltaflow.spark.write.rewrite import LayOut, run_laid_out, run_rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,11 +60,9 @@ def optimize(
     bins = _bins(snapshot, files, settings, target_size, whole=bool(columns))
     rewrite = None
     if bins:
-        rewrite = Rewrite(transaction, bins, describe(where, z_order_by, auto=False), {})
-        if columns:
-            run_laid_out(spark, rewrite, _z_order(bins, columns, target_size))
-        else:
-            run_rewrite(spark, rewrite)
+        lay_out = _z_order(bins, columns, target_size) if columns else one_file_each
+        rewrite = BinRewrite(transaction, bins, describe(where, z_order_by, auto=False), {}, lay_out)
+        rewrite.run(spark)
     return metrics_of_command(
         snapshot,
         files.num_rows,

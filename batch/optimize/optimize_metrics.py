@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
-from deltaflow.batch.optimize.rewrite import Describe, Rewrite
+from deltaflow.batch.optimize.bin_rewrite import BinRewrite, Describe
 from deltaflow.log import AddFile, Operation, RemoveFile, Snapshot
 from deltaflow.log.protocol.properties import DATA_SKIPPING_NUM_INDEXED_COLS
 
@@ -120,7 +120,7 @@ def _metrics_of_commit(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -
 def metrics_of_command(
     snapshot: Snapshot,
     considered: int,
-    rewrite: Rewrite | None,
+    rewrite: BinRewrite | None,
     *,
     z_order: bool,
     start_ms: int,

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
-from deltaflow.batch.files.partition_conditions import any_of, known_conditions
-from deltaflow.errors import DeltaAnalysisException, DeltaIllegalStateException
-from deltaflow.log import (
-    FILES_SCHEMA,
-    AddFile,
-    OptimisticTransaction,
-    Snapshot,
-    schema_from_string,
-)
-from deltaflow.log.files.data_skipping import Predicate
-from deltaflow.log.files.file_rows import refuse_deletion_vectors
+from deltaflow.batch.files.partition_conditions import any_of
+from deltaflow.batch.rewrite.new_files import NewFiles
+from deltaflow.batch.rewrite.row_account import RowAccount
+from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
+from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
+from deltaflow.log import FILES_SCHEMA, AddFile, OptimisticTransaction, schema_from_string
 from deltaflow.log.files.file_statistics import number_of_rows
-from deltaflow.spark.scan.file_index import READ_ALL, ScannedFiles, complete_paths, relation
-from deltaflow.spark.write.file_write import Check, ReplaceWhere, local_path
+from deltaflow.spark.expressions.expressions import has_subquery
+from deltaflow.spark.write.file_write import Check, session_of_write
 
+_OPERATION = "replaceWhere"
 _MISMATCH = "DELTA_REPLACE_WHERE_MISMATCH"
 _NO_FILES = FILES_SCHEMA.empty_table()
 
@@ -32,7 +28,6 @@ class Removal:
 
     checks: Sequence[Check] = ()
     """What its rows have to satisfy besides the table's own checks."""
-    replace_where: ReplaceWhere | None = None
 
     def begin(self, transaction: OptimisticTransaction) -> None:
         """Before a file is written: records what the write reads."""
@@ -40,6 +35,9 @@ class Removal:
     def removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
         """The removed ones of the snapshot's files, when `adds` were written; records that they were read."""
         return _NO_FILES
+
+    def copy_rows(self, transaction: OptimisticTransaction, copies: NewFiles) -> None:
+        """After the write's own job: writes those rows of removed files again that stay in the table."""
 
     def metrics(self, removed: pa.Table, copied_rows: int) -> dict[str, int]:
         """What commitInfo counts besides the numbers of files."""
@@ -78,29 +76,57 @@ class MatchingRows(WholeTable):
     """The rows that a predicate is true for are replaced: files that hold any are removed, and those of
     their rows that it is not true for are written again (delta-spark's replaceWhere).
 
-    Spark finds the files (`replaced`) before it writes any.
+    A predicate on partition columns alone removes files unread. For any other, one job counts the rows that
+    match, after the write's own job, and another one copies the rows that stay.
     """
 
     def __init__(
         self, handle: int, predicate: str, *, checks_rows: bool, data_columns: bool, data_change: bool
     ) -> None:
+        """`handle` is that of the write, by which its session is known."""
         self._handle = handle
         self._predicate = predicate
         self._data_columns = data_columns
         self._data_change = data_change
+        self._has_data_filters = False
         self._touched = _NO_FILES
-        self._transaction: OptimisticTransaction | None = None
-        self.replace_where = None
+        self._rows_removed: int | None = 0
         if checks_rows:
             error = DeltaAnalysisException(error_class=_MISMATCH, predicate=predicate, violation="")
             self.checks = (Check(predicate, str(error), shows_values=True),)
 
     def begin(self, transaction: OptimisticTransaction) -> None:
-        """Nothing is read yet: Spark tells which files the predicate matches."""
-        self._transaction = transaction
-        if transaction.snapshot is not None:
-            self.replace_where = ReplaceWhere(
-                self._predicate, self._scan("all"), self._replaced, self._files_of_scan
+        """Has Spark analyse the predicate, and records the partitions that it speaks of as read."""
+        snapshot = transaction.snapshot
+        if snapshot is None:
+            return
+        with self._files(transaction) as files:
+            condition = F.expr(self._predicate)
+            if has_subquery(condition):
+                raise DeltaUnsupportedOperationException(
+                    error_class="DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES",
+                    expression=self._predicate,
+                )
+            matching = files.rows().where(condition)
+            files.check_condition(matching)
+            found = files.partition_filter(matching)
+            if not found.has_data_filters:
+                self._touched = files.files_of_partitions(found)
+                self._rows_removed = number_of_rows(self._touched["stats"])
+                return
+        self._has_data_filters = True
+        if not self._data_columns:
+            raise DeltaAnalysisException(
+                error_class="DELTA_NON_PARTITION_COLUMN_REFERENCE",
+                predicate=self._predicate,
+                columns=", ".join(snapshot.partition_columns),
+                table=snapshot.path,
+            )
+        if not self._data_change:
+            raise DeltaAnalysisException(
+                error_class="DELTA_REPLACE_WHERE_WITH_FILTER_DATA_CHANGE_UNSET",
+                predicate=self._predicate,
+                table=snapshot.path,
             )
 
     def removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
@@ -108,79 +134,27 @@ class MatchingRows(WholeTable):
 
     def metrics(self, removed: pa.Table, copied_rows: int) -> dict[str, int]:
         counts = {**super().metrics(removed, copied_rows), "numCopiedRows": copied_rows}
-        rows_removed = number_of_rows(removed["stats"])
-        if rows_removed is not None:
-            counts["numDeletedRows"] = rows_removed - copied_rows
+        if self._rows_removed is not None:
+            counts["numDeletedRows"] = self._rows_removed
         return {**counts, "numAddedChangeFiles": 0}
 
-    def _files_of_scan(self, which: str) -> ScannedFiles:
-        """Of a scan of `replace_where`: all files that the table has, or those that the predicate matches."""
-        snapshot, path = self._read
-        files = snapshot.files if which == "all" else self._touched
-        refuse_deletion_vectors(files, path, snapshot.version)
-        return ScannedFiles(path, tuple(snapshot.partition_columns), files)
+    def copy_rows(self, transaction: OptimisticTransaction, copies: NewFiles) -> None:
+        if not self._has_data_filters:
+            return
+        assert transaction.snapshot is not None
+        matches = F.expr(self._predicate)
+        with self._files(transaction) as files:
+            touched = files.touched_files(files.rows().where(matches))
+            account = RowAccount(_OPERATION, transaction.snapshot, touched, touched[MATCHING_ROWS.name])
+            if account.files_to_read.num_rows:
+                # Rows for which the predicate is null are kept, too.
+                kept = files.rows(account.files_to_read).where(~matches.eqNullSafe(F.lit(True)))
+                copies.copy(kept, _OPERATION)
+            account.check(copies.rows)
+        self._touched, self._rows_removed = account.files, account.gone
 
-    def _replaced(
-        self, paths: Sequence[str], partition_filter: Predicate | None, *, has_data_filters: bool
-    ) -> dict[str, Any] | None:
-        """Notes the files; answers with the scan of the files whose other rows stay, None if none do."""
-        snapshot, path = self._read
-        transaction = self._transaction
-        assert transaction is not None
-        if has_data_filters and not self._data_columns:
-            raise DeltaAnalysisException(
-                error_class="DELTA_NON_PARTITION_COLUMN_REFERENCE",
-                predicate=self._predicate,
-                columns=", ".join(snapshot.partition_columns),
-                table=path,
-            )
-        if has_data_filters and not self._data_change:
-            raise DeltaAnalysisException(
-                error_class="DELTA_REPLACE_WHERE_WITH_FILTER_DATA_CHANGE_UNSET",
-                predicate=self._predicate,
-                table=path,
-            )
-        columns = {name: snapshot.schema[name] for name in snapshot.partition_columns}
-        condition = known_conditions(partition_filter, columns)
-        if condition is None:
-            transaction.read_whole_table()
-        else:
-            transaction.files_matching(condition)
-        wanted = pa.array([local_path(found) for found in paths], pa.string())
-        complete = pc.replace_substring_regex(complete_paths(path, snapshot.files["path"]), "^file:(//)?", "")
-        self._touched = snapshot.files.filter(pc.is_in(complete, value_set=wanted))
-        if self._touched.num_rows != len(wanted):
-            raise DeltaIllegalStateException(
-                f"Spark found {len(wanted)} files for {self._predicate}, of which the table has "
-                f"{self._touched.num_rows}.",
-                table=path,
-                version=snapshot.version,
-            )
-        transaction.read_files(self._touched)
-        return self._scan("touched") if has_data_filters and self._touched.num_rows else None
-
-    @property
-    def _read(self) -> tuple[Snapshot, str]:
-        assert self._transaction is not None
-        assert self._transaction.snapshot is not None
-        return self._transaction.snapshot, self._transaction.path
-
-    def _scan(self, which: str) -> dict[str, Any]:
+    def _files(self, transaction: OptimisticTransaction) -> TouchedFiles:
         """With the schema that the table gets: files that lack columns of it have nulls there."""
-        snapshot, path = self._read
-        assert self._transaction is not None
-        assert self._transaction.metadata is not None
-        return relation(
-            {
-                "kind": "write",
-                "path": path,
-                "version": snapshot.version,
-                "handle": self._handle,
-                "which": which,
-            },
-            path,
-            schema_from_string(self._transaction.metadata.schema_string, table=path),
-            list(snapshot.partition_columns),
-            snapshot.size_in_bytes,
-            READ_ALL,
-        )
+        assert transaction.metadata is not None
+        schema = schema_from_string(transaction.metadata.schema_string, table=transaction.path)
+        return TouchedFiles(session_of_write(self._handle), transaction, _OPERATION, schema)

@@ -13,18 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from deltaflow.batch.files.data_files import DataFiles
 from deltaflow.batch.files.file_layout import file_options, optimized_write_bytes
 from deltaflow.batch.optimize.auto_compaction import auto_compaction
 from deltaflow.batch.options import option
+from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.batch.rows.row_checks import checks_of_table
 from deltaflow.batch.rows.row_plan import row_plan
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules, named_as_table, update_metadata
 from deltaflow.batch.write.overwrites import Removal
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import (
+    AddFile,
     DeltaLog,
     Metadata,
     Operation,
@@ -36,7 +39,7 @@ from deltaflow.log import (
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.features import check_writable, is_append_only
 from deltaflow.log.protocol.isolation import isolation_of_table
-from deltaflow.spark.write.file_write import FileRewrite, Quarantine, ReplaceWhere, RowPlan, WrittenFile
+from deltaflow.spark.write.file_write import FollowUp, Quarantine, RowPlan, WrittenFile
 from deltaflow.store import is_same_directory
 
 _LOG = logging.getLogger(__name__)
@@ -92,29 +95,42 @@ class TableWriter:
         self._user_metadata = option(options, "userMetadata")
         self._compaction = auto_compaction(transaction, options, self.file_options)
 
-    @property
-    def replace_where(self) -> ReplaceWhere | None:
-        """What Spark has to find out of the rows that are replaced; None if nothing."""
-        return self._removal.replace_where
-
-    def commit(self, files: Sequence[WrittenFile], kept: Sequence[WrittenFile]) -> FileRewrite | None:
-        """Commits the files, those with kept rows included, and the removal of what they replace."""
-        observe("files written", path=self.path, files=len(files) + len(kept))
+    def commit(self, files: Sequence[WrittenFile]) -> FollowUp | None:
+        """Commits the files, those of copied rows included, and the removal of what they replace."""
+        observe("files written", path=self.path, files=len(files))
         adds, rows = self._data_files.add_actions(files, data_change=self._data_change)
-        copies, copied_rows = self._data_files.add_actions(kept, data_change=self._data_change)
-        removed = self._removal.removed_files(self._transaction, adds)
-        removes = remove_files(removed, self._transaction.log.clock(), data_change=self._data_change)
-        if self._only_with_files and not adds and not copies and not removes:
+        copies = NewFiles(
+            self._transaction,
+            self._data_files,
+            file_options=self.file_options,
+            optimized_write_bytes=self.optimized_write_bytes,
+            data_change=self._data_change,
+        )
+        try:
+            self._removal.copy_rows(self._transaction, copies)
+            removed = self._removal.removed_files(self._transaction, adds)
+            is_committed = self._commit(adds, rows, copies, removed)
+        except BaseException:
+            copies.discard(is_certain=self._transaction.cancel())
+            raise
+        if not is_committed or self._compaction is None:
             return None
+        return self._compaction.after_commit([*adds, *copies.adds])
+
+    def _commit(self, adds: Sequence[AddFile], rows: int, copies: NewFiles, removed: pa.Table) -> bool:
+        """Whether there was something to commit."""
+        removes = remove_files(removed, self._transaction.log.clock(), data_change=self._data_change)
+        if self._only_with_files and not adds and not copies.adds and not removes:
+            return False
         actions: list[Any] = [] if self._application is None else [self._application]
-        actions += [*adds, *copies, *removes]
+        actions += [*adds, *copies.adds, *removes]
         name_of_added, name_of_removed = self._operation.numbers_of_files
         metrics = {
             **({name_of_removed: len(removes)} if name_of_removed else {}),
-            name_of_added: len(adds) + len(copies),
-            "numOutputRows": rows + copied_rows,
-            "numOutputBytes": sum(add.size for add in (*adds, *copies)),
-            **self._removal.metrics(removed, copied_rows),
+            name_of_added: len(adds) + len(copies.adds),
+            "numOutputRows": rows + copies.rows,
+            "numOutputBytes": sum(add.size for add in (*adds, *copies.adds)),
+            **self._removal.metrics(removed, copies.rows),
         }
         metadata = self._transaction.metadata
         assert metadata is not None
@@ -128,7 +144,7 @@ class TableWriter:
         version = self._transaction.commit(actions, operation=operation).version
         observe("write committed", path=self.path, version=version)
         _LOG.info("%s: version %s with %s files, %s rows", self.path, version, len(adds), rows)
-        return None if self._compaction is None else self._compaction.after_commit([*adds, *copies])
+        return True
 
     def cancel(self, files: Sequence[WrittenFile] | None) -> None:
         """No commit of this write appears after this has returned; where none has, its files are removed."""

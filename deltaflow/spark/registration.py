@@ -27,7 +27,7 @@ from pyspark.errors.exceptions import captured
 from deltaflow.errors import RegistrationError
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.java_classes import java_classes
-from deltaflow.spark.scan.file_index import missing_file_error
+from deltaflow.spark.scan.file_index import failed_read_error
 from deltaflow.spark.sql.refused_inserts import insert_into_view_error
 
 if TYPE_CHECKING:
@@ -44,6 +44,11 @@ _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 # Says to a later `register` in the same JVM which sources the loaded classes come from.
 _LOADED = "io.deltaflow.spark.sources"
 _FILE_NOT_EXIST = "FAILED_READ_FILE.FILE_NOT_EXIST"
+_FAILED_READS = (
+    _FILE_NOT_EXIST,
+    "FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER",
+    "FAILED_READ_FILE.NO_HINT",
+)
 _OLDEST_SPARK = (4, 0)
 
 _lock = threading.Lock()
@@ -250,7 +255,7 @@ def _install_error_conversion() -> None:
 
 
 def _python_exception(java_exception: Any) -> BaseException | None:
-    """The exception of ours that this Java exception is about: a callback raised it, or a file is missing.
+    """The exception of ours behind a Java one: a callback raised it, or a file cannot be read.
 
     A failed stream stays Spark's StreamingQueryException: its message has ours.
     """
@@ -262,7 +267,10 @@ def _python_exception(java_exception: Any) -> BaseException | None:
             return None
         if name == "io.deltaflow.spark.bridge.DeltaFlowException":
             return dispatcher.find_error(java_exception.errorId())
-        if name == "org.apache.spark.SparkException" and java_exception.getCondition() == _FILE_NOT_EXIST:
-            return missing_file_error(java_exception.getMessageParameters().get("path"))
+        if name == "org.apache.spark.SparkException" and java_exception.getCondition() in _FAILED_READS:
+            path = java_exception.getMessageParameters().get("path")
+            if java_exception.getCondition() == _FILE_NOT_EXIST:
+                return failed_read_error(path, None)
+            return failed_read_error(path, str(java_exception.getCause()))
         java_exception = java_exception.getCause()
     return None

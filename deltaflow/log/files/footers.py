@@ -74,6 +74,8 @@ def collect_statistics(
 
 def numbers_of_rows(files: Sequence[tuple[str, int]]) -> list[int]:
     """How many rows files have; `files`, and what is raised, as of `collect_statistics`."""
+    if not files:
+        return []
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
         return list(pool.map(lambda file: _read_footer(*file).num_rows, files))
 

@@ -49,6 +49,16 @@ def delta_settings(spark: SparkSession) -> dict[str, str]:
     return msgspec.json.decode(_operations(spark).settings(_java_session(spark)), type=dict[str, str])
 
 
+def session_with(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session like this one, with these settings."""
+    from pyspark.sql import SparkSession
+
+    own = SparkSession(spark.sparkContext, _java_session(spark).cloneSession())
+    for name, value in settings.items():
+        own.conf.set(name, value)
+    return own
+
+
 def scanned(spark: SparkSession, relation: Mapping[str, Any]) -> DataFrame:
     """The rows of a scan (deltaflow.spark.scan.file_index.relation)."""
     from pyspark.sql.classic.dataframe import DataFrame
@@ -138,6 +148,13 @@ def write_rows(rows: DataFrame, request: Mapping[str, Any], name: str) -> None:
     for key, value in request.items():
         described.put(key, value)
     _operations(spark).write(_java_session(spark), _java(rows), described, name)
+
+
+def is_cancelled_job(error: Exception) -> bool:
+    """Whether Spark was told to end the job that has failed, as by a stream's stop()."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and error.getCondition() == "SPARK_JOB_CANCELLED"
 
 
 def recache(spark: SparkSession, path: str) -> None:

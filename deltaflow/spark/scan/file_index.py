@@ -113,20 +113,22 @@ def in_partitions(scan: str, partitions: Sequence[int]) -> pa.ChunkedArray:
 _recent: deque[tuple[dict[str, Any], _Listing]] = deque(maxlen=_KEPT_LISTINGS)
 
 
-def missing_file_error(uri: str) -> StoreError | None:
-    """What to say when Spark's readers miss the file of this URI; None unless a scan of late listed it."""
+def failed_read_error(uri: str, reason: str | None) -> StoreError | None:
+    """What to say when Spark's readers miss the file of this URI, or cannot read it for a `reason`; None
+    unless a scan of late listed it."""
     file = unquote(uri)
     for description, listing in reversed(list(_recent)):
         if pc.index(listing.files["path"], file).as_py() >= 0:
             version = description.get("version")
             return StoreError(
-                error_class="DELTA_FILE_NOT_FOUND_DETAILED",
+                error_class="DELTA_FILE_NOT_FOUND_DETAILED" if reason is None else "DELTA_FAILED_READ_FILE",
                 file=file,
                 table=description["path"],
                 version=version,
                 path=file,
                 read="a stream of the table" if version is None else f"version {version} of the table",
                 root=description["path"],
+                reason=reason,
             )
     return None
 

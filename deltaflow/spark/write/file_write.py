@@ -7,8 +7,8 @@ while `begin` or `commit` still run: after it has answered, no commit of this wr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, Protocol
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from pyspark.sql.types import StructType
@@ -19,9 +19,12 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
     OperationCancelledError,
 )
-from deltaflow.log.files.data_skipping import Predicate
 from deltaflow.spark.bridge.dispatcher import dispatcher
-from deltaflow.spark.scan.file_index import ScannedFiles, hadoop_path, scan_kind
+from deltaflow.spark.expressions.row_operations import new_handle, write_rows
+from deltaflow.spark.scan.file_index import hadoop_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def local_path(encoded: str) -> str:
@@ -75,30 +78,6 @@ class RowPlan:
     checks: Sequence[Check] = ()
 
 
-class Replaced(Protocol):
-    """Told which files hold rows that are replaced, before a file is written; answers with the scan
-    (file_index.relation) of the files whose other rows are to be written again, None if none are.
-    """
-
-    def __call__(
-        self, paths: Sequence[str], partition_filter: Predicate | None, *, has_data_filters: bool
-    ) -> dict[str, Any] | None:
-        """`paths` as of WrittenFile. `partition_filter`: the conjuncts of the predicate on partition columns
-        alone, as far as they have a form for data skipping.
-        """
-
-
-@dataclass(frozen=True)
-class ReplaceWhere:
-    """The rows for which `predicate` (SQL) is true are replaced; `relation` scans the table, by a description
-    of kind "write" with the write's `handle` and `which` files, which are those that `files` tells."""
-
-    predicate: str
-    relation: dict[str, Any]
-    replaced: Replaced
-    files: Callable[[str], ScannedFiles]
-
-
 class FileWrite(Protocol):
     """What `begin` decided about one write."""
 
@@ -113,10 +92,6 @@ class FileWrite(Protocol):
     @property
     def rows(self) -> RowPlan:
         """What the frame's rows go through."""
-
-    @property
-    def replace_where(self) -> ReplaceWhere | None:
-        """The rows of the table that are replaced, if a predicate names them."""
 
     @property
     def partition_columns(self) -> Sequence[str]:
@@ -139,9 +114,8 @@ class FileWrite(Protocol):
     def quarantine(self) -> Quarantine | None:
         """Where rows go that do not fit the table; None: the first of them fails the write."""
 
-    def commit(self, files: Sequence[WrittenFile], kept: Sequence[WrittenFile]) -> FileRewrite | None:
-        """Commits the files, and those of the `kept` rows; raises one of ours where that can't be. Returns a
-        rewrite that is to follow."""
+    def commit(self, files: Sequence[WrittenFile]) -> FollowUp | None:
+        """Commits the files; raises one of ours where that can't be. Returns what is to follow."""
 
     def cancel(self, files: Sequence[WrittenFile] | None) -> None:
         """Makes sure that no commit comes any more; waits for a put that has begun. Then nobody needs the
@@ -164,15 +138,14 @@ class Quarantine:
     value_errors: Sequence[str]
 
 
-class FileRewrite(Protocol):
-    """Files of a table that are to be replaced by new ones with the same rows (see Rewrites.java)."""
+class FollowUp(Protocol):
+    """What is done after a write's commit, on the thread of the write's caller."""
 
-    def request(self, handle: int) -> dict[str, Any]:
-        """What the JVM needs to run it. Its jobs are writes that name the handle, and so do its scans."""
+    def run(self, spark: SparkSession) -> None:
+        """Does it, in the write's session. A failure is not the write's: that has been committed."""
 
-    def end(self, error: str | None) -> FileRewrite | None:
-        """To be called when it is over, with what failed it: the rewrite to run instead, or None. After this
-        has returned, no commit of it comes any more."""
+    def cancel(self) -> None:
+        """After this has returned, no commit of it comes any more."""
 
 
 Begin = Callable[[dict[str, Any]], FileWrite | Skip]
@@ -191,9 +164,8 @@ def write_kind(kind: str) -> Callable[[Begin], Begin]:
 
 @dataclass
 class _Slot:
-    write: FileWrite | None = field(default=None)
-    rewrite: FileRewrite | None = field(default=None)
-    """What follows the write's commit."""
+    write: FileWrite | None = None
+    follow_up: FollowUp | None = None
 
 
 @dispatcher.handle("write.begin")
@@ -214,8 +186,6 @@ def _begin(request: dict[str, Any]) -> dict[str, Any]:
         "skip": False,
         "settingsToUnset": list(write.settings_to_unset),
         **_target(write),
-        "replaceWhere": None if write.replace_where is None else write.replace_where.predicate,
-        "relation": None if write.replace_where is None else write.replace_where.relation,
         "quarantine": None if write.quarantine is None else _described_quarantine(write.quarantine),
     }
 
@@ -251,23 +221,6 @@ def _described(rows: RowPlan) -> dict[str, Any]:
     }
 
 
-@dispatcher.handle("write.replaced")
-def _replaced(request: dict[str, Any]) -> dict[str, Any]:
-    replace_where = _write(request).replace_where
-    assert replace_where is not None
-    scan = replace_where.replaced(
-        request["paths"], request["partitionFilter"], has_data_filters=request["hasDataFilters"]
-    )
-    return {"relation": scan}
-
-
-@scan_kind("write")
-def _scanned(description: dict[str, Any]) -> ScannedFiles:
-    replace_where = _write(description).replace_where
-    assert replace_where is not None
-    return replace_where.files(description["which"])
-
-
 @dispatcher.handle("write.violated")
 def _violated(request: dict[str, Any]) -> None:
     """A row failed a check: `message` begins with the error class in brackets."""
@@ -292,22 +245,36 @@ def _without_column(request: dict[str, Any]) -> None:
 @dispatcher.handle("write.unplannable")
 def _unplannable(request: dict[str, Any]) -> None:
     raise DeltaUnsupportedOperationException(
-        "A condition on the rows of a table can have no subqueries and no functions of Python: "
-        f"{request['expression']}",
-        error_class="DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES",
+        error_class="DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES", expression=request["expression"]
     )
 
 
 @dispatcher.handle("write.commit")
 def _commit(request: dict[str, Any]) -> dict[str, Any]:
-    files, kept, quarantined = (
-        [WrittenFile(*file) for file in request.get(name, ())] for name in ("files", "kept", "quarantined")
+    handle = request["handle"]
+    files, quarantined = (
+        [WrittenFile(*file) for file in request.get(name, ())] for name in ("files", "quarantined")
     )
     write = _write(request)
     if write.quarantine is not None:
-        write.quarantine.write.commit(quarantined, [])
+        write.quarantine.write.commit(quarantined)
+    follow_up = write.commit(files)
+    slot: _Slot | None = dispatcher.find(handle)
+    if slot is not None and follow_up is not None:
+        # It stands under the handle from now on, for an abort too.
+        slot.follow_up = follow_up
+        return {"isFollowed": True}
+    dispatcher.release(handle)
+    return {"isFollowed": False}
+
+
+@dispatcher.handle("write.followUp")
+def _follow_up(request: dict[str, Any]) -> None:
     slot: _Slot | None = dispatcher.find(request["handle"])
-    return _offer(request["handle"], slot, write.commit(files, kept))
+    if slot is None or slot.follow_up is None:
+        raise OperationCancelledError("the write was stopped after its commit")
+    slot.follow_up.run(session_of_write(request["handle"]))
+    dispatcher.release(request["handle"])
 
 
 def _write(request: dict[str, Any]) -> FileWrite:
@@ -317,43 +284,44 @@ def _write(request: dict[str, Any]) -> FileWrite:
     return slot.write
 
 
-def _offer(handle: int, slot: _Slot | None, rewrite: FileRewrite | None) -> dict[str, Any]:
-    """The answer that has the JVM run a rewrite. From now on it stands under the handle, for an abort too."""
-    if slot is None or rewrite is None:
+@write_kind("frame")
+def _begin_frame(request: dict[str, Any]) -> FileWrite:
+    write: FileWrite | None = dispatcher.find(request["write"])
+    if write is None:
+        raise OperationCancelledError("the write was stopped before it began")
+    return write
+
+
+def write_frame(rows: DataFrame, write: FileWrite, operation: str) -> None:
+    """Has Spark write a frame's rows by a write of Python's; `operation` is shown in Spark's UI."""
+    handle = new_handle(rows.sparkSession)
+    dispatcher.keep(handle, write)
+    try:
+        write_rows(rows, {"kind": "frame", "write": handle}, operation)
+    finally:
         dispatcher.release(handle)
-        return {"rewrite": None}
-    slot.rewrite = rewrite
-    return {"rewrite": rewrite.request(handle)}
 
 
-@dispatcher.handle("rewrite.end")
-def _end_of_rewrite(request: dict[str, Any]) -> dict[str, Any]:
-    slot: _Slot | None = dispatcher.find(request["handle"])
-    if slot is None or slot.rewrite is None:
-        return {"rewrite": None}
-    return _offer(request["handle"], slot, slot.rewrite.end(request["error"]))
+def session_of_write(handle: int) -> SparkSession:
+    """The session of a write that runs: newSession's or a stream's, where it is one of those."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
-
-def keep_rewrite(handle: int, rewrite: FileRewrite) -> None:
-    """Keeps a rewrite that no write has brought about under a handle of the JVM's, until it has ended."""
-    dispatcher.keep(handle, _Slot(rewrite=rewrite))
-
-
-def open_rewrite(handle: int) -> FileRewrite:
-    """The rewrite that runs under a handle; OperationCancelledError when it has ended."""
-    slot: _Slot | None = dispatcher.find(handle)
-    if slot is None or slot.rewrite is None:
-        raise OperationCancelledError("the rewrite was stopped")
-    return slot.rewrite
+    context = SparkContext._active_spark_context
+    assert context is not None
+    jvm: Any = context._jvm
+    session = jvm.io.deltaflow.spark.write.TableWrite.session(handle)
+    if session is None:
+        raise OperationCancelledError("the write was stopped")
+    return SparkSession(context, session)
 
 
 @dispatcher.handle("write.abort")
 def _abort(request: dict[str, Any]) -> None:
     slot: _Slot | None = dispatcher.release(request["handle"])
-    if slot is not None and slot.write is not None:
-        files = None
-        if "files" in request:
-            files = [WrittenFile(*file) for file in [*request["files"], *request.get("kept", [])]]
-        slot.write.cancel(files)
+    if slot is not None and slot.follow_up is not None:
+        slot.follow_up.cancel()
+    elif slot is not None and slot.write is not None:
+        slot.write.cancel([WrittenFile(*file) for file in request["files"]] if "files" in request else None)
         if slot.write.quarantine is not None and "quarantined" in request:
             slot.write.quarantine.write.cancel([WrittenFile(*file) for file in request["quarantined"]])

@@ -184,7 +184,7 @@ def test_partitions(spark: SparkSession, table: str, actions: Any, rows: Any, se
 
 
 def test_many_bins_in_several_jobs(spark: SparkSession, table: str, actions: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("deltaflow.batch.optimize.rewrite._BINS_OF_A_JOB", 2)
+    monkeypatch.setattr("deltaflow.batch.optimize.bin_rewrite._BINS_OF_A_JOB", 2)
     for i in range(3):
         append(
             spark.range(3).selectExpr("id", f"{i} n", "id p"), table, partition_by=["p"], autoCompact="true"
@@ -305,5 +305,6 @@ def test_a_wrong_number_of_rows_is_not_committed(
     DeltaLog._cache.clear()
     append_ids(spark, path, 1, autoCompact="true")
     assert operations(path) == ["WRITE"] * 3
-    assert "have 4 rows by the log, and 3 were read" in caplog.text
+    assert "it keeps 3 rows and drops 0, and these are not all" in caplog.text
+    assert "the log says 2 rows, the file has 1" in caplog.text
     assert in_table(path) == in_log(path)

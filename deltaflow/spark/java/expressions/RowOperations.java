@@ -1,6 +1,7 @@
 package io.deltaflow.spark.expressions;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -11,7 +12,6 @@ import io.deltaflow.spark.scan.Filters;
 import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.scan.TableScan;
 import io.deltaflow.spark.sql.NamedWrite;
-import io.deltaflow.spark.write.ReplacedRows;
 import io.deltaflow.spark.write.RowChanges;
 import io.deltaflow.spark.write.TableWrite;
 import org.apache.spark.sql.Column;
@@ -35,6 +35,7 @@ import org.apache.spark.sql.classic.ExpressionUtils$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution$;
+import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation$;
@@ -122,10 +123,35 @@ public final class RowOperations {
     LogicalPlan optimized = (LogicalPlan) session.sessionState().optimizer().execute(analyzed(matching));
     List filters = new ArrayList();
     Map answer = new LinkedHashMap();
-    answer.put("data", Boolean.valueOf(ReplacedRows.split(optimized, partitionColumns, filters)));
+    answer.put("data", Boolean.valueOf(split(optimized, partitionColumns, filters)));
     answer.put("predicate", Filters.toJson(Plans.seq(filters)));
     answer.put("partitions", filters.isEmpty() ? null : scan(optimized).selected(Plans.seq(filters)));
     return Python.json(answer);
+  }
+
+  /** Collects the conjuncts on partition columns alone; returns whether there are others. */
+  private static boolean split(LogicalPlan optimized, List partitionColumns, List partitionFilters) {
+    // What the optimizer found to be true or false for every row is no filter over a relation any more.
+    if (optimized instanceof LogicalRelation) return false;
+    if (!(optimized instanceof Filter) || !(((Filter) optimized).child() instanceof LogicalRelation)) return true;
+    boolean hasDataFilters = false;
+    // Columns are named as the predicate writes them, whatever the table's case.
+    Expression condition = (Expression) DataSourceStrategy$.MODULE$.normalizeExprs(
+        Plans.seq(Collections.singletonList(((Filter) optimized).condition())), optimized.output()).head();
+    for (Object found : Plans.conjuncts(condition)) {
+      Expression conjunct = (Expression) found;
+      if (partitionColumns.containsAll(namesOf(conjunct)) && conjunct.deterministic()) partitionFilters.add(conjunct);
+      else hasDataFilters = true;
+    }
+    return hasDataFilters;
+  }
+
+  private static List namesOf(Expression expression) {
+    List names = new ArrayList();
+    for (Object attribute : CollectionConverters.asJava(expression.references().toSeq())) {
+      names.add(((Attribute) attribute).name());
+    }
+    return names;
   }
 
   private static TableScan scan(LogicalPlan optimized) {

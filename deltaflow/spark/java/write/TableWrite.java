@@ -7,13 +7,14 @@ import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.NullNode;
 import io.deltaflow.spark.bridge.Metrics;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.scan.CachedScans;
@@ -43,11 +44,18 @@ import scala.runtime.BoxedUnit;
  * One write into a table, by a batch or by a micro-batch of a stream.
  *
  * Python begins it (what is allowed, which columns, where), Spark's own Parquet writer writes the
- * files on the caller's thread, Python commits them. Crossings into Python: 2; 3 and those of two scans
- * where rows of the table that match a predicate are replaced.
+ * files on the caller's thread, Python commits them. Crossings into Python: 2, and 1 where the commit is followed
+ * by a compaction.
  */
 public final class TableWrite {
+  private static final ConcurrentHashMap SESSIONS = new ConcurrentHashMap();
+
   private TableWrite() {}
+
+  /** For Python: the session of a write that runs; null when it is over. */
+  public static org.apache.spark.sql.classic.SparkSession session(long handle) {
+    return (org.apache.spark.sql.classic.SparkSession) SESSIONS.get(Long.valueOf(handle));
+  }
 
   /**
    * Runs the write. request describes it to Python, which may answer that there is nothing to do: then false.
@@ -64,10 +72,11 @@ public final class TableWrite {
     request.put("scans", scans(query));
     boolean ended = false;
     boolean skipped;
+    boolean isFollowed = false;
     Map commit = new LinkedHashMap();
     commit.put("handle", handle);
-    JsonNode rewrite = NullNode.getInstance();
     Quarantine quarantine = null;
+    SESSIONS.put(handle, session);
     try {
       JsonNode plan = Python.call("write.begin", request);
       skipped = plan.get("skip").asBoolean();
@@ -80,7 +89,6 @@ public final class TableWrite {
         } else {
           quarantine = new Quarantine(session, query.executedPlan(), plan);
         }
-        ReplacedRows replaced = plan.get("replaceWhere").isNull() ? null : new ReplacedRows(session, plan, handle);
         if (quarantine != null) {
           RowChanges refused = quarantine.refused();
           commit.put("quarantined",
@@ -88,21 +96,20 @@ public final class TableWrite {
         }
         commit.put("files", quarantine == null ? write(session, rows.plan(), rows.columns(), plan, handle)
             : write(session, quarantine.accepted(), quarantine.columns(), plan, handle));
-        commit.put("kept", replaced == null || replaced.kept() == null ? new ArrayList()
-            : write(session, replaced.kept(), replaced.columns(), plan, handle));
-        rewrite = Python.call("write.commit", commit).get("rewrite");
+        isFollowed = Python.call("write.commit", commit).get("isFollowed").asBoolean();
       }
-      ended = true;
       for (JsonNode setting : plan.get("settingsToUnset")) session.conf().unset(setting.asText());
+      if (isFollowed) Python.call("write.followUp", Collections.singletonMap("handle", handle));
+      ended = true;
     } finally {
+      SESSIONS.remove(handle);
       if (quarantine != null) quarantine.close();
       if (!ended) {
-        // Python forgets the write, and removes what files there are. After this returns, no commit of it can
-        // appear any more.
+        // Python forgets the write, and removes what files there are. After this returns, no commit of it, or of
+        // what was to follow it, can appear any more.
         Python.callToTheEnd("write.abort", commit);
       }
     }
-    Rewrites.afterCommit(session, handle.longValue(), rewrite);
     return !skipped;
   }
 

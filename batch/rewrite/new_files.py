@@ -1,0 +1,112 @@
+"""Writes the new files of an operation that removes others: the rows that stay, changed or as they are.
+
+DELETE, UPDATE, MERGE, replaceWhere and compaction all write here. The write itself makes no commit. The
+operation does that, after it has accounted for the rows of the files that it removes
+(deltaflow.batch.row_account).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from deltaflow.batch.files.data_files import DataFiles
+from deltaflow.batch.rows.row_checks import checks_of_table
+from deltaflow.batch.rows.row_plan import plain_schema, row_plan
+from deltaflow.log import AddFile, OptimisticTransaction, schema_from_string
+from deltaflow.spark.write.file_write import RowPlan, WrittenFile, write_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class NewFiles:
+    """Files that an operation writes before its commit names them."""
+
+    def __init__(
+        self,
+        transaction: OptimisticTransaction,
+        data_files: DataFiles,
+        *,
+        file_options: Mapping[str, str],
+        optimized_write_bytes: int | None,
+        data_change: bool = True,
+        log_level: int = logging.WARNING,
+    ) -> None:
+        """The files are of the table as the transaction leaves it. `file_options` and
+        `optimized_write_bytes` are as of deltaflow.spark.write.FileWrite, `log_level` as of
+        DataFiles.discard."""
+        assert transaction.metadata is not None
+        self._metadata = transaction.metadata
+        self.path = transaction.path
+        self.partition_columns = tuple(self._metadata.partition_columns)
+        self.file_options = file_options
+        self.optimized_write_bytes = optimized_write_bytes
+        self.adds: list[AddFile] = []
+        self.rows = 0
+        """How many rows the files hold."""
+        self._data_change = data_change
+        self._log_level = log_level
+        self._data_files = data_files
+        self.folder = data_files.folder
+        self._written: list[WrittenFile] = []
+
+    def write(self, rows: DataFrame, operation: str) -> None:
+        """Writes the frame's rows by one job.
+
+        The frame has the table's columns by name, of any types that store assignment allows; the table's
+        checks are made of each row.
+        """
+        table = schema_from_string(self._metadata.schema_string, table=self.path)
+        checks = checks_of_table(self._metadata, table)
+        plan = row_plan(rows.schema, table, self.partition_columns, checks, self.path)
+        write_frame(rows, _Write(self, plan), operation)
+
+    def copy(self, rows: DataFrame, operation: str) -> None:
+        """Writes rows of the table as they are, by one job.
+
+        The frame has the table's columns in their order.
+        """
+        table = plain_schema(schema_from_string(self._metadata.schema_string, table=self.path))
+        write_frame(rows, _Write(self, RowPlan(frame=table, table=table)), operation)
+
+    def add(self, files: Sequence[WrittenFile]) -> None:
+        """Takes the files of one job."""
+        adds, rows = self._data_files.add_actions(files, data_change=self._data_change)
+        self.adds += adds
+        self.rows += rows
+        self._written += files
+
+    def discard(self, *, is_certain: bool) -> None:
+        """Removes the files, unless it is not certain that no commit names them."""
+        if self._written:
+            self._data_files.discard(self._written, is_certain=is_certain, log_level=self._log_level)
+
+    def discard_job(self, files: Sequence[WrittenFile] | None) -> None:
+        """Removes the files of a job that was not taken. See DataFiles.discard."""
+        self._data_files.discard(files, is_certain=True, log_level=self._log_level)
+
+
+class _Write:
+    """One job of these. See deltaflow.spark.write.FileWrite."""
+
+    settings_to_unset: Sequence[str] = ()
+    quarantine = None
+
+    def __init__(self, files: NewFiles, rows: RowPlan) -> None:
+        self.path = files.path
+        self.folder = files.folder
+        self.rows = rows
+        self.partition_columns = files.partition_columns
+        self.file_options = files.file_options
+        self.optimized_write_bytes = files.optimized_write_bytes
+        self._files = files
+
+    def commit(self, files: Sequence[WrittenFile]) -> None:
+        """Nothing is committed yet."""
+        self._files.add(files)
+
+    def cancel(self, files: Sequence[WrittenFile] | None) -> None:
+        """The job has failed, or its files could not be taken."""
+        self._files.discard_job(files)

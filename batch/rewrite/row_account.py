@@ -1,0 +1,89 @@
+"""Accounts for the rows of the files that an operation removes: each is written again, or leaves the table.
+
+The log's numRecords tells how many rows a file has. Parquet's footer is asked instead where the log does not
+say it, and for each file that is to be removed unread because the log says that all of its rows go.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaflow.batch.rewrite.touched_files import local_paths
+from deltaflow.errors import DeltaIllegalStateException, StoreError
+from deltaflow.log import Snapshot
+from deltaflow.log.files.file_statistics import FileStatistics
+from deltaflow.log.files.footers import numbers_of_rows
+
+_SHOWN = 3
+
+
+class RowAccount:
+    """The rows of files that an operation removes, and how many of them leave the table."""
+
+    def __init__(
+        self, operation: str, snapshot: Snapshot, files: pa.Table, gone: pa.ChunkedArray | None = None
+    ) -> None:
+        """`files` are rows of the snapshot's `files`. `gone` is how many rows of each leave the table, as a
+        job has counted them; none do without it.
+
+        DELTA_NUM_RECORDS_MISMATCH if the log says that all rows of a file go, and the file has others.
+        """
+        files = files.select(snapshot.files.column_names)
+        self.files = files
+        self._operation = operation
+        self._snapshot = snapshot
+        self._records: pa.Array = FileStatistics(files["stats"], snapshot.schema).num_records
+        if gone is None:
+            gone = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), files.num_rows)])
+        self._gone = gone.combine_chunks()
+        all_go = pc.and_(pc.equal(self._records, self._gone), pc.greater(self._gone, 0))
+        self._stays = pc.invert(pc.fill_null(all_go, False))
+        self.files_to_read = files.filter(self._stays)
+        """The files of which rows stay, by all that the log says: those rows have to be written again."""
+        unread = pc.invert(self._stays)
+        self._check(unread, sum(self._footers(files.filter(unread))), 0)
+
+    @property
+    def gone(self) -> int:
+        """How many rows leave the table."""
+        number: int = pc.sum(self._gone, min_count=0).as_py()
+        return number
+
+    def check(self, kept: int) -> None:
+        """DELTA_NUM_RECORDS_MISMATCH unless all rows of `files_to_read` but those that leave were kept."""
+        records = self._records.filter(self._stays)
+        known: int = pc.sum(records, min_count=0).as_py()
+        untold = self.files_to_read.filter(records.is_null())
+        self._check(self._stays, known + sum(self._footers(untold)), kept)
+
+    def _check(self, mask: pa.Array, rows: int, kept: int) -> None:
+        gone = pc.sum(self._gone.filter(mask), min_count=0).as_py()
+        if rows != kept + gone:
+            raise self._mismatch(self.files.filter(mask), self._records.filter(mask), kept, gone)
+
+    def _footers(self, files: pa.Table) -> list[int]:
+        paths = local_paths(self._snapshot.path, files).to_pylist()
+        return numbers_of_rows(list(zip(paths, files["size"].to_pylist(), strict=True)))
+
+    def _mismatch(self, files: pa.Table, records: pa.Array, kept: int, gone: int) -> Exception:
+        names = files["path"].to_pylist()
+        try:
+            wrong = [
+                (name, f"{name} (the log says {said} rows, the file has {has})")
+                for name, said, has in zip(names, records.to_pylist(), self._footers(files), strict=True)
+                if said is not None and said != has
+            ] or [(name, name) for name in names]
+        except StoreError as error:
+            wrong = [(error.file or "", error.message)]
+        shown = ", ".join(text for _, text in wrong[:_SHOWN])
+        return DeltaIllegalStateException(
+            error_class="DELTA_NUM_RECORDS_MISMATCH",
+            operation=self._operation,
+            kept=kept,
+            gone=gone,
+            files=f"{shown} and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else shown,
+            table=self._snapshot.path,
+            version=self._snapshot.version,
+            file=wrong[0][0],
+        )
