@@ -14,7 +14,10 @@ import com.fasterxml.jackson.databind.node.TextNode;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.types.*;
 
-/** The rows that Python answers a statement with, as Spark's: a struct is a list in the order of its fields, or an object. */
+/**
+ * The rows that Python answers a statement with, as Spark's: a struct is a list in the order of its fields, or an
+ * object.
+ */
 public final class StatementRows {
   private StatementRows() {}
 
