@@ -128,6 +128,15 @@ def test_the_map_of_the_contributors_leads_to_what_is_there() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+def test_the_record_of_the_bridge_names_classes_that_exist() -> None:
+    record = (ROOT / "docs" / "decisions" / "0001-run-time-compiled-bridge.md").read_text()
+    rows = re.findall(r"^\| (?:socket|surgery|tools) \| ([^|]*) \|", record, flags=re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    classes = {source.stem for source in (ROOT / "deltaflow" / "spark" / "java").rglob("*.java")}
+    assert "DeltaProvider" in named
+    assert named <= classes
+
+
 def test_the_oldest_tested_versions_are_the_lower_bounds() -> None:
     project = SETTINGS["project"]
     required = [
