@@ -2,9 +2,9 @@ package io.deltaflow.spark;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.ConcurrentMap;
 
 import com.google.common.collect.MapMaker;
-import java.util.concurrent.ConcurrentMap;
 import io.deltaflow.spark.scan.MetadataOnlyQuery;
 import io.deltaflow.spark.scan.PinScans;
 import io.deltaflow.spark.sql.DeltaParser;

@@ -43,8 +43,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** The format "delta": where Spark comes in for load, save, readStream and writeStream. */
 public final class DeltaProvider implements RelationProvider, CreatableRelationProvider, StreamSourceProvider,
-    StreamSinkProvider, DataSourceRegister, TableProvider {
-
+                                            StreamSinkProvider, DataSourceRegister, TableProvider {
   /**
    * The schemas with which streams were defined, as JSON, by the map of their options: Spark hands the very
    * same one over when the query starts, though to another instance of this class. Compared by identity.
@@ -68,8 +67,8 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
   }
 
   // df.write.format("delta").save(path)
-  public BaseRelation createRelation(SQLContext context, SaveMode mode, scala.collection.immutable.Map options,
-                                     Dataset data) {
+  public BaseRelation createRelation(
+      SQLContext context, SaveMode mode, scala.collection.immutable.Map options, Dataset data) {
     Map request = request(options);
     request.put("kind", "batch");
     request.put("mode", mode.name());
@@ -80,8 +79,8 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
   }
 
   // readStream.format("delta"), when the query is defined
-  public Tuple2 sourceSchema(SQLContext context, Option schema, String provider,
-                             scala.collection.immutable.Map options) {
+  public Tuple2 sourceSchema(
+      SQLContext context, Option schema, String provider, scala.collection.immutable.Map options) {
     Map request = request(options);
     request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
     JsonNode answer = Python.call("source.schema", request);
@@ -90,27 +89,27 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
   }
 
   // readStream.format("delta"), when the query starts
-  public Source createSource(SQLContext context, String metadataPath, Option schema, String provider,
-                             scala.collection.immutable.Map options) {
+  public Source createSource(
+      SQLContext context, String metadataPath, Option schema, String provider, scala.collection.immutable.Map options) {
     Map request = request(options);
     request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
     request.put("definedSchema", DEFINED_SCHEMAS.get(options));
     request.put("settings", TableWrite.deltaSettings(session(context)));
-    request.put("sourceFilter", SourceFilter.of(session(context), (Map) request.get("options"),
-        (String) request.get("definedSchema")));
+    request.put("sourceFilter",
+        SourceFilter.of(session(context), (Map) request.get("options"), (String) request.get("definedSchema")));
     return new DeltaSource(session(context), Python.call("source.start", request));
   }
 
   // writeStream.format("delta")
-  public Sink createSink(SQLContext context, scala.collection.immutable.Map options, Seq partitionColumns,
-                         OutputMode outputMode) {
+  public Sink createSink(
+      SQLContext context, scala.collection.immutable.Map options, Seq partitionColumns, OutputMode outputMode) {
     Map request = request(options);
     List columns = CollectionConverters.asJava(partitionColumns);
     request.put("partitionBy", columns);
     request.put("outputMode", outputMode.toString());
     Python.call("sink.open", request);
-    return new DeltaSink(session(context), (String) request.get("path"), (Map) request.get("options"), columns,
-        outputMode);
+    return new DeltaSink(
+        session(context), (String) request.get("path"), (Map) request.get("options"), columns, outputMode);
   }
 
   private static Map request(scala.collection.immutable.Map options) {
@@ -130,9 +129,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   public boolean supportsExternalMetadata() { return Callers.isStreamReader(); }
 
-  public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
-    return new NoTable(schema);
-  }
+  public Table getTable(StructType schema, Transform[] partitioning, Map properties) { return new NoTable(schema); }
 
   private static final class NoTable implements Table {
     private final StructType schema;

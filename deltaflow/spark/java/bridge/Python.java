@@ -37,8 +37,7 @@ public final class Python {
 
   /** As many threads as calls were ever under way at once. They live on: py4j ties a socket to each. */
   private static final ThreadPoolExecutor THREADS = new ThreadPoolExecutor(
-      0, Integer.MAX_VALUE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(),
-      new ThreadFactory() {
+      0, Integer.MAX_VALUE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(), new ThreadFactory() {
         private final AtomicLong count = new AtomicLong();
 
         public Thread newThread(Runnable work) {
@@ -56,9 +55,7 @@ public final class Python {
   public static long newHandle() { return HANDLES.incrementAndGet(); }
 
   /** A call that answers with a JSON object. */
-  public static JsonNode call(String method, Map request) {
-    return result(answer(submit(method, request)));
-  }
+  public static JsonNode call(String method, Map request) { return result(answer(submit(method, request))); }
 
   /** A call that answers with the bytes of an Arrow stream. */
   public static byte[] callForBytes(String method, Map request) {
@@ -154,8 +151,8 @@ public final class Python {
     JsonNode node = parse((String) answer);
     JsonNode error = node.get("error");
     if (error != null) {
-      throw new DeltaFlowException(error.get("message").asText(), text(error, "condition"),
-          text(error, "sqlState"), error.get("id").asLong());
+      throw new DeltaFlowException(
+          error.get("message").asText(), text(error, "condition"), text(error, "sqlState"), error.get("id").asLong());
     }
     return node;
   }

@@ -30,7 +30,7 @@ public final class Conditions {
     LogicalPlan analyzed = (LogicalPlan) session.sessionState().analyzer().execute(filter);
     // Where the analysis puts something else in the filter's place, that is what runs the condition.
     Map fault = analyzed instanceof Filter ? fault(((Filter) analyzed).condition())
-        : found("expression", ((Filter) filter).condition());
+                                           : found("expression", ((Filter) filter).condition());
     if (fault == null) session.sessionState().analyzer().checkAnalysis(analyzed);
     return Python.json(fault);
   }

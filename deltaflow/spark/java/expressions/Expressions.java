@@ -55,14 +55,14 @@ public final class Expressions {
   public static String timestamp(SparkSession session, String text) {
     SparkSession reading = session == null ? (SparkSession) org.apache.spark.sql.SparkSession.active() : session;
     Option zone = Option.apply(reading.sessionState().conf().sessionLocalTimeZone());
-    Expression time = new Cast(Literal.create(text, DataTypes.StringType), DataTypes.TimestampType, zone,
-        EvalMode$.MODULE$.TRY());
+    Expression time =
+        new Cast(Literal.create(text, DataTypes.StringType), DataTypes.TimestampType, zone, EvalMode$.MODULE$.TRY());
     Object micros = time.eval(InternalRow.empty());
     if (micros == null) return null;
     Map found = new LinkedHashMap();
     found.put("micros", micros);
-    found.put("text", new Cast(time, DataTypes.StringType, zone, EvalMode$.MODULE$.TRY()).eval(InternalRow.empty())
-        .toString());
+    found.put("text",
+        new Cast(time, DataTypes.StringType, zone, EvalMode$.MODULE$.TRY()).eval(InternalRow.empty()).toString());
     return Python.json(found);
   }
 
@@ -70,8 +70,8 @@ public final class Expressions {
   public static Object value(SparkSession session, Expression expression) {
     Alias named = new Alias(expression, "value", NamedExpression.newExprId(), StatementCommand.none(), Option.empty(),
         StatementCommand.none());
-    Dataset row = Dataset.ofRows(session, new Project(Plans.seq(Collections.singletonList(named)),
-        new OneRowRelation()));
+    Dataset row =
+        Dataset.ofRows(session, new Project(Plans.seq(Collections.singletonList(named)), new OneRowRelation()));
     Object value = ((Row) row.head()).get(0);
     if (value == null || value instanceof Number || value instanceof Boolean) return value;
     return ((Row) row.selectExpr(new String[] {"CAST(value AS STRING)"}).head()).get(0);

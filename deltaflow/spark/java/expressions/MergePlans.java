@@ -152,8 +152,10 @@ public final class MergePlans {
       if (!(conjunct instanceof EqualTo)) continue;
       Expression left = ((EqualTo) conjunct).left();
       Expression right = ((EqualTo) conjunct).right();
-      if (isOf(left, target) && isOf(right, source)) keys.addAll(Arrays.asList(new Object[] {column(left), column(right)}));
-      if (isOf(left, source) && isOf(right, target)) keys.addAll(Arrays.asList(new Object[] {column(right), column(left)}));
+      if (isOf(left, target) && isOf(right, source))
+        keys.addAll(Arrays.asList(new Object[] {column(left), column(right)}));
+      if (isOf(left, source) && isOf(right, target))
+        keys.addAll(Arrays.asList(new Object[] {column(right), column(left)}));
     }
     return keys;
   }
@@ -173,8 +175,9 @@ public final class MergePlans {
     if (!(optimized instanceof Filter)) return "null";
     List condition = new ArrayList();
     condition.add(((Filter) optimized).condition());
-    Iterator normal = CollectionConverters.asJava(
-        DataSourceStrategy$.MODULE$.normalizeExprs(Plans.seq(condition), optimized.output())).iterator();
+    Iterator normal = CollectionConverters
+                          .asJava(DataSourceStrategy$.MODULE$.normalizeExprs(Plans.seq(condition), optimized.output()))
+                          .iterator();
     return Python.json(Filters.toJson(Plans.seq(Plans.conjuncts((Expression) normal.next()))));
   }
 

@@ -47,9 +47,10 @@ public final class MergeSource {
   /** The source at the versions that `described` told, with one time for now. */
   public static Dataset pinned(final SparkSession session, Dataset source) {
     final QueryExecution query = query(source);
-    LogicalPlan plan = (LogicalPlan) QueryPlanningTracker$.MODULE$.withTracker(query.tracker(), new AbstractFunction0() {
-      public Object apply() { return new PinScans().apply(query.analyzed()); }
-    });
+    LogicalPlan plan =
+        (LogicalPlan) QueryPlanningTracker$.MODULE$.withTracker(query.tracker(), new AbstractFunction0() {
+          public Object apply() { return new PinScans().apply(query.analyzed()); }
+        });
     return org.apache.spark.sql.classic.Dataset.ofRows(session, ComputeCurrentTime$.MODULE$.apply(plan));
   }
 

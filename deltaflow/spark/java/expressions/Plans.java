@@ -103,8 +103,8 @@ public final class Plans {
     for (Object found : CollectionConverters.asJava(attributes)) {
       Attribute attribute = (Attribute) found;
       StructField field = schema.fields()[i++];
-      renamed.add(new AttributeReference(field.name(), field.dataType(), true, Metadata.empty(),
-          attribute.exprId(), seq(new ArrayList())));
+      renamed.add(new AttributeReference(
+          field.name(), field.dataType(), true, Metadata.empty(), attribute.exprId(), seq(new ArrayList())));
     }
     return renamed;
   }

@@ -56,14 +56,14 @@ public final class RowOperations {
 
   /** The rows of a scan that Python describes. */
   public static Dataset scan(SparkSession session, String relation) {
-    return org.apache.spark.sql.classic.Dataset.ofRows(session,
-        LogicalRelation$.MODULE$.apply(Relations.of(session, Python.parse(relation)), false));
+    return org.apache.spark.sql.classic.Dataset.ofRows(
+        session, LogicalRelation$.MODULE$.apply(Relations.of(session, Python.parse(relation)), false));
   }
 
   /** The rows as those of a table of this name. */
   public static Dataset named(SparkSession session, Dataset rows, String table) {
-    return org.apache.spark.sql.classic.Dataset.ofRows(session, new SubqueryAlias(name(session, table),
-        ((org.apache.spark.sql.classic.Dataset) rows).logicalPlan()));
+    return org.apache.spark.sql.classic.Dataset.ofRows(
+        session, new SubqueryAlias(name(session, table), ((org.apache.spark.sql.classic.Dataset) rows).logicalPlan()));
   }
 
   /** A name of SQL in its parts. */
@@ -72,7 +72,7 @@ public final class RowOperations {
       Seq parts = session.sessionState().sqlParser().parseMultipartIdentifier(table);
       return new AliasIdentifier((String) parts.last(), (Seq) parts.init());
     } catch (ParseException e) {
-      throw new IllegalStateException(e);  // it was given out as one
+      throw new IllegalStateException(e); // it was given out as one
     }
   }
 
@@ -136,8 +136,10 @@ public final class RowOperations {
     if (!(optimized instanceof Filter) || !(((Filter) optimized).child() instanceof LogicalRelation)) return true;
     boolean hasDataFilters = false;
     // Columns are named as the predicate writes them, whatever the table's case.
-    Expression condition = (Expression) DataSourceStrategy$.MODULE$.normalizeExprs(
-        Plans.seq(Collections.singletonList(((Filter) optimized).condition())), optimized.output()).head();
+    Expression condition =
+        (Expression) DataSourceStrategy$.MODULE$
+            .normalizeExprs(Plans.seq(Collections.singletonList(((Filter) optimized).condition())), optimized.output())
+            .head();
     for (Object found : Plans.conjuncts(condition)) {
       Expression conjunct = (Expression) found;
       if (partitionColumns.containsAll(namesOf(conjunct)) && conjunct.deterministic()) partitionFilters.add(conjunct);
@@ -191,8 +193,8 @@ public final class RowOperations {
    */
   public static Column[] assigned(SparkSession session, Dataset values, String types, String table) {
     Project projection = (Project) analyzed(values);
-    LogicalPlan cast = analyzed(org.apache.spark.sql.classic.Dataset.ofRows(session,
-        RowChanges.assigned(session, projection, Plans.schema(types), table)));
+    LogicalPlan cast = analyzed(org.apache.spark.sql.classic.Dataset.ofRows(
+        session, RowChanges.assigned(session, projection, Plans.schema(types), table)));
     final Map inlined = new HashMap();
     for (Object found : CollectionConverters.asJava(projection.projectList())) {
       if (found instanceof Alias) inlined.put(((NamedExpression) found).exprId(), ((Alias) found).child());

@@ -94,15 +94,14 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
     request.put("end", end.json());
     JsonNode batch = Python.call("source.getBatch", request);
     Dataset rows = org.apache.spark.sql.classic.Dataset.ofRows(session,
-        org.apache.spark.sql.execution.datasources.LogicalRelation$.MODULE$.apply(
-            Relations.of(session, batch), true));
+        org.apache.spark.sql.execution.datasources.LogicalRelation$.MODULE$.apply(Relations.of(session, batch), true));
     return filter == null ? rows : rows.where(filter);
   }
 
   public Map metrics(Optional done) {
     Map request = request();
-    request.put("done", done.isPresent()
-        ? ((org.apache.spark.sql.connector.read.streaming.Offset) done.get()).json() : null);
+    request.put(
+        "done", done.isPresent() ? ((org.apache.spark.sql.connector.read.streaming.Offset) done.get()).json() : null);
     return Python.strings(Python.call("source.metrics", request).get("metrics"));
   }
 
@@ -127,7 +126,7 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
     if (!limits.get("bytes").isNull()) all.add(ReadLimit.maxBytes(limits.get("bytes").asLong()));
     if (!limits.get("rows").isNull()) all.add(ReadLimit.maxRows(limits.get("rows").asLong()));
     return all.size() == 1 ? (ReadLimit) all.get(0)
-        : ReadLimit.compositeLimit((ReadLimit[]) all.toArray(new ReadLimit[0]));
+                           : ReadLimit.compositeLimit((ReadLimit[]) all.toArray(new ReadLimit[0]));
   }
 
   /** Spark's limit as Python's; false where it is of an unknown kind. */

@@ -151,7 +151,8 @@ public final class Filters {
     if (value == null || value instanceof Boolean) return value;
     if (value instanceof Double || value instanceof Float) return value.toString();
     return value instanceof Integer || value instanceof Long || value instanceof Short || value instanceof Byte
-        ? value : value.toString();
+        ? value
+        : value.toString();
   }
 
   private static List both(Expression left, Expression right) {

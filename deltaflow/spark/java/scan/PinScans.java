@@ -10,7 +10,6 @@ import scala.runtime.AbstractPartialFunction;
 
 /** Fixes the version of every scan of a table's newest version, one version per table and execution. */
 public final class PinScans extends Rule {
-
   public TreeNode apply(TreeNode plan) {
     final Pins pins = Pins.ofThisExecution();
     return ((LogicalPlan) plan).transformWithSubqueries(new AbstractPartialFunction() {

@@ -22,7 +22,8 @@ public final class Relations {
         scan.get("pinned").asBoolean());
     return new HadoopFsRelation(files, partitionSchema, dataSchema, Option.empty(), new ParquetFileFormat(),
         scala.collection.immutable.Map$.MODULE$.from(
-            scala.jdk.javaapi.CollectionConverters.asScala(Python.strings(scan.get("options")))), session);
+            scala.jdk.javaapi.CollectionConverters.asScala(Python.strings(scan.get("options")))),
+        session);
   }
 
   /** The same node with the same columns over another scan of its table. */

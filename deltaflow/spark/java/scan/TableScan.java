@@ -67,8 +67,8 @@ public final class TableScan implements FileIndex {
   private int limit = Integer.MAX_VALUE;
   private InternalRow[] partitions;
 
-  public TableScan(String root, String description, StructType partitionSchema, long sizeInBytes,
-                   String timeZone, boolean pinned) {
+  public TableScan(
+      String root, String description, StructType partitionSchema, long sizeInBytes, String timeZone, boolean pinned) {
     this.root = root;
     this.description = description;
     this.partitionSchema = partitionSchema;
@@ -85,8 +85,8 @@ public final class TableScan implements FileIndex {
     if (pinned) return this;
     JsonNode answer = pins.pin(description, root, schema);
     StructType partitionColumns = (StructType) DataType.fromJson(answer.get("partitionSchema").asText());
-    return new TableScan(root, answer.get("scan").asText(), partitionColumns, answer.get("sizeInBytes").asLong(),
-        timeZone, true);
+    return new TableScan(
+        root, answer.get("scan").asText(), partitionColumns, answer.get("sizeInBytes").asLong(), timeZone, true);
   }
 
   /** For those who list files without the optimizer: the newest version. */
@@ -148,7 +148,7 @@ public final class TableScan implements FileIndex {
     if (!pinned) return pinned().listFiles(partitionFilters, dataFilters);
     List directories = new ArrayList();
     for (Object directory : files(selected(partitionFilters), Filters.toJson(dataFilters),
-        dataFilters.isEmpty() ? limit : Integer.MAX_VALUE)) {
+             dataFilters.isEmpty() ? limit : Integer.MAX_VALUE)) {
       Listed listed = (Listed) directory;
       directories.add(PartitionDirectory.apply(listed.values, listed.files()));
     }
@@ -180,8 +180,10 @@ public final class TableScan implements FileIndex {
     List attributes = new ArrayList();
     for (StructField field : partitionSchema.fields()) {
       Object attribute = mentioned.get(field.name());
-      attributes.add(attribute != null ? attribute : new AttributeReference(field.name(), field.dataType(), true,
-          Metadata.empty(), NamedExpression.newExprId(), CollectionConverters.asScala(new ArrayList()).toList()));
+      attributes.add(attribute != null
+              ? attribute
+              : new AttributeReference(field.name(), field.dataType(), true, Metadata.empty(),
+                    NamedExpression.newExprId(), CollectionConverters.asScala(new ArrayList()).toList()));
     }
     return CollectionConverters.asScala(attributes).toList();
   }
@@ -247,7 +249,7 @@ public final class TableScan implements FileIndex {
     Expression literal = new Literal(string, org.apache.spark.sql.types.DataTypes.StringType);
     // Null where the value is none of the type, whatever the session's setting of ANSI mode.
     Object typed = new Cast(literal, field.dataType(), scala.Option.apply(timeZone), EvalMode$.MODULE$.TRY())
-        .eval(InternalRow.empty());
+                       .eval(InternalRow.empty());
     if (typed == null) {
       Map request = new LinkedHashMap();
       request.put("scan", description);
@@ -271,8 +273,8 @@ public final class TableScan implements FileIndex {
     request.put("limit", rows == Integer.MAX_VALUE ? null : Integer.valueOf(rows));
     InternalRow[] values = partitions();
     BufferAllocator allocator = ArrowUtils.rootAllocator().newChildAllocator("deltaflow", 0, Long.MAX_VALUE);
-    ArrowStreamReader reader = new ArrowStreamReader(
-        new ByteArrayInputStream(Python.callForBytes("scan.files", request)), allocator);
+    ArrowStreamReader reader =
+        new ArrowStreamReader(new ByteArrayInputStream(Python.callForBytes("scan.files", request)), allocator);
     try {
       Map listed = new LinkedHashMap();
       VectorSchemaRoot batch = reader.getVectorSchemaRoot();

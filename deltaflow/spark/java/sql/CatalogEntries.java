@@ -56,8 +56,8 @@ public final class CatalogEntries {
       options.put("deltaflow.versionOfName", version);
       // Spark keeps relations by the entry's name: a version's must not be taken for the table's.
       TableIdentifier name = entry.identifier();
-      changes.put("identifier", new TableIdentifier(name.table(), name.database(),
-          Option.apply("spark_catalog@v" + version)));
+      changes.put(
+          "identifier", new TableIdentifier(name.table(), name.database(), Option.apply("spark_catalog@v" + version)));
     }
     changes.put("schema", DataType.fromJson(table.get("schema").asText()));
     changes.put("provider", Option.apply("delta"));
@@ -65,7 +65,7 @@ public final class CatalogEntries {
     changes.put("partitionColumnNames", strings(table.get("partitionColumns")));
     changes.put("properties", scalaMap(Python.strings(table.get("properties"))));
     changes.put("comment", Option.apply(table.hasNonNull("comment") ? table.get("comment").asText() : null));
-    changes.put("stats", Option.empty());  // ANALYZE TABLES leaves some, of the files that were there then
+    changes.put("stats", Option.empty()); // ANALYZE TABLES leaves some, of the files that were there then
     changes.put("storage", storage(entry.storage(), table.get("path").asText(), options));
     return (CatalogTable) copied(entry, changes);
   }
@@ -110,8 +110,8 @@ public final class CatalogEntries {
 
   private static TableIdentifier identifier(Identifier ident) {
     String[] namespace = ident.namespace();
-    return new TableIdentifier(ident.name(), Option.apply(namespace[namespace.length - 1]),
-        Option.apply("spark_catalog"));
+    return new TableIdentifier(
+        ident.name(), Option.apply(namespace[namespace.length - 1]), Option.apply("spark_catalog"));
   }
 
   private static CatalogStorageFormat storage(CatalogStorageFormat before, String path, Map options) {

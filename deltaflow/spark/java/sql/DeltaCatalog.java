@@ -116,7 +116,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     try {
       return loadTable(ident);
     } catch (NoSuchTableException e) {
-      throw Thrown.asIs(e);  // dropped meanwhile
+      throw Thrown.asIs(e); // dropped meanwhile
     }
   }
 
@@ -135,15 +135,15 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     return new OtherStagedTable(this, ident, createAbsent(ident, columns, partitions, properties));
   }
 
-  public StagedTable stageCreateOrReplace(Identifier ident, Column[] columns, Transform[] partitions,
-                                          Map properties) throws NoSuchNamespaceException {
+  public StagedTable stageCreateOrReplace(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
+      throws NoSuchNamespaceException {
     if (isDeltaProvider(properties)) return replaceDelta("createOrReplace", ident, columns, partitions, properties);
     dropForOther(ident);
     return new OtherStagedTable(this, ident, createAbsent(ident, columns, partitions, properties));
   }
 
-  private StagedTable replaceDelta(String operation, Identifier ident, Column[] columns, Transform[] partitions,
-                                   Map properties) {
+  private StagedTable replaceDelta(
+      String operation, Identifier ident, Column[] columns, Transform[] partitions, Map properties) {
     try {
       return stageDelta(operation, ident, CatalogV2Util.v2ColumnsToStructType(columns), partitions, properties);
     } catch (TableAlreadyExistsException e) {
@@ -152,11 +152,11 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
   }
 
   private StagedTable stageDelta(String operation, Identifier ident, StructType schema, Transform[] partitions,
-                                 Map properties) throws TableAlreadyExistsException {
+      Map properties) throws TableAlreadyExistsException {
     CatalogTable existing = isPath(ident) ? null : existing(ident);
     if (existing != null && operation.equals("create")) throw new TableAlreadyExistsException(ident);
-    return new StagedDeltaTable(new TableDefinition(operation, ident, isPath(ident), existing, schema, partitions,
-        properties));
+    return new StagedDeltaTable(
+        new TableDefinition(operation, ident, isPath(ident), existing, schema, partitions, properties));
   }
 
   /** The entry of the Delta table of this name; null without a table. */
@@ -186,7 +186,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     try {
       return createTable(ident, columns, partitions, properties);
     } catch (TableAlreadyExistsException e) {
-      throw Thrown.asIs(e);  // another one came in between
+      throw Thrown.asIs(e); // another one came in between
     }
   }
 

@@ -39,10 +39,10 @@ public final class DeltaCommand extends StatementCommand {
     JsonNode schema = Statements.kind(parsed).get("output");
     if (schema.isBoolean()) {
       schema = schema.asBoolean() ? Python.call("statement.output", request(new ArrayList())).get("output")
-          : NullNode.getInstance();
+                                  : NullNode.getInstance();
     }
-    output = schema.isNull() ? parsed.output()
-        : DataTypeUtils.toAttributes((StructType) DataType.fromJson(schema.asText()));
+    output =
+        schema.isNull() ? parsed.output() : DataTypeUtils.toAttributes((StructType) DataType.fromJson(schema.asText()));
     return output;
   }
 

@@ -66,8 +66,8 @@ public final class DeltaGrammar {
       if (isDelta(session, table)) throw e;
       return null;
     }
-    LogicalPlan statement = new DeltaStatement(read.get("kind").asText(), read.get("fields").toString(),
-        Plans.seq(values), table);
+    LogicalPlan statement =
+        new DeltaStatement(read.get("kind").asText(), read.get("fields").toString(), Plans.seq(values), table);
     LogicalPlan answered = Statements.answered(session, statement);
     if (answered == statement) return null;
     if (read.get("explain").isNull()) return answered;

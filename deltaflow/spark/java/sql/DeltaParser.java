@@ -67,8 +67,8 @@ public final class DeltaParser implements InvocationHandler {
   private static ParserInterface over(SparkSession session, ParserInterface parser) {
     boolean isProxy = Proxy.isProxyClass(parser.getClass());
     if (isProxy && Proxy.getInvocationHandler(parser) instanceof DeltaParser) return parser;
-    return (ParserInterface) Proxy.newProxyInstance(DeltaParser.class.getClassLoader(),
-        new Class[] {ParserInterface.class}, new DeltaParser(session, parser));
+    return (ParserInterface) Proxy.newProxyInstance(
+        DeltaParser.class.getClassLoader(), new Class[] {ParserInterface.class}, new DeltaParser(session, parser));
   }
 
   private static void set(Class owner, String name, Object target, Object value) {

@@ -19,7 +19,6 @@ import scala.runtime.BoxedUnit;
  * own plan would send the rows to a writer of ours on the executors.
  */
 public final class DynamicOverwrite extends SparkStrategy {
-
   public Seq apply(LogicalPlan plan) {
     List plans = new ArrayList();
     if (plan instanceof OverwritePartitionsDynamic) {

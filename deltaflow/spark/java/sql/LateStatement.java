@@ -39,8 +39,8 @@ public final class LateStatement extends StatementCommand {
     addParameters(statement, found);
     List names = new ArrayList();
     for (Object parameter : found) names.add(((Parameter) parameter).name());
-    return new LateStatement(statement, CollectionConverters.asScala(names).toList(),
-        CollectionConverters.asScala(found).toList());
+    return new LateStatement(
+        statement, CollectionConverters.asScala(names).toList(), CollectionConverters.asScala(found).toList());
   }
 
   public static boolean hasParameters(LogicalPlan statement) {
@@ -55,8 +55,10 @@ public final class LateStatement extends StatementCommand {
     }
     if (output == null) {
       SparkSession session = (SparkSession) SparkSession.active();
-      output = session.sessionState().executePlan(settled(session), CommandExecutionMode$.MODULE$.SKIP()).analyzed()
-          .output();
+      output = session.sessionState()
+                   .executePlan(settled(session), CommandExecutionMode$.MODULE$.SKIP())
+                   .analyzed()
+                   .output();
     }
     return output;
   }
@@ -93,9 +95,7 @@ public final class LateStatement extends StatementCommand {
     return false;
   }
 
-  private Object value(String name) {
-    return values.apply(parameters.indexOf(name));
-  }
+  private Object value(String name) { return values.apply(parameters.indexOf(name)); }
 
   /** What Spark plans for the name that the expression says; what it cannot say is left for Spark to refuse. */
   public static LogicalPlan named(SparkSession session, PlanWithUnresolvedIdentifier plan) {

@@ -94,8 +94,8 @@ public final class NamedWrite implements SupportsOverwrite, SupportsDynamicOverw
     Map request = new LinkedHashMap();
     request.put("path", path);
     request.put("options", new LinkedHashMap());
-    session.sharedState().cacheManager().recacheByPlan(session,
-        LogicalRelation$.MODULE$.apply(DeltaProvider.read(session, request), false));
+    session.sharedState().cacheManager().recacheByPlan(
+        session, LogicalRelation$.MODULE$.apply(DeltaProvider.read(session, request), false));
   }
 
   /** What is asked of Python for a write of this mode. */

@@ -36,9 +36,7 @@ public final class OtherStagedTable implements StagedTable, SupportsWrite {
 
   public CustomTaskMetric[] reportDriverMetrics() { return new CustomTaskMetric[0]; }
 
-  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return ((SupportsWrite) table).newWriteBuilder(info);
-  }
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) { return ((SupportsWrite) table).newWriteBuilder(info); }
 
   public String name() { return table.name(); }
 

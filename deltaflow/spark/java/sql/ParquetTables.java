@@ -36,24 +36,29 @@ public final class ParquetTables {
     boolean isView = entries.isTempView(ident);
     if (!isView && !entries.tableExists(ident)) {
       boolean isPath = ident.database().isDefined() || new Path(ident.table()).isAbsolute();
-      if (!isPath) entries.getTableRawMetadata(ident);  // Spark's own error
+      if (!isPath) entries.getTableRawMetadata(ident); // Spark's own error
       table.put("provider", ident.database().isDefined() ? ident.database().get() : null);
       table.put("path", ident.table());
       return Python.json(table);
     }
-    CatalogTable entry = isView ? entries.getTempViewOrPermanentTableMetadata(ident) : entries.getTableRawMetadata(ident);
+    CatalogTable entry =
+        isView ? entries.getTempViewOrPermanentTableMetadata(ident) : entries.getTableRawMetadata(ident);
     table.put("name", ident.unquotedString());
     table.put("is_view", isView || entry.tableType().equals(CatalogTableType.VIEW()));
     if (Boolean.TRUE.equals(table.get("is_view"))) return Python.json(table);
     TableIdentifier full = entry.identifier();
     table.put("name", full.quotedString());
     table.put("quoted", QuotingUtils.quoted(new String[] {(String) full.database().get(), full.table()}));
-    table.put("provider", isHiveParquet(entry) ? "parquet" : entry.provider().isDefined() ? entry.provider().get() : null);
+    table.put("provider",
+        isHiveParquet(entry)               ? "parquet"
+            : entry.provider().isDefined() ? entry.provider().get()
+                                           : null);
     table.put("path", new Path(entry.location()).toString());
     table.put("schema", entry.schema().json());
     table.put("partition_columns", new ArrayList(CollectionConverters.asJava(entry.partitionColumnNames())));
     table.put("properties", new LinkedHashMap(CollectionConverters.asJava(entry.properties())));
-    boolean lists = !entry.partitionColumnNames().isEmpty() && (entry.tracksPartitionsInCatalog() || isHiveParquet(entry));
+    boolean lists =
+        !entry.partitionColumnNames().isEmpty() && (entry.tracksPartitionsInCatalog() || isHiveParquet(entry));
     table.put("partitions", lists ? partitions(entries, full) : null);
     return Python.json(table);
   }
@@ -77,14 +82,17 @@ public final class ParquetTables {
   /** The schema that Spark infers of folders column=value/…, a JSON array, which have the same columns. 1 crossing. */
   public static String partitionSchema(SparkSession session, String folders) throws IOException {
     List paths = new ArrayList();
-    for (Object folder : (List) new ObjectMapper().readValue(folders, List.class)) paths.add(new Path("/" + folder)); // a child of its own with a colon would be no path
+    for (Object folder : (List) new ObjectMapper().readValue(folders, List.class))
+      paths.add(new Path("/" + folder)); // a child of its own with a colon would be no path
     List base = new ArrayList();
     base.add(new Path("/"));
     SQLConf conf = session.sessionState().conf();
-    return PartitioningUtils$.MODULE$.parsePartitions((Seq) CollectionConverters.asScala(paths).toList(),
-        conf.partitionColumnTypeInferenceEnabled(), CollectionConverters.asScala(base).toSet(), Option.empty(),
-        conf.caseSensitiveAnalysis(), conf.validatePartitionColumns(), conf.sessionLocalTimeZone(), false)
-        .partitionColumns().json();
+    return PartitioningUtils$.MODULE$
+        .parsePartitions((Seq) CollectionConverters.asScala(paths).toList(), conf.partitionColumnTypeInferenceEnabled(),
+            CollectionConverters.asScala(base).toSet(), Option.empty(), conf.caseSensitiveAnalysis(),
+            conf.validatePartitionColumns(), conf.sessionLocalTimeZone(), false)
+        .partitionColumns()
+        .json();
   }
 
   /** Makes the entry of a table one of a Delta table, which its directory has become. 1 crossing. */

@@ -57,8 +57,10 @@ public final class RunningStatement implements AutoCloseable {
   /** The relation in a field of the plan, which may name what stands behind WITH. */
   public org.apache.spark.sql.Dataset frame(String field) {
     LogicalPlan relation = (LogicalPlan) Statements.field(Statements.statementOf(plan), field);
-    return Dataset.ofRows(session, plan instanceof UnresolvedWith
-        ? ((LogicalPlan) plan.withNewChildren(Plans.seq(Collections.singletonList(relation)))) : relation);
+    return Dataset.ofRows(session,
+        plan instanceof UnresolvedWith
+            ? ((LogicalPlan) plan.withNewChildren(Plans.seq(Collections.singletonList(relation))))
+            : relation);
   }
 
   /** Rows under the alias that the statement gives to its table, or under the table's name. */
@@ -66,7 +68,8 @@ public final class RunningStatement implements AutoCloseable {
     LogicalPlan statement = Statements.statementOf(plan);
     String field = Statements.kind(statement).get("table").asText();
     Object target = Statements.field(statement, field);
-    AliasIdentifier name = target instanceof SubqueryAlias ? ((SubqueryAlias) target).identifier() : RowOperations.name(session, table);
+    AliasIdentifier name =
+        target instanceof SubqueryAlias ? ((SubqueryAlias) target).identifier() : RowOperations.name(session, table);
     return Dataset.ofRows(session, new SubqueryAlias(name, ((Dataset) rows).logicalPlan()));
   }
 

@@ -33,7 +33,7 @@ public final class StatementFields {
   /** Adds the statement's expressions to the list. */
   public static Object of(LogicalPlan statement, List expressions) {
     return statement instanceof DeltaStatement ? read((DeltaStatement) statement, expressions)
-        : new StatementFields(expressions).object(statement);
+                                               : new StatementFields(expressions).object(statement);
   }
 
   /** What was read of a statement that Spark has no plan for. */
@@ -81,8 +81,8 @@ public final class StatementFields {
 
   /** What Spark makes an expression of that is none in SQL: assignments, the position of a column and the like. */
   private static boolean isPartOfPlan(Object value) {
-    return value.getClass().getName().startsWith(LogicalPlan.class.getPackage().getName())
-        || value instanceof FieldName || value instanceof FieldPosition || value instanceof PartitionSpec
-        || value.getClass().getName().endsWith("Constraint");  // TableConstraint, which Spark 4.0 lacks
+    return value.getClass().getName().startsWith(LogicalPlan.class.getPackage().getName()) || value instanceof FieldName
+        || value instanceof FieldPosition || value instanceof PartitionSpec
+        || value.getClass().getName().endsWith("Constraint"); // TableConstraint, which Spark 4.0 lacks
   }
 }

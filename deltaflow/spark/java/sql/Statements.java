@@ -64,7 +64,7 @@ public final class Statements {
         Seq name = CollectionConverters.asScala(anyName).toList();
         return kind((LogicalPlan) open.planBuilder().apply(name, open.children())) != null;
       } catch (Exception e) {
-        return false;  // the statement wants a certain name, which Spark will tell
+        return false; // the statement wants a certain name, which Spark will tell
       }
     }
     JsonNode kind = kind(statement);

@@ -38,9 +38,10 @@ public final class TableBuilder {
 
   private static LogicalPlan plan(SparkSession session, JsonNode told) throws ParseException {
     ParserInterface parser = session.sessionState().sqlParser();
-    LogicalPlan name = new UnresolvedIdentifier(
-        told.hasNonNull("name") ? parser.parseMultipartIdentifier(told.get("name").asText())
-            : seq(ofPath(session, told.get("location").asText())), false);
+    LogicalPlan name =
+        new UnresolvedIdentifier(told.hasNonNull("name") ? parser.parseMultipartIdentifier(told.get("name").asText())
+                                                         : seq(ofPath(session, told.get("location").asText())),
+            false);
     List columns = new ArrayList();
     StructType schema = (StructType) DataType.fromJson(told.get("schema").asText());
     for (StructField field : schema.fields()) columns.add(ColumnDefinition.fromV1Column(field, parser));
@@ -64,8 +65,8 @@ public final class TableBuilder {
   /** By reflection: a newer Spark has further fields, lists of what the builder cannot be told. */
   private static TableSpecBase spec(JsonNode told) {
     Object[] known = {CatalogEntries.scalaMap(Python.strings(told.get("properties"))), Option.apply("delta"),
-        CatalogEntries.scalaMap(new java.util.HashMap()), text(told, "location"), text(told, "comment"),
-        Option.empty(), Option.empty(), Boolean.FALSE};
+        CatalogEntries.scalaMap(new java.util.HashMap()), text(told, "location"), text(told, "comment"), Option.empty(),
+        Option.empty(), Boolean.FALSE};
     Constructor constructor = TableSpec.class.getConstructors()[0];
     Object[] fields = Arrays.copyOf(known, constructor.getParameterTypes().length);
     Arrays.fill(fields, known.length, fields.length, seq(new ArrayList()));

@@ -33,7 +33,7 @@ public final class TableDefinition {
 
   /** existing: the entry that is there, of a Delta table, or null. */
   public TableDefinition(String operation, Identifier ident, boolean isPath, CatalogTable existing, StructType schema,
-                  Transform[] partitions, Map properties) {
+      Transform[] partitions, Map properties) {
     this.session = (SparkSession) org.apache.spark.sql.SparkSession.active();
     this.ident = ident;
     this.isPath = isPath;

@@ -36,8 +36,8 @@ public final class TableNames {
 
   /** The same of a name as SQL has it, as JSON; null for all else. For Python: 1 crossing. */
   public static String locate(SparkSession session, String name) throws ParseException {
-    Map table = find(session, CollectionConverters.asJava(session.sessionState().sqlParser()
-        .parseMultipartIdentifier(name)));
+    Map table =
+        find(session, CollectionConverters.asJava(session.sessionState().sqlParser().parseMultipartIdentifier(name)));
     return table == null ? null : Python.json(table);
   }
 
@@ -82,7 +82,9 @@ public final class TableNames {
     String table = (String) parts.get(parts.size() - 1);
     CatalogTable entry = entry(entries, database, table);
     if (entry != null) return isDelta(entry) ? ofEntry(catalog, entry) : null;
-    return isDelta(database) && new Path(table).isAbsolute() ? described("delta." + QuotingUtils.quoteIdentifier(table), table) : null;
+    return isDelta(database) && new Path(table).isAbsolute()
+        ? described("delta." + QuotingUtils.quoteIdentifier(table), table)
+        : null;
   }
 
   public static boolean isDelta(Object provider) {
@@ -98,7 +100,8 @@ public final class TableNames {
       return entries.getTableRawMetadata(new TableIdentifier(table, Option.apply(database)));
     } catch (Exception e) {
       if (e instanceof NoSuchTableException || e instanceof NoSuchDatabaseException
-          || e instanceof NoSuchNamespaceException) return null;
+          || e instanceof NoSuchNamespaceException)
+        return null;
       throw Thrown.asIs(e);
     }
   }

@@ -26,7 +26,7 @@ public final class DeltaSink implements Sink, ReportsSinkMetrics {
   private volatile int skipped;
 
   public DeltaSink(org.apache.spark.sql.classic.SparkSession session, String path, Map options, List partitionColumns,
-            OutputMode outputMode) {
+      OutputMode outputMode) {
     this.session = session;
     this.path = path;
     this.options = options;

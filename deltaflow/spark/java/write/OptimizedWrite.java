@@ -59,15 +59,16 @@ final class OptimizedWrite {
       fields[i] = new StructField("c" + i, column.dataType(), column.nullable(), Metadata.empty());
       if (partitionColumns.contains(columns.get(i))) keys.add(functions.col("c" + i));
     }
-    Dataset balanced = (Dataset) own.internalCreateDataFrame(tasks, new StructType(fields), false)
-        .hint("rebalance", keys.toArray());
+    Dataset balanced =
+        (Dataset) own.internalCreateDataFrame(tasks, new StructType(fields), false).hint("rebalance", keys.toArray());
     List named = new ArrayList();
     for (int i = 0; i < fields.length; i++) {
       Attribute column = (Attribute) rows.output().apply(i);
       named.add(new Alias((Attribute) balanced.queryExecution().analyzed().output().apply(i), column.name(),
           column.exprId(), column.qualifier(), Option.empty(), Plans.seq(new ArrayList())));
     }
-    return Dataset.ofRows(own, new Project(Plans.seq(named), balanced.queryExecution().analyzed())).queryExecution()
+    return Dataset.ofRows(own, new Project(Plans.seq(named), balanced.queryExecution().analyzed()))
+        .queryExecution()
         .executedPlan();
   }
 }

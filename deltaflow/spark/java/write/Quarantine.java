@@ -80,8 +80,8 @@ public final class Quarantine {
     columns.add(reasonOrNull);
     SparkPlan judged = Plans.on(session, new Project(Plans.seq(columns), tried), batch);
     reason = reasonOrNull.toAttribute();
-    rows = InMemoryRelation$.MODULE$.apply(new DefaultCachedBatchSerializer(), StorageLevel.MEMORY_AND_DISK(),
-        judged, Option.empty(), Plans.standIn(columnsOf(judged)));
+    rows = InMemoryRelation$.MODULE$.apply(new DefaultCachedBatchSerializer(), StorageLevel.MEMORY_AND_DISK(), judged,
+        Option.empty(), Plans.standIn(columnsOf(judged)));
   }
 
   /** The rows that fit, as the table's. */
@@ -104,8 +104,8 @@ public final class Quarantine {
     columns.add(alias(Literal.create(Long.valueOf(quarantine.get("batchId").asLong()), DataTypes.LongType), "batch"));
     columns.add(alias(RowChanges.text(quarantine.get("queryId").asText()), "query"));
     columns.add(alias(new CreateNamedStruct(Plans.seq(values)), "row"));
-    return new RowChanges(session, new ProjectExec(Plans.seq(columns), new FilterExec(new IsNotNull(reason), scan())),
-        quarantine);
+    return new RowChanges(
+        session, new ProjectExec(Plans.seq(columns), new FilterExec(new IsNotNull(reason), scan())), quarantine);
   }
 
   /** The rows are needed no more. */
@@ -124,8 +124,9 @@ public final class Quarantine {
     for (Object each : CollectionConverters.asJava(projection.projectList())) {
       NamedExpression column = (NamedExpression) each;
       Expression value = each instanceof Alias ? ((Alias) each).child() : (Expression) each;
-      Alias attempt = alias(new TryEval(new CreateNamedStruct(Plans.seq(Arrays.asList(new Object[] {
-          RowChanges.text("v"), value})))), "attempt");
+      Alias attempt = alias(
+          new TryEval(new CreateNamedStruct(Plans.seq(Arrays.asList(new Object[] {RowChanges.text("v"), value})))),
+          "attempt");
       attempts.add(attempt);
       Expression of = new GetStructField(attempt.toAttribute(), 0, Option.empty());
       values.add(attempt.toAttribute());
@@ -147,8 +148,8 @@ public final class Quarantine {
   }
 
   private static Expression onlyTrue(Expression condition) {
-    return new If(condition, Literal.create(Boolean.TRUE, DataTypes.BooleanType),
-        Literal.create(null, DataTypes.BooleanType));
+    return new If(
+        condition, Literal.create(Boolean.TRUE, DataTypes.BooleanType), Literal.create(null, DataTypes.BooleanType));
   }
 
   private static Expression lines(List texts) {

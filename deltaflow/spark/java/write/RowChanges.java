@@ -64,8 +64,9 @@ public final class RowChanges {
 
   /** A projection over a stand-in for the attributes, to the types of their table. */
   public static LogicalPlan cast(SparkSession session, List attributes, JsonNode changes) {
-    return Plans.analyzed(session, assigned(session, Plans.standIn(attributes),
-        Plans.schema(changes.get("cast").asText()), changes.get("path").asText()));
+    return Plans.analyzed(session,
+        assigned(session, Plans.standIn(attributes), Plans.schema(changes.get("cast").asText()),
+            changes.get("path").asText()));
   }
 
   /** Spark's own store assignment, by name, in nested types too: a projection over the rows, not analysed. */
@@ -77,12 +78,12 @@ public final class RowChanges {
     }
     try {
       // Its last parameter differs between releases; its default asks for no default values in all.
-      Object noDefaults = TableOutputResolver$.class.getMethod("resolveOutputColumns$default$6")
-          .invoke(TableOutputResolver$.MODULE$);
+      Object noDefaults =
+          TableOutputResolver$.class.getMethod("resolveOutputColumns$default$6").invoke(TableOutputResolver$.MODULE$);
       for (Method method : TableOutputResolver$.class.getMethods()) {
         if (!method.getName().equals("resolveOutputColumns")) continue;
-        return (LogicalPlan) method.invoke(TableOutputResolver$.MODULE$, new Object[] {
-            table, Plans.seq(expected), rows, Boolean.TRUE, session.sessionState().conf(), noDefaults});
+        return (LogicalPlan) method.invoke(TableOutputResolver$.MODULE$,
+            new Object[] {table, Plans.seq(expected), rows, Boolean.TRUE, session.sessionState().conf(), noDefaults});
       }
       throw new IllegalStateException("TableOutputResolver of this Spark has an unknown form");
     } catch (InvocationTargetException e) {
@@ -110,8 +111,8 @@ public final class RowChanges {
   /** The rows, or an error at the first that does not satisfy the condition. */
   private static LogicalPlan checked(SparkSession session, LogicalPlan rows, JsonNode check) {
     Expression[] analyzed = check(session, rows, check);
-    Expression error = new Cast(new RaiseError(analyzed[1]), DataTypes.BooleanType, Option.empty(),
-        EvalMode$.MODULE$.ANSI());
+    Expression error =
+        new Cast(new RaiseError(analyzed[1]), DataTypes.BooleanType, Option.empty(), EvalMode$.MODULE$.ANSI());
     Expression holds = new If(analyzed[0], Literal.create(Boolean.TRUE, DataTypes.BooleanType), error);
     return Plans.analyzed(session, new Filter(holds, rows));
   }
@@ -129,8 +130,8 @@ public final class RowChanges {
         message.add(shown((Expression) attribute));
       }
     }
-    Expression holds = new Coalesce(Plans.seq(Arrays.asList(new Object[] {
-        condition, Literal.create(Boolean.FALSE, DataTypes.BooleanType)})));
+    Expression holds = new Coalesce(
+        Plans.seq(Arrays.asList(new Object[] {condition, Literal.create(Boolean.FALSE, DataTypes.BooleanType)})));
     return new Expression[] {holds, new Concat(Plans.seq(message))};
   }
 

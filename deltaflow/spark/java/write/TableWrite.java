@@ -66,8 +66,8 @@ public final class TableWrite {
     request.put("handle", handle);
     request.put("schema", query.analyzed().schema().json());
     request.put("settings", deltaSettings(session));
-    request.put("partitionOverwriteMode", session.sessionState().conf().getConfString(
-        "spark.sql.sources.partitionOverwriteMode", "static"));
+    request.put("partitionOverwriteMode",
+        session.sessionState().conf().getConfString("spark.sql.sources.partitionOverwriteMode", "static"));
     request.put("storeAssignmentPolicy", session.sessionState().conf().storeAssignmentPolicy().toString());
     request.put("scans", scans(query));
     boolean ended = false;
@@ -91,11 +91,11 @@ public final class TableWrite {
         }
         if (quarantine != null) {
           RowChanges refused = quarantine.refused();
-          commit.put("quarantined",
-              write(session, refused.plan(), refused.columns(), plan.get("quarantine"), handle));
+          commit.put("quarantined", write(session, refused.plan(), refused.columns(), plan.get("quarantine"), handle));
         }
-        commit.put("files", quarantine == null ? write(session, rows.plan(), rows.columns(), plan, handle)
-            : write(session, quarantine.accepted(), quarantine.columns(), plan, handle));
+        commit.put("files",
+            quarantine == null ? write(session, rows.plan(), rows.columns(), plan, handle)
+                               : write(session, quarantine.accepted(), quarantine.columns(), plan, handle));
         isFollowed = Python.call("write.commit", commit).get("isFollowed").asBoolean();
       }
       for (JsonNode setting : plan.get("settingsToUnset")) session.conf().unset(setting.asText());
@@ -114,8 +114,8 @@ public final class TableWrite {
   }
 
   /** Writes rows into the table's folder; returns the files. */
-  private static List write(org.apache.spark.sql.classic.SparkSession session, SparkPlan rows, List columns,
-                            JsonNode plan, Long handle) {
+  private static List write(
+      org.apache.spark.sql.classic.SparkSession session, SparkPlan rows, List columns, JsonNode plan, Long handle) {
     String root = plan.get("path").asText();
     List partitionColumns = new ArrayList();
     for (JsonNode name : plan.get("partitionColumns")) {
@@ -123,17 +123,16 @@ public final class TableWrite {
         if (((Attribute) column).name().equals(name.asText())) partitionColumns.add(column);
       }
     }
-    scala.collection.immutable.Map scalaOptions = scala.collection.immutable.Map$.MODULE$.from(
-        CollectionConverters.asScala(Python.strings(plan.get("options"))));
+    scala.collection.immutable.Map scalaOptions =
+        scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(Python.strings(plan.get("options"))));
     Written written = Written.create(session);
     ManifestFileCommitProtocol committer = new ManifestFileCommitProtocol(UUID.randomUUID().toString(), root);
     committer.setupManifestOptions(written, 0L);
     Configuration hadoopConf = session.sessionState().newHadoopConfWithOptions(scalaOptions);
-    Object outputSpec = new FileFormatWriter.OutputSpec(root, scala.collection.immutable.Map$.MODULE$.empty(),
-        CollectionConverters.asScala(columns).toList());
-    List arguments = new ArrayList(Arrays.asList(new Object[] {
-        session, rows, new BoundedParquet(), committer, outputSpec, hadoopConf,
-        CollectionConverters.asScala(partitionColumns).toList(), Option.empty(),
+    Object outputSpec = new FileFormatWriter.OutputSpec(
+        root, scala.collection.immutable.Map$.MODULE$.empty(), CollectionConverters.asScala(columns).toList());
+    List arguments = new ArrayList(Arrays.asList(new Object[] {session, rows, new BoundedParquet(), committer,
+        outputSpec, hadoopConf, CollectionConverters.asScala(partitionColumns).toList(), Option.empty(),
         CollectionConverters.asScala(new ArrayList()).toList(), scalaOptions, Integer.valueOf(0)}));
     Method write = fileFormatWriterWrite();
     if (write.getParameterTypes().length == 12) arguments.add(new Nothing());
@@ -208,8 +207,8 @@ public final class TableWrite {
    * instead of INT96, and bounds of long strings cut short instead of dropped with their null count.
    */
   private static final class BoundedParquet extends ParquetFileFormat {
-    public OutputWriterFactory prepareWrite(org.apache.spark.sql.SparkSession session, Job job,
-                                            scala.collection.immutable.Map options, StructType schema) {
+    public OutputWriterFactory prepareWrite(
+        org.apache.spark.sql.SparkSession session, Job job, scala.collection.immutable.Map options, StructType schema) {
       OutputWriterFactory factory = super.prepareWrite(session, job, options, schema);
       job.getConfiguration().set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS");
       job.getConfiguration().setIfUnset("parquet.statistics.truncate.length", "256");
@@ -251,8 +250,8 @@ public final class TableWrite {
     public boolean add(long batchId, Object[] statuses) {
       for (Object status : statuses) {
         SinkFileStatus file = (SinkFileStatus) status;
-        files.add(Arrays.asList(new Object[] {
-            file.path(), Long.valueOf(file.size()), Long.valueOf(file.modificationTime())}));
+        files.add(Arrays.asList(
+            new Object[] {file.path(), Long.valueOf(file.size()), Long.valueOf(file.modificationTime())}));
       }
       return true;
     }
