@@ -45,13 +45,18 @@ def of_name(spark: SparkSession, name: str) -> NamedTable:
     if found is None or found.path is None:
         advice = "Check the name." if found is None else "It is a view: name the table."
         raise DeltaTableNotFoundError(error_class="DELTA_MISSING_DELTA_TABLE", table_name=name, advice=advice)
-    if found.name.startswith(_OF_PATH):
+    if is_named_by_path(found):
         return at_path(found.path)
     if not is_table(found.path):
         raise DeltaTableNotFoundError(
             error_class="DELTA_TABLE_NOT_FOUND", table_name=found.name, path=found.path
         )
     return found
+
+
+def is_named_by_path(table: NamedTable) -> bool:
+    """Whether the table's name is delta.`path`: it has no entry in the catalog then."""
+    return table.name.startswith(_OF_PATH)
 
 
 def is_table(path: str) -> bool:
@@ -86,14 +91,14 @@ def session_or_active(session: SparkSession | None) -> SparkSession:
 def frame(spark: SparkSession, table: NamedTable, options: Mapping[str, str]) -> DataFrame:
     """The table's newest version, at each execution; its columns are qualified by the name, if it has one."""
     reader = spark.read.options(**options)
-    if table.name.startswith(_OF_PATH):
+    if is_named_by_path(table):
         return reader.format("delta").load(table.path)
     return reader.table(table.name)
 
 
 def named(rows: DataFrame, table: NamedTable) -> DataFrame:
     """Rows of the table, qualified by its name, if it has one."""
-    return rows if table.name.startswith(_OF_PATH) else under_name(rows, table.name)
+    return rows if is_named_by_path(table) else under_name(rows, table.name)
 
 
 def enclosing_table(path: str) -> Path | None:

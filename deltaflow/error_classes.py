@@ -65,6 +65,10 @@ CATALOGUE: dict[str, Entry] = {
         "The Delta table configuration {prop} cannot be specified by the user. Leave it out.",
         UnsupportedOperationException,
     ),
+    "DELTA_CANNOT_SET_LOCATION_ON_PATH_IDENTIFIER": (
+        "42613",
+        "Cannot change the location of a path based table.",
+    ),
     "DELTA_CANNOT_REPLACE_MISSING_TABLE": (
         "42P01",
         "Table {table_name} cannot be replaced as it does not exist. Use CREATE OR REPLACE TABLE to "
@@ -462,9 +466,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_NON_PARTITION_COLUMN_REFERENCE": (
         "42P10",
-        "The predicate {predicate} references columns that are no partition columns. Only those may"
-        " be referenced while spark.databricks.delta.replaceWhere.dataColumns.enabled is false: "
-        "[{columns}].",
+        "Predicate references non-partition column '{column_name}'. Only the partition columns may be"
+        " referenced: [{columns}]",
     ),
     "DELTA_NON_PARTITION_COLUMN_SPECIFIED": (
         "42P10",
@@ -576,6 +579,12 @@ CATALOGUE: dict[str, Entry] = {
         "KD008",
         "Table schema is not set. Write data into it or use CREATE TABLE to set the schema.",
     ),
+    "DELTA_SET_LOCATION_SCHEMA_MISMATCH": (
+        "42KD7",
+        "The schema of the new Delta location is different than the current table schema. Original schema:"
+        " {original}. Destination schema: {destination}. If this is an intended change, turn this check off "
+        "by SET {config} = true.",
+    ),
     "DELTA_SHOW_PARTITION_IN_NON_PARTITIONED_TABLE": (
         "42809",
         "SHOW PARTITIONS is not allowed on a table that is not partitioned: {table_name}.",
@@ -636,7 +645,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_TIMESTAMP_INVALID": (
         "42816",
-        "The provided timestamp ({timestamp}) cannot be converted to a valid timestamp. Write it as "
+        "The provided timestamp ('{timestamp}') cannot be converted to a valid timestamp. Write it as "
         "yyyy-MM-dd HH:mm:ss[.SSS], with a zone or in that of the session, or as a date.",
     ),
     "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE": (

@@ -17,6 +17,7 @@ from deltaflow.batch.ddl.columns import (
 )
 from deltaflow.batch.ddl.constraints import add_constraint, drop_constraint
 from deltaflow.batch.ddl.drop_feature import drop_feature
+from deltaflow.batch.ddl.table_location import set_table_location
 from deltaflow.batch.ddl.table_properties import set_properties, unset_properties
 from deltaflow.log import DeltaLog
 from deltaflow.spark.sql.statements import Rows, Statement, refused, statement
@@ -38,6 +39,17 @@ def _unset_properties(statement: Statement) -> Rows:
 @statement("CommentOnTable", changes=True)
 def _comment(statement: Statement) -> Rows:
     set_properties(_log(statement), {"comment": statement.fields["comment"]}, statement.settings)
+    return ()
+
+
+@statement("SetTableLocation", changes=True)
+def _set_location(statement: Statement) -> Rows:
+    table, fields = statement.table, statement.fields
+    assert table is not None
+    if fields["partitionSpec"] is not None:
+        advice = "A partition has no location: its files are in the table's log."
+        raise refused("ALTER TABLE PARTITION SET LOCATION", table, advice)
+    set_table_location(statement.session, table, fields["location"], statement.settings)
     return ()
 
 

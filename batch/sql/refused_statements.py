@@ -54,19 +54,9 @@ _REFUSED: Mapping[str, _Refusal] = {
         "table",
         "The rows tell their partition: overwrite them with the option replaceWhere.",
     ),
-    "RenameTable": _Refusal(
-        "ALTER TABLE RENAME",
-        "child",
-        "Create an external table (CREATE TABLE name USING delta LOCATION path), and drop the old entry.",
-    ),
     "Reorg": _Refusal("REORG TABLE", "table", "Nothing is left in its files that it would purge."),
     "RepairTable": _Refusal(
         "MSCK REPAIR TABLE", "child", "The log has the partitions: nothing can be missing."
-    ),
-    "SetTableLocation": _Refusal(
-        "ALTER TABLE SET LOCATION",
-        "table",
-        "Drop an external table's entry, which leaves its files, and create it with the new LOCATION.",
     ),
     "SetTableSerDeProperties": _Refusal("ALTER TABLE SET SERDE", "child", "Use SET TBLPROPERTIES."),
     "TruncatePartition": _Refusal(

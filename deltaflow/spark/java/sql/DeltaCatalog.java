@@ -207,8 +207,10 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     return super.alterTable(ident, changes);
   }
 
+  /** Spark moves the directory of a managed table, and with it the log. */
   public void renameTable(Identifier from, Identifier to) throws NoSuchTableException, TableAlreadyExistsException {
-    if (isPath(from) || isDelta(super.loadTable(from))) refuse("rename it", from);
+    if (isPath(from)) refuse("rename it", from);
+    if (isPath(to)) refuse("rename a table to it", to);
     super.renameTable(from, to);
   }
 
