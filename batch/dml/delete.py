@@ -36,8 +36,8 @@ def delete(
             return 0
         operation.refuse_subquery(where)
         matching = named(operation.rows()).where(where)
-        sql = operation.check_condition(matching)
-        predicates = [] if condition is None else [sql]
+        text = operation.check_condition(matching)
+        predicates = [] if condition is None else [text]
         found = operation.partition_filter(matching)
         if found.has_data_filters:
             touched = operation.touched_files(matching)

@@ -11,6 +11,7 @@ import msgspec
 from deltaflow.batch.dml.merge_clauses import ResolvedClause, ResolvedMerge, When
 from deltaflow.batch.dml.row_level_operation import Changed
 from deltaflow.log import Operation
+from deltaflow.spark.expressions.expressions import simple_string
 
 
 class MergedRows(NamedTuple):
@@ -80,7 +81,7 @@ def operation_of_merge(
         **times_ms,
     }
     parameters = {
-        "predicate": _json([merge.condition.sql]),
+        "predicate": _json([simple_string(merge.condition.column)]),
         "matchedPredicates": _predicates(merge.of(When.MATCHED)),
         "notMatchedPredicates": _predicates(merge.of(When.NOT_MATCHED)),
         "notMatchedBySourcePredicates": _predicates(merge.of(When.NOT_MATCHED_BY_SOURCE)),
@@ -96,7 +97,7 @@ def _predicates(clauses: Sequence[ResolvedClause]) -> str:
     return _json(
         [
             {
-                **({} if clause.condition is None else {"predicate": clause.condition.sql}),
+                **({} if clause.condition is None else {"predicate": simple_string(clause.condition.column)}),
                 "actionType": clause.action,
             }
             for clause in clauses

@@ -53,7 +53,7 @@ def update(
         assignments = Assignments(operation, rows, values)
         assignments.over(rows)  # refused before a job runs
         matching = rows.where(where)
-        sql = operation.check_condition(matching)
+        text = operation.check_condition(matching)
         found = operation.partition_filter(matching)
         if found.has_data_filters:
             touched = operation.touched_files(matching)
@@ -64,7 +64,7 @@ def update(
             updated = pc.sum(touched[MATCHING_ROWS.name], min_count=0).as_py()
 
         def describe(changed: Changed) -> Operation:
-            return _operation(operation, changed, [] if condition is None else [sql], updated)
+            return _operation(operation, changed, [] if condition is None else [text], updated)
 
         if not touched.num_rows:
             operation.commit_if_needed(describe)

@@ -17,6 +17,7 @@ from deltaflow.log import Snapshot
 from deltaflow.log.files.partition_values import canonical_values
 from deltaflow.spark.expressions.row_operations import expressions
 from deltaflow.spark.scan.file_index import partitions_of
+from deltaflow.spark.sql.sql_text import name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,10 +64,11 @@ def _filtered(frame: DataFrame, condition: str, snapshot: Snapshot) -> DataFrame
     except AnalysisException as error:
         if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN."):
             raise
+        name = (error.getMessageParameters() or {})["objectName"]
         raise DeltaAnalysisException(
-            f"The predicate {condition} references columns that are no partition columns, of which there are "
-            f"[{', '.join(snapshot.partition_columns)}].",
             error_class="DELTA_NON_PARTITION_COLUMN_REFERENCE",
+            column_name=".".join(name_parts(frame.sparkSession, name)),
+            columns=", ".join(snapshot.partition_columns),
             table=snapshot.path,
         ) from error
     if any(expression.subquery for expression in expressions(filtered)):
@@ -80,7 +82,7 @@ def _filtered(frame: DataFrame, condition: str, snapshot: Snapshot) -> DataFrame
 
 
 def partition_predicates(snapshot: Snapshot, bins: Sequence[pa.Table]) -> list[str]:
-    """One condition, in SQL, that the partitions of the bins satisfy; none without partitions."""
+    """One condition that the partitions of the bins satisfy, as Spark shows it; none without partitions."""
     columns = [snapshot.schema[name] for name in snapshot.partition_columns]
     if not columns:
         return []
@@ -89,11 +91,12 @@ def partition_predicates(snapshot: Snapshot, bins: Sequence[pa.Table]) -> list[s
 
 
 def _equal(columns: Sequence[StructField], values: dict[str, str | None]) -> list[str]:
-    return [
-        f"({quoted(column.name)} <=> CAST({_literal(values[column.name])} AS "
-        f"{column.dataType.simpleString().upper()}))"
-        for column in columns
-    ]
+    conditions = []
+    for column in columns:
+        value = values[column.name]
+        shown = "null" if value is None else value
+        conditions.append(f"('{column.name} <=> cast({shown} as {column.dataType.simpleString()}))")
+    return conditions
 
 
 def _joined(conditions: Sequence[str], operator: str) -> str:
@@ -101,10 +104,3 @@ def _joined(conditions: Sequence[str], operator: str) -> str:
     for condition in conditions[1:]:
         joined = f"({joined} {operator} {condition})"
     return joined
-
-
-def _literal(value: str | None) -> str:
-    if value is None:
-        return "NULL"
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

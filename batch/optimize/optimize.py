@@ -23,6 +23,7 @@ from deltaflow.log.protocol.properties import (
     SESSION_TIME_ZONE,
     TARGET_FILE_SIZE_BYTES,
 )
+from deltaflow.spark.expressions.expressions import simple_string_of_text
 from deltaflow.spark.sql.statements import NamedTable, run_statement
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def optimize(
     rewrite = None
     if bins:
         lay_out = _z_order(bins, columns, target_size) if columns else one_file_each
-        rewrite = BinRewrite(transaction, bins, describe(where, z_order_by, auto=False), {}, lay_out)
+        predicates = [simple_string_of_text(spark, condition) for condition in where]
+        rewrite = BinRewrite(transaction, bins, describe(predicates, z_order_by, auto=False), {}, lay_out)
         rewrite.run(spark)
     return metrics_of_command(
         snapshot,

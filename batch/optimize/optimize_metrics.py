@@ -86,7 +86,7 @@ OPTIMIZED = StructType([StructField("path", StringType()), StructField("metrics"
 
 
 def describe(predicates: Sequence[str], z_order_by: Sequence[str] = (), *, auto: bool) -> Describe:
-    """How the commit names itself; `predicates` are conditions, in SQL, on partitions."""
+    """How the commit names itself; `predicates` are conditions on partitions, as Spark shows them."""
     parameters: dict[str, str | bool] = {
         "predicate": msgspec.json.encode(predicates).decode(),
         "zOrderBy": msgspec.json.encode(z_order_by).decode(),

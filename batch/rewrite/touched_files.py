@@ -23,6 +23,7 @@ from deltaflow.spark.expressions.expressions import has_subquery, sql_text
 from deltaflow.spark.expressions.merge_plans import scanned_like
 from deltaflow.spark.expressions.row_operations import (
     PartitionFilter,
+    condition_of,
     expressions,
     new_handle,
     partition_filter,
@@ -126,8 +127,8 @@ class TouchedFiles:
             )
 
     def check_condition(self, matching: DataFrame) -> str:
-        """The condition of a filter, as SQL; DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED for one whose
-        rows would be others each time that it is asked."""
+        """The condition of a filter, as a commit names it; DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED for
+        one whose rows would be others each time that it is asked."""
         condition = expressions(matching)[0]
         if not condition.deterministic:
             raise DeltaAnalysisException(
@@ -136,7 +137,7 @@ class TouchedFiles:
                 expression=f"(condition = {condition.sql}).",
                 table=self.snapshot.path,
             )
-        return condition.sql
+        return condition_of(matching)
 
     def partition_filter(self, matching: DataFrame) -> PartitionFilter:
         """What a filter over `rows()` says of partitions; records that all their rows are read, future ones

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,10 +14,14 @@ from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
-from deltaflow.log import FILES_SCHEMA, AddFile, OptimisticTransaction, schema_from_string
+from deltaflow.log import FILES_SCHEMA, AddFile, OptimisticTransaction, Snapshot, schema_from_string
 from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.spark.expressions.expressions import has_subquery
+from deltaflow.spark.expressions.merge_plans import references, resolved
 from deltaflow.spark.write.file_write import Check, session_of_write
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 _OPERATION = "replaceWhere"
 _MISMATCH = "DELTA_REPLACE_WHERE_MISMATCH"
@@ -114,20 +119,28 @@ class MatchingRows(WholeTable):
                 self._touched = files.files_of_partitions(found)
                 self._rows_removed = number_of_rows(self._touched["stats"])
                 return
+            if not self._data_columns:
+                raise self._names_other_columns(files.rows(), condition, snapshot)
         self._has_data_filters = True
-        if not self._data_columns:
-            raise DeltaAnalysisException(
-                error_class="DELTA_NON_PARTITION_COLUMN_REFERENCE",
-                predicate=self._predicate,
-                columns=", ".join(snapshot.partition_columns),
-                table=snapshot.path,
-            )
         if not self._data_change:
             raise DeltaAnalysisException(
                 error_class="DELTA_REPLACE_WHERE_WITH_FILTER_DATA_CHANGE_UNSET",
                 predicate=self._predicate,
                 table=snapshot.path,
             )
+
+    def _names_other_columns(
+        self, rows: DataFrame, condition: Column, snapshot: Snapshot
+    ) -> DeltaAnalysisException:
+        [analysed] = resolved(rows, [condition])
+        named = rows.select(*references(rows, [analysed.column])).columns
+        others = [name for name in named if name not in snapshot.partition_columns]
+        return DeltaAnalysisException(
+            error_class="DELTA_NON_PARTITION_COLUMN_REFERENCE",
+            column_name=others[0] if others else self._predicate,
+            columns=", ".join(snapshot.partition_columns),
+            table=snapshot.path,
+        )
 
     def removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
         return self._touched

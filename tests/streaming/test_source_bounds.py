@@ -118,8 +118,8 @@ def test_starting_timestamp(
 def test_bounds_that_are_none(streams: Any, table: str, checkpoint: str) -> None:
     source = hourly(table)
     for options, code, state, said in (
-        ({"startingTimestamp": "soon"}, "DELTA_TIMESTAMP_INVALID", "42816", "timestamp (soon) cannot"),
-        ({"endingTimestamp": "late"}, "DELTA_TIMESTAMP_INVALID", "42816", "timestamp (late) cannot"),
+        ({"startingTimestamp": "soon"}, "DELTA_TIMESTAMP_INVALID", "42816", "timestamp ('soon') cannot"),
+        ({"endingTimestamp": "late"}, "DELTA_TIMESTAMP_INVALID", "42816", "timestamp ('late') cannot"),
         (
             {"startingTimestamp": "2024-01-01 03:00:00.001"},
             "DELTA_TIMESTAMP_GREATER_THAN_COMMIT",

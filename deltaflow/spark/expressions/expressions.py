@@ -1,4 +1,4 @@
-"""What can be told of a Column before Spark analyses it: of a statement's, or of one that a user gives."""
+"""What can be told of a Column: of a statement's, or of one that a user gives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, SparkSession
 
 
 def has_subquery(column: Column) -> bool:
@@ -18,6 +18,16 @@ def has_subquery(column: Column) -> bool:
 def sql_text(column: Column) -> str:
     """The expression as SQL, in the words of Spark rather than the user's."""
     return str(_expressions().sql(_java(column)))
+
+
+def simple_string(condition: Column) -> str:
+    """An analysed condition as Spark shows it in plans: `(id#7L = 3)`."""
+    return str(_expressions().simpleString(_java(condition)))
+
+
+def simple_string_of_text(spark: SparkSession, condition: str) -> str:
+    """The same of a condition in SQL that is only parsed: `('id = 3)`. Raises Spark's ParseException."""
+    return str(_expressions().simpleString(spark._jsparkSession, condition))
 
 
 def name_parts(column: Column) -> tuple[str, ...] | None:

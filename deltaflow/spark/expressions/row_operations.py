@@ -84,6 +84,11 @@ def expressions(frame: DataFrame) -> list[Expression]:
     return msgspec.json.decode(described, type=list[Expression])
 
 
+def condition_of(matching: DataFrame) -> str:
+    """The condition of a filter, as Spark shows it in plans: `(id#7L = 3)`."""
+    return str(_operations(matching.sparkSession).condition(_java(matching)))
+
+
 def partition_filter(matching: DataFrame, partition_columns: Sequence[str]) -> PartitionFilter:
     """Of a filter over a frame of `scanned`. Spark evaluates it on the partitions' values, without a job."""
     spark = matching.sparkSession

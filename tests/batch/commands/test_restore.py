@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -151,6 +152,9 @@ def test_timestamps(spark: SparkSession, table: str, actions: Any, setting: Any)
         moment = datetime(2024, 1, day, 12, tzinfo=UTC).timestamp()
         os.utime(Path(table, "_delta_log", f"{version:020}.json"), (moment, moment))
     delta = DeltaTable.forPath(spark, table)
+    message = "The provided timestamp ('05/04/1999') cannot be converted to a valid timestamp."
+    with pytest.raises(DeltaIllegalArgumentException, match=re.escape(message)):
+        delta.restoreToTimestamp("05/04/1999")
     for timestamp, condition in {
         "2024-01-01": "DELTA_CANNOT_RESTORE_TIMESTAMP_EARLIER",
         "2024-01-05 12:00:01": "DELTA_CANNOT_RESTORE_TIMESTAMP_GREATER",

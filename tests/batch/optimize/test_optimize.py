@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,22 +113,36 @@ def test_metrics_and_commit(spark: SparkSession, table: str, actions: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "where", ["d > '2024-01-01'", "D = date'2024-01-02' and d is not null", "day(d) = 2"]
+    ("where", "shown"),
+    [
+        ("d > '2024-01-01'", "('d > 2024-01-01)"),
+        ("D = date'2024-01-02' and d is not null", "(('D = 2024-01-02) AND isnotnull('d))"),
+        ("day(d) = 2", "('day('d) = 2)"),
+    ],
 )
-def test_where(spark: SparkSession, table: str, actions: Any, where: str) -> None:
+@pytest.mark.parametrize("by_sql", [False, True])
+def test_where(
+    spark: SparkSession, table: str, actions: Any, where: str, shown: str, *, by_sql: bool
+) -> None:
     files_of_partitions(spark, table, 2)
-    metrics = compact(spark, table, where)
+    if by_sql:
+        metrics = spark.sql(f"OPTIMIZE delta.`{table}` WHERE {where}").head().metrics
+    else:
+        metrics = compact(spark, table, where)
     assert metrics["totalConsideredFiles"] == 2
     [add] = actions(table, "add")
     assert add["partitionValues"] == {"d": "2024-01-02"}
     [info] = actions(table, "commitInfo")
-    assert json.loads(info["operationParameters"]["predicate"]) == [where]
+    assert json.loads(info["operationParameters"]["predicate"]) == [shown]
 
 
-@pytest.mark.parametrize("where", ["i = 1", "d > '2024-01-01' or j = 2"])
-def test_where_names_partition_columns_only(spark: SparkSession, table: str, where: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "column"), [("i = 1", "i"), ("d > '2024-01-01' or J = 2", "J"), ("`a b`.c = 1", "a b.c")]
+)
+def test_where_names_partition_columns_only(spark: SparkSession, table: str, where: str, column: str) -> None:
     files_of_partitions(spark, table, 1)
-    with pytest.raises(DeltaAnalysisException) as raised:
+    message = f"Predicate references non-partition column '{column}'. Only the partition columns may be "
+    with pytest.raises(DeltaAnalysisException, match=re.escape(message + "referenced: [d]")) as raised:
         compact(spark, table, where)
     assert raised.value.getCondition() == "DELTA_NON_PARTITION_COLUMN_REFERENCE"
     assert raised.value.getSqlState() == "42P10"

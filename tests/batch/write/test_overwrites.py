@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -146,8 +147,9 @@ def test_replace_where_for_partition_columns_alone(spark, table, setting):
     write(frame(spark, (1, 1), (2, 2)), table, partition_by=["p"])
     setting("spark.databricks.delta.replaceWhere.dataColumns.enabled", "false")
     before = files(table)
+    message = "non-partition column 'id'. Only the partition columns may be referenced: [p]"
     for predicate in ("id = 2", "p = 2 and id = 2"):
-        with pytest.raises(DeltaAnalysisException) as caught:
+        with pytest.raises(DeltaAnalysisException, match=re.escape(message)) as caught:
             overwrite(frame(spark, (2, 2)), table, replaceWhere=predicate)
         assert caught.value.getErrorClass() == "DELTA_NON_PARTITION_COLUMN_REFERENCE"
     assert files(table) == before

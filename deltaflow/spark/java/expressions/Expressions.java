@@ -18,11 +18,16 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.optimizer.ConstantFolding$;
+import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.ColumnNodeToExpressionConverter$;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataTypes;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
@@ -42,6 +47,24 @@ public final class Expressions {
   }
 
   public static String sql(Column column) { return expression(column).sql(); }
+
+  /** An analysed condition as Spark shows it in plans: `(id#7L = 3)`. */
+  public static String simpleString(Column condition) { return simpleString(expression(condition)); }
+
+  /** A condition that is parsed alone: `('id = 3)`. */
+  public static String simpleString(SparkSession session, String condition) throws ParseException {
+    return shown(session.sessionState().sqlParser().parseExpression(condition));
+  }
+
+  /** Of the condition as the optimizer leaves it: constants are evaluated. */
+  static String simpleString(Expression condition) {
+    LogicalPlan folded = ConstantFolding$.MODULE$.apply(new Filter(condition, new OneRowRelation()));
+    return shown(((Filter) folded).condition());
+  }
+
+  private static String shown(Expression condition) {
+    return condition.simpleString(SQLConf.get().maxToStringFields());
+  }
 
   /** Of a statement's column, and of one that PySpark has made, which is a tree of nodes of its own. */
   private static Expression expression(Column column) {

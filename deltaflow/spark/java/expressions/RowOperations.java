@@ -98,6 +98,13 @@ public final class RowOperations {
     return Python.json(described);
   }
 
+  /** The condition of a filter, as plans show it. */
+  public static String condition(Dataset matching) {
+    LogicalPlan plan = analyzed(matching);
+    if (plan instanceof Project) plan = ((Project) plan).child();
+    return Expressions.simpleString(((Filter) plan).condition());
+  }
+
   private static boolean isMade(LogicalPlan plan) {
     LogicalPlan rows = plan;
     while (rows instanceof Project) rows = ((Project) rows).child();
