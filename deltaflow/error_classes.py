@@ -373,6 +373,11 @@ CATALOGUE: dict[str, Entry] = {
         "{reason} If nobody deleted it, the stream is lagging behind the cleanup of the log. Delete its "
         "checkpoint to restart from scratch, and consider a longer delta.logRetentionDuration.",
     ),
+    "DELTA_MALFORMED_REQUEST": (
+        "XX000",
+        "The JVM called {method} with a request that deltaflow does not understand: {fault}. This is a fault "
+        "of deltaflow, or its Java classes in this JVM are of another release: restart Python with its JVM.",
+    ),
     "DELTA_MAX_COMMIT_RETRIES_EXCEEDED": ("40000", None),
     "DELTA_MERGE_ADD_VOID_COLUMN": (
         "42K09",

@@ -6,10 +6,10 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from deltaflow.batch.options import boolean_option, option
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
+from deltaflow.log.files.data_skipping import Predicate
 from deltaflow.log.protocol.properties import (
     STREAMING_OFFSET_VALIDATION_ENABLED,
     STREAMING_TRAILING_COMMIT_VALIDATION_ENABLED,
@@ -20,6 +20,7 @@ from deltaflow.log.protocol.properties import (
 )
 from deltaflow.spark.expressions.java_regex import regex_fault
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
+from deltaflow.streaming.messages import SourceFilter
 
 DEFAULT_MAX_FILES_PER_TRIGGER = 1000
 _LOG = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class SourceOptions:
     exclude_regex: str | None
     fail_on_data_loss: bool
     source_filter: str | None
-    source_predicate: dict[str, Any] | None
+    source_predicate: Predicate | None
     """What of the filter can be told of files, as deltaflow.log.files.data_skipping takes it."""
     validate_offsets: bool
     validate_trailing_commit: bool
@@ -124,7 +125,7 @@ def check_load_options(options: Mapping[str, str]) -> None:
 def source_options(
     options: Mapping[str, str],
     settings: Mapping[str, str],
-    source_filter: Mapping[str, Any] | None = None,
+    source_filter: SourceFilter | None = None,
 ) -> SourceOptions:
     """Parses the options of a readStream when its query starts; DELTA_ILLEGAL_OPTION for a wrong value.
 
@@ -239,16 +240,13 @@ def _regex(options: Mapping[str, str]) -> str | None:
     return pattern
 
 
-def _predicate(options: Mapping[str, str], read: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _predicate(options: Mapping[str, str], read: SourceFilter | None) -> Predicate | None:
     value = option(options, "sourceFilter")
     if value is None or read is None:
         return None
-    if read["fault"] is not None:
-        raise _illegal(
-            value, "sourceFilter", f"must be a predicate over the table's columns: {read['fault']}"
-        )
-    predicate: dict[str, Any] | None = read["predicate"]
-    return predicate
+    if read.fault is not None:
+        raise _illegal(value, "sourceFilter", f"must be a predicate over the table's columns: {read.fault}")
+    return read.predicate
 
 
 def _illegal(value: str, name: str, explain: str) -> DeltaIllegalArgumentException:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql.types import StructType
 
 from deltaflow.log import DeltaLog
+from deltaflow.spark.bridge.messages import Message
 from deltaflow.streaming.options import SourceOptions
 
 
@@ -27,3 +28,22 @@ class Reading:
     def path(self) -> str:
         """The table's directory."""
         return self.log.path
+
+
+class DescribedReading(Message, frozen=True):
+    """A Reading in plain values, as which it goes through the JVM."""
+
+    path: str
+    id: str
+    version: int
+    schema: str
+    partition_columns: tuple[str, ...]
+    options: SourceOptions
+
+
+class DescribedBatch(DescribedReading, frozen=True, kw_only=True):
+    """The description of the scan of a micro-batch."""
+
+    kind: str = "stream"
+    start: str | None
+    end: str

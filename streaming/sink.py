@@ -23,6 +23,7 @@ from deltaflow.log.observer import observe
 from deltaflow.log.protocol.data_types import types_within
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.write.file_write import Skip, write_kind
+from deltaflow.streaming.messages import OpenSinkRequest
 from deltaflow.streaming.quarantine import begin_quarantine
 from deltaflow.streaming.sink_options import check_sink_options
 
@@ -30,10 +31,10 @@ _LOG = logging.getLogger(__name__)
 
 
 @dispatcher.handle("sink.open")
-def open_sink(request: dict[str, Any]) -> None:
+def open_sink(request: OpenSinkRequest) -> None:
     """Checks a writeStream when it starts."""
-    path, mode = required_path(request["path"]), request["outputMode"]
-    check_sink_options(request["options"], path, mode)
+    path, mode = required_path(request.path), request.output_mode
+    check_sink_options(request.options, path, mode)
     if mode not in ("Append", "Complete"):
         raise DeltaUnsupportedOperationException(
             error_class="DELTA_UNSUPPORTED_OUTPUT_MODE", source="delta", mode=mode

@@ -9,10 +9,10 @@ delta-spark's DeltaSource.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -31,14 +31,28 @@ from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_move, parse_offset
 from deltaflow.spark.bridge.dispatcher import dispatcher
+from deltaflow.spark.bridge.messages import HandleRequest
 from deltaflow.spark.scan.file_index import ScannedFiles, hadoop_path, relation, scan_kind
 from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.backlog import Backlog
 from deltaflow.streaming.batches import files_between, next_batch
 from deltaflow.streaming.bounds import ending_version, first_offset, offset_before
 from deltaflow.streaming.initial_snapshot import InitialSnapshot, initial_snapshot
-from deltaflow.streaming.options import SourceOptions, check_load_options, source_options
-from deltaflow.streaming.reading import Reading
+from deltaflow.streaming.messages import (
+    GetBatchRequest,
+    LatestOffsetAnswer,
+    LatestOffsetRequest,
+    MetricsAnswer,
+    MetricsRequest,
+    OpenSourceRequest,
+    ReadLimits,
+    SourceSchemaAnswer,
+    SourceSchemaRequest,
+    StartSourceAnswer,
+    StartSourceRequest,
+)
+from deltaflow.streaming.options import check_load_options, source_options
+from deltaflow.streaming.reading import DescribedBatch, DescribedReading, Reading
 from deltaflow.streaming.schema_checks import check_start, check_table_id
 
 # Spark's own default for a relation whose size is unknown: nobody broadcasts it.
@@ -103,14 +117,8 @@ class DeltaSource:
         end = parse_offset(end_json, reading.table_id, reading.path)
         if start_json is not None and reading.options.validate_offsets:
             check_move(parse_offset(start_json, reading.table_id, reading.path), end, reading.path)
-        description = {
-            "kind": "stream",
-            "path": reading.path,
-            "id": reading.table_id,
-            "start": start_json,
-            "end": end_json,
-            **_facts(reading),
-        }
+        described = DescribedBatch(start=start_json, end=end_json, **_facts(reading))
+        description: dict[str, Any] = msgspec.to_builtins(described)
         if self._admitted is not None and self._admitted[:2] == (start_json, end_json):
             _keep_planned(description, self._admitted[2])
             self._admitted = None
@@ -163,39 +171,42 @@ def files_of_batch(description: dict[str, Any]) -> ScannedFiles:
 
 def _files_again(description: dict[str, Any]) -> pa.Table:
     """The files of a batch that was planned before: by another run of the query, say."""
-    reading = _reading(description)
+    batch = msgspec.convert(description, DescribedBatch)
+    reading = _reading(batch)
     newest = reading.log.snapshot()
     check_table_id(reading, newest.table_id)
-    end = parse_offset(description["end"], reading.table_id, reading.path)
-    if description["start"] is None:
+    end = parse_offset(batch.end, reading.table_id, reading.path)
+    if batch.start is None:
         start = offset_before(reading, newest, end)
         if reading.options.validate_offsets:
             check_move(start, end, reading.path)
     else:
-        start = parse_offset(description["start"], reading.table_id, reading.path)
+        start = parse_offset(batch.start, reading.table_id, reading.path)
     if start.position < end.position and not start.is_starting_version:
         check_start(reading, start.reservoir_version, newest.version)
     return files_between(reading, start, end)
 
 
 def _facts(reading: Reading) -> dict[str, Any]:
-    """What describes a reading beside the table: see `_reading`."""
+    """The fields of a DescribedReading."""
     return {
+        "path": reading.path,
+        "id": reading.table_id,
         "version": reading.version,
         "schema": reading.schema.json(),
-        "partitionColumns": reading.partition_columns,
-        "options": dataclasses.asdict(reading.options),
+        "partition_columns": reading.partition_columns,
+        "options": reading.options,
     }
 
 
-def _reading(facts: dict[str, Any]) -> Reading:
+def _reading(described: DescribedReading) -> Reading:
     return Reading(
-        _log(facts["path"]),
-        facts["id"],
-        facts["version"],
-        _schema(facts["schema"]),
-        tuple(facts["partitionColumns"]),
-        SourceOptions(**facts["options"]),
+        _log(described.path),
+        described.id,
+        described.version,
+        _schema(described.schema),
+        described.partition_columns,
+        described.options,
     )
 
 
@@ -208,11 +219,11 @@ def _schema(json: str) -> StructType:
 
 
 @dispatcher.handle("source.schema")
-def source_schema(request: dict[str, Any]) -> dict[str, Any]:
+def source_schema(request: SourceSchemaRequest) -> SourceSchemaAnswer:
     """readStream.load: the table's schema."""
-    snapshot = _table_to_read(request)
-    if request["userSchema"] is not None:
-        given = _schema(request["userSchema"])
+    snapshot = _table_to_read(request.path, request.options)
+    if request.user_schema is not None:
+        given = _schema(request.user_schema)
         # Types, names and order: whether columns may be null is the table's to say.
         if given.simpleString() != snapshot.schema.simpleString():
             raise DeltaIllegalArgumentException(
@@ -221,18 +232,18 @@ def source_schema(request: dict[str, Any]) -> dict[str, Any]:
                 schema=snapshot.schema.simpleString(),
                 table=snapshot.path,
             )
-    return {"schema": snapshot.schema.json()}
+    return SourceSchemaAnswer(schema=snapshot.schema.json())
 
 
 @dispatcher.handle("source.start")
-def start_source(request: dict[str, Any]) -> dict[str, Any]:
+def start_source(request: StartSourceRequest) -> StartSourceAnswer:
     """The start of the query: checks its options, and that the table still has the schema of the load.
 
     Spark gives the batches' columns the names that they had then, by position.
     """
-    snapshot = _table_to_read(request)
-    options = source_options(request["options"], request["settings"], request["sourceFilter"])
-    defined = None if request["definedSchema"] is None else _schema(request["definedSchema"])
+    snapshot = _table_to_read(request.path, request.options)
+    options = source_options(request.options, request.settings, request.source_filter)
+    defined = None if request.defined_schema is None else _schema(request.defined_schema)
     is_same = (
         defined is not None
         and defined.simpleString() == snapshot.schema.simpleString()
@@ -253,19 +264,18 @@ def start_source(request: dict[str, Any]) -> dict[str, Any]:
         tuple(snapshot.partition_columns),
         options,
     )
-    facts = {"path": snapshot.path, "id": snapshot.table_id, **_facts(reading)}
-    return {
-        "schema": snapshot.schema.json(),
-        "root": hadoop_path(snapshot.path),
-        "reading": msgspec.json.encode(facts).decode(),
-        "limits": options.limits(),
-        "filter": options.source_filter,
-    }
+    return StartSourceAnswer(
+        schema=snapshot.schema.json(),
+        root=hadoop_path(snapshot.path),
+        reading=msgspec.json.encode(DescribedReading(**_facts(reading))).decode(),
+        limits=ReadLimits(**options.limits()),
+        filter=options.source_filter,
+    )
 
 
-def _table_to_read(request: dict[str, Any]) -> Snapshot:
-    path = required_path(request["path"])
-    check_load_options(request["options"])
+def _table_to_read(given: str | None, options: Mapping[str, str]) -> Snapshot:
+    path = required_path(given)
+    check_load_options(options)
     log = _log(path)
     snapshot = log.snapshot_if_exists()
     if snapshot is None:
@@ -286,45 +296,47 @@ def _table_to_read(request: dict[str, Any]) -> Snapshot:
 
 
 @dispatcher.handle("source.open")
-def open_source(request: dict[str, Any]) -> None:
+def open_source(request: OpenSourceRequest) -> None:
     """The query takes up its work. Looks at nothing, so that a stop at this moment finds the handle."""
-    dispatcher.keep(request["handle"], DeltaSource(_reading(msgspec.json.decode(request["reading"]))))
+    described = msgspec.json.decode(request.reading, type=DescribedReading)
+    dispatcher.keep(request.handle, DeltaSource(_reading(described)))
 
 
-def _source(request: dict[str, Any]) -> DeltaSource:
-    source: DeltaSource | None = dispatcher.find(request["handle"])
+def _source(handle: int) -> DeltaSource:
+    source: DeltaSource | None = dispatcher.find(handle)
     if source is None:
         raise DeltaIllegalStateException("the stream was stopped", error_class="DELTA_STREAM_STOPPED")
     return source
 
 
 @dispatcher.handle("source.prepareForAvailableNow")
-def _prepare_for_available_now(request: dict[str, Any]) -> None:
-    _source(request).prepare_for_available_now()
+def _prepare_for_available_now(request: HandleRequest) -> None:
+    _source(request.handle).prepare_for_available_now()
 
 
 @dispatcher.handle("source.latestOffset")
-def _latest_offset(request: dict[str, Any]) -> dict[str, Any]:
-    if "unknownLimit" in request:
+def _latest_offset(request: LatestOffsetRequest) -> LatestOffsetAnswer:
+    if request.unknown_limit is not None:
         raise DeltaIllegalArgumentException(
-            error_class="DELTA_UNKNOWN_READ_LIMIT", limit=request["unknownLimit"]
+            error_class="DELTA_UNKNOWN_READ_LIMIT", limit=request.unknown_limit
         )
-    source = _source(request)
-    offset = source.latest_offset(request["start"], Limits(**request["limits"]))
+    source = _source(request.handle)
+    limits = request.limits
+    offset = source.latest_offset(request.start, Limits(limits.files, limits.bytes, limits.rows))
     newest = source.newest_offset()
-    return {"offset": offset.json(), "newest": None if newest is None else newest.json()}
+    return LatestOffsetAnswer(offset=offset.json(), newest=None if newest is None else newest.json())
 
 
 @dispatcher.handle("source.getBatch")
-def _get_batch(request: dict[str, Any]) -> dict[str, Any]:
-    return _source(request).batch(request["start"], request["end"])
+def _get_batch(request: GetBatchRequest) -> dict[str, Any]:
+    return _source(request.handle).batch(request.start, request.end)
 
 
 @dispatcher.handle("source.metrics")
-def _metrics(request: dict[str, Any]) -> dict[str, Any]:
-    return {"metrics": _source(request).metrics(request["done"])}
+def _metrics(request: MetricsRequest) -> MetricsAnswer:
+    return MetricsAnswer(metrics=_source(request.handle).metrics(request.done))
 
 
 @dispatcher.handle("source.close")
-def _close(request: dict[str, Any]) -> None:
-    dispatcher.release(request["handle"])
+def _close(request: HandleRequest) -> None:
+    dispatcher.release(request.handle)

@@ -7,8 +7,17 @@ comment are the log's, here and now: an entry that says otherwise is never belie
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+from deltaflow.batch.ddl.messages import (
+    DefinitionRequest,
+    LoadedTable,
+    LoadTableAnswer,
+    LoadTableRequest,
+    OtherFormatRequest,
+    RefusedRequest,
+    TableExistsAnswer,
+    TableExistsRequest,
+)
 from deltaflow.batch.ddl.table_definition import TableDefinition
 from deltaflow.batch.options import required_path
 from deltaflow.batch.read.load_path import LoadPath, load_path, no_table_at, version_number
@@ -25,37 +34,32 @@ from deltaflow.store import table_path
 
 
 @dispatcher.handle("catalog.load")
-def load(request: dict[str, Any]) -> dict[str, Any]:
+def load(request: LoadTableRequest) -> LoadTableAnswer:
     """A table as its log has it, now or at the version or time that a query names.
 
-    Without a table `exists` is false if the request says that it may be so.
+    None without a table, if the request says that it may be so.
     """
     loaded = _loaded(request)
     log = DeltaLog.for_table(loaded.table)
     newest = log.snapshot_if_exists()
     if newest is None:
-        if request["mayBeAbsent"]:
-            return {"exists": False}
-        if request["isPathOfQuery"]:
+        if request.may_be_absent:
+            return LoadTableAnswer(table=None)
+        if request.is_path_of_query:
             raise no_table_at(log.path)
         raise DeltaTableNotFoundError(
-            error_class="DELTA_TABLE_NOT_FOUND", table_name=request["name"], path=log.path, table=log.path
+            error_class="DELTA_TABLE_NOT_FOUND", table_name=request.name, path=log.path, table=log.path
         )
     version = loaded.version(log)
     snapshot = newest if version is None else log.snapshot_at(version)
     loaded.check_partition(snapshot)
-    return {
-        **_described(snapshot),
-        "exists": True,
-        "path": hadoop_path(table_path(loaded.path)),
-        "version": version,
-    }
+    return LoadTableAnswer(table=_described(snapshot, hadoop_path(table_path(loaded.path)), version))
 
 
-def _loaded(request: dict[str, Any]) -> LoadPath:
+def _loaded(request: LoadTableRequest) -> LoadPath:
     """Where the table is, and the version that is asked for. A query that names a path may say both there."""
-    path, version, micros = required_path(request["path"]), request["version"], request["asOfMicros"]
-    loaded = load_path(request) if request["isPathOfQuery"] else LoadPath(path, path=path)
+    path, version, micros = required_path(request.path), request.version, request.as_of_micros
+    loaded = load_path(path, {}, request.settings) if request.is_path_of_query else LoadPath(path, path=path)
     if version is None and micros is None:
         return loaded
     if loaded.travels:
@@ -65,19 +69,19 @@ def _loaded(request: dict[str, Any]) -> LoadPath:
 
 
 @dispatcher.handle("catalog.exists")
-def exists(request: dict[str, Any]) -> dict[str, Any]:
+def exists(request: TableExistsRequest) -> TableExistsAnswer:
     """Whether there is a table at a path."""
-    return {"exists": DeltaLog.for_table(required_path(request["path"])).exists()}
+    return TableExistsAnswer(exists=DeltaLog.for_table(required_path(request.path)).exists())
 
 
 @dispatcher.handle("catalog.check")
-def check(request: dict[str, Any]) -> None:
+def check(request: DefinitionRequest) -> None:
     """Refuses a CREATE or REPLACE that cannot be, before its query runs."""
     TableDefinition.of(request).check()
 
 
 @dispatcher.handle("catalog.commit")
-def commit(request: dict[str, Any]) -> None:
+def commit(request: DefinitionRequest) -> None:
     """CREATE or REPLACE without a query: one commit, or none where there is the same table already."""
     definition = TableDefinition.of(request)
     log = DeltaLog.for_table(definition.path)
@@ -103,32 +107,34 @@ def commit(request: dict[str, Any]) -> None:
 
 
 @dispatcher.handle("catalog.refuse")
-def refuse(request: dict[str, Any]) -> None:
+def refuse(request: RefusedRequest) -> None:
     """A statement that would go past the log."""
     raise DeltaUnsupportedOperationException(
         error_class="DELTA_OPERATION_NOT_ALLOWED_DETAIL",
-        operation=request["what"],
-        table_name=request["table"],
+        operation=request.what,
+        table_name=request.table,
     )
 
 
 @dispatcher.handle("catalog.refuseOtherFormat")
-def refuse_other_format(request: dict[str, Any]) -> None:
+def refuse_other_format(request: OtherFormatRequest) -> None:
     """A Delta table in the place of a table of another format."""
-    raise DeltaAnalysisException(error_class="DELTA_NOT_A_DELTA_TABLE", table_name=request["table"])
+    raise DeltaAnalysisException(error_class="DELTA_NOT_A_DELTA_TABLE", table_name=request.table)
 
 
-def _described(snapshot: Snapshot) -> dict[str, Any]:
+def _described(snapshot: Snapshot, path: str, version: int | None) -> LoadedTable:
     protocol = snapshot.protocol
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    return {
-        "schema": snapshot.schema.json(),
-        "partitionColumns": list(snapshot.partition_columns),
-        "properties": {
+    return LoadedTable(
+        path=path,
+        version=version,
+        schema=snapshot.schema.json(),
+        partition_columns=list(snapshot.partition_columns),
+        properties={
             **snapshot.metadata.configuration,
             "delta.minReaderVersion": str(protocol.min_reader_version),
             "delta.minWriterVersion": str(protocol.min_writer_version),
             **{f"delta.feature.{name}": "supported" for name in sorted(features)},
         },
-        "comment": snapshot.metadata.description,
-    }
+        comment=snapshot.metadata.description,
+    )

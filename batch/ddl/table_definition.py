@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from pyspark.sql.types import StructField, StructType
 
+from deltaflow.batch.ddl.messages import DefinitionRequest, Transform
 from deltaflow.batch.options import required_path
 from deltaflow.batch.rows.char_varchar import with_char_as_string
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
@@ -68,43 +68,43 @@ class TableDefinition:
     """In mode overwrite it overwrites rows, as save(path) does; the table stays what it is."""
     schema: StructType
     """Without columns where the statement names none."""
-    transforms: Sequence[Mapping[str, Any]]
+    transforms: Sequence[Transform]
     properties: Mapping[str, str]
     comment: str | None
     settings: Mapping[str, str]
 
     @classmethod
-    def of(cls, request: Mapping[str, Any]) -> TableDefinition:
+    def of(cls, request: DefinitionRequest) -> TableDefinition:
         """The definition in a request of the JVM."""
         return cls(
-            operation=request["operation"],
-            name=request["name"],
-            path=required_path(request["path"]),
-            location=request["location"],
-            is_path=request["isPath"],
-            is_in_catalog=request["isInCatalog"],
-            is_managed=request["isManaged"],
-            is_save_as_table=request["isSaveAsTable"],
-            schema=with_char_as_string(StructType.fromJson(msgspec.json.decode(request["definedSchema"]))),
-            transforms=request["partitioning"],
-            properties=_properties(request["properties"]),
-            comment=request["properties"].get("comment"),
-            settings=request["settings"],
+            operation=request.operation,
+            name=request.name,
+            path=required_path(request.path),
+            location=request.location,
+            is_path=request.is_path,
+            is_in_catalog=request.is_in_catalog,
+            is_managed=request.is_managed,
+            is_save_as_table=request.is_save_as_table,
+            schema=with_char_as_string(StructType.fromJson(msgspec.json.decode(request.defined_schema))),
+            transforms=request.partitioning,
+            properties=_properties(request.properties),
+            comment=request.properties.get("comment"),
+            settings=request.settings,
         )
 
     @property
     def partition_columns(self) -> list[str]:
         """The columns of PARTITIONED BY; DELTA_UNSUPPORTED_... for anything but columns."""
         for transform in self.transforms:
-            if transform["transform"] != "identity" or "." in transform["columns"][0]:
+            if transform.transform != "identity" or "." in transform.columns[0]:
                 raise DeltaUnsupportedOperationException(
-                    f"The table {self.name} is to be laid out by {transform['transform']}"
-                    f"({', '.join(transform['columns'])}). Delta tables are partitioned by columns: "
+                    f"The table {self.name} is to be laid out by {transform.transform}"
+                    f"({', '.join(transform.columns)}). Delta tables are partitioned by columns: "
                     "PARTITIONED BY (column, …).",
                     error_class="DELTA_OPERATION_NOT_ALLOWED",
                     table=self.path,
                 )
-        return [transform["columns"][0] for transform in self.transforms]
+        return [transform.columns[0] for transform in self.transforms]
 
     def check(self) -> None:
         """Raises for what no table could be, before a query runs or a file is written."""

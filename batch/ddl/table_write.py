@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from deltaflow.batch.ddl.messages import DefinitionRequest
 from deltaflow.batch.ddl.table_definition import TableDefinition
 from deltaflow.batch.write.save import DefiningStatement, begin_batch
 from deltaflow.log import DeltaLog
@@ -13,7 +16,7 @@ from deltaflow.spark.write.file_write import FileWrite, Skip, write_kind
 @write_kind("table")
 def begin_table(request: dict[str, Any]) -> FileWrite | Skip:
     """The write of a query into the table that its statement defines; see deltaflow.batch.write.save."""
-    definition = TableDefinition.of(request["definition"])
+    definition = TableDefinition.of(msgspec.convert(request["definition"], DefinitionRequest))
     exists = DeltaLog.for_table(definition.path).exists()
     definition.check_location(exists=exists, as_select=True)
     write = {

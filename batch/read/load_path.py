@@ -10,12 +10,11 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.batch.options import option, required_path
+from deltaflow.batch.options import option
 from deltaflow.errors import (
     DeltaAnalysisException,
     DeltaIllegalArgumentException,
@@ -85,18 +84,17 @@ class LoadPath:
                 ) from e
 
 
-def load_path(request: Mapping[str, Any]) -> LoadPath:
-    """What the request of a load names. Its times are of the session's time zone."""
-    given, options = required_path(request["path"]), request["options"]
+def load_path(given: str, options: Mapping[str, str], settings: Mapping[str, str]) -> LoadPath:
+    """What the path and the options of a load name. Times are of the session's time zone."""
     of_name = option(options, _VERSION_OF_NAME)
-    time_zone = SESSION_TIME_ZONE.of(request["settings"], given)
+    time_zone = SESSION_TIME_ZONE.of(settings, given)
     if of_name is not None:
         table, partition = _table_and_partition(given)
         return LoadPath(table, int(of_name), None, partition, given, time_zone)
     version, timestamp = option(options, "versionAsOf"), option(options, "timestampAsOf")
     if version is not None and timestamp is not None:
         raise DeltaIllegalArgumentException(error_class="DELTA_ONEOF_IN_TIMETRAVEL")
-    path, at_version, at_timestamp = _split(given, request["settings"])
+    path, at_version, at_timestamp = _split(given, settings)
     if path != given and (version is not None or timestamp is not None):
         raise DeltaIllegalArgumentException(error_class="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS")
     timestamp_ms = None

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import StructType
 
-from deltaflow.batch.options import FILE_SYSTEM_PREFIXES, option, unsupported_options
+from deltaflow.batch.options import FILE_SYSTEM_PREFIXES, option, required_path, unsupported_options
 from deltaflow.batch.read.load_path import LoadPath, files_of_partition, load_path, no_table_at
 from deltaflow.errors import CorruptLogError, DeltaAnalysisException, DeltaTableNotFoundError
 from deltaflow.log import DeltaLog, Snapshot
@@ -30,7 +30,7 @@ _FILE_OPTIONS = ("ignoreMissingFiles", "ignoreCorruptFiles")
 def read(request: dict[str, Any]) -> dict[str, Any]:
     """The relation over a table, at the newest version unless the request travels in time."""
     unsupported_options(request["options"], _NOT_YET, "reading")
-    loaded = load_path(request)
+    loaded = load_path(required_path(request["path"]), request["options"], request["settings"])
     log = DeltaLog.for_table(loaded.table)
     try:
         version = loaded.version(log)

@@ -1,8 +1,9 @@
 """The one object that Spark's JVM calls: it finds the Python function for a method name.
 
-Requests are JSON objects, answers JSON objects or, for bulk data, the bytes of an Arrow stream.
-Errors are answers too; the Java side throws them on Spark's thread. What lives in Python between
-two calls (an open write, an open source) is kept under an integer handle that the JVM chose.
+Requests and answers are JSON objects, each with a class of its own (see `Message`); an answer of bulk data
+is the bytes of an Arrow stream. Errors are answers too; the Java side throws them on Spark's thread. What
+lives in Python between two calls (an open write, an open source) is kept under an integer handle that the
+JVM chose.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from deltaflow.errors import DeltaError
+from deltaflow.errors import DeltaError, DeltaIllegalStateException
+from deltaflow.spark.bridge.messages import ErrorAnswer, ErrorDescription, Message, NoFields
 
 _LOG = logging.getLogger(__name__)
 
-Answer = dict[str, Any] | bytes | None
-Handler = Callable[[dict[str, Any]], Answer]
+Answer = Message | dict[str, Any] | bytes | None
+Handler = Callable[[Any], Answer]
+_AnyHandler = TypeVar("_AnyHandler", bound=Handler)
 
 # An abort may overtake the call that opens what it aborts; so many of them at once are not to be thought of.
 _REMEMBERED_RELEASES = 1_000
@@ -36,20 +39,30 @@ class Dispatcher:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
         self._errors: OrderedDict[int, BaseException] = OrderedDict()
         self._error_ids = itertools.count(1)
         self._lock = threading.Lock()
         self._handles: dict[int, Any] = {}
         self._released_early: OrderedDict[int, None] = OrderedDict()
 
-    def handle(self, method: str) -> Callable[[Handler], Handler]:
-        """Decorator: the function answers calls of `method`."""
+    def handle(self, method: str) -> Callable[[_AnyHandler], _AnyHandler]:
+        """Decorator: the function answers calls of `method`, whose requests are of its parameter's type."""
 
-        def add(function: Handler) -> Handler:
+        def add(function: _AnyHandler) -> _AnyHandler:
+            hints = get_type_hints(function)
+            hints.pop("return")
+            (request,) = hints.values()
             self._handlers[method] = function
+            self._decoders[method] = msgspec.json.Decoder(request)
             return function
 
         return add
+
+    @property
+    def request_types(self) -> dict[str, Any]:
+        """The type of the requests of every method."""
+        return {method: decoder.type for method, decoder in self._decoders.items()}
 
     def keep(self, handle: int, value: Any) -> None:
         """Keeps `value` under the JVM's `handle` until it is released; not at all if it was already."""
@@ -80,10 +93,21 @@ class Dispatcher:
     def apply(self, method: str, request: str) -> str | bytes:
         """BiFunction.apply, called by the JVM. Raises nothing: py4j would lose what it was."""
         try:
-            answer = self._handlers[method](msgspec.json.decode(request))
-            return answer if isinstance(answer, bytes) else msgspec.json.encode(answer or {}).decode()
+            answer = self._handlers[method](self._decoded(method, request))
+            if isinstance(answer, bytes):
+                return answer
+            return msgspec.json.encode(NoFields() if answer is None else answer).decode()
         except BaseException as error:  # KeyboardInterrupt included: it goes to the caller as it is
             return self._error_answer(error)
+
+    def _decoded(self, method: str, request: str) -> Any:
+        decoder = self._decoders[method]
+        try:
+            return decoder.decode(request)
+        except msgspec.ValidationError as error:
+            raise DeltaIllegalStateException(
+                error_class="DELTA_MALFORMED_REQUEST", method=method, fault=str(error)
+            ) from error
 
     def _error_answer(self, error: BaseException) -> str:
         if not isinstance(error, DeltaError):
@@ -93,13 +117,13 @@ class Dispatcher:
             self._errors[error_id] = error
             while len(self._errors) > _KEPT_ERRORS:
                 self._errors.popitem(last=False)
-        described = {
-            "id": error_id,
-            "message": _message(error),
-            "condition": getattr(error, "error_class", None),
-            "sqlState": getattr(error, "sqlstate", None),
-        }
-        return msgspec.json.encode({"error": described}).decode()
+        described = ErrorDescription(
+            id=error_id,
+            message=_message(error),
+            condition=getattr(error, "error_class", None),
+            sql_state=getattr(error, "sqlstate", None),
+        )
+        return msgspec.json.encode(ErrorAnswer(error=described)).decode()
 
     def find_error(self, error_id: int) -> BaseException | None:
         """The exception behind a DeltaFlowException; None when it had to make room."""

@@ -92,7 +92,6 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
   public Source createSource(
       SQLContext context, String metadataPath, Option schema, String provider, scala.collection.immutable.Map options) {
     Map request = request(options);
-    request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
     request.put("definedSchema", DEFINED_SCHEMAS.get(options));
     request.put("settings", TableWrite.deltaSettings(session(context)));
     request.put("sourceFilter",
@@ -105,7 +104,6 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
       SQLContext context, scala.collection.immutable.Map options, Seq partitionColumns, OutputMode outputMode) {
     Map request = request(options);
     List columns = CollectionConverters.asJava(partitionColumns);
-    request.put("partitionBy", columns);
     request.put("outputMode", outputMode.toString());
     Python.call("sink.open", request);
     return new DeltaSink(
@@ -114,6 +112,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   private static Map request(scala.collection.immutable.Map options) {
     Map all = new HashMap(CollectionConverters.asJava(options));
+    all.values().removeAll(Collections.singleton(null));  // option(name, None) sets nothing
     Map request = new LinkedHashMap();
     request.put("path", new CaseInsensitiveStringMap(all).get("path"));
     request.put("options", all);

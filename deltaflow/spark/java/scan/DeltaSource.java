@@ -77,7 +77,7 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
     Map request = request();
     request.put("start", start == null ? null : start.json());
     Map limits = new LinkedHashMap();
-    if (!addLimit(limits, limit)) request.put("unknownLimit", String.valueOf(limit));
+    request.put("unknownLimit", addLimit(limits, limit) ? null : String.valueOf(limit));
     request.put("limits", limits);
     JsonNode answer = Python.call("source.latestOffset", request);
     newest = offset(answer.get("newest"));

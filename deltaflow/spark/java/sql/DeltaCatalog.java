@@ -228,11 +228,10 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     request.put("version", version);
     request.put("asOfMicros", timestampMicros);
     request.put("isPathOfQuery", Boolean.valueOf(entry == null && isRelation));
-    request.put("options", new LinkedHashMap());
     request.put("settings", TableWrite.deltaSettings(session()));
-    JsonNode answer = Python.call("catalog.load", request);
-    if (!answer.get("exists").asBoolean()) throw new NoSuchTableException(ident);
-    CatalogTable table = CatalogEntries.described(known, answer);
+    JsonNode found = Python.call("catalog.load", request).get("table");
+    if (found.isNull()) throw new NoSuchTableException(ident);
+    CatalogTable table = CatalogEntries.described(known, found);
     // Spark keeps the relation that it made for a name, with the schema of that time.
     session().sessionState().catalog().invalidateCachedTable(table.identifier());
     return new V1Table(table);
