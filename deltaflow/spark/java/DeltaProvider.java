@@ -112,7 +112,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   private static Map request(scala.collection.immutable.Map options) {
     Map all = new HashMap(CollectionConverters.asJava(options));
-    all.values().removeAll(Collections.singleton(null));  // option(name, None) sets nothing
+    all.values().removeAll(Collections.singleton(null)); // option(name, None) sets nothing
     Map request = new LinkedHashMap();
     request.put("path", new CaseInsensitiveStringMap(all).get("path"));
     request.put("options", all);

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from deltaflow.spark.bridge.messages import NoFields
 from deltaflow.spark.sql.grammar import MismatchError, Reading, Token, compiled
+from deltaflow.spark.sql.messages import ParseAnswer, ParsedStatement, ParseRequest, WordsAnswer
 
 _AT = """[FOR] ( (VERSION | SYSTEM_VERSION) AS OF <version:literal>
                | (TIMESTAMP | SYSTEM_TIME) AS OF <timestamp:constant TBLPROPERTIES LOCATION> )"""
@@ -48,36 +49,33 @@ _WITH_SPARKS_ERRORS = frozenset(("ALTER", "CREATE", "REPLACE"))
 _EXPLAIN_MODES = frozenset(("LOGICAL", "FORMATTED", "EXTENDED", "CODEGEN", "COST"))
 
 
-def first_words(request: dict[str, Any]) -> dict[str, Any]:
+def first_words(request: NoFields) -> WordsAnswer:
     """The words that texts begin with of which `parse` is to be asked, before or after Spark's parser."""
     firsts = {re.findall(r"[A-Z]+", pattern)[0] for pattern in STATEMENTS.values()}
-    return {"before": sorted(_BEFORE_SPARK), "after": sorted(firsts | _WITH_SPARKS_ERRORS)}
+    return WordsAnswer(before=sorted(_BEFORE_SPARK), after=sorted(firsts | _WITH_SPARKS_ERRORS))
 
 
-def parse(request: dict[str, Any]) -> dict[str, Any]:
-    """Reads a text, of which the JVM tells the tokens. Empty if it is none of Delta's statements.
-
-    With `mismatch`, the number of a token, if it is one as far as to the table's name, but not from there on.
-    """
-    text = request["text"]
-    tokens = [Token(kind, start, end, text[start:end]) for kind, start, end in request["tokens"]]
+def parse(request: ParseRequest) -> ParseAnswer:
+    """Reads a text, of which the JVM tells the tokens. Empty if it is none of Delta's statements."""
+    text = request.text
+    tokens = [Token(kind, start, end, text[start:end]) for kind, start, end in request.tokens]
     begin = _after_explain(tokens)
-    wrong: dict[str, Any] = {}
+    wrong = ParseAnswer()
     for kind, pattern in _PATTERNS.items():
         reading = Reading(text, tokens, begin)
         try:
             reading.read_all(pattern)
         except MismatchError as mismatch:
             if reading.table is not None and tokens[begin].text.upper() not in _WITH_SPARKS_ERRORS:
-                wrong = {"table": reading.table, "mismatch": mismatch.at}
+                wrong = ParseAnswer(table=reading.table, mismatch=mismatch.at)
             continue
-        return {
-            "table": reading.table,
-            "kind": kind,
-            "fields": reading.fields,
-            "values": reading.values,
-            "explain": text[: tokens[begin].start] if begin else None,
-        }
+        statement = ParsedStatement(
+            kind=kind,
+            fields=reading.fields,
+            values=reading.values,
+            explain=text[: tokens[begin].start] if begin else None,
+        )
+        return ParseAnswer(table=reading.table, statement=statement)
     return wrong
 
 

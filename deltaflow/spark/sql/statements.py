@@ -18,7 +18,19 @@ from pyspark.sql.types import LongType, StructField, StructType
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.java_classes import java_classes
+from deltaflow.spark.bridge.messages import NoFields
 from deltaflow.spark.sql import delta_sql
+from deltaflow.spark.sql.messages import (
+    ConcernsAnswer,
+    ConcernsRequest,
+    DescribedKind,
+    KindsAnswer,
+    OutputAnswer,
+    OutputRequest,
+    RunAnswer,
+    RunRequest,
+)
+from deltaflow.spark.sql.messages import NamedTable as NamedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,14 +44,6 @@ MERGED_ROWS = StructType(
     ]
 )
 """The output of MERGE."""
-
-
-class NamedTable(msgspec.Struct, frozen=True):
-    """The Delta table that a statement names, or the view over one."""
-
-    name: str
-    path: str | None
-    """None for a view."""
 
 
 def refused(name: str, table: NamedTable | None, advice: str) -> DeltaUnsupportedOperationException:
@@ -158,14 +162,14 @@ class _Kind:
     concerns: Concerns | None
     output: StructType | Output | None
 
-    def described(self) -> dict[str, Any]:
-        schema = self.output.json() if isinstance(self.output, StructType) else self.output is not None
-        return {
-            "table": self.table,
-            "views": self.views,
-            "asks": self.concerns is not None,
-            "output": schema,
-        }
+    def described(self) -> DescribedKind:
+        return DescribedKind(
+            table=self.table,
+            views=self.views,
+            asks=self.concerns is not None,
+            output=self.output.json() if isinstance(self.output, StructType) else None,
+            asks_for_output=callable(self.output),
+        )
 
 
 _kinds: dict[str, _Kind] = {}
@@ -201,43 +205,37 @@ dispatcher.handle("statement.parse")(delta_sql.parse)
 
 
 @dispatcher.handle("statement.kinds")
-def _describe_kinds(request: dict[str, Any]) -> dict[str, Any]:
-    return {name: kind.described() for name, kind in _kinds.items()}
+def _describe_kinds(request: NoFields) -> KindsAnswer:
+    return KindsAnswer(kinds={name: kind.described() for name, kind in _kinds.items()})
 
 
 @dispatcher.handle("statement.concerns")
-def _concerns(request: dict[str, Any]) -> dict[str, Any]:
-    concerns = _kinds[request["kind"]].concerns
-    return {"concerns": concerns is not None and concerns(request["statement"])}
+def _concerns(request: ConcernsRequest) -> ConcernsAnswer:
+    concerns = _kinds[request.kind].concerns
+    return ConcernsAnswer(concerns=concerns is not None and concerns(request.statement))
 
 
 @dispatcher.handle("statement.output")
-def _output(request: dict[str, Any]) -> dict[str, Any]:
-    output = _kinds[request["kind"]].output
+def _output(request: OutputRequest) -> OutputAnswer:
+    output = _kinds[request.kind].output
     assert callable(output)
-    return {"output": output(_table(request), request["statement"]).json()}
+    return OutputAnswer(output=output(request.table, request.statement).json())
 
 
 @dispatcher.handle("statement.run")
-def _run(request: dict[str, Any]) -> dict[str, Any]:
-    table = _table(request)
-    kind = _kinds[request["kind"]]
+def _run(request: RunRequest) -> RunAnswer:
+    table = request.table
+    kind = _kinds[request.kind]
     if table is None and kind.table is not None and kind.concerns is None:
         raise DeltaAnalysisException(
-            f"{request['kind']}: its table is not a Delta table, and only Delta tables have this.",
+            f"{request.kind}: its table is not a Delta table, and only Delta tables have this.",
             error_class="DELTA_TABLE_ONLY_OPERATION",
         )
-    statement = Statement(
-        request["kind"], table, request["statement"], request["settings"], request["handle"]
-    )
+    statement = Statement(request.kind, table, request.statement, request.settings, request.handle)
     rows = kind.run(statement)
     # What Spark has cached of the table is read anew.
     changed = table.path if kind.changes and table is not None else None
-    return {"rows": rows, "changed": changed}
-
-
-def _table(request: dict[str, Any]) -> NamedTable | None:
-    return msgspec.json.decode(request["table"], type=NamedTable | None)
+    return RunAnswer(rows=rows, changed=changed)
 
 
 def run_statement(

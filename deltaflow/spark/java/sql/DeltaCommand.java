@@ -6,7 +6,6 @@ import java.util.List;
 import java.util.Map;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.NullNode;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.expressions.Plans;
 import io.deltaflow.spark.write.TableWrite;
@@ -36,11 +35,10 @@ public final class DeltaCommand extends StatementCommand {
   public Seq output() {
     if (output != null) return output;
     LogicalPlan parsed = Statements.statementOf(statement);
-    JsonNode schema = Statements.kind(parsed).get("output");
-    if (schema.isBoolean()) {
-      schema = schema.asBoolean() ? Python.call("statement.output", request(new ArrayList())).get("output")
-                                  : NullNode.getInstance();
-    }
+    JsonNode kind = Statements.kind(parsed);
+    JsonNode schema = kind.get("asksForOutput").asBoolean()
+        ? Python.call("statement.output", request(new ArrayList())).get("output")
+        : kind.get("output");
     output =
         schema.isNull() ? parsed.output() : DataTypeUtils.toAttributes((StructType) DataType.fromJson(schema.asText()));
     return output;
@@ -66,7 +64,7 @@ public final class DeltaCommand extends StatementCommand {
     LogicalPlan parsed = Statements.statementOf(statement);
     Map request = new LinkedHashMap();
     request.put("kind", Statements.kindOf(parsed));
-    request.put("table", table);
+    request.put("table", Python.parse(table));
     request.put("statement", StatementFields.of(parsed, expressions));
     return request;
   }

@@ -52,26 +52,27 @@ public final class DeltaGrammar {
     if (arguments.length > 1) text = substituted(parser, text, arguments[1]);
     List tokens = tokens(text);
     JsonNode read = Python.call("statement.parse", request(text, tokens));
-    if (!read.has("table")) return null;
+    if (read.get("table").isNull()) return null;
     LogicalPlan table = table(session, parser, read.get("table"));
     if (table == null) return null;
-    if (read.has("mismatch")) {
+    if (!read.get("mismatch").isNull()) {
       if (isDelta(session, table)) throw syntaxError(tokens, read.get("mismatch").asInt());
       return null;
     }
+    JsonNode found = read.get("statement");
     List values = new ArrayList();
     try {
-      for (JsonNode value : read.get("values")) values.add(parser.parseExpression(inPlace(value)));
+      for (JsonNode value : found.get("values")) values.add(parser.parseExpression(inPlace(value)));
     } catch (ParseException e) {
       if (isDelta(session, table)) throw e;
       return null;
     }
     LogicalPlan statement =
-        new DeltaStatement(read.get("kind").asText(), read.get("fields").toString(), Plans.seq(values), table);
+        new DeltaStatement(found.get("kind").asText(), found.get("fields").toString(), Plans.seq(values), table);
     LogicalPlan answered = Statements.answered(session, statement);
     if (answered == statement) return null;
-    if (read.get("explain").isNull()) return answered;
-    ExplainCommand explain = (ExplainCommand) parser.parsePlan(read.get("explain").asText() + "SELECT 1");
+    if (found.get("explain").isNull()) return answered;
+    ExplainCommand explain = (ExplainCommand) parser.parsePlan(found.get("explain").asText() + "SELECT 1");
     return explain.copy(answered, explain.mode());
   }
 

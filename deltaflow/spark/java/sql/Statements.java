@@ -102,7 +102,7 @@ public final class Statements {
   public static JsonNode kind(LogicalPlan statement) {
     // The plan of a query, which is most of what is parsed, is of another package or name.
     if (statement instanceof Union && !(statement.children().head() instanceof InsertIntoStatement)) return null;
-    if (kinds == null) kinds = Python.call("statement.kinds", new LinkedHashMap());
+    if (kinds == null) kinds = Python.call("statement.kinds", new LinkedHashMap()).get("kinds");
     return kinds.get(kindOf(statement));
   }
 
@@ -122,13 +122,13 @@ public final class Statements {
   private static Map insertedInto(SparkSession session, Union inserts) {
     for (Object insert : CollectionConverters.asJava(inserts.children())) {
       Map table = TableNames.find(session, nameOf(((InsertIntoStatement) insert).table()));
-      if (table != null && !Boolean.TRUE.equals(table.get("view"))) return table;
+      if (table != null && !TableNames.isView(table)) return table;
     }
     return null;
   }
 
   private static boolean isOurs(Map table, JsonNode kind) {
-    return table != null && (kind.get("views").asBoolean() || !Boolean.TRUE.equals(table.get("view")));
+    return table != null && (kind.get("views").asBoolean() || !TableNames.isView(table));
   }
 
   /** Whether Python claims a statement that names no Delta table. Crossings into Python: 1. */

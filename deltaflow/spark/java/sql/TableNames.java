@@ -121,12 +121,13 @@ public final class TableNames {
       Object relation = ((LogicalRelation) leaf).relation();
       if (!(relation instanceof HadoopFsRelation)) continue;
       if (!(((HadoopFsRelation) relation).location() instanceof TableScan)) continue;
-      Map table = described(name, null);
-      table.put("view", Boolean.TRUE);
-      return table;
+      return described(name, null);
     }
     return null;
   }
+
+  /** Whether what `find` has found is a view. */
+  public static boolean isView(Map table) { return table.get("path") == null; }
 
   private static Map described(String name, String path) {
     Map table = new LinkedHashMap();
