@@ -33,6 +33,7 @@ from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, c
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.messages import HandleRequest
 from deltaflow.spark.scan.file_index import ScannedFiles, hadoop_path, relation, scan_kind
+from deltaflow.spark.scan.messages import Relation
 from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.backlog import Backlog
 from deltaflow.streaming.batches import files_between, next_batch
@@ -111,7 +112,7 @@ class DeltaSource:
         last_version = self._bounded(self._newest.version)
         return DeltaSourceOffset(self._reading.table_id, last_version + 1, BASE_INDEX, False)
 
-    def batch(self, start_json: str | None, end_json: str) -> dict[str, Any]:
+    def batch(self, start_json: str | None, end_json: str) -> Relation:
         """The relation over the files between two offsets; nothing is read before Spark plans the batch."""
         reading = self._reading
         end = parse_offset(end_json, reading.table_id, reading.path)
@@ -328,7 +329,7 @@ def _latest_offset(request: LatestOffsetRequest) -> LatestOffsetAnswer:
 
 
 @dispatcher.handle("source.getBatch")
-def _get_batch(request: GetBatchRequest) -> dict[str, Any]:
+def _get_batch(request: GetBatchRequest) -> Relation:
     return _source(request.handle).batch(request.start, request.end)
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from deltaflow.batch.options import FILE_SYSTEM_PREFIXES, option, required_path, unsupported_options
 from deltaflow.batch.read.load_path import LoadPath, files_of_partition, load_path, no_table_at
+from deltaflow.batch.read.messages import PinAnswer, PinRequest, ReadRequest
 from deltaflow.errors import CorruptLogError, DeltaAnalysisException, DeltaTableNotFoundError
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
@@ -21,16 +22,17 @@ from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.scan.file_index import NEWEST, ScannedFiles, relation, scan_kind
+from deltaflow.spark.scan.messages import Relation
 
 _NOT_YET = ("readChangeFeed", "readChangeData")
 _FILE_OPTIONS = ("ignoreMissingFiles", "ignoreCorruptFiles")
 
 
 @dispatcher.handle("read")
-def read(request: dict[str, Any]) -> dict[str, Any]:
+def read(request: ReadRequest) -> Relation:
     """The relation over a table, at the newest version unless the request travels in time."""
-    unsupported_options(request["options"], _NOT_YET, "reading")
-    loaded = load_path(required_path(request["path"]), request["options"], request["settings"])
+    unsupported_options(request.options, _NOT_YET, "reading")
+    loaded = load_path(required_path(request.path), request.options, request.settings)
     log = DeltaLog.for_table(loaded.table)
     try:
         version = loaded.version(log)
@@ -43,7 +45,7 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
         snapshot.schema,
         list(snapshot.partition_columns),
         snapshot.size_in_bytes,
-        _file_options(request["options"]),
+        _file_options(request.options),
     )
 
 
@@ -64,25 +66,25 @@ def _description(loaded: LoadPath, snapshot: Snapshot, version: int | None) -> d
 
 
 @dispatcher.handle("scan.pin")
-def pin(request: dict[str, Any]) -> dict[str, Any]:
+def pin(request: PinRequest) -> PinAnswer:
     """The version that one execution reads for a scan of the newest: that of `version`, if it has one.
 
     DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS where the schema of the analysed query no longer reads the table.
     """
-    description = msgspec.json.decode(request["scan"])
+    description = msgspec.json.decode(request.scan)
     log = DeltaLog.for_table(description["path"])
-    snapshot = log.snapshot() if request["version"] is None else log.snapshot_at(request["version"])
+    snapshot = log.snapshot() if request.version is None else log.snapshot_at(request.version)
     _check_same_table(description, snapshot)
-    if request["schema"] is not None:
-        analysed = StructType.fromJson(msgspec.json.decode(request["schema"]))
+    if request.schema is not None:
+        analysed = StructType.fromJson(msgspec.json.decode(request.schema))
         _check_schema(analysed, snapshot)
     pinned = {**description, "kind": "version", "version": snapshot.version, "timeTravel": False}
-    return {
-        "version": snapshot.version,
-        "scan": msgspec.json.encode(pinned).decode(),
-        "partitionSchema": StructType([snapshot.schema[name] for name in snapshot.partition_columns]).json(),
-        "sizeInBytes": snapshot.size_in_bytes,
-    }
+    return PinAnswer(
+        version=snapshot.version,
+        scan=msgspec.json.encode(pinned).decode(),
+        partition_schema=StructType([snapshot.schema[name] for name in snapshot.partition_columns]).json(),
+        size_in_bytes=snapshot.size_in_bytes,
+    )
 
 
 def _check_schema(analysed: StructType, snapshot: Snapshot) -> None:

@@ -38,6 +38,7 @@ from deltaflow.spark.scan.file_index import (
     relation,
     scan_kind,
 )
+from deltaflow.spark.scan.messages import Relation
 from deltaflow.spark.write.file_write import local_path
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class TouchedFiles:
         described = self._relation(key, size)
         return scanned(self.spark, described) if like is None else scanned_like(like, described)
 
-    def _relation(self, key: str, size: int) -> dict[str, Any]:
+    def _relation(self, key: str, size: int) -> Relation:
         snapshot = self.snapshot
         scan = {
             "kind": "touched files",
@@ -156,7 +157,7 @@ class TouchedFiles:
         """The files of the partitions that a filter keeps; recorded as read."""
         files = self.snapshot.files
         if found.partitions is not None:
-            scan = self._relation(_ALL, self.snapshot.size_in_bytes)["scan"]
+            scan = self._relation(_ALL, self.snapshot.size_in_bytes).scan
             files = files.filter(in_partitions(scan, found.partitions))
         self.transaction.read_files(files)
         self._found_ns = time.perf_counter_ns()

@@ -60,7 +60,7 @@ class Trigger:
         if self.offset == start:
             return []
         batch = self.source.batch(start, self.offset)
-        paths = files_of_batch(json.loads(batch["scan"])).files["path"].to_pylist()
+        paths = files_of_batch(json.loads(batch.scan)).files["path"].to_pylist()
         self.source.metrics(self.offset)
         return [path.removesuffix(".parquet") for path in paths]
 
@@ -118,7 +118,7 @@ def test_a_planned_batch_is_found_again_without_its_files(tmp_path: Path) -> Non
     start, wanted = None, []
     for files in (["f000", "f001"], ["f002", "f003"], ["f004"]):
         end = source.latest_offset(start, Limits(files=2)).json()
-        wanted.append((json.loads(source.batch(start, end)["scan"]), files))
+        wanted.append((json.loads(source.batch(start, end).scan), files))
         start = end
     streaming_source._planned.clear()
     for description, files in wanted:

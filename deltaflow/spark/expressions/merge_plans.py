@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 
 from deltaflow.log.files.data_skipping import Predicate
 from deltaflow.spark.bridge.java_classes import java_classes
+from deltaflow.spark.bridge.messages import Message
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -74,7 +75,7 @@ class _Described(msgspec.Struct):
     path: list[str] | None
 
 
-def scanned_like(frame: DataFrame, relation: Mapping[str, Any]) -> DataFrame:
+def scanned_like(frame: DataFrame, relation: Message) -> DataFrame:
     """The rows of a scan (file_index.relation) with the attributes of another scan of its table."""
     described = msgspec.json.encode(relation).decode()
     return _frame(frame, _plans(frame).scan(frame.sparkSession._jsparkSession, described, _java(frame)))

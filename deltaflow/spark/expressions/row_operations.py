@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log.files.data_skipping import Predicate
 from deltaflow.spark.bridge.java_classes import java_classes
+from deltaflow.spark.bridge.messages import Message
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -59,7 +60,7 @@ def session_with(spark: SparkSession, settings: Mapping[str, str]) -> SparkSessi
     return own
 
 
-def scanned(spark: SparkSession, relation: Mapping[str, Any]) -> DataFrame:
+def scanned(spark: SparkSession, relation: Message) -> DataFrame:
     """The rows of a scan (deltaflow.spark.scan.file_index.relation)."""
     from pyspark.sql.classic.dataframe import DataFrame
 

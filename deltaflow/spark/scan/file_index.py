@@ -27,6 +27,14 @@ from deltaflow.log.files.data_skipping import may_match
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.partition_values import first_wrong_value, typed_values_or_null
 from deltaflow.spark.bridge.dispatcher import dispatcher
+from deltaflow.spark.scan.messages import (
+    AggregatesAnswer,
+    AggregatesRequest,
+    BadPartitionValueRequest,
+    FilesRequest,
+    PartitionsRequest,
+    Relation,
+)
 
 # A plan asks twice or thrice for the same scan; a self-join or a stream's batch a few times more.
 _KEPT_LISTINGS = 16
@@ -70,22 +78,22 @@ def relation(
     partition_columns: list[str],
     size_in_bytes: int,
     options: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> Relation:
     """The answer from which the JVM makes a HadoopFsRelation over the scan.
 
     options: of Spark's Parquet reader. The data schema holds the partition columns too, which keeps them
     where the table has them.
     """
-    return {
-        "root": hadoop_path(path),
-        "pinned": description["kind"] != NEWEST,
-        "scan": msgspec.json.encode(description).decode(),
-        "partitionSchema": StructType([schema[name] for name in partition_columns]).json(),
+    return Relation(
+        root=hadoop_path(path),
+        pinned=description["kind"] != NEWEST,
+        scan=msgspec.json.encode(description).decode(),
+        partition_schema=StructType([schema[name] for name in partition_columns]).json(),
         # All columns: Spark then keeps the table's order, which a stream matches by position.
-        "dataSchema": schema.json(),
-        "sizeInBytes": size_in_bytes,
-        "options": dict(options or {}),
-    }
+        data_schema=schema.json(),
+        size_in_bytes=size_in_bytes,
+        options=dict(options or {}),
+    )
 
 
 @dataclass(frozen=True)
@@ -171,40 +179,35 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 
 @dispatcher.handle("scan.partitions")
-def _scan_partitions(request: dict[str, Any]) -> bytes:
+def _scan_partitions(request: PartitionsRequest) -> bytes:
     """The log's values as text; of timestamps their microseconds, without a zone read in that of the session
     that asks."""
-    partitions = _listing(request["scan"]).partitions
-    for name in request["timestamps"]:
+    partitions = _listing(request.scan).partitions
+    for name in request.timestamps:
         values = _array(partitions[name])
-        instants = typed_values_or_null(values, TimestampType(), request["timeZone"])
+        instants = typed_values_or_null(values, TimestampType(), request.time_zone)
         wrong = first_wrong_value(values, instants)
         if wrong is not None:
-            _bad_partition_value({**request, "column": name, "value": wrong, "type": "TIMESTAMP"})
+            raise _bad_partition_value(request.scan, name, wrong, "TIMESTAMP")
         position = partitions.column_names.index(name)
         partitions = partitions.set_column(position, name, instants.cast(pa.int64()).cast(pa.string()))
     return _arrow_stream(partitions)
 
 
 @dispatcher.handle("scan.aggregates")
-def _scan_aggregates(request: dict[str, Any]) -> dict[str, Any]:
-    listing = _listing(request["scan"])
+def _scan_aggregates(request: AggregatesRequest) -> AggregatesAnswer:
+    listing = _listing(request.scan)
     if listing.statistics is None:
-        return {"values": None}
+        return AggregatesAnswer(values=None)
     columns = {name: listing.partitions[name] for name in listing.partitions.column_names}
     of_files = {name: values.take(listing.files["partition"]) for name, values in columns.items()}
-    return {
-        "values": aggregates(
-            request["functions"], listing.statistics, of_files, _all_of(_selected(listing, request))
-        )
-    }
+    selected = _all_of(_selected(request.scan, request.partitions))
+    return AggregatesAnswer(values=aggregates(request.functions, listing.statistics, of_files, selected))
 
 
-def _selected(listing: _Listing, request: dict[str, Any]) -> list[Any]:
+def _selected(scan: str, partitions: Sequence[int] | None) -> list[Any]:
     """One column of booleans, true for the files of the selected partitions; nothing where all are."""
-    if request["partitions"] is None:
-        return []
-    return [in_partitions(request["scan"], request["partitions"])]
+    return [] if partitions is None else [in_partitions(scan, partitions)]
 
 
 def _all_of(masks: list[Any]) -> Any:
@@ -212,17 +215,17 @@ def _all_of(masks: list[Any]) -> Any:
 
 
 @dispatcher.handle("scan.files")
-def _scan_files(request: dict[str, Any]) -> bytes:
-    listing = _listing(request["scan"])
+def _scan_files(request: FilesRequest) -> bytes:
+    listing = _listing(request.scan)
     files = listing.files
-    keeps = _selected(listing, request)
-    if request["predicate"] is not None and listing.statistics is not None:
-        keeps.append(may_match(request["predicate"], listing.statistics))
-    if request["limit"] is not None and listing.statistics is not None:
-        keeps.append(fewest_files_with(listing.statistics.num_records, _all_of(keeps), request["limit"]))
+    keeps = _selected(request.scan, request.partitions)
+    if request.predicate is not None and listing.statistics is not None:
+        keeps.append(may_match(request.predicate, listing.statistics))
+    if request.limit is not None and listing.statistics is not None:
+        keeps.append(fewest_files_with(listing.statistics.num_records, _all_of(keeps), request.limit))
     if keeps:
         files = files.filter(_all_of(keeps))
-    _refuse_names_with_colon(files["path"], request["scan"])
+    _refuse_names_with_colon(files["path"], request.scan)
     return _arrow_stream(files)
 
 
@@ -243,13 +246,17 @@ def _refuse_names_with_colon(paths: pa.ChunkedArray, scan: str) -> None:
 
 
 @dispatcher.handle("scan.badPartitionValue")
-def _bad_partition_value(request: dict[str, Any]) -> None:
-    description = msgspec.json.decode(request["scan"])
-    raise CorruptLogError(
-        f"partition value {request['value']!r} of column {request['column']} is no {request['type']}",
+def _refuse_partition_value(request: BadPartitionValueRequest) -> None:
+    raise _bad_partition_value(request.scan, request.column, request.value, request.type)
+
+
+def _bad_partition_value(scan: str, column: str, value: str, type_: str) -> CorruptLogError:
+    description = msgspec.json.decode(scan)
+    return CorruptLogError(
+        f"partition value {value!r} of column {column} is no {type_}",
         table=description["path"],
         version=description.get("version"),
-        column=request["column"],
+        column=column,
     )
 
 

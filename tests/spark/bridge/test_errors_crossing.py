@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from deltaflow.batch.read.messages import ReadRequest
 from deltaflow.errors import (
     DeltaIllegalArgumentException,
     DeltaTableAlreadyExistsError,
@@ -190,8 +191,8 @@ def test_a_failed_job_is_sparks_error_and_leaves_no_version(frame: DataFrame, ta
 def test_threads_get_each_their_own_exception(
     frame: DataFrame, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(request: dict[str, Any]) -> Any:
-        raise LookupError(request["path"])
+    def fail(request: ReadRequest) -> Any:
+        raise LookupError(request.path)
 
     monkeypatch.setitem(dispatcher._handlers, "read", fail)
     start = threading.Barrier(8)
