@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from deltaflow.log.files.data_skipping import Predicate
 from deltaflow.spark.bridge.messages import Message
+from deltaflow.spark.write.messages import WriteRequest
 
 
 class SourceSchemaRequest(Message, frozen=True):
@@ -103,3 +104,16 @@ class OpenSinkRequest(Message, frozen=True):
     path: str | None
     options: dict[str, str]
     output_mode: str
+
+
+class BatchRequest(WriteRequest, frozen=True, kw_only=True):
+    """write.begin.stream: a micro-batch is to be added to the table."""
+
+    path: str | None
+    options: dict[str, str]
+    partition_by: list[str]
+    output_mode: str
+    query_id: str
+    batch_id: int
+    offsets: str | None
+    """What the checkpoint's file offsets/<batch id> holds."""

@@ -8,7 +8,6 @@ by now. So the two tables together hold every row once. A batch without such row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,15 +20,16 @@ from deltaflow.errors import DeltaInvariantViolationException
 from deltaflow.log import FILES_SCHEMA, AddFile, DeltaLog, OptimisticTransaction, SetTransaction
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.spark.write.file_write import Quarantine, RowPlan
+from deltaflow.streaming.messages import BatchRequest
 
 
 def begin_quarantine(
-    request: dict[str, Any], path: str, frame: StructType, rows: RowPlan, operation: OperationOfWrite
+    request: BatchRequest, path: str, frame: StructType, rows: RowPlan, operation: OperationOfWrite
 ) -> Quarantine:
     """Begins the quarantine's write of a batch whose rows go through `rows` into the stream's table."""
-    query_id, batch_id = request["queryId"], request["batchId"]
+    query_id, batch_id = request.query_id, request.batch_id
     log = DeltaLog.for_table(path)
-    transaction = log.start_transaction(request["settings"])
+    transaction = log.start_transaction(request.settings)
     transaction.txn_version(query_id)  # a rival with the same batch is a conflict
     schema = StructType(
         [
@@ -43,7 +43,7 @@ def begin_quarantine(
         schema,
         [],
         {},
-        rules=schema_rules({"mergeSchema": "true"}, {}, store_assignment=request["storeAssignmentPolicy"]),
+        rules=schema_rules({"mergeSchema": "true"}, {}, store_assignment=request.store_assignment_policy),
         operation=operation,
         transaction=transaction,
         removal=_EarlierRun(log, query_id, batch_id),

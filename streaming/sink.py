@@ -7,7 +7,6 @@ whose txn the table already has is skipped. Source: delta-spark's DeltaSink.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -22,8 +21,8 @@ from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.data_types import types_within
 from deltaflow.spark.bridge.dispatcher import dispatcher
-from deltaflow.spark.write.file_write import Skip, write_kind
-from deltaflow.streaming.messages import OpenSinkRequest
+from deltaflow.spark.write.file_write import Skip, begins_write
+from deltaflow.streaming.messages import BatchRequest, OpenSinkRequest
 from deltaflow.streaming.quarantine import begin_quarantine
 from deltaflow.streaming.sink_options import check_sink_options
 
@@ -48,34 +47,34 @@ class _WholeTable(WholeTable):
         return {}
 
 
-@write_kind("stream")
-def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
+@begins_write("stream")
+def begin_batch(request: BatchRequest) -> TableWriter | Skip:
     """addBatch: nothing to write if the table has this batch already."""
-    path, query_id, batch_id = required_path(request["path"]), request["queryId"], request["batchId"]
+    path, query_id, batch_id = required_path(request.path), request.query_id, request.batch_id
     observe("offset written", path=path, query_id=query_id, batch_id=batch_id)
     log = DeltaLog.for_table(path)
-    transaction = log.start_transaction(request["settings"])
-    if own_scans(request, log):
+    transaction = log.start_transaction(request.settings)
+    if own_scans(request.scans, log):
         transaction.read_whole_table()
     committed = transaction.txn_version(query_id)
     if committed is not None and committed >= batch_id:
         _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)
         return Skip(is_repeated=True)
-    mode, options, schema = request["outputMode"], request["options"], _schema(request, path)
+    mode, options, schema = request.output_mode, request.options, _schema(request.schema, path)
     operation = OperationOfWrite(
         "STREAMING UPDATE",
         lambda _: {"outputMode": mode, "queryId": query_id, "epochId": str(batch_id)},
         ("numAddedFiles", "numRemovedFiles"),
-        _source_offsets(request["offsets"]),
+        _source_offsets(request.offsets),
     )
     writer = begin_write(
         schema,
-        request["partitionBy"],
+        request.partition_by,
         options,
         rules=schema_rules(
             options,
-            request["settings"],
-            store_assignment=request["storeAssignmentPolicy"],
+            request.settings,
+            store_assignment=request.store_assignment_policy,
             overwrites=mode == "Complete",
         ),
         removal=_WholeTable() if mode == "Complete" else None,
@@ -95,8 +94,8 @@ def _source_offsets(entry: str | None) -> list[str] | None:
     return None if entry is None else entry.splitlines()[2:]
 
 
-def _schema(request: dict[str, Any], path: str) -> StructType:
-    schema = StructType.fromJson(msgspec.json.decode(request["schema"]))
+def _schema(json: str, path: str) -> StructType:
+    schema = StructType.fromJson(msgspec.json.decode(json))
     for column in (path for path, kind in types_within(schema) if isinstance(kind, NullType)):
         raise DeltaAnalysisException(
             error_class="DELTA_NULL_SCHEMA_IN_STREAMING_WRITE", table=path, column=column

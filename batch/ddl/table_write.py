@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from deltaflow.batch.ddl.messages import DefinitionRequest
 from deltaflow.batch.ddl.table_definition import TableDefinition
-from deltaflow.batch.write.save import DefiningStatement, begin_batch
+from deltaflow.batch.rows.schema_on_write import DeclaredTable
+from deltaflow.batch.write.messages import SaveRequest
+from deltaflow.batch.write.save import DefiningStatement, Definition, begin_save
 from deltaflow.log import DeltaLog
-from deltaflow.spark.write.file_write import FileWrite, Skip, write_kind
+from deltaflow.spark.write.file_write import FileWrite, Skip, begins_write
 
 
-@write_kind("table")
-def begin_table(request: dict[str, Any]) -> FileWrite | Skip:
+class TableWriteRequest(SaveRequest, frozen=True, kw_only=True):
+    """write.begin.table: a save into the table that a statement defines, whose path and mode count."""
+
+    definition: DefinitionRequest
+
+
+@begins_write("table")
+def begin_table(request: TableWriteRequest) -> FileWrite | Skip:
     """The write of a query into the table that its statement defines; see deltaflow.batch.write.save."""
-    definition = TableDefinition.of(msgspec.convert(request["definition"], DefinitionRequest))
+    definition = TableDefinition.of(request.definition)
     exists = DeltaLog.for_table(definition.path).exists()
     definition.check_location(exists=exists, as_select=True)
-    write = {
-        **request,
-        "path": definition.path,
-        "partitionBy": definition.partition_columns,
-        "statement": DefiningStatement(
-            definition.operation_name(as_select=True),
-            definition.parameters,
-            replaces=definition.operation != "create",
-            is_save_as_table=definition.is_save_as_table,
-        ),
-    }
+    statement = DefiningStatement(
+        definition.operation_name(as_select=True),
+        definition.parameters,
+        replaces=definition.operation != "create",
+        is_save_as_table=definition.is_save_as_table,
+    )
+    replaces = definition.operation != "create"
     if exists and definition.is_save_as_table:
-        return begin_batch({**write, "mode": "Overwrite"})
-    return begin_batch(
-        {
-            **write,
-            # A table that appears meanwhile is a rival.
-            "mode": "ErrorIfExists" if definition.operation == "create" else "Overwrite",
-            "replaceTable": definition.operation != "create",
-            "properties": definition.properties,
-            "comment": definition.comment,
-        }
+        return begin_save(
+            msgspec.structs.replace(request, mode="Overwrite"),
+            Definition(statement, definition.partition_columns),
+        )
+    return begin_save(
+        # A table that appears meanwhile is a rival.
+        msgspec.structs.replace(request, mode="Overwrite" if replaces else "ErrorIfExists"),
+        Definition(
+            statement,
+            definition.partition_columns,
+            DeclaredTable(properties=definition.properties, comment=definition.comment),
+            replaces_table=replaces,
+        ),
     )

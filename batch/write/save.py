@@ -1,32 +1,12 @@
-"""`df.write.format("delta")` and SQL's inserts: the save modes, as one write of kind "batch".
+"""`df.write.format("delta")` and SQL's inserts: the save modes, as one write.
 
-A request has these keys, from whoever asks for rows to be written:
-
-- `path`: of the table.
-- `mode`: "Append", "Overwrite", "ErrorIfExists" or "Ignore" (Spark's SaveMode).
-- `options`: of the writer, their names in any case: `replaceWhere`, `partitionOverwriteMode`,
-  `overwriteSchema`, `mergeSchema`, `dataChange`, those of the files, and Spark's `__partition_columns`.
-
-and, all of them optional, what a statement by name knows besides:
-
-- `byPosition`: the frame's columns stand for the table's by their order, not by their names (INSERT INTO
-  without a list of columns); there must be as many.
-- `partitionBy`: columns, instead of the option `__partition_columns`.
-- `tableSchema`: the schema's JSON that CREATE, CTAS or REPLACE declares, with NOT NULL, comments, CHAR and
-  VARCHAR; the frame's columns are written into it. Without it a new table takes the frame's schema.
-- `properties`, `comment`: TBLPROPERTIES and COMMENT of a table that is made or replaced.
-- `replaceTable`: with mode "Overwrite", the table's schema, partitioning, properties and comment become those
-  of the request, whatever they were; its id and history stay.
-- `statement`: a DefiningStatement, by which the commit names itself, instead of WRITE.
-
-TableWrite.run adds `handle`, `schema` (the frame's), `scans` and what the session sets: `settings`
-(spark.databricks.delta.*), `partitionOverwriteMode` and `storeAssignmentPolicy` (spark.sql.*).
+CREATE TABLE … AS SELECT and the like are the same write, with what the statement defines (see `Definition`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -42,6 +22,7 @@ from deltaflow.batch.options import (
     unsupported_options,
 )
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules, schema_rules
+from deltaflow.batch.write.messages import SaveRequest
 from deltaflow.batch.write.overwrites import MatchingRows, Removal, WholeTable, WrittenPartitions
 from deltaflow.batch.write.writer import OperationOfWrite, TableWriter, begin_write, own_scans
 from deltaflow.errors import (
@@ -55,7 +36,7 @@ from deltaflow.log.protocol.properties import (
     REPLACE_WHERE_CHECKS_ROWS,
     REPLACE_WHERE_DATA_COLUMNS_ENABLED,
 )
-from deltaflow.spark.write.file_write import Skip, write_kind
+from deltaflow.spark.write.file_write import Skip, begins_write
 
 # Each would change what is written; so none is passed over in silence.
 _NOT_YET = (
@@ -77,11 +58,30 @@ class DefiningStatement:
     is_save_as_table: bool
 
 
-@write_kind("batch")
-def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
-    """Begins a write that a request of this module describes."""
-    options, settings = request["options"], request["settings"]
-    path, mode = required_path(request["path"]), request["mode"]
+@dataclass(frozen=True)
+class Definition:
+    """What a statement says of the table that it makes or replaces with the rows of a write."""
+
+    statement: DefiningStatement
+    """By which the commit names itself, instead of WRITE."""
+    partition_by: list[str]
+    declared: DeclaredTable | None = None
+    """None: the table stays what it is, as far as the writer's options leave it."""
+    replaces_table: bool = False
+    """In mode Overwrite the table's schema, partitioning, properties and comment become the definition's,
+    whatever they were; its id and history stay."""
+
+
+@begins_write("batch")
+def begin_batch(request: SaveRequest) -> TableWriter | Skip:
+    """Begins a save."""
+    return begin_save(request)
+
+
+def begin_save(request: SaveRequest, definition: Definition | None = None) -> TableWriter | Skip:
+    """Begins a save, into the table that a statement defines if there is one."""
+    options, settings = request.options, request.settings
+    path, mode = required_path(request.path), request.mode
     unsupported_options(options, _NOT_YET, "writing")
     if option(options, "__clustering_columns") is not None:
         raise DeltaUnsupportedOperationException(
@@ -91,14 +91,15 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
     rules = schema_rules(
         options,
         settings,
-        store_assignment=request["storeAssignmentPolicy"],
+        store_assignment=request.store_assignment_policy,
         overwrites=mode == "Overwrite",
-        by_position=request.get("byPosition", False),
-        replaces_table=request.get("replaceTable", False),
-        needs_partition_columns="byPosition" not in request,  # what a list of columns leaves out is null
+        by_position=request.by_position or False,
+        replaces_table=definition is not None and definition.replaces_table,
+        needs_partition_columns=request.by_position is None,  # what a list of columns leaves out is null
     )
-    partition_by = request.get("partitionBy")
-    if partition_by is None:
+    if definition is not None:
+        partition_by = definition.partition_by
+    else:
         partition_by = msgspec.json.decode(option(options, "__partition_columns") or "[]")
     idempotent = idempotent_write(options, settings, path)
     transaction = _transaction(request, path)
@@ -113,51 +114,49 @@ def begin_batch(request: dict[str, Any]) -> TableWriter | Skip:
         transaction.require_no_table()
     removal = _removal(request, rules, transaction, partition_by)
     return begin_write(
-        StructType.fromJson(msgspec.json.decode(request["schema"])),
+        StructType.fromJson(msgspec.json.decode(request.schema)),
         partition_by,
         options,
         rules=rules,
-        operation=_operation(request, rules, removal, partition_by),
+        operation=_operation(request, definition, rules, removal, partition_by),
         transaction=transaction,
         removal=removal,
-        declared=_declared(request),
+        declared=_declared(request, definition),
         application=None if idempotent is None else idempotent.action(transaction),
         settings_to_unset=() if idempotent is None else idempotent.settings_to_unset,
     )
 
 
-def _transaction(request: dict[str, Any], path: str) -> OptimisticTransaction:
+def _transaction(request: SaveRequest, path: str) -> OptimisticTransaction:
     """A transaction that has read what the frame reads of the table itself.
 
     A frame scans the version that it was loaded at: whatever was committed since is a rival, and not to
     be overwritten unseen. A version that was asked for by number is the past, and depends on nothing.
     """
     log = DeltaLog.for_table(path)
-    versions = [scan["version"] for scan in own_scans(request, log) if not scan.get("timeTravel", True)]
+    versions = [scan["version"] for scan in own_scans(request.scans, log) if not scan.get("timeTravel", True)]
     if not versions:
-        return log.start_transaction(request["settings"])
-    transaction = log.start_transaction(request["settings"], read_version=min(versions))
+        return log.start_transaction(request.settings)
+    transaction = log.start_transaction(request.settings, read_version=min(versions))
     transaction.read_whole_table()
     return transaction
 
 
-def _declared(request: dict[str, Any]) -> DeclaredTable:
-    schema = request.get("tableSchema")
-    return DeclaredTable(
-        None if schema is None else StructType.fromJson(msgspec.json.decode(schema)),
-        request.get("properties") or table_properties(request["options"]),
-        request.get("comment"),
-    )
+def _declared(request: SaveRequest, definition: Definition | None) -> DeclaredTable:
+    if definition is None or definition.declared is None:
+        return DeclaredTable(properties=table_properties(request.options))
+    declared = definition.declared
+    return replace(declared, properties=declared.properties or table_properties(request.options))
 
 
 def _removal(
-    request: dict[str, Any], rules: SchemaRules, transaction: OptimisticTransaction, partition_by: list[str]
+    request: SaveRequest, rules: SchemaRules, transaction: OptimisticTransaction, partition_by: list[str]
 ) -> Removal:
-    options, settings = request["options"], request["settings"]
+    options, settings = request.options, request.settings
     if not rules.overwrites:
         return Removal()
     predicate = option(options, "replaceWhere")
-    is_dynamic = _is_dynamic(options, settings, request["partitionOverwriteMode"])
+    is_dynamic = _is_dynamic(options, settings, request.partition_overwrite_mode)
     if predicate is not None:
         if is_dynamic and option(options, "partitionOverwriteMode") is not None:
             raise DeltaIllegalArgumentException(
@@ -165,7 +164,7 @@ def _removal(
             )
         check_predicate(predicate, transaction.path)
         return MatchingRows(
-            request["handle"],
+            request.handle,
             predicate,
             checks_rows=REPLACE_WHERE_CHECKS_ROWS.of(settings, transaction.path),
             data_columns=REPLACE_WHERE_DATA_COLUMNS_ENABLED.of(settings, transaction.path),
@@ -199,11 +198,15 @@ def _is_dynamic(options: Mapping[str, str], settings: Mapping[str, str], setting
 
 
 def _operation(
-    request: dict[str, Any], rules: SchemaRules, removal: Removal, partition_by: list[str]
+    request: SaveRequest,
+    definition: Definition | None,
+    rules: SchemaRules,
+    removal: Removal,
+    partition_by: list[str],
 ) -> OperationOfWrite:
     """delta-spark's DeltaOperations.Write, or those of the statement that defines the table."""
     numbers = ("numFiles", "numRemovedFiles" if rules.overwrites else None)
-    options = request["options"]
+    options = request.options
     predicate = option(options, "replaceWhere")
     rules_of_write = {
         **({} if predicate is None else {"predicate": predicate}),
@@ -211,9 +214,9 @@ def _operation(
         **({"canOverwriteSchema": True} if boolean_option(options, "overwriteSchema") else {}),
         **({"canMergeSchema": True} if rules.merge_schema else {}),
     }
-    statement: DefiningStatement | None = request.get("statement")
+    statement = None if definition is None else definition.statement
     if statement is None or (statement.is_save_as_table and predicate is not None):
-        write = {"mode": request["mode"], "partitionBy": msgspec.json.encode(partition_by).decode()}
+        write = {"mode": request.mode, "partitionBy": msgspec.json.encode(partition_by).decode()}
         return OperationOfWrite("WRITE", lambda _: {**write, **rules_of_write}, numbers)
     if not statement.replaces:
         rules_of_write = {}

@@ -8,7 +8,7 @@ the log (the commits since the last one are read), one footer a file, one put.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,7 +203,7 @@ def begin_write(
     )
 
 
-def own_scans(request: dict[str, Any], log: DeltaLog) -> list[dict[str, Any]]:
+def own_scans(scans: Iterable[str], log: DeltaLog) -> list[dict[str, Any]]:
     """The descriptions of those scans in the frame's plan that read the table which is written."""
-    scans = [msgspec.json.decode(scan) for scan in request["scans"]]
-    return [scan for scan in scans if is_same_directory(scan["path"], log.path)]
+    described = [msgspec.json.decode(scan) for scan in scans]
+    return [scan for scan in described if is_same_directory(scan["path"], log.path)]

@@ -22,7 +22,7 @@ from deltaflow.spark.bridge.messages import ErrorAnswer, ErrorDescription, Messa
 
 _LOG = logging.getLogger(__name__)
 
-Answer = Message | dict[str, Any] | bytes | None
+Answer = Message | bytes | None
 Handler = Callable[[Any], Answer]
 _AnyHandler = TypeVar("_AnyHandler", bound=Handler)
 
@@ -50,14 +50,15 @@ class Dispatcher:
         """Decorator: the function answers calls of `method`, whose requests are of its parameter's type."""
 
         def add(function: _AnyHandler) -> _AnyHandler:
-            hints = get_type_hints(function)
-            hints.pop("return")
-            (request,) = hints.values()
-            self._handlers[method] = function
-            self._decoders[method] = msgspec.json.Decoder(request)
+            self.answer(method, function, request_type(function))
             return function
 
         return add
+
+    def answer(self, method: str, function: Handler, request: Any) -> None:
+        """From now on the function answers calls of `method`, whose requests are of the type `request`."""
+        self._handlers[method] = function
+        self._decoders[method] = msgspec.json.Decoder(request)
 
     @property
     def request_types(self) -> dict[str, Any]:
@@ -132,6 +133,14 @@ class Dispatcher:
 
     class Java:
         implements = ("java.util.function.BiFunction",)
+
+
+def request_type(function: Callable[..., Any]) -> Any:
+    """The type of a function's one parameter."""
+    hints = get_type_hints(function)
+    hints.pop("return")
+    (request,) = hints.values()
+    return request
 
 
 def _message(error: BaseException) -> str:

@@ -143,17 +143,13 @@ def assigned(values: DataFrame, types: StructType, table: str) -> list[Column]:
     return [Column(column) for column in columns]
 
 
-def write_rows(rows: DataFrame, request: Mapping[str, Any], name: str) -> None:
-    """Has Spark write the frame's rows by a write of the request's kind (file_write.write_kind).
+def write_rows(rows: DataFrame, write: int, name: str) -> None:
+    """Has Spark write the frame's rows by the FileWrite that is kept under the handle `write`.
 
     `name` is shown with the query in Spark's UI.
     """
     spark = rows.sparkSession
-    jvm: Any = spark.sparkContext._jvm
-    described = jvm.java.util.HashMap()
-    for key, value in request.items():
-        described.put(key, value)
-    _operations(spark).write(_java_session(spark), _java(rows), described, name)
+    _operations(spark).write(_java_session(spark), _java(rows), write, name)
 
 
 def is_cancelled_job(error: Exception) -> bool:

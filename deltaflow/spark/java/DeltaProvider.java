@@ -70,9 +70,9 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
   public BaseRelation createRelation(
       SQLContext context, SaveMode mode, scala.collection.immutable.Map options, Dataset data) {
     Map request = request(options);
-    request.put("kind", "batch");
     request.put("mode", mode.name());
-    TableWrite.run(session(context), data, request);
+    request.put("byPosition", null);
+    TableWrite.run(session(context), data, "batch", request);
     // Spark refreshes what is cached of the relation that is returned.
     if (session(context).sharedState().cacheManager().isEmpty()) return new WrittenRelation(context, data.schema());
     return read(session(context), request(options));

@@ -7,8 +7,8 @@ while `begin` or `commit` still run: after it has answered, no commit of this wr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote
 
 from pyspark.sql.types import StructType
@@ -19,9 +19,25 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
     OperationCancelledError,
 )
-from deltaflow.spark.bridge.dispatcher import dispatcher
+from deltaflow.spark.bridge.dispatcher import dispatcher, request_type
+from deltaflow.spark.bridge.messages import HandleRequest
 from deltaflow.spark.expressions.row_operations import new_handle, write_rows
 from deltaflow.spark.scan.file_index import hadoop_path
+from deltaflow.spark.write.messages import (
+    AbortRequest,
+    BeginAnswer,
+    CommitAnswer,
+    CommitRequest,
+    FrameWriteRequest,
+    QuarantineTarget,
+    Target,
+    UnplannableRequest,
+    ViolatedRequest,
+    WithoutColumnRequest,
+    WriteRequest,
+)
+from deltaflow.spark.write.messages import Check as Check
+from deltaflow.spark.write.messages import WrittenFile as WrittenFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,14 +48,6 @@ def local_path(encoded: str) -> str:
     return unquote(encoded).removeprefix("file://").removeprefix("file:")
 
 
-class WrittenFile(NamedTuple):
-    """A new data file: its URI-encoded absolute path as Hadoop gives it, bytes, ms since the epoch."""
-
-    path: str
-    size: int
-    modification_time: int
-
-
 class Skip(NamedTuple):
     """There is nothing to write."""
 
@@ -47,19 +55,6 @@ class Skip(NamedTuple):
     """As of FileWrite."""
     is_repeated: bool = False
     """The table has this very write already; counted by Spark's metrics system."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """A condition, in SQL, that every row has to satisfy: where it is false or null, `message`, which begins
-    with an error class in brackets, is the error. `shows_values`: the values of its columns follow.
-    `without_column`: the class of the error where the rows lack a column of the condition; None: Spark's own.
-    """
-
-    condition: str
-    message: str
-    shows_values: bool = False
-    without_column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -148,15 +143,19 @@ class FollowUp(Protocol):
         """After this has returned, no commit of it comes any more."""
 
 
-Begin = Callable[[dict[str, Any]], FileWrite | Skip]
-_kinds: dict[str, Begin] = {}
+_Request = TypeVar("_Request", bound=WriteRequest)
+_Begin = Callable[[_Request], FileWrite | Skip]
 
 
-def write_kind(kind: str) -> Callable[[Begin], Begin]:
-    """Decorator: the function begins writes of this `kind`."""
+def begins_write(name: str) -> Callable[[_Begin[_Request]], _Begin[_Request]]:
+    """Decorator: the function begins writes that the JVM asks for as write.begin.`name`, by requests of its
+    parameter's type."""
 
-    def add(function: Begin) -> Begin:
-        _kinds[kind] = function
+    def add(function: _Begin[_Request]) -> _Begin[_Request]:
+        def begin(request: Any) -> BeginAnswer:
+            return _begin(request, function)
+
+        dispatcher.answer(f"write.begin.{name}", begin, request_type(function))
         return function
 
     return add
@@ -168,125 +167,114 @@ class _Slot:
     follow_up: FollowUp | None = None
 
 
-@dispatcher.handle("write.begin")
-def _begin(request: dict[str, Any]) -> dict[str, Any]:
+def _begin(request: _Request, begins: _Begin[_Request]) -> BeginAnswer:
     slot = _Slot()
     # Kept before the work begins, so that an abort that overtakes it leaves nothing behind.
-    dispatcher.keep(request["handle"], slot)
-    write = _kinds[request["kind"]](request)
+    dispatcher.keep(request.handle, slot)
+    write = begins(request)
     if isinstance(write, Skip):
-        dispatcher.release(request["handle"])
-        return {
-            "skip": True,
-            "isRepeated": write.is_repeated,
-            "settingsToUnset": list(write.settings_to_unset),
-        }
+        dispatcher.release(request.handle)
+        return BeginAnswer(
+            target=None,
+            quarantine=None,
+            is_repeated=write.is_repeated,
+            settings_to_unset=list(write.settings_to_unset),
+        )
     slot.write = write
-    return {
-        "skip": False,
-        "settingsToUnset": list(write.settings_to_unset),
-        **_target(write),
-        "quarantine": None if write.quarantine is None else _described_quarantine(write.quarantine),
-    }
+    return BeginAnswer(
+        target=Target(**_target(write)),
+        quarantine=None if write.quarantine is None else _quarantine_target(write.quarantine),
+        is_repeated=False,
+        settings_to_unset=list(write.settings_to_unset),
+    )
 
 
 def _target(write: FileWrite) -> dict[str, Any]:
+    """The fields of a Target."""
+    rows = write.rows
     return {
-        "optimizedWriteBytes": write.optimized_write_bytes,
         "path": hadoop_path(write.path if write.folder is None else f"{write.path}/{write.folder}"),
-        **_described(write.rows),
-        "partitionColumns": list(write.partition_columns),
+        "partition_columns": list(write.partition_columns),
         # Partition folders show timestamps in this zone; the log's values are in UTC.
         "options": {**write.file_options, "timeZone": "UTC"},
-    }
-
-
-def _described_quarantine(quarantine: Quarantine) -> dict[str, Any]:
-    return {
-        **_target(quarantine.write),
-        "batchId": quarantine.batch_id,
-        "queryId": quarantine.query_id,
-        "castErrors": list(quarantine.cast_errors),
-        "valueErrors": list(quarantine.value_errors),
-    }
-
-
-def _described(rows: RowPlan) -> dict[str, Any]:
-    return {
+        "optimized_write_bytes": write.optimized_write_bytes,
         "frame": rows.frame.json(),
         "table": rows.table.json(),
         "cast": None if rows.cast is None else rows.cast.json(),
         "columns": list(rows.columns),
-        "checks": [asdict(check) for check in rows.checks],
+        "checks": list(rows.checks),
     }
 
 
+def _quarantine_target(quarantine: Quarantine) -> QuarantineTarget:
+    return QuarantineTarget(
+        **_target(quarantine.write),
+        batch_id=quarantine.batch_id,
+        query_id=quarantine.query_id,
+        cast_errors=list(quarantine.cast_errors),
+        value_errors=list(quarantine.value_errors),
+    )
+
+
 @dispatcher.handle("write.violated")
-def _violated(request: dict[str, Any]) -> None:
-    """A row failed a check: `message` begins with the error class in brackets."""
-    error_class, _, message = request["message"].removeprefix("[").partition("] ")
+def _violated(request: ViolatedRequest) -> None:
+    error_class, _, message = request.message.removeprefix("[").partition("] ")
     kind = (
         DeltaAnalysisException
         if error_class == "DELTA_REPLACE_WHERE_MISMATCH"
         else DeltaInvariantViolationException
     )
-    raise kind(message, error_class=error_class, table=_write(request).path)
+    raise kind(message, error_class=error_class, table=_write(request.handle).path)
 
 
 @dispatcher.handle("write.withoutColumn")
-def _without_column(request: dict[str, Any]) -> None:
-    """The rows lack a column that a check's condition names."""
-    check = request["check"]
+def _without_column(request: WithoutColumnRequest) -> None:
     raise DeltaAnalysisException(
-        error_class=check["without_column"], column_name=request["column"], constraints=check["condition"]
+        error_class=request.error_class, column_name=request.column, constraints=request.condition
     )
 
 
 @dispatcher.handle("write.unplannable")
-def _unplannable(request: dict[str, Any]) -> None:
+def _unplannable(request: UnplannableRequest) -> None:
     raise DeltaUnsupportedOperationException(
-        error_class="DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES", expression=request["expression"]
+        error_class="DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES", expression=request.expression
     )
 
 
 @dispatcher.handle("write.commit")
-def _commit(request: dict[str, Any]) -> dict[str, Any]:
-    handle = request["handle"]
-    files, quarantined = (
-        [WrittenFile(*file) for file in request.get(name, ())] for name in ("files", "quarantined")
-    )
-    write = _write(request)
+def _commit(request: CommitRequest) -> CommitAnswer:
+    write = _write(request.handle)
     if write.quarantine is not None:
-        write.quarantine.write.commit(quarantined)
-    follow_up = write.commit(files)
-    slot: _Slot | None = dispatcher.find(handle)
+        write.quarantine.write.commit(request.quarantined)
+    follow_up = write.commit(request.files)
+    slot: _Slot | None = dispatcher.find(request.handle)
     if slot is not None and follow_up is not None:
         # It stands under the handle from now on, for an abort too.
         slot.follow_up = follow_up
-        return {"isFollowed": True}
-    dispatcher.release(handle)
-    return {"isFollowed": False}
+        return CommitAnswer(is_followed=True)
+    dispatcher.release(request.handle)
+    return CommitAnswer(is_followed=False)
 
 
 @dispatcher.handle("write.followUp")
-def _follow_up(request: dict[str, Any]) -> None:
-    slot: _Slot | None = dispatcher.find(request["handle"])
+def _follow_up(request: HandleRequest) -> None:
+    slot: _Slot | None = dispatcher.find(request.handle)
     if slot is None or slot.follow_up is None:
         raise OperationCancelledError("the write was stopped after its commit")
-    slot.follow_up.run(session_of_write(request["handle"]))
-    dispatcher.release(request["handle"])
+    slot.follow_up.run(session_of_write(request.handle))
+    dispatcher.release(request.handle)
 
 
-def _write(request: dict[str, Any]) -> FileWrite:
-    slot: _Slot | None = dispatcher.find(request["handle"])
+def _write(handle: int) -> FileWrite:
+    slot: _Slot | None = dispatcher.find(handle)
     if slot is None or slot.write is None:
         raise OperationCancelledError("the write was stopped before its commit")
     return slot.write
 
 
-@write_kind("frame")
-def _begin_frame(request: dict[str, Any]) -> FileWrite:
-    write: FileWrite | None = dispatcher.find(request["write"])
+@begins_write("frame")
+def _begin_frame(request: FrameWriteRequest) -> FileWrite:
+    write: FileWrite | None = dispatcher.find(request.write)
     if write is None:
         raise OperationCancelledError("the write was stopped before it began")
     return write
@@ -297,7 +285,7 @@ def write_frame(rows: DataFrame, write: FileWrite, operation: str) -> None:
     handle = new_handle(rows.sparkSession)
     dispatcher.keep(handle, write)
     try:
-        write_rows(rows, {"kind": "frame", "write": handle}, operation)
+        write_rows(rows, handle, operation)
     finally:
         dispatcher.release(handle)
 
@@ -317,11 +305,11 @@ def session_of_write(handle: int) -> SparkSession:
 
 
 @dispatcher.handle("write.abort")
-def _abort(request: dict[str, Any]) -> None:
-    slot: _Slot | None = dispatcher.release(request["handle"])
+def _abort(request: AbortRequest) -> None:
+    slot: _Slot | None = dispatcher.release(request.handle)
     if slot is not None and slot.follow_up is not None:
         slot.follow_up.cancel()
     elif slot is not None and slot.write is not None:
-        slot.write.cancel([WrittenFile(*file) for file in request["files"]] if "files" in request else None)
-        if slot.write.quarantine is not None and "quarantined" in request:
-            slot.write.quarantine.write.cancel([WrittenFile(*file) for file in request["quarantined"]])
+        slot.write.cancel(request.files)
+        if slot.write.quarantine is not None and request.quarantined is not None:
+            slot.write.quarantine.write.cancel(request.quarantined)

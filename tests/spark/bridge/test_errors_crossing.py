@@ -82,7 +82,7 @@ def raised_by(act: Callable[[], Any]) -> BaseException:
 
 
 SOME_EXCEPTIONS = (EXCEPTIONS[0], KeyboardInterrupt())
-METHODS = ["read", "write.begin", "write.commit", "scan.files", "scan.partitions"]
+METHODS = ["read", "write.begin.batch", "write.commit", "scan.files", "scan.partitions"]
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_the_very_exception_arrives(
     frame: DataFrame, table: str, monkeypatch: pytest.MonkeyPatch, method: str, exception: BaseException
 ) -> None:
     spark = frame.sparkSession
-    if method != "write.begin":
+    if method != "write.begin.batch":
         frame.where("id < 2").write.format("delta").partitionBy("odd").save(table)
     the_callback_of(method, monkeypatch, exception)
     if method == "write.commit":
         # Beginning leaves a handle; an abort after the failure has to take it away.
         raised = raised_by(lambda: frame.write.format("delta").mode("append").save(table))
-    elif method == "write.begin":
+    elif method == "write.begin.batch":
         raised = raised_by(lambda: frame.write.format("delta").save(table))
     elif method == "read":
         raised = raised_by(lambda: spark.read.format("delta").load(table))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -85,14 +84,34 @@ def test_what_does_not_fit_is_named(own: Dispatcher, request_: dict[str, Any], f
 
 # What Java sends and reads
 
+WRITE = "write/TableWrite.java"
+# The other classes that put together parts of a request.
+PARTS = {
+    "source.start": ["scan/SourceFilter.java"],
+    "statement.output": ["sql/TableNames.java"],
+    "statement.run": ["sql/TableNames.java"],
+    "write.begin.batch": [WRITE],
+    "write.begin.frame": [WRITE],
+    "write.begin.stream": [WRITE],
+    "write.begin.table": [WRITE, "sql/NamedWrite.java"],
+}
 
-def calls() -> dict[str, set[Path]]:
-    """The files that call each method."""
-    found: dict[str, set[Path]] = {}
-    for file in JAVA.rglob("*.java"):
-        for method in re.findall(r'Python\.call\w*\(\s*"([\w.]+)"', file.read_text()):
-            found.setdefault(method, set()).add(file)
+
+def calls() -> dict[str, list[list[Path]]]:
+    """For each method the classes that call it, each with its PARTS."""
+    found: dict[str, list[list[Path]]] = {}
+    for file in sorted(JAVA.rglob("*.java")):
+        text = file.read_text()
+        writes = re.findall(r'TableWrite\.run\([^;]*?, "(\w+)", \w+\)', text)
+        methods = re.findall(r'Python\.call\w*\(\s*"([\w.]+)",', text)
+        for method in {*methods, *(f"write.begin.{name}" for name in writes)}:
+            found.setdefault(method, []).append([file, *(JAVA / part for part in PARTS.get(method, []))])
     return found
+
+
+def puts(variable: str, *files: Path) -> set[str]:
+    """The names that classes put into maps."""
+    return {name for file in files for name in re.findall(variable + r'\.put\("(\w+)"', file.read_text())}
 
 
 def field_names(type_: Any) -> set[str]:
@@ -113,59 +132,39 @@ def _names(info: msgspec.inspect.Type) -> set[str]:
     return set()
 
 
-def is_typed(method: str) -> bool:
-    request = dispatcher.request_types[method]
-    return isinstance(request, type) and issubclass(request, Message)
-
-
-TYPED = sorted(filter(is_typed, dispatcher.request_types))
-# Where a part of a request is put together that another class sends.
-PARTS = {
-    "source.start": ["scan/SourceFilter.java"],
-    "statement.output": ["sql/TableNames.java"],
-    "statement.run": ["sql/TableNames.java"],
-}
-
-
-def java(files: set[Path]) -> str:
-    return "\n".join(file.read_text() for file in sorted(files))
-
-
-def names_put(text: str) -> set[str]:
-    return set(re.findall(r'\.put\("(\w+)"', text))
+METHODS = sorted(dispatcher.request_types)
 
 
 def test_java_calls_the_methods_that_python_answers_and_no_others() -> None:
-    assert calls().keys() == dispatcher.request_types.keys()
+    assert sorted(calls()) == METHODS
 
 
-@pytest.mark.parametrize("method", TYPED)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_request_and_answer_has_a_type(method: str) -> None:
+    answer = get_type_hints(dispatcher._handlers[method])["return"]
+    assert issubclass(dispatcher.request_types[method], Message)
+    assert answer in (bytes, type(None)) or issubclass(answer, Message)
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_java_sends_the_fields_of_the_type(method: str) -> None:
-    files = calls()[method] | {JAVA / part for part in PARTS.get(method, [])}
-    assert field_names(dispatcher.request_types[method]) - names_put(java(files)) == set()
+    for files in calls()[method]:
+        assert field_names(dispatcher.request_types[method]) - puts("", *files) == set()
 
 
-def senders() -> Iterator[tuple[Path, set[str]]]:
-    """The classes that send typed requests alone, and the methods that they call."""
-    methods: dict[Path, set[str]] = {}
-    for method, files in calls().items():
-        for file in files:
-            methods.setdefault(file, set()).add(method)
-    for file, called in sorted(methods.items()):
-        if "TableWrite.run(" not in file.read_text() and called <= set(TYPED):
-            yield file, called
+def test_java_sends_no_other_fields() -> None:
+    known: dict[Path, set[str]] = {}
+    for method, callers in calls().items():
+        for file in {file for files in callers for file in files}:
+            known.setdefault(file, set()).update(field_names(dispatcher.request_types[method]))
+    for file, fields in known.items():
+        assert puts(r"\brequest", file) - fields == set(), file
 
 
-@pytest.mark.parametrize(("file", "called"), [*senders()], ids=lambda value: getattr(value, "stem", ""))
-def test_java_sends_no_other_fields(file: Path, called: set[str]) -> None:
-    sent = set(re.findall(r'\brequest\.put\("(\w+)"', file.read_text()))
-    assert sent <= set[str]().union(*(field_names(dispatcher.request_types[method]) for method in called))
-
-
-@pytest.mark.parametrize("method", TYPED)
+@pytest.mark.parametrize("method", METHODS)
 def test_java_reads_the_fields_of_the_answer(method: str) -> None:
     answer = get_type_hints(dispatcher._handlers[method])["return"]
     if answer in (bytes, type(None)):
         return
-    read = set(re.findall(r'"(\w+)"', java(set(JAVA.rglob("*.java")))))
-    assert field_names(answer) - read == set()
+    texts = (file.read_text() for file in JAVA.rglob("*.java"))
+    assert field_names(answer) - {name for text in texts for name in re.findall(r'"(\w+)"', text)} == set()

@@ -227,12 +227,14 @@ public final class RowOperations {
     public Object apply(Object expression) { return inlined.get(((AttributeReference) expression).exprId()); }
   }
 
-  /** Writes the rows by a request to Python. An execution of its own: its tasks get the session's settings. */
-  public static void write(final SparkSession session, final Dataset rows, final Map request, String name) {
+  /** Writes the rows by a write that Python keeps under a handle. An execution of its own: its tasks get the session's settings. */
+  public static void write(final SparkSession session, final Dataset rows, final long write, String name) {
     QueryExecution query = ((org.apache.spark.sql.classic.Dataset) rows).queryExecution();
     SQLExecution$.MODULE$.withNewExecutionId(query, Option.apply(name), new AbstractFunction0() {
       public Object apply() {
-        TableWrite.run(session, rows, request);
+        Map request = new LinkedHashMap();
+        request.put("write", Long.valueOf(write));
+        TableWrite.run(session, rows, "frame", request);
         return BoxedUnit.UNIT;
       }
     });

@@ -1,6 +1,7 @@
 package io.deltaflow.spark.sql;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -84,7 +85,7 @@ public final class NamedWrite implements SupportsOverwrite, SupportsDynamicOverw
     if (byFilter) options.put("replaceWhere", sql(session, ((OverwriteByExpression) command).deleteExpr()));
     Map request = request(table.path(), mode, options);
     request.put("byPosition", Boolean.valueOf(!command.isByName()));
-    TableWrite.run(session, data, request);
+    TableWrite.run(session, data, "batch", request);
     recache(session, table.path());
   }
 
@@ -101,9 +102,9 @@ public final class NamedWrite implements SupportsOverwrite, SupportsDynamicOverw
   /** What is asked of Python for a write of this mode. */
   public static Map request(String path, String mode, Map options) {
     Map request = new LinkedHashMap();
-    request.put("kind", "batch");
     request.put("path", path);
     request.put("mode", mode);
+    options.values().removeAll(Collections.singleton(null)); // option(name, None) sets nothing
     request.put("options", options);
     return request;
   }

@@ -78,9 +78,9 @@ public final class TableDefinition {
   /** With the rows of a query, in one commit. */
   public void commit(Dataset data, Map options) {
     Map write = NamedWrite.request(path, "Overwrite", options);
-    write.put("kind", "table");
+    write.put("byPosition", null);
     write.put("definition", request);
-    TableWrite.run(session, data, write);
+    TableWrite.run(session, data, "table", write);
     register();
   }
 

@@ -36,7 +36,6 @@ public final class DeltaSink implements Sink, ReportsSinkMetrics {
 
   public void addBatch(long batchId, Dataset data) {
     Map request = new LinkedHashMap();
-    request.put("kind", "stream");
     request.put("path", path);
     request.put("options", options);
     request.put("partitionBy", partitionColumns);
@@ -46,7 +45,8 @@ public final class DeltaSink implements Sink, ReportsSinkMetrics {
     request.put("batchId", Long.valueOf(batchId));
     request.put("offsets", offsets(queryId, batchId));
     // The batch carries its own incremental execution; the session of its plan is the stream's clone.
-    if (!TableWrite.run(((org.apache.spark.sql.classic.Dataset) data).sparkSession(), data, request)) skipped++;
+    if (!TableWrite.run(((org.apache.spark.sql.classic.Dataset) data).sparkSession(), data, "stream", request))
+      skipped++;
   }
 
   /** For the progress: how many batches of this run the table had already. */

@@ -49,22 +49,25 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class Quarantine {
   private final SparkSession session;
   private final JsonNode plan;
+  private final JsonNode target;
   private final List frame;
   private final List table;
   private final Attribute reason;
   private final InMemoryRelation rows;
 
-  /** batch: the physical plan of the frame. plan: what Python says of the write, "quarantine" included. */
-  public Quarantine(SparkSession session, SparkPlan batch, JsonNode plan) {
+  /**
+   * batch: the physical plan of the frame. plan, target: what Python says of the write, and of that into the quarantine.
+   */
+  public Quarantine(SparkSession session, SparkPlan batch, JsonNode plan, JsonNode target) {
     this.session = session;
     this.plan = plan;
-    JsonNode errors = plan.get("quarantine");
+    this.target = target;
     frame = Plans.renamed(batch.output(), Plans.schema(plan.get("frame").asText()));
     List reasons = new ArrayList();
     Project cast = projection(RowChanges.cast(session, frame, plan));
-    LogicalPlan tried = tried(Plans.standIn(frame), cast, frame, errors.get("castErrors"), reasons);
+    LogicalPlan tried = tried(Plans.standIn(frame), cast, frame, target.get("castErrors"), reasons);
     Project selected = projection(RowChanges.selected(session, cast, plan));
-    tried = tried(tried, selected, outputOf(cast), errors.get("valueErrors"), reasons);
+    tried = tried(tried, selected, outputOf(cast), target.get("valueErrors"), reasons);
     table = outputOf(selected);
     List violations = new ArrayList();
     for (JsonNode check : plan.get("checks")) {
@@ -92,8 +95,7 @@ public final class Quarantine {
 
   /** The rows that do not, as those of the quarantine's table: reason, batch, query, and the row as it came. */
   public RowChanges refused() {
-    JsonNode quarantine = plan.get("quarantine");
-    StructField row = Plans.schema(quarantine.get("frame").asText()).fields()[3];
+    StructField row = Plans.schema(target.get("frame").asText()).fields()[3];
     List values = new ArrayList();
     for (int i = 0; i < frame.size(); i++) {
       values.add(RowChanges.text(((StructType) row.dataType()).fields()[i].name()));
@@ -101,11 +103,11 @@ public final class Quarantine {
     }
     List columns = new ArrayList();
     columns.add(reason);
-    columns.add(alias(Literal.create(Long.valueOf(quarantine.get("batchId").asLong()), DataTypes.LongType), "batch"));
-    columns.add(alias(RowChanges.text(quarantine.get("queryId").asText()), "query"));
+    columns.add(alias(Literal.create(Long.valueOf(target.get("batchId").asLong()), DataTypes.LongType), "batch"));
+    columns.add(alias(RowChanges.text(target.get("queryId").asText()), "query"));
     columns.add(alias(new CreateNamedStruct(Plans.seq(values)), "row"));
     return new RowChanges(
-        session, new ProjectExec(Plans.seq(columns), new FilterExec(new IsNotNull(reason), scan())), quarantine);
+        session, new ProjectExec(Plans.seq(columns), new FilterExec(new IsNotNull(reason), scan())), target);
   }
 
   /** The rows are needed no more. */

@@ -123,7 +123,7 @@ public final class RowChanges {
     Expression condition = analyzed(session, rows, check);
     List message = new ArrayList();
     message.add(text(check.get("message").asText()));
-    if (check.get("shows_values").asBoolean()) {
+    if (check.get("showsValues").asBoolean()) {
       for (Object attribute : byName(rows.output())) {
         if (!condition.references().contains((NamedExpression) attribute)) continue;
         message.add(text("\n - " + ((Attribute) attribute).name() + " : "));
@@ -141,9 +141,10 @@ public final class RowChanges {
       return ((Filter) Plans.analyzed(session, filter)).condition();
     } catch (Exception e) { // AnalysisException, a checked one
       Object column = Plans.unresolvedColumn(e);
-      if (column == null || check.get("without_column").isNull()) throw Thrown.asIs(e);
+      if (column == null || check.get("withoutColumn").isNull()) throw Thrown.asIs(e);
       Map request = new LinkedHashMap();
-      request.put("check", check);
+      request.put("condition", check.get("condition").asText());
+      request.put("errorClass", check.get("withoutColumn").asText());
       request.put("column", column);
       Python.call("write.withoutColumn", request);
       throw Thrown.asIs(e);

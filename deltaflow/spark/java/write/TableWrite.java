@@ -58,9 +58,10 @@ public final class TableWrite {
   }
 
   /**
-   * Runs the write. request describes it to Python, which may answer that there is nothing to do: then false.
+   * Runs the write. request describes it to Python, where it begins as write.begin.`name`. Python may answer that
+   * there is nothing to do: then false.
    */
-  public static boolean run(org.apache.spark.sql.classic.SparkSession session, Dataset data, Map request) {
+  public static boolean run(org.apache.spark.sql.classic.SparkSession session, Dataset data, String name, Map request) {
     Long handle = Long.valueOf(Python.newHandle());
     QueryExecution query = ((org.apache.spark.sql.classic.Dataset) data).queryExecution();
     request.put("handle", handle);
@@ -75,30 +76,35 @@ public final class TableWrite {
     boolean isFollowed = false;
     Map commit = new LinkedHashMap();
     commit.put("handle", handle);
+    commit.put("files", null);
+    commit.put("quarantined", null);
     Quarantine quarantine = null;
     SESSIONS.put(handle, session);
     try {
-      JsonNode plan = Python.call("write.begin", request);
-      skipped = plan.get("skip").asBoolean();
-      if (skipped && plan.get("isRepeated").asBoolean()) Metrics.repeatedWrite();
+      JsonNode begun = Python.call("write.begin." + name, request);
+      JsonNode plan = begun.get("target");
+      skipped = plan.isNull();
+      if (begun.get("isRepeated").asBoolean()) Metrics.repeatedWrite();
       if (!skipped) {
         // Whatever the analysis refuses, it refuses before a file is written.
         RowChanges rows = null;
-        if (plan.get("quarantine").isNull() || plan.get("cast").isNull()) {
+        JsonNode target = begun.get("quarantine");
+        if (target.isNull() || plan.get("cast").isNull()) {
+          commit.put("quarantined", new ArrayList());
           rows = new RowChanges(session, query.executedPlan(), plan);
         } else {
-          quarantine = new Quarantine(session, query.executedPlan(), plan);
+          quarantine = new Quarantine(session, query.executedPlan(), plan, target);
         }
         if (quarantine != null) {
           RowChanges refused = quarantine.refused();
-          commit.put("quarantined", write(session, refused.plan(), refused.columns(), plan.get("quarantine"), handle));
+          commit.put("quarantined", write(session, refused.plan(), refused.columns(), target, handle));
         }
         commit.put("files",
             quarantine == null ? write(session, rows.plan(), rows.columns(), plan, handle)
                                : write(session, quarantine.accepted(), quarantine.columns(), plan, handle));
         isFollowed = Python.call("write.commit", commit).get("isFollowed").asBoolean();
       }
-      for (JsonNode setting : plan.get("settingsToUnset")) session.conf().unset(setting.asText());
+      for (JsonNode setting : begun.get("settingsToUnset")) session.conf().unset(setting.asText());
       if (isFollowed) Python.call("write.followUp", Collections.singletonMap("handle", handle));
       ended = true;
     } finally {
