@@ -227,13 +227,16 @@ public final class RowOperations {
     public Object apply(Object expression) { return inlined.get(((AttributeReference) expression).exprId()); }
   }
 
-  /** Writes the rows by a write that Python keeps under a handle. An execution of its own: its tasks get the session's settings. */
-  public static void write(final SparkSession session, final Dataset rows, final long write, String name) {
+  /**
+   * Writes the rows by a write that Python keeps under a handle. An execution of its own: its tasks get the session's
+   * settings.
+   */
+  public static void write(final SparkSession session, final Dataset rows, long write, String name) {
+    final Map request = new LinkedHashMap();
+    request.put("write", Long.valueOf(write));
     QueryExecution query = ((org.apache.spark.sql.classic.Dataset) rows).queryExecution();
     SQLExecution$.MODULE$.withNewExecutionId(query, Option.apply(name), new AbstractFunction0() {
       public Object apply() {
-        Map request = new LinkedHashMap();
-        request.put("write", Long.valueOf(write));
         TableWrite.run(session, rows, "frame", request);
         return BoxedUnit.UNIT;
       }

@@ -56,7 +56,8 @@ public final class Quarantine {
   private final InMemoryRelation rows;
 
   /**
-   * batch: the physical plan of the frame. plan, target: what Python says of the write, and of that into the quarantine.
+   * batch: the physical plan of the frame. plan, target: what Python says of the write, and of that into the
+   * quarantine.
    */
   public Quarantine(SparkSession session, SparkPlan batch, JsonNode plan, JsonNode target) {
     this.session = session;
