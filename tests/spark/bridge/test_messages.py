@@ -111,7 +111,7 @@ def calls() -> dict[str, list[list[Path]]]:
 
 def puts(variable: str, *files: Path) -> set[str]:
     """The names that classes put into maps."""
-    return {name for file in files for name in re.findall(variable + r'\.put\("(\w+)"', file.read_text())}
+    return {name for file in files for name in re.findall(variable + r'\.put\(\s*"(\w+)"', file.read_text())}
 
 
 def field_names(type_: Any) -> set[str]:
