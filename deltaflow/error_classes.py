@@ -104,6 +104,10 @@ CATALOGUE: dict[str, Entry] = {
         "its fields.",
     ),
     "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION": ("428FT", "Cannot use all columns for partition columns."),
+    "DELTA_CANNOT_WRITE_EMPTY_SCHEMA": (
+        "428GU",
+        "No data file can be written: {what} has no columns of another type than void. Add one.",
+    ),
     "DELTA_CLONE_AMBIGUOUS_TARGET": (
         "42613",
         "Two paths were provided as the CLONE target so it is ambiguous which to use. An external "
@@ -128,6 +132,10 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA": (
         "42703",
         "Couldn't find column {name} in: {schema}.",
+    ),
+    "DELTA_COMPLEX_TYPE_COLUMN_CONTAINS_NULL_TYPE": (
+        "22005",
+        "Column {column_name} is an array or map with void in it, which Delta doesn't write. Cast it.",
     ),
     "DELTA_CONFLICT_SET_COLUMN": (
         "42701",
@@ -350,6 +358,10 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_INVALID_PARTITION_COLUMN_TYPE": (
         "42996",
         "Using column {name} of type {data_type} as a partition column is not supported.",
+    ),
+    "DELTA_INVALID_BINARY_PARTITION_VALUE": (
+        "22021",
+        "Partition column {name} has a value that is no text in UTF-8, which the log cannot hold:",
     ),
     "DELTA_INVALID_PARTITION_PATH": (
         "22KD1",

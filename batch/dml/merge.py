@@ -46,13 +46,14 @@ from deltaflow.log import FILES_SCHEMA, DeltaLog, Operation, check_writable_sche
 from deltaflow.log.files.data_skipping import may_match
 from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.protocol.data_types import types_within
+from deltaflow.log.protocol.properties import MERGE_REPARTITION_BEFORE_WRITE
 from deltaflow.spark.expressions.merge_plans import equal_sides, references, skipping_predicate, within
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _FILE, _ROW, _ACTION, _MATCHED, _KEYS = "\0file", "\0row", "\0action", "\0matched", "\0keys"
-# Of a task that writes inserted rows.
+# Of a task that writes inserted rows, or rows of partitions.
 _BYTES_OF_A_TASK = 128 << 20
 _SHOWN = 3
 _NO_FILES = FILES_SCHEMA.append(MATCHING_ROWS).empty_table()
@@ -322,7 +323,11 @@ class _Merge:
         if unmatched is not None:
             frames.append(self._inserted(unmatched))
         rows = _union(frames) if frames else None
-        operation.replace(account, rows, self._describe, inserted=self.counts.inserted)
+        session, path = operation.transaction.session, operation.snapshot.path
+        size = _BYTES_OF_A_TASK if MERGE_REPARTITION_BEFORE_WRITE.of(session, path) else None
+        operation.replace(
+            account, rows, self._describe, inserted=self.counts.inserted, bytes_of_partitions=size
+        )
 
     def _rewritten(self, touched: pa.Table) -> DataFrame:
         """The rows of the touched files as they are to be."""

@@ -22,6 +22,7 @@ from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import merge_schemas
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_type
+from deltaflow.log.protocol.schema import READS_VOID
 from deltaflow.spark.expressions.merge_plans import Resolved, resolved, store_assigned
 
 if TYPE_CHECKING:
@@ -295,7 +296,8 @@ def _typed_as(kind: T.DataType, own: T.DataType | None) -> T.DataType:
 def _refuse_void(new: T.StructType, table: T.StructType, path: str) -> None:
     names = {name.lower() for name in table.names}
     for field in new.fields:
-        if isinstance(field.dataType, T.NullType) and field.name.lower() not in names:
+        is_void = isinstance(field.dataType, T.NullType) and not READS_VOID
+        if is_void and field.name.lower() not in names:
             raise DeltaAnalysisException(
                 error_class="DELTA_MERGE_ADD_VOID_COLUMN",
                 new_column=field.name,

@@ -134,6 +134,7 @@ class RowLevelOperation(TouchedFiles):
         *,
         inserted: int = 0,
         as_they_are: bool = False,
+        bytes_of_partitions: int | None = None,
     ) -> Changed:
         """Writes the frame's rows, and commits their files and the removal of the account's; returns what was
         changed.
@@ -141,11 +142,19 @@ class RowLevelOperation(TouchedFiles):
         The frame has all rows of the account's `files_to_read` that stay, and as many `inserted` ones
         besides; None where there are neither. For its columns see NewFiles.write and, of rows that are copied
         `as_they_are`, NewFiles.copy. DELTA_NUM_RECORDS_MISMATCH, and no commit, if rows are missing.
+        `bytes_of_partitions`: the rows of a partition go to one task, or to several of that size; None: they
+        stay in the tasks that have them.
         """
         transaction, path = self.transaction, self.snapshot.path
         metadata = transaction.metadata
         assert metadata is not None
-        bytes_of_a_task = optimized_write_bytes({}, transaction.session, metadata.configuration, path)
+        bytes_of_a_task = optimized_write_bytes(
+            {},
+            transaction.session,
+            metadata.configuration,
+            path,
+            by_default=bytes_of_partitions if metadata.partition_columns else None,
+        )
         new = NewFiles(
             transaction, DataFiles(metadata, path), file_options={}, optimized_write_bytes=bytes_of_a_task
         )

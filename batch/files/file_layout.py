@@ -40,11 +40,17 @@ def file_options(options: Mapping[str, str], table: str) -> dict[str, str]:
 
 
 def optimized_write_bytes(
-    options: Mapping[str, str], session: Mapping[str, str], configuration: Mapping[str, str], table: str
+    options: Mapping[str, str],
+    session: Mapping[str, str],
+    configuration: Mapping[str, str],
+    table: str,
+    *,
+    by_default: int | None = None,
 ) -> int | None:
     """How many bytes of rows a task is to write where rows are brought together first; None if they are not.
 
-    The bytes are those of a shuffle: what the rows take in Parquet is less, most often.
+    The bytes are those of a shuffle: what the rows take in Parquet is less, most often. `by_default`: the
+    bytes where neither the options nor the session nor the table ask for it; None: then they are not.
     """
     if option(options, "optimizeWrite") is not None:
         is_wanted: bool | None = boolean_option(options, "optimizeWrite")
@@ -52,10 +58,9 @@ def optimized_write_bytes(
         is_wanted = OPTIMIZE_WRITE_ENABLED.of(session, table)
         if is_wanted is None:
             is_wanted = OPTIMIZE_WRITE.of(configuration, table)
-    if not is_wanted:
-        return None
+    bytes_of_task = OPTIMIZE_WRITE_BIN_SIZE_BYTES.of(session, table) if is_wanted else by_default
     of_table = TARGET_FILE_SIZE_BYTES.of(configuration, table)
-    return OPTIMIZE_WRITE_BIN_SIZE_BYTES.of(session, table) if of_table is None else of_table
+    return bytes_of_task if bytes_of_task is None or of_table is None else of_table
 
 
 def random_prefix(configuration: Mapping[str, str], table: str) -> str | None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import DecimalType, DoubleType, FloatType, StructField
+from pyspark.sql.types import BinaryType, DecimalType, DoubleType, FloatType, StructField
 
 from deltaflow.log import PartitionPredicate
 from deltaflow.log.files.data_skipping import Predicate
-from deltaflow.log.files.partition_values import typed_values
+from deltaflow.log.files.partition_values import typed_values, unpadded
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -23,8 +23,8 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-# Arrow orders NaN otherwise than Spark.
-_NOT_COMPARED = (DoubleType, FloatType)
+# Arrow orders NaN otherwise than Spark, and bytes do not cross from the JVM.
+_NOT_COMPARED = (BinaryType, DoubleType, FloatType)
 
 
 def known_conditions(
@@ -70,20 +70,23 @@ def condition_of(predicate: Predicate, columns: Mapping[str, StructField]) -> Pa
 def any_of(
     columns: Sequence[StructField], partitions: Sequence[tuple[str | None, ...]]
 ) -> PartitionPredicate:
-    """The condition to be in one of the partitions, given by the log's values of the columns."""
+    """The condition to be in one of the partitions, given by the log's values of the columns.
+
+    Values of CHAR are equal regardless of blanks at their ends, as for a reader.
+    """
     typed = [
-        typed_values(pa.array([values[i] for values in partitions], pa.string()), column.dataType)
-        for i, column in enumerate(columns)
+        unpadded(typed_values(pa.array([values[i] for values in partitions], pa.string()), c.dataType), c)
+        for i, c in enumerate(columns)
     ]
     if len(columns) == 1:
-        column = pc.field(columns[0].name)
+        column = unpadded(pc.field(columns[0].name), columns[0])
         return (column.isin(typed[0].drop_null()) if len(typed[0].drop_null()) else pc.scalar(False)) | (
             column.is_null() if typed[0].null_count else pc.scalar(False)
         )
     conditions = [
         functools.reduce(
             operator.and_,
-            (_equals(column.name, values[row]) for column, values in zip(columns, typed, strict=True)),
+            (_equals(column, values[row]) for column, values in zip(columns, typed, strict=True)),
         )
         for row in range(len(partitions))
     ]
@@ -94,8 +97,8 @@ def any_of(
     return conditions[0]
 
 
-def _equals(name: str, value: pa.Scalar) -> PartitionPredicate:
-    column = pc.field(name)
+def _equals(field: StructField, value: pa.Scalar) -> PartitionPredicate:
+    column = unpadded(pc.field(field.name), field)
     if not value.is_valid:
         return column.is_null()
     if pa.types.is_floating(value.type) and math.isnan(value.as_py()):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from deltaflow.batch.conditions import check_predicate
@@ -15,12 +16,13 @@ from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import Snapshot
 from deltaflow.log.files.partition_values import canonical_values
+from deltaflow.log.protocol.schema import CHAR_VARCHAR, char_length
 from deltaflow.spark.expressions.row_operations import expressions
 from deltaflow.spark.scan.file_index import partitions_of
 from deltaflow.spark.sql.sql_text import name_parts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], time_zone: str) -> pa.Table:
@@ -45,17 +47,25 @@ def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], t
     else:
         values = pa.table({"partition": [None]})
     frame = spark.createDataFrame(values.append_column("\0", pa.array(range(values.num_rows), pa.int64())))
-    casts = [
-        f"try_cast(nullif({quoted(name)}, '') as {snapshot.schema[name].dataType.simpleString()}) "
-        f"as {quoted(name)}"
-        for name in columns
-    ]
-    frame = frame.selectExpr(*casts, "`\0`")
+    frame = frame.select(*[_value(snapshot.schema[name]) for name in columns], "`\0`")
     for condition in where:
         check_predicate(condition, snapshot.path)
         frame = _filtered(frame, condition, snapshot)
     chosen = frame.select("`\0`").toArrow()["\0"]
     return snapshot.files.filter(pc.is_in(numbers.cast(pa.int64()), chosen.combine_chunks()))
+
+
+def _value(field: StructField) -> Column:
+    """The value of a partition column as readers see it: with its type, and with the blanks of CHAR."""
+    value = F.expr(f"try_cast(nullif({quoted(field.name)}, '') as {field.dataType.simpleString()})")
+    length = char_length(field)
+    return (
+        value.alias(field.name)
+        if length is None
+        else F.rpad(value, length, " ").alias(
+            field.name, metadata={CHAR_VARCHAR: field.metadata[CHAR_VARCHAR]}
+        )
+    )
 
 
 def _filtered(frame: DataFrame, condition: str, snapshot: Snapshot) -> DataFrame:

@@ -69,7 +69,8 @@ class NewFiles:
         The frame has the table's columns in their order.
         """
         table = plain_schema(schema_from_string(self._metadata.schema_string, table=self.path))
-        write_frame(rows, _Write(self, RowPlan(frame=table, table=table)), operation)
+        plan = row_plan(table, table, self.partition_columns, (), self.path)
+        write_frame(rows, _Write(self, plan), operation)
 
     def add(self, files: Sequence[WrittenFile]) -> None:
         """Takes the files of one job."""

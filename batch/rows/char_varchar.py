@@ -15,9 +15,7 @@ from deltaflow.log.protocol.data_types import (
     with_inner_fields,
     with_type,
 )
-
-CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
-"""Spark's name in a column's metadata for the type that the user declared; the column's own is string."""
+from deltaflow.log.protocol.schema import CHAR_VARCHAR
 
 
 def with_char_as_string(kind: T.StructType) -> T.StructType:
@@ -64,7 +62,10 @@ def as_declared(schema: T.StructType) -> T.StructType:
 
 
 def of_length(sql: str, kind: T.CharType | T.VarcharType, column: str) -> str:
-    """Blanks at the end do not count (as in Spark's CharVarcharCodegenUtils); CHAR is filled up with them."""
+    """A value as it is stored: blanks beyond the length are cut off, any other character there is an error.
+
+    CHAR is not filled up with blanks, as in delta-spark: Spark does so for whoever reads.
+    """
     error = DeltaInvariantViolationException(
         error_class="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
         value="\0",
@@ -72,12 +73,8 @@ def of_length(sql: str, kind: T.CharType | T.VarcharType, column: str) -> str:
     )
     before, after = str(error).split("\0")
     message = f"concat({_literal(before)}, {sql}, {_literal(after)})"
-    fitted = (
-        f"rpad({sql}, {kind.length})"
-        if isinstance(kind, T.CharType)
-        else f"substring({sql}, 1, {kind.length})"
-    )
-    return f"if(char_length(rtrim({sql})) > {kind.length}, raise_error({message}), {fitted})"
+    too_long = f"char_length(rtrim({sql})) > {kind.length}"
+    return f"if({too_long}, raise_error({message}), substring({sql}, 1, {kind.length}))"
 
 
 def _literal(text: str) -> str:

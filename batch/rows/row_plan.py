@@ -7,14 +7,21 @@ lacks, as nulls, and CHAR and VARCHAR; then the checks that every row has to pas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pyspark.sql import types as T
 
 from deltaflow.batch.rows.char_varchar import char_as_string, declared_type, is_plain, of_length
 from deltaflow.batch.sql_names import quoted
-from deltaflow.errors import SchemaError
-from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, transformed, with_inner_fields
+from deltaflow.errors import DeltaInvariantViolationException, SchemaError
+from deltaflow.log.protocol.data_types import (
+    have_one_shape,
+    inner_fields,
+    transformed,
+    types_within,
+    with_inner_fields,
+)
+from deltaflow.log.protocol.schema import CHAR_VARCHAR, char_length, without_void
 from deltaflow.spark.write.file_write import Check, RowPlan
 
 
@@ -29,7 +36,8 @@ def row_plan(
 
     The frame has no columns that the table lacks, and types that fit.
     """
-    wanted = [declared_type(field) for field in table.fields]
+    stored = _stored(table, path)
+    wanted = [without_void(declared_type(table[name])) for name in stored.names]
     missing = {field.name for field in table.fields} - set(frame.names)
     needed = [f.name for f in table.fields if not f.nullable and f.name in missing]
     if needed:
@@ -39,16 +47,39 @@ def row_plan(
             table=path,
             column=needed[0],
         )
-    if not checks and plain_type(frame) == plain_type(table) and all(map(is_plain, wanted)):
-        return RowPlan(frame=plain_schema(frame), table=plain_schema(table))
+    checks = [*checks, *_binary_partition_checks(stored, partition_columns)]
+    if not checks and plain_type(frame) == plain_type(stored) and all(map(is_plain, wanted)):
+        return RowPlan(frame=plain_schema(frame), table=plain_schema(stored))
     cast = _restricted(table, frame)
     columns = [
         _column(field.name, cast[field.name].dataType, kind, is_partition=field.name in partition_columns)
         if field.name not in missing
         else "null"
-        for field, kind in zip(table.fields, wanted, strict=True)
+        for field, kind in zip(stored.fields, wanted, strict=True)
     ]
-    return RowPlan(plain_schema(frame), plain_schema(table), cast, tuple(columns), tuple(checks))
+    return RowPlan(plain_schema(frame), _with_char(stored), cast, tuple(columns), tuple(checks))
+
+
+def _stored(table: T.StructType, path: str) -> T.StructType:
+    """The columns that data files have: those of type void are left out, as by delta-spark."""
+    stored = without_void(table)
+    assert isinstance(stored, T.StructType)
+    for name, kind in types_within(stored):
+        if isinstance(kind, T.StructType) and not kind.fields:
+            what = f"column {name}" if name else "the table"
+            raise SchemaError(error_class="DELTA_CANNOT_WRITE_EMPTY_SCHEMA", what=what, table=path)
+    return stored
+
+
+def _binary_partition_checks(table: T.StructType, partition_columns: Sequence[str]) -> Iterator[Check]:
+    """The log has partition values as text: bytes that are none would be lost."""
+    for name in partition_columns:
+        if isinstance(table[name].dataType, T.BinaryType):
+            error = DeltaInvariantViolationException(
+                error_class="DELTA_INVALID_BINARY_PARTITION_VALUE", name=name
+            )
+            text = f"cast({quoted(name)} as string)"
+            yield Check(f"{text} is null or is_valid_utf8({text})", str(error), shows_values=True)
 
 
 def _column(name: str, have: T.DataType, want: T.DataType, *, is_partition: bool) -> str:
@@ -126,3 +157,14 @@ def plain_schema(schema: T.StructType) -> T.StructType:
     plain = plain_type(schema)
     assert isinstance(plain, T.StructType)
     return plain
+
+
+def _with_char(table: T.StructType) -> T.StructType:
+    """The types alone, of columns that tell Spark where they are CHAR: checks compare CHAR as readers do."""
+    char = [{} if char_length(f) is None else {CHAR_VARCHAR: f.metadata[CHAR_VARCHAR]} for f in table.fields]
+    return T.StructType(
+        [
+            T.StructField(f.name, f.dataType, True, c)
+            for f, c in zip(plain_schema(table).fields, char, strict=True)
+        ]
+    )

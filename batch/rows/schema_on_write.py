@@ -10,7 +10,7 @@ import msgspec
 from pyspark.sql import types as T
 
 from deltaflow.batch.options import boolean_option, option
-from deltaflow.batch.rows.char_varchar import CHAR_VARCHAR, with_char_as_string
+from deltaflow.batch.rows.char_varchar import with_char_as_string
 from deltaflow.errors import DeltaAnalysisException, SchemaError, SchemaMismatchError
 from deltaflow.log import (
     Metadata,
@@ -23,7 +23,7 @@ from deltaflow.log import (
 )
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, transformed, with_inner_fields
 from deltaflow.log.protocol.properties import SCHEMA_AUTO_MERGE_ENABLED
-from deltaflow.log.protocol.schema import check_no_duplicates, check_partition_columns
+from deltaflow.log.protocol.schema import CHAR_VARCHAR, check_no_duplicates, check_partition_columns
 from deltaflow.log.protocol.schema_merging import (
     Fits,
     can_cast,

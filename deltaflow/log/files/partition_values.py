@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from pyspark.sql.types import (
     LongType,
     ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -32,6 +33,7 @@ from pyspark.sql.types import (
 
 from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
 from deltaflow.log.files.text_casts import cast_or_null, dates, instants, local_times
+from deltaflow.log.protocol.schema import char_length
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
@@ -149,6 +151,12 @@ def _arrow_type(data_type: DataType) -> pa.DataType:
         name = f"partition column of type {data_type.simpleString()}"
         raise UnsupportedFeatureError(f"Cannot read a {name}.", features=(name,))
     return arrow_type
+
+
+def unpadded(values: Any, field: StructField) -> Any:
+    """An Arrow array or expression of a column's values, without blanks at their ends if it is CHAR: these
+    say nothing there, and some writers fill values up with them."""
+    return values if char_length(field) is None else pc.utf8_rtrim(values, " ")
 
 
 def _column_and_value(folder: str) -> tuple[str, str | None]:

@@ -155,6 +155,9 @@ OPTIMIZE_MAX_FILE_SIZE = Property(
 OPTIMIZE_MIN_FILE_SIZE = Property(
     "spark.databricks.delta.optimize.minFileSize", 1 << 30, _at_least(0), "a number of bytes"
 )
+MERGE_REPARTITION_BEFORE_WRITE = _flag(
+    "spark.databricks.delta.merge.repartitionBeforeWrite.enabled", default=True
+)
 OPTIMIZE_WRITE_BIN_SIZE_BYTES = Property(
     "spark.databricks.delta.optimizeWrite.binSize",
     512 << 20,

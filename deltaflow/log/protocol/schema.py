@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+import pyspark
 from pyspark.sql import types as T
 
 from deltaflow.errors import CorruptLogError, SchemaError, UnsupportedFeatureError
 from deltaflow.log.protocol.data_types import is_nested, transformed, types_within
 
 _INVALID_CHARACTERS = frozenset(" ,;{}()\n\t=")
+READS_VOID = not pyspark.__version__.startswith("4.0.")
+"""Whether this Spark reads a column of type void, which 4.0 does not."""
 _WRITABLE_ATOMS = (
     T.BooleanType,
     T.ByteType,
@@ -26,6 +30,16 @@ _WRITABLE_ATOMS = (
     T.TimestampNTZType,
     T.BinaryType,
 )
+
+
+CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+"""Spark's name in a column's metadata for the type that the user declared; the column's own is string."""
+
+
+def char_length(field: T.StructField) -> int | None:
+    """The length of a column that is declared as CHAR; None for any other."""
+    declared = re.fullmatch(r"char\((\d+)\)", field.metadata.get(CHAR_VARCHAR, ""))
+    return None if declared is None else int(declared[1])
 
 
 def schema_to_string(schema: T.StructType) -> str:
@@ -93,6 +107,14 @@ def check_writable_schema(
         raise SchemaError(error_class="DELTA_EMPTY_DATA", table=table)
     _check_names(schema, table)
     for path, kind in types_within(schema):
+        if isinstance(kind, T.ArrayType | T.MapType) and _has_void(kind):
+            raise SchemaError(
+                error_class="DELTA_COMPLEX_TYPE_COLUMN_CONTAINS_NULL_TYPE",
+                column_name=path,
+                table=table,
+                column=path,
+            )
+    for path, kind in types_within(schema):
         unsupported = _unsupported(kind)
         if unsupported is not None:
             raise UnsupportedFeatureError(
@@ -158,7 +180,7 @@ def check_partition_columns(schema: T.StructType, given: Sequence[str], table: s
                 table=table,
                 column=name,
             )
-        if isinstance(field.dataType, T.StructType | T.ArrayType | T.MapType | T.BinaryType):
+        if isinstance(field.dataType, T.StructType | T.ArrayType | T.MapType | T.NullType):
             raise SchemaError(
                 error_class="DELTA_INVALID_PARTITION_COLUMN_TYPE",
                 name=field.name,
@@ -209,8 +231,27 @@ def _structs(schema: T.StructType) -> Iterator[tuple[str, T.StructType]]:
             yield f"{path}." if path else "", data_type
 
 
+def without_void(kind: T.DataType) -> T.DataType:
+    """The type without columns and fields of type void: data files lack them, and readers see nulls."""
+    if not isinstance(kind, T.StructType):
+        return kind
+    return T.StructType(
+        [
+            T.StructField(field.name, without_void(field.dataType), field.nullable, field.metadata)
+            for field in kind.fields
+            if not isinstance(field.dataType, T.NullType)
+        ]
+    )
+
+
+def _has_void(kind: T.DataType) -> bool:
+    return any(isinstance(within, T.NullType) for _, within in types_within(kind))
+
+
 def _unsupported(kind: T.DataType) -> str | None:
     """The name of a type that is not written; None for the others."""
+    if isinstance(kind, T.NullType) and READS_VOID:
+        return None
     if is_nested(kind) or type(kind) in _WRITABLE_ATOMS or kind == T.StringType():
         return None
     return kind.simpleString()

@@ -146,7 +146,9 @@ def _differences(table: T.DataType, data: T.DataType, path: str, fits: Fits) -> 
             path_inside = prefix + ours_inside.name
             yield from _differences(ours_inside.dataType, theirs_inside.dataType, path_inside, fits)
     elif not fits(data, table):
-        yield _Difference(_type_difference(table, data, path))
+        # A column of type void takes the data's type when the schema is merged.
+        is_new = isinstance(table, T.NullType)
+        yield _Difference(_type_difference(table, data, path), is_new=is_new)
 
 
 def _merged(table: T.DataType, data: T.DataType, path: str, conflicts: list[str], fits: Fits) -> T.DataType:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
-from deltaflow.batch.rows.char_varchar import CHAR_VARCHAR, as_declared, with_char_as_string
+from deltaflow.batch.rows.char_varchar import as_declared, with_char_as_string
+from deltaflow.log.protocol.schema import CHAR_VARCHAR
 
 
 def struct(*fields):

@@ -87,7 +87,6 @@ def test_timestamps_are_microseconds_in_every_zone(spark, table, rows):
 
 
 REFUSED = {
-    "void": "null",
     "string collate UTF8_LCASE": "'a' collate UTF8_LCASE",
     "time": "time'12:00:00'",
 }

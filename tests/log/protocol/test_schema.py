@@ -15,6 +15,7 @@ from deltaflow.log import (
     schema_from_string,
     schema_to_string,
 )
+from deltaflow.log.protocol.schema import READS_VOID
 
 NESTED = T.StructType(
     [
@@ -147,7 +148,7 @@ def test_partition_columns_that_do_not_fit(columns: list[str], code: str) -> Non
     assert raised.value.error_class == code
 
 
-@pytest.mark.parametrize("kind", [T.BinaryType(), T.ArrayType(T.LongType()), NESTED["place"].dataType])
+@pytest.mark.parametrize("kind", [T.NullType(), T.ArrayType(T.LongType()), NESTED["place"].dataType])
 def test_partition_columns_of_unfit_types(kind: T.DataType) -> None:
     with pytest.raises(SchemaError, match="DELTA_INVALID_PARTITION_COLUMN_TYPE"):
         check_writable_schema(one(kind), ["c"])
@@ -181,7 +182,6 @@ def test_no_columns() -> None:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (T.NullType(), "void"),
         (T.VariantType(), "variant"),
         (T.DayTimeIntervalType(), "interval day to second"),
         (T.YearMonthIntervalType(), "interval year to month"),
@@ -207,6 +207,15 @@ def test_types_whose_writing_is_not_settled_are_refused_by_name_and_path(kind: T
         assert f"column {path} " in str(raised.value)
         assert name in str(raised.value)
         assert raised.value.column == path
+
+
+@pytest.mark.skipif(not READS_VOID, reason="this Spark reads no column of type void")
+def test_void_is_written_outside_of_arrays_and_maps() -> None:
+    check_writable_schema(T.StructType([T.StructField("id", T.LongType()), T.StructField("v", T.NullType())]))
+    for kind in (T.ArrayType(T.NullType()), T.MapType(T.StringType(), one(T.NullType()))):
+        with pytest.raises(SchemaError, match="DELTA_COMPLEX_TYPE_COLUMN_CONTAINS_NULL_TYPE") as raised:
+            check_writable_schema(T.StructType([T.StructField("s", one(kind))]))
+        assert raised.value.column == "s.c"
 
 
 def test_other_types_are_written() -> None:

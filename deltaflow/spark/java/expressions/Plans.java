@@ -23,6 +23,7 @@ import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.DataSourceUtils$;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
@@ -30,6 +31,7 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction0;
 
 /**
  * Projections and filters that are put on top of a physical plan without planning it anew: that of a
@@ -49,6 +51,15 @@ public final class Plans {
     session.sessionState().analyzer().checkAnalysis(analyzed);
     refuseWhatNeedsPlanning(analyzed);
     return analyzed;
+  }
+
+  /** The same of a filter over rows whose CHAR lacks the blanks that readers see: it compares with them. */
+  public static LogicalPlan analyzedWithPadding(final SparkSession session, final LogicalPlan filter) {
+    SQLConf conf = session.sessionState().conf().clone();
+    conf.setConfString("spark.sql.readSideCharPadding", "false");
+    return (LogicalPlan) SQLConf.withExistingConf(conf, new AbstractFunction0() {
+      public Object apply() { return analyzed(session, filter); }
+    });
   }
 
   /** Subqueries and Python's functions run only where Spark has planned them. */

@@ -128,6 +128,8 @@ public final class RowOperations {
    */
   public static String split(SparkSession session, Dataset matching, List partitionColumns) {
     LogicalPlan optimized = (LogicalPlan) session.sessionState().optimizer().execute(analyzed(matching));
+    // Above the filter Spark fills up CHAR with blanks.
+    while (optimized instanceof Project) optimized = ((Project) optimized).child();
     List filters = new ArrayList();
     Map answer = new LinkedHashMap();
     answer.put("data", Boolean.valueOf(split(optimized, partitionColumns, filters)));

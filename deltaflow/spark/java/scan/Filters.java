@@ -26,6 +26,7 @@ import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
 import scala.jdk.javaapi.CollectionConverters;
@@ -121,7 +122,10 @@ public final class Filters {
     return json;
   }
 
-  /** A predicate of a column or nested field; unknown for any other expression. */
+  /**
+   * A predicate of a column or nested field; unknown for any other expression. Of CHAR only whether it is null: a
+   * literal has the blanks that readers see, and the values in files may lack them.
+   */
   private static Map ofColumn(String operator, Expression column) {
     List names = new ArrayList();
     Expression parent = column;
@@ -131,11 +135,19 @@ public final class Filters {
       parent = field.child();
     }
     boolean known = parent instanceof Attribute && isBinary(column.dataType());
+    if (known && !operator.startsWith("is")) known = !hasChar(((Attribute) parent).metadata());
     if (known) names.add(0, ((Attribute) parent).name());
     Map json = node(known ? operator : "unknown", null);
     json.put("column", names);
     return json;
   }
+
+  /** Whether a column is of CHAR, or a type that has CHAR in it. */
+  private static boolean hasChar(Metadata metadata) {
+    return metadata.contains(DECLARED) && metadata.getString(DECLARED).replace("varchar(", "").contains("char(");
+  }
+
+  private static final String DECLARED = "__CHAR_VARCHAR_TYPE_STRING";
 
   /** Strings of another collation than bytes have another order than their bounds. */
   private static boolean isBinary(DataType type) {

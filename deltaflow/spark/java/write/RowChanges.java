@@ -103,7 +103,7 @@ public final class RowChanges {
       Expression value = Plans.parsed(session, column.asText());
       Expression typed = new Cast(value, field.dataType(), Option.empty(), EvalMode$.MODULE$.ANSI());
       selected.add(new Alias(typed, field.name(), NamedExpression.newExprId(), Plans.seq(new ArrayList()),
-          Option.empty(), Plans.seq(new ArrayList())));
+          Option.apply(field.metadata()), Plans.seq(new ArrayList())));
     }
     return Plans.analyzed(session, new Project(Plans.seq(selected), rows));
   }
@@ -138,7 +138,7 @@ public final class RowChanges {
   private static Expression analyzed(SparkSession session, LogicalPlan rows, JsonNode check) {
     LogicalPlan filter = new Filter(Plans.parsed(session, check.get("condition").asText()), rows);
     try {
-      return ((Filter) Plans.analyzed(session, filter)).condition();
+      return ((Filter) Plans.analyzedWithPadding(session, filter)).condition();
     } catch (Exception e) { // AnalysisException, a checked one
       Object column = Plans.unresolvedColumn(e);
       if (column == null || check.get("withoutColumn").isNull()) throw Thrown.asIs(e);

@@ -1,0 +1,247 @@
+"""CHAR columns: values are stored without the blanks that CHAR adds, as delta-spark stores them, and readers
+see these blanks, whether files have them or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from deltaflow import DeltaTable
+from deltaflow.errors import DeltaInvariantViolationException
+from deltaflow.log import DeltaLog
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
+
+ROW = "SELECT 1 AS id, 'ab' AS c, 'x' AS p"
+Door = Callable[[SparkSession, str, Path], Any]
+
+
+def stored(path: str | Path) -> list[tuple[int, str, str]]:
+    """What the files and the log have: id, c, and the partition value p."""
+    files = DeltaLog.for_table(str(path)).snapshot().files
+    partitions = pc.map_lookup(files["partition_values"], "p", "first").to_pylist()
+    found = []
+    for file, partition in zip(files["path"].to_pylist(), partitions, strict=True):
+        rows = pq.ParquetFile(Path(path, unquote(file))).read().to_pylist()
+        found += [(row["id"], row["c"], partition) for row in rows]
+    return sorted(found)
+
+
+@pytest.fixture
+def path(database: Path) -> str:
+    return str(database / "chars")
+
+
+@pytest.fixture
+def chars(spark: SparkSession, path: str) -> str:
+    """The name of an empty table in the catalog, which lies at `path`."""
+    spark.sql("CREATE TABLE chars (id INT, c CHAR(5), p CHAR(3)) USING delta PARTITIONED BY (p)")
+    return "chars"
+
+
+@pytest.fixture
+def mixed(spark: SparkSession, chars: str, path: str) -> str:
+    """The path of a table with each row once as delta-spark writes it and once filled up."""
+    spark.sql("INSERT INTO chars VALUES (1, 'ab', 'x'), (3, 'cd', 'y')")
+    spark.sql("INSERT INTO chars VALUES (2, 'ab   ', 'x  '), (4, 'cd   ', 'y  '), (5, null, null)")
+    assert stored(path) == [
+        (1, "ab", "x"),
+        (2, "ab   ", "x  "),
+        (3, "cd", "y"),
+        (4, "cd   ", "y  "),
+        (5, None, None),
+    ]
+    return path
+
+
+def _stream(spark: SparkSession, path: str, folder: Path) -> None:
+    spark.sql(ROW).write.parquet(str(folder / "source"))
+    source = spark.readStream.schema("id INT, c STRING, p STRING").parquet(str(folder / "source"))
+    writer = source.writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
+    writer.trigger(availableNow=True).start(path).awaitTermination()
+
+
+def _merge(spark: SparkSession, clause: str) -> Any:
+    return spark.sql(f"MERGE INTO chars t USING ({ROW}) s ON t.id = s.id WHEN {clause}")
+
+
+STORES: dict[str, Door] = {
+    "save": lambda spark, path, _: spark.sql(ROW).write.format("delta").mode("append").save(path),
+    "overwrite": lambda spark, path, _: spark.sql(ROW).write.format("delta").mode("overwrite").save(path),
+    "replaceWhere": lambda spark, path, _: (
+        spark.sql(ROW).write.format("delta").mode("overwrite").option("replaceWhere", "p = 'x'").save(path)
+    ),
+    "saveAsTable": lambda spark, *_: spark.sql(ROW).write.format("delta").mode("append").saveAsTable("chars"),
+    "insertInto": lambda spark, *_: spark.sql(ROW).write.insertInto("chars"),
+    "writeTo": lambda spark, *_: spark.sql(ROW).writeTo("chars").append(),
+    "INSERT by name": lambda spark, *_: spark.sql(f"INSERT INTO chars {ROW}"),
+    "INSERT by path": lambda spark, path, _: spark.sql(f"INSERT INTO delta.`{path}` {ROW}"),
+    "INSERT BY NAME": lambda spark, *_: spark.sql(f"INSERT INTO chars BY NAME {ROW}"),
+    "INSERT OVERWRITE": lambda spark, *_: spark.sql(
+        "INSERT OVERWRITE chars PARTITION (p = 'x') VALUES (1, 'ab')"
+    ),
+    "MERGE, insert": lambda spark, *_: _merge(spark, "NOT MATCHED THEN INSERT *"),
+    "stream": _stream,
+}
+
+
+@pytest.mark.parametrize("door", STORES)
+def test_values_are_stored_as_they_are(
+    spark: SparkSession, chars: str, path: str, tmp_path: Path, door: str
+) -> None:
+    STORES[door](spark, path, tmp_path)
+    assert stored(path) == [(1, "ab", "x")]
+    assert [tuple(row) for row in spark.table(chars).collect()] == [(1, "ab   ", "x  ")]
+
+
+def test_changed_values_are_stored_as_they_are_and_others_as_they_are_read(
+    spark: SparkSession, chars: str, path: str
+) -> None:
+    rows = spark.sql("SELECT * FROM VALUES (1, 'ab', 'x'), (2, 'ab', 'x') AS t(id, c, p)").coalesce(1)
+    rows.write.insertInto("chars")
+    spark.sql("UPDATE chars SET c = 'cd' WHERE id = 1")
+    assert stored(path) == [(1, "cd", "x  "), (2, "ab   ", "x  ")]
+    _merge(spark, "MATCHED THEN UPDATE SET c = s.c, p = s.p")
+    assert stored(path) == [(1, "ab", "x"), (2, "ab   ", "x  ")]
+
+
+READS: dict[str, Callable[[SparkSession, str], Any]] = {
+    "by name": lambda spark, _: spark.table("chars"),
+    "by path": lambda spark, path: spark.read.format("delta").load(path),
+    "SQL by path": lambda spark, path: spark.sql(f"SELECT * FROM delta.`{path}`"),
+    "an older version": lambda spark, path: spark.read.format("delta").option("versionAsOf", 2).load(path),
+    "DeltaTable": lambda spark, path: DeltaTable.forPath(spark, path).toDF(),
+}
+
+
+@pytest.mark.parametrize("door", READS)
+def test_filters_find_values_with_and_without_blanks(spark: SparkSession, mixed: str, door: str) -> None:
+    frame = READS[door](spark, mixed)
+    for condition, ids in {
+        "c = 'ab'": [1, 2],
+        "c = 'ab '": [1, 2],
+        "'ab' = c": [1, 2],
+        "p = 'x'": [1, 2],
+        "c IN ('ab', 'zz') AND p <> 'y'": [1, 2],
+        "c > 'ab'": [3, 4],
+        "c <=> 'cd' AND p <=> 'y'": [3, 4],
+        "c IS NULL AND p IS NULL": [5],
+    }.items():
+        assert sorted(row.id for row in frame.where(condition).collect()) == ids, condition
+    found = frame.selectExpr("min(c)", "max(c)", "min(p)", "count(DISTINCT c)", "count(DISTINCT p)").collect()
+    assert tuple(found[0]) == ("ab   ", "cd   ", "x  ", 2, 2)
+
+
+def ids(spark: SparkSession) -> list[int]:
+    return sorted(row.id for row in spark.table("chars").collect())
+
+
+CHANGES: dict[str, Callable[[SparkSession, str, str], Any]] = {
+    "DELETE": lambda spark, _, where: spark.sql(f"DELETE FROM chars WHERE {where}"),
+    "DeltaTable.delete": lambda spark, path, where: DeltaTable.forPath(spark, path).delete(where),
+    "UPDATE": lambda spark, _, where: spark.sql(f"UPDATE chars SET id = id + 10 WHERE {where}"),
+    "MERGE": lambda spark, _, where: spark.sql(
+        f"MERGE INTO chars t USING (SELECT 1) s ON t.{where} WHEN MATCHED THEN UPDATE SET id = t.id + 10"
+    ),
+    "MERGE of CHAR": lambda spark, path, where: spark.sql(
+        f"MERGE INTO chars t USING (SELECT DISTINCT c, p FROM delta.`{path}` WHERE {where}) s "
+        "ON t.c = s.c AND t.p = s.p WHEN MATCHED THEN UPDATE SET id = t.id + 10"
+    ),
+}
+
+
+@pytest.mark.parametrize("where", ["c = 'ab'", "p = 'x'"])
+@pytest.mark.parametrize("door", CHANGES)
+def test_changes_find_values_with_and_without_blanks(
+    spark: SparkSession, mixed: str, door: str, where: str
+) -> None:
+    CHANGES[door](spark, mixed, where)
+    assert ids(spark) == ([3, 4, 5] if "DELETE" in door.upper() else [3, 4, 5, 11, 12])
+
+
+OVERWRITES: dict[str, Door] = {
+    "replaceWhere": lambda spark, path, _: (
+        spark.sql("SELECT 9 AS id, 'ef' AS c, 'x' AS p")
+        .write.format("delta")
+        .mode("overwrite")
+        .option("replaceWhere", "p = 'x'")
+        .save(path)
+    ),
+    "replaceWhere of read values": lambda spark, path, _: (
+        spark.table("chars")
+        .where("id = 1")
+        .selectExpr("9 AS id", "c", "p")
+        .write.format("delta")
+        .mode("overwrite")
+        .option("replaceWhere", "p = 'x' AND c = 'ab'")
+        .save(path)
+    ),
+    "REPLACE WHERE": lambda spark, *_: spark.sql(
+        "INSERT INTO chars REPLACE WHERE c = 'ab' SELECT 9, 'ab', 'x'"
+    ),
+    "INSERT OVERWRITE PARTITION": lambda spark, *_: spark.sql(
+        "INSERT OVERWRITE chars PARTITION (p = 'x') VALUES (9, 'ab')"
+    ),
+    "dynamic": lambda spark, path, _: (
+        spark.sql("SELECT 9 AS id, 'ef' AS c, 'x' AS p")
+        .write.format("delta")
+        .mode("overwrite")
+        .option("partitionOverwriteMode", "dynamic")
+        .save(path)
+    ),
+}
+
+
+@pytest.mark.parametrize("door", OVERWRITES)
+def test_overwrites_replace_values_with_and_without_blanks(
+    spark: SparkSession, mixed: str, tmp_path: Path, door: str
+) -> None:
+    OVERWRITES[door](spark, mixed, tmp_path)
+    assert ids(spark) == [3, 4, 5, 9]
+
+
+def test_a_condition_of_optimize_chooses_partitions_with_and_without_blanks(
+    spark: SparkSession, mixed: str
+) -> None:
+    spark.sql("INSERT INTO chars VALUES (6, 'ab', 'x')")
+    spark.sql("INSERT INTO chars VALUES (7, 'ab', 'x  ')")
+    before = stored(mixed)
+    DeltaTable.forPath(spark, mixed).optimize().where("p = 'x'").executeCompaction()
+    files = DeltaLog.for_table(mixed).snapshot().files
+    partitions = pc.map_lookup(files["partition_values"], "p", "first").to_pylist()
+    assert sorted(partitions, key=str) == [None, "x", "x  ", "y", "y  "]
+    assert stored(mixed) == before
+
+
+def test_a_partition_is_loaded_by_its_path(spark: SparkSession, mixed: str) -> None:
+    assert sorted(row.id for row in spark.read.format("delta").load(f"{mixed}/p=x").collect()) == [1, 2]
+
+
+@pytest.mark.parametrize("options", [{}, {"sourceFilter": "c = 'ab'"}, {"sourceFilter": "p = 'x'"}], ids=str)
+def test_a_stream_finds_values_with_and_without_blanks(
+    spark: SparkSession, mixed: str, tmp_path: Path, options: dict[str, str]
+) -> None:
+    found: list[tuple[Any, ...]] = []
+    frame = spark.readStream.format("delta").options(**options).load(mixed).where("c = 'ab' AND p = 'x'")
+    writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    writer.foreachBatch(
+        lambda batch, _: found.extend(tuple(row) for row in batch.collect())
+    ).start().awaitTermination()
+    assert sorted(found) == [(1, "ab   ", "x  "), (2, "ab   ", "x  ")]
+
+
+def test_a_constraint_compares_as_readers_do(spark: SparkSession, mixed: str) -> None:
+    spark.sql("ALTER TABLE chars ADD CONSTRAINT known CHECK (c IN ('ab', 'cd') OR c IS NULL)")
+    spark.sql("INSERT INTO chars VALUES (6, 'ab', 'x'), (7, 'cd   ', 'y')")
+    spark.sql("UPDATE chars SET id = id + 10")
+    assert ids(spark) == [11, 12, 13, 14, 15, 16, 17]
+    with pytest.raises(DeltaInvariantViolationException, match="DELTA_VIOLATE_CONSTRAINT"):
+        spark.sql("INSERT INTO chars VALUES (8, 'zz', 'x')")
+    assert ids(spark) == [11, 12, 13, 14, 15, 16, 17]
