@@ -9,13 +9,13 @@ if __name__ != "deltaflow.batch":
 # The modules that answer the dispatcher.
 from deltaflow.batch.ddl import catalog, table_write
 from deltaflow.batch.read import reader
-from deltaflow.batch.sql import alter_table, commands, refused_statements, row_statements
+from deltaflow.batch.sql import alter_table, command_statements, refused_statements, row_statements
 from deltaflow.batch.write import save, writer
 
 __all__ = [
     "alter_table",
     "catalog",
-    "commands",
+    "command_statements",
     "reader",
     "refused_statements",
     "row_statements",

@@ -411,7 +411,7 @@ def test_a_failure_is_told_and_the_rest_goes_on(
 
 KILLED = """
 import os, sys
-from deltaflow.batch import vacuum, vacuum_deletion
+from deltaflow.batch.commands import vacuum, vacuum_deletion
 from deltaflow.store.data_directory import _LocalDataDirectory as directory
 
 delete = directory.delete
