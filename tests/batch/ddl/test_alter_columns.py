@@ -260,7 +260,7 @@ def test_replace_columns(spark, table, alter, actions):
     assert info["operation"] == "REPLACE COLUMNS"
     assert json.loads(info["operationParameters"]["columns"])[1]["name"] == "ID"
     [row] = spark.read.format("delta").load(table).collect()
-    assert (row.p, row.id, row.c, row.new, row.m["k"].v) == ("p", 1, "d ", None, 3)
+    assert (row.p, row.id, row.c, row.new, row.m["k"].v) == ("p", 1, "d", None, 3)
 
 
 @pytest.mark.parametrize(
