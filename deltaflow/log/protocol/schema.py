@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-import pyspark
 from pyspark.sql import types as T
+from pyspark.version import __version__ as SPARK_VERSION
 
 from deltaflow.errors import CorruptLogError, SchemaError, UnsupportedFeatureError
 from deltaflow.log.protocol.data_types import is_nested, transformed, types_within
 
 _INVALID_CHARACTERS = frozenset(" ,;{}()\n\t=")
-READS_VOID = not pyspark.__version__.startswith("4.0.")
+READS_VOID = not SPARK_VERSION.startswith("4.0.")
 """Whether this Spark reads a column of type void, which 4.0 does not."""
 _WRITABLE_ATOMS = (
     T.BooleanType,
