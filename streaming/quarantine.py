@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from deltaflow.batch.rows.schema_on_write import schema_rules
-from deltaflow.batch.write.overwrites import Removal
+from deltaflow.batch.write.overwrites import OverwriteScope
 from deltaflow.batch.write.writer import OperationOfWrite, begin_write
 from deltaflow.errors import DeltaInvariantViolationException
 from deltaflow.log import FILES_SCHEMA, AddFile, DeltaLog, OptimisticTransaction, SetTransaction
@@ -46,14 +46,14 @@ def begin_quarantine(
         rules=schema_rules({"mergeSchema": "true"}, {}, store_assignment=request.store_assignment_policy),
         operation=operation,
         transaction=transaction,
-        removal=_EarlierRun(log, query_id, batch_id),
+        overwrite_scope=_EarlierRun(log, query_id, batch_id),
         application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
         only_with_files=True,
     )
     return Quarantine(write, batch_id, query_id, _cast_errors(rows), _value_errors(rows))
 
 
-class _EarlierRun(Removal):
+class _EarlierRun(OverwriteScope):
     """Removes what an earlier run of the same batch has quarantined."""
 
     def __init__(self, log: DeltaLog, query_id: str, batch_id: int) -> None:
@@ -61,7 +61,7 @@ class _EarlierRun(Removal):
         self._query_id = query_id
         self._batch_id = batch_id
 
-    def removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
+    def record_removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
         snapshot = transaction.snapshot
         done = None if snapshot is None else snapshot.txn_version(self._query_id)
         if snapshot is None or done is None or done < self._batch_id:

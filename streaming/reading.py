@@ -44,6 +44,6 @@ class DescribedReading(Message, frozen=True):
 class DescribedBatch(DescribedReading, frozen=True, kw_only=True):
     """The description of the scan of a micro-batch."""
 
-    kind: str = "stream"
+    reads: str = "stream"
     start: str | None
     end: str

@@ -77,7 +77,7 @@ def begin_batch(request: BatchRequest) -> TableWriter | Skip:
             store_assignment=request.store_assignment_policy,
             overwrites=mode == "Complete",
         ),
-        removal=_WholeTable() if mode == "Complete" else None,
+        overwrite_scope=_WholeTable() if mode == "Complete" else None,
         operation=operation,
         transaction=transaction,
         declared=DeclaredTable(properties=table_properties(options)),
@@ -96,7 +96,7 @@ def _source_offsets(entry: str | None) -> list[str] | None:
 
 def _schema(json: str, path: str) -> StructType:
     schema = StructType.fromJson(msgspec.json.decode(json))
-    for column in (path for path, kind in types_within(schema) if isinstance(kind, NullType)):
+    for column in (name for name, data_type in types_within(schema) if isinstance(data_type, NullType)):
         raise DeltaAnalysisException(
             error_class="DELTA_NULL_SCHEMA_IN_STREAMING_WRITE", table=path, column=column
         )

@@ -32,7 +32,7 @@ from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_move, parse_offset
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.messages import HandleRequest
-from deltaflow.spark.scan.file_index import ScannedFiles, hadoop_path, relation, scan_kind
+from deltaflow.spark.scan.file_index import ScannedFiles, finds_files, hadoop_path, relation
 from deltaflow.spark.scan.messages import Relation
 from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.backlog import Backlog
@@ -160,7 +160,7 @@ def _keep_planned(description: dict[str, Any], files: pa.Table) -> None:
             _planned.popitem(last=False)
 
 
-@scan_kind("stream")
+@finds_files("stream")
 def files_of_batch(description: dict[str, Any]) -> ScannedFiles:
     """The files of one micro-batch: those just admitted, else as the log has them."""
     with _planned_lock:

@@ -53,16 +53,16 @@ class _Statistics(FileStatistics):
     def column(self, path: ColumnPath) -> ColumnStatistics | None:
         if path not in self._partition_columns:
             return super().column(path)
-        kind = self.data_type(path)
-        if not isinstance(kind, _EXACT):
+        data_type = self.data_type(path)
+        if not isinstance(data_type, _EXACT):
             return None
         values = pc.map_lookup(self._values, path[0], "first").combine_chunks()
         try:
-            typed = typed_values(values, kind)
+            typed = typed_values(values, data_type)
         except pa.ArrowInvalid:
             return None  # the scan says which value is none
         is_null = typed.is_null()
-        bounds = typed.cast(bound_type(kind))
+        bounds = typed.cast(bound_type(data_type))
         if pa.types.is_floating(bounds.type):
             bounds = pc.if_else(pc.is_nan(bounds), pa.scalar(None, bounds.type), bounds)
         return ColumnStatistics(bounds, bounds, is_null.cast(pa.int64()), pa.repeat(1, len(bounds)))

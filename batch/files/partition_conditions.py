@@ -53,10 +53,10 @@ def condition_of(predicate: Predicate, columns: Mapping[str, StructField]) -> Pa
     name = ".".join(predicate.get("column", ()))
     if name not in columns:
         return None
-    column, kind = pc.field(name), columns[name].dataType
+    column, data_type = pc.field(name), columns[name].dataType
     if op in ("isNull", "isNotNull"):
         return column.is_null() if op == "isNull" else column.is_valid()
-    if isinstance(kind, _NOT_COMPARED) or predicate.get("type") != kind.simpleString():
+    if isinstance(data_type, _NOT_COMPARED) or predicate.get("type") != data_type.simpleString():
         return None
     if op == "in":
         return column.isin(_values(predicate["values"], columns[name]).drop_null())

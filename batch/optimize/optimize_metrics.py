@@ -18,8 +18,8 @@ def _numbers(*names: str) -> list[StructField]:
     return [StructField(name, LongType(), nullable=False) for name in names]
 
 
-def _structs(kind: DataType, *names: str) -> list[StructField]:
-    return [StructField(name, kind) for name in names]
+def _structs(data_type: DataType, *names: str) -> list[StructField]:
+    return [StructField(name, data_type) for name in names]
 
 
 _SIZES = StructType(

@@ -47,24 +47,24 @@ class ZColumn(NamedTuple):
     """A column to order by: its path through structs, and its type."""
 
     path: tuple[str, ...]
-    kind: DataType
+    data_type: DataType
 
     @property
     def key(self) -> str:
         """The values in SQL, long ones cut, in a form that has their order, and that a text of it stands for
         exactly."""
         value = ".".join(map(quoted, self.path))
-        if isinstance(self.kind, StringType | BinaryType):
+        if isinstance(self.data_type, StringType | BinaryType):
             value = f"left({value}, {_LENGTH_OF_A_TEXT})"
-        if isinstance(self.kind, BinaryType):
+        if isinstance(self.data_type, BinaryType):
             return f"hex({value})"
-        return f"unix_micros({value})" if isinstance(self.kind, TimestampType) else value
+        return f"unix_micros({value})" if isinstance(self.data_type, TimestampType) else value
 
     @property
     def key_type(self) -> DataType:
-        if isinstance(self.kind, BinaryType):
+        if isinstance(self.data_type, BinaryType):
             return StringType()
-        return LongType() if isinstance(self.kind, TimestampType) else self.kind
+        return LongType() if isinstance(self.data_type, TimestampType) else self.data_type
 
 
 def z_columns(snapshot: Snapshot, names: Sequence[str], settings: Mapping[str, str]) -> list[ZColumn]:
@@ -92,7 +92,7 @@ def z_columns(snapshot: Snapshot, names: Sequence[str], settings: Mapping[str, s
     without = [
         ".".join(column.path)
         for column in found
-        if not isinstance(column.kind, AtomicType) or (checks and column.path not in indexed)
+        if not isinstance(column.data_type, AtomicType) or (checks and column.path not in indexed)
     ]
     if without:
         raise DeltaAnalysisException(
@@ -113,16 +113,16 @@ def _path(name: str) -> tuple[str, ...]:
 
 
 def _column(schema: StructType, path: Sequence[str]) -> ZColumn | None:
-    kind: DataType = schema
+    data_type: DataType = schema
     exact: list[str] = []
     for name in path:
-        fields = kind.fields if isinstance(kind, StructType) else []
+        fields = data_type.fields if isinstance(data_type, StructType) else []
         field = next((f for f in fields if f.name.lower() == name.lower()), None)
         if field is None:
             return None
         exact.append(field.name)
-        kind = field.dataType
-    return ZColumn(tuple(exact), kind)
+        data_type = field.dataType
+    return ZColumn(tuple(exact), data_type)
 
 
 def _refused(error_class: str, name: str, snapshot: Snapshot) -> DeltaIllegalArgumentException:

@@ -21,7 +21,7 @@ from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.spark.bridge.dispatcher import dispatcher
-from deltaflow.spark.scan.file_index import NEWEST, ScannedFiles, relation, scan_kind
+from deltaflow.spark.scan.file_index import NEWEST, ScannedFiles, finds_files, relation
 from deltaflow.spark.scan.messages import Relation
 
 _NOT_YET = ("readChangeFeed", "readChangeData")
@@ -56,9 +56,9 @@ def _file_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _description(loaded: LoadPath, snapshot: Snapshot, version: int | None) -> dict[str, Any]:
-    description: dict[str, Any] = {"kind": NEWEST, "path": snapshot.path, "id": snapshot.table_id}
+    description: dict[str, Any] = {"reads": NEWEST, "path": snapshot.path, "id": snapshot.table_id}
     if version is not None:
-        description |= {"kind": "version", "version": version, "timeTravel": True}
+        description |= {"reads": "version", "version": version, "timeTravel": True}
     if loaded.partition:
         loaded.check_partition(snapshot)
         description |= {"partition": loaded.partition, "timeZone": loaded.time_zone}
@@ -78,7 +78,7 @@ def pin(request: PinRequest) -> PinAnswer:
     if request.schema is not None:
         analysed = StructType.fromJson(msgspec.json.decode(request.schema))
         _check_schema(analysed, snapshot)
-    pinned = {**description, "kind": "version", "version": snapshot.version, "timeTravel": False}
+    pinned = {**description, "reads": "version", "version": snapshot.version, "timeTravel": False}
     return PinAnswer(
         version=snapshot.version,
         scan=msgspec.json.encode(pinned).decode(),
@@ -109,7 +109,7 @@ def _check_same_table(description: dict[str, Any], snapshot: Snapshot) -> None:
         )
 
 
-@scan_kind("version")
+@finds_files("version")
 def files_of_version(description: dict[str, Any]) -> ScannedFiles:
     """The files of one version of a table."""
     log = DeltaLog.for_table(description["path"])

@@ -34,9 +34,9 @@ from deltaflow.spark.scan.file_index import (
     READ_ALL,
     ScannedFiles,
     complete_paths,
+    finds_files,
     in_partitions,
     relation,
-    scan_kind,
 )
 from deltaflow.spark.scan.messages import Relation
 from deltaflow.spark.write.file_write import local_path
@@ -103,7 +103,7 @@ class TouchedFiles:
     def _relation(self, key: str, size: int) -> Relation:
         snapshot = self.snapshot
         scan = {
-            "kind": "touched files",
+            "reads": "touched files",
             "path": snapshot.path,
             "version": snapshot.version,
             "handle": self._handle,
@@ -211,7 +211,7 @@ def local_paths(table: str, files: pa.Table) -> pa.ChunkedArray:
     return pc.replace_substring_regex(complete_paths(table, files["path"]), "^file:(//)?", "")
 
 
-@scan_kind("touched files")
+@finds_files("touched files")
 def _files(description: dict[str, Any]) -> ScannedFiles:
     found: TouchedFiles | None = dispatcher.find(description["handle"])
     if found is None:

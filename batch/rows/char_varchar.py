@@ -18,10 +18,10 @@ from deltaflow.log.protocol.data_types import (
 from deltaflow.log.protocol.schema import CHAR_VARCHAR
 
 
-def with_char_as_string(kind: T.StructType) -> T.StructType:
+def with_char_as_string(schema: T.StructType) -> T.StructType:
     """A schema as the log keeps it: CHAR and VARCHAR are strings whose column remembers what was declared."""
     fields = []
-    for field in kind.fields:
+    for field in schema.fields:
         plain = _without_char(field.dataType)
         metadata = dict(field.metadata)
         if plain != field.dataType:
@@ -30,16 +30,16 @@ def with_char_as_string(kind: T.StructType) -> T.StructType:
     return T.StructType(fields)
 
 
-def _text(kind: T.DataType) -> str:
+def _text(data_type: T.DataType) -> str:
     """The type as Spark reads it: `catalogString`, with names of fields in quotes that need them."""
-    match kind:
+    match data_type:
         case T.StructType():
-            return f"struct<{','.join(f'{_name(f.name)}:{_text(f.dataType)}' for f in kind.fields)}>"
+            return f"struct<{','.join(f'{_name(f.name)}:{_text(f.dataType)}' for f in data_type.fields)}>"
         case T.ArrayType():
-            return f"array<{_text(kind.elementType)}>"
+            return f"array<{_text(data_type.elementType)}>"
         case T.MapType():
-            return f"map<{_text(kind.keyType)},{_text(kind.valueType)}>"
-    return kind.simpleString()
+            return f"map<{_text(data_type.keyType)},{_text(data_type.valueType)}>"
+    return data_type.simpleString()
 
 
 def _name(name: str) -> str:
@@ -61,7 +61,7 @@ def as_declared(schema: T.StructType) -> T.StructType:
     )
 
 
-def of_length(sql: str, kind: T.CharType | T.VarcharType, column: str) -> str:
+def of_length(sql: str, data_type: T.CharType | T.VarcharType, column: str) -> str:
     """A value as it is stored: blanks beyond the length are cut off, any other character there is an error.
 
     CHAR is not filled up with blanks, as in delta-spark: Spark does so for whoever reads.
@@ -69,12 +69,12 @@ def of_length(sql: str, kind: T.CharType | T.VarcharType, column: str) -> str:
     error = DeltaInvariantViolationException(
         error_class="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
         value="\0",
-        expression=f"(length({column}) <= {kind.length})",
+        expression=f"(length({column}) <= {data_type.length})",
     )
     before, after = str(error).split("\0")
     message = f"concat({_literal(before)}, {sql}, {_literal(after)})"
-    too_long = f"char_length(rtrim({sql})) > {kind.length}"
-    return f"if({too_long}, raise_error({message}), substring({sql}, 1, {kind.length}))"
+    too_long = f"char_length(rtrim({sql})) > {data_type.length}"
+    return f"if({too_long}, raise_error({message}), substring({sql}, 1, {data_type.length}))"
 
 
 def _literal(text: str) -> str:
@@ -82,18 +82,18 @@ def _literal(text: str) -> str:
     return f"cast(x'{text.encode().hex()}' as string)"
 
 
-def _without_char(kind: T.DataType) -> T.DataType:
-    return transformed(kind, atomic=char_as_string)
+def _without_char(data_type: T.DataType) -> T.DataType:
+    return transformed(data_type, atomic=char_as_string)
 
 
-def char_as_string(kind: T.DataType) -> T.DataType:
+def char_as_string(data_type: T.DataType) -> T.DataType:
     """STRING for CHAR and VARCHAR, any other type as it is."""
-    return T.StringType() if isinstance(kind, T.CharType | T.VarcharType) else kind
+    return T.StringType() if isinstance(data_type, T.CharType | T.VarcharType) else data_type
 
 
-def is_plain(kind: T.DataType) -> bool:
+def is_plain(data_type: T.DataType) -> bool:
     """Whether there is no CHAR or VARCHAR in the type."""
-    return kind == _without_char(kind)
+    return data_type == _without_char(data_type)
 
 
 def declared_type(field: T.StructField) -> T.DataType:
@@ -102,21 +102,21 @@ def declared_type(field: T.StructField) -> T.DataType:
     return field.dataType if text is None else _with_char(field.dataType, text)
 
 
-def _with_char(kind: T.DataType, text: str) -> T.DataType:
+def _with_char(data_type: T.DataType, text: str) -> T.DataType:
     """The type with the CHAR and VARCHAR of its text, which is that of Spark's `catalogString`."""
     length = re.fullmatch(r"(char|varchar)\((\d+)\)", text)
     if length is not None:
         return (T.CharType if length[1] == "char" else T.VarcharType)(int(length[2]))
-    if not is_nested(kind):
-        return kind
+    if not is_nested(data_type):
+        return data_type
     parts = _parts(text[text.find("<") + 1 : -1])
-    if isinstance(kind, T.StructType):
+    if isinstance(data_type, T.StructType):
         parts = [part[_name_end(part) + 1 :].strip() for part in parts]
     return with_inner_fields(
-        kind,
+        data_type,
         [
             with_type(inner, _with_char(inner.dataType, part))
-            for inner, part in zip(inner_fields(kind), parts, strict=True)
+            for inner, part in zip(inner_fields(data_type), parts, strict=True)
         ],
     )
 

@@ -97,24 +97,24 @@ def _conditions(
                 yield name, inside
 
 
-def _inside(sql: str, kind: T.DataType, depth: int) -> str | None:
+def _inside(sql: str, data_type: T.DataType, depth: int) -> str | None:
     """The condition that nothing within an array or map is null that may not be; None without any."""
     element = f"e{depth}"
-    match kind:
+    match data_type:
         case T.StructType():
             parts = []
-            for field in kind.fields:
+            for field in data_type.fields:
                 inner = f"{sql}.{quoted(field.name)}"
                 parts += [] if field.nullable else [f"{inner} is not null"]
                 inside = _inside(inner, field.dataType, depth)
                 parts += [] if inside is None else [inside]
             return " and ".join(parts) or None
         case T.ArrayType():
-            collections = [(sql, kind.elementType, kind.containsNull)]
+            collections = [(sql, data_type.elementType, data_type.containsNull)]
         case T.MapType():
             collections = [
-                (f"map_keys({sql})", kind.keyType, True),
-                (f"map_values({sql})", kind.valueType, kind.valueContainsNull),
+                (f"map_keys({sql})", data_type.keyType, True),
+                (f"map_values({sql})", data_type.valueType, data_type.valueContainsNull),
             ]
         case _:
             return None

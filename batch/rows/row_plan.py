@@ -52,10 +52,12 @@ def row_plan(
         return RowPlan(frame=plain_schema(frame), table=plain_schema(stored))
     cast = _restricted(table, frame)
     columns = [
-        _column(field.name, cast[field.name].dataType, kind, is_partition=field.name in partition_columns)
+        _column(
+            field.name, cast[field.name].dataType, data_type, is_partition=field.name in partition_columns
+        )
         if field.name not in missing
         else "null"
-        for field, kind in zip(stored.fields, wanted, strict=True)
+        for field, data_type in zip(stored.fields, wanted, strict=True)
     ]
     return RowPlan(plain_schema(frame), _with_char(stored), cast, tuple(columns), tuple(checks))
 
@@ -64,8 +66,8 @@ def _stored(table: T.StructType, path: str) -> T.StructType:
     """The columns that data files have: those of type void are left out, as by delta-spark."""
     stored = without_void(table)
     assert isinstance(stored, T.StructType)
-    for name, kind in types_within(stored):
-        if isinstance(kind, T.StructType) and not kind.fields:
+    for name, data_type in types_within(stored):
+        if isinstance(data_type, T.StructType) and not data_type.fields:
             what = f"column {name}" if name else "the table"
             raise SchemaError(error_class="DELTA_CANNOT_WRITE_EMPTY_SCHEMA", what=what, table=path)
     return stored
@@ -145,10 +147,10 @@ def _restricted_type(table: T.DataType, frame: T.DataType) -> T.DataType:
     return with_inner_fields(table, fields)
 
 
-def plain_type(kind: T.DataType) -> T.DataType:
+def plain_type(data_type: T.DataType) -> T.DataType:
     """The type alone: nullable throughout, no metadata, CHAR and VARCHAR as strings."""
     return transformed(
-        kind, field=lambda inner: T.StructField(inner.name, inner.dataType), atomic=char_as_string
+        data_type, field=lambda inner: T.StructField(inner.name, inner.dataType), atomic=char_as_string
     )
 
 

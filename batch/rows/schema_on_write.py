@@ -94,7 +94,7 @@ def update_metadata(
 ) -> None:
     """Gives the transaction the metadata that the write leaves, where it changes.
 
-    Raises SchemaError or one of its kinds, or UnsupportedFeatureError, if the frame cannot be written.
+    Raises SchemaError or UnsupportedFeatureError if the frame cannot be written.
     """
     snapshot, path = transaction.snapshot, transaction.path
     by_name = frame
@@ -270,9 +270,9 @@ def columns_of_table(frame: T.StructType) -> T.StructType:
     return nullable
 
 
-def _with_own_metadata(kind: T.DataType) -> T.DataType:
+def _with_own_metadata(data_type: T.DataType) -> T.DataType:
     return transformed(
-        kind,
+        data_type,
         field=lambda f: T.StructField(
             f.name,
             f.dataType,
@@ -293,6 +293,6 @@ def _named(frame: T.DataType, table: T.DataType, *, by_position: bool) -> T.Data
         if target is None:
             fields.append(f)
         else:
-            kind = _named(f.dataType, target.dataType, by_position=by_position)
-            fields.append(T.StructField(target.name, kind, f.nullable, f.metadata))
+            data_type = _named(f.dataType, target.dataType, by_position=by_position)
+            fields.append(T.StructField(target.name, data_type, f.nullable, f.metadata))
     return with_inner_fields(frame, fields)

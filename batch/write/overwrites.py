@@ -1,4 +1,4 @@
-"""Which files of the table a write replaces: none, all, those of its partitions, those of a predicate."""
+"""Which files of the table a write replaces: none, all, those of its partitions, or those of a predicate."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ _MISMATCH = "DELTA_REPLACE_WHERE_MISMATCH"
 _NO_FILES = FILES_SCHEMA.empty_table()
 
 
-class Removal:
-    """Which files of the table a write removes: none."""
+class OverwriteScope:
+    """What a write replaces: nothing, unless a subclass says otherwise."""
 
     checks: Sequence[Check] = ()
-    """What its rows have to satisfy besides the table's own checks."""
+    """Checks that the write's rows have to pass besides the table's own."""
 
     def begin(self, transaction: OptimisticTransaction) -> None:
-        """Before a file is written: records what the write reads."""
-
-    def removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
-        """The removed ones of the snapshot's files, when `adds` were written; records that they were read."""
-        return _NO_FILES
+        """Is called before a file is written; records what the write reads."""
 
     def copy_rows(self, transaction: OptimisticTransaction, copies: NewFiles) -> None:
-        """After the write's own job: writes those rows of removed files again that stay in the table."""
+        """Is called after the write's own job; writes the rows of removed files that stay in the table."""
+
+    def record_removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
+        """The files of the snapshot that the commit of `adds` removes; records that they were read."""
+        return _NO_FILES
 
     def metrics(self, removed: pa.Table, copied_rows: int) -> dict[str, int]:
-        """What commitInfo counts besides the numbers of files."""
+        """The metrics of commitInfo besides the numbers of files."""
         return {}
 
 
-class WholeTable(Removal):
+class WholeTable(OverwriteScope):
     """Every file is removed."""
 
     def begin(self, transaction: OptimisticTransaction) -> None:
         transaction.read_whole_table()
 
-    def removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
+    def record_removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
         return _NO_FILES if transaction.snapshot is None else transaction.snapshot.files
 
     def metrics(self, removed: pa.Table, copied_rows: int) -> dict[str, int]:
@@ -68,7 +68,7 @@ class WrittenPartitions(WholeTable):
     def begin(self, transaction: OptimisticTransaction) -> None:
         """Nothing is read yet: the partitions are known when their files are."""
 
-    def removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
+    def record_removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
         snapshot = transaction.snapshot
         if snapshot is None or not adds:
             return _NO_FILES
@@ -142,7 +142,7 @@ class MatchingRows(WholeTable):
             table=snapshot.path,
         )
 
-    def removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
+    def record_removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
         return self._touched
 
     def metrics(self, removed: pa.Table, copied_rows: int) -> dict[str, int]:

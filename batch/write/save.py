@@ -23,7 +23,7 @@ from deltaflow.batch.options import (
 )
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules, schema_rules
 from deltaflow.batch.write.messages import SaveRequest
-from deltaflow.batch.write.overwrites import MatchingRows, Removal, WholeTable, WrittenPartitions
+from deltaflow.batch.write.overwrites import MatchingRows, OverwriteScope, WholeTable, WrittenPartitions
 from deltaflow.batch.write.writer import OperationOfWrite, TableWriter, begin_write, own_scans
 from deltaflow.errors import (
     DeltaIllegalArgumentException,
@@ -112,15 +112,15 @@ def begin_save(request: SaveRequest, definition: Definition | None = None) -> Ta
             raise DeltaTableAlreadyExistsError(path=path, table=path)
     elif mode in ("ErrorIfExists", "Ignore"):
         transaction.require_no_table()
-    removal = _removal(request, rules, transaction, partition_by)
+    overwrite_scope = _overwrite_scope(request, rules, transaction, partition_by)
     return begin_write(
         StructType.fromJson(msgspec.json.decode(request.schema)),
         partition_by,
         options,
         rules=rules,
-        operation=_operation(request, definition, rules, removal, partition_by),
+        operation=_operation(request, definition, rules, overwrite_scope, partition_by),
         transaction=transaction,
-        removal=removal,
+        overwrite_scope=overwrite_scope,
         declared=_declared(request, definition),
         application=None if idempotent is None else idempotent.action(transaction),
         settings_to_unset=() if idempotent is None else idempotent.settings_to_unset,
@@ -149,12 +149,12 @@ def _declared(request: SaveRequest, definition: Definition | None) -> DeclaredTa
     return replace(declared, properties=declared.properties or table_properties(request.options))
 
 
-def _removal(
+def _overwrite_scope(
     request: SaveRequest, rules: SchemaRules, transaction: OptimisticTransaction, partition_by: list[str]
-) -> Removal:
+) -> OverwriteScope:
     options, settings = request.options, request.settings
     if not rules.overwrites:
-        return Removal()
+        return OverwriteScope()
     predicate = option(options, "replaceWhere")
     is_dynamic = _is_dynamic(options, settings, request.partition_overwrite_mode)
     if predicate is not None:
@@ -201,7 +201,7 @@ def _operation(
     request: SaveRequest,
     definition: Definition | None,
     rules: SchemaRules,
-    removal: Removal,
+    overwrite_scope: OverwriteScope,
     partition_by: list[str],
 ) -> OperationOfWrite:
     """delta-spark's DeltaOperations.Write, or those of the statement that defines the table."""
@@ -210,7 +210,7 @@ def _operation(
     predicate = option(options, "replaceWhere")
     rules_of_write = {
         **({} if predicate is None else {"predicate": predicate}),
-        **({"isDynamicPartitionOverwrite": True} if isinstance(removal, WrittenPartitions) else {}),
+        **({"isDynamicPartitionOverwrite": True} if isinstance(overwrite_scope, WrittenPartitions) else {}),
         **({"canOverwriteSchema": True} if boolean_option(options, "overwriteSchema") else {}),
         **({"canMergeSchema": True} if rules.merge_schema else {}),
     }

@@ -24,7 +24,7 @@ from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.batch.rows.row_checks import checks_of_table
 from deltaflow.batch.rows.row_plan import row_plan
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules, named_as_table, update_metadata
-from deltaflow.batch.write.overwrites import Removal
+from deltaflow.batch.write.overwrites import OverwriteScope
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import (
     AddFile,
@@ -67,7 +67,7 @@ class TableWriter:
         rows: RowPlan,
         options: Mapping[str, str],
         *,
-        removal: Removal,
+        overwrite_scope: OverwriteScope,
         operation: OperationOfWrite,
         application: SetTransaction | None,
         data_change: bool,
@@ -86,7 +86,7 @@ class TableWriter:
         self._data_files = DataFiles(transaction.metadata, self.path)
         self.folder = self._data_files.folder
         self._transaction = transaction
-        self._removal = removal
+        self._overwrite_scope = overwrite_scope
         self._operation = operation
         self._application = application
         self._data_change = data_change
@@ -96,7 +96,7 @@ class TableWriter:
         self._compaction = auto_compaction(transaction, options, self.file_options)
 
     def commit(self, files: Sequence[WrittenFile]) -> FollowUp | None:
-        """Commits the files, those of copied rows included, and the removal of what they replace."""
+        """Commits the files, those of copied rows included, and removes the files that they replace."""
         observe("files written", path=self.path, files=len(files))
         adds, rows = self._data_files.add_actions(files, data_change=self._data_change)
         copies = NewFiles(
@@ -107,8 +107,8 @@ class TableWriter:
             data_change=self._data_change,
         )
         try:
-            self._removal.copy_rows(self._transaction, copies)
-            removed = self._removal.removed_files(self._transaction, adds)
+            self._overwrite_scope.copy_rows(self._transaction, copies)
+            removed = self._overwrite_scope.record_removed_files(self._transaction, adds)
             is_committed = self._commit(adds, rows, copies, removed)
         except BaseException:
             copies.discard(is_certain=self._transaction.cancel())
@@ -130,7 +130,7 @@ class TableWriter:
             name_of_added: len(adds) + len(copies.adds),
             "numOutputRows": rows + copies.rows,
             "numOutputBytes": sum(add.size for add in (*adds, *copies.adds)),
-            **self._removal.metrics(removed, copies.rows),
+            **self._overwrite_scope.metrics(removed, copies.rows),
         }
         metadata = self._transaction.metadata
         assert metadata is not None
@@ -159,7 +159,7 @@ def begin_write(
     rules: SchemaRules,
     operation: OperationOfWrite,
     transaction: OptimisticTransaction,
-    removal: Removal | None = None,
+    overwrite_scope: OverwriteScope | None = None,
     declared: DeclaredTable | None = None,
     application: SetTransaction | None = None,
     settings_to_unset: Sequence[str] = (),
@@ -167,12 +167,12 @@ def begin_write(
 ) -> TableWriter:
     """Checks a write against the table, and gives the transaction the metadata that it leaves.
 
-    `removal` says which files of the table the commit removes, none without it. `only_with_files`: there is
-    no commit where there is no file to add or remove. Raises SchemaMismatchError, SchemaError or
-    UnsupportedFeatureError before any file is written.
+    Without `overwrite_scope` the commit removes no file. `only_with_files`: nothing is committed if there is
+    no file to add or remove. Raises SchemaMismatchError, SchemaError or UnsupportedFeatureError before any
+    file is written.
     """
     snapshot, path = transaction.snapshot, transaction.log.path
-    removal = removal or Removal()
+    overwrite_scope = overwrite_scope or OverwriteScope()
     if snapshot is not None:
         check_writable(snapshot.protocol, snapshot.metadata, path, snapshot.version)
         isolation_of_table(snapshot.metadata, path)  # a wrong value would stop the commit
@@ -186,15 +186,15 @@ def begin_write(
     assert protocol is not None
     check_writable(protocol, metadata, path)
     table = schema_from_string(metadata.schema_string, table=path)
-    removal.begin(transaction)
+    overwrite_scope.begin(transaction)
     schema_changes = snapshot is not None and table != snapshot.schema
-    checks = [*checks_of_table(metadata, table, schema_changes=schema_changes), *removal.checks]
+    checks = [*checks_of_table(metadata, table, schema_changes=schema_changes), *overwrite_scope.checks]
     frame = named_as_table(frame_schema, table, rules, path)
     return TableWriter(
         transaction,
         row_plan(frame, table, metadata.partition_columns, checks, path),
         options,
-        removal=removal,
+        overwrite_scope=overwrite_scope,
         operation=operation,
         application=application,
         data_change=rules.data_change,

@@ -1,8 +1,9 @@
 """Answers what Spark asks of a scan at planning time: which partitions, which files.
 
-A scan is named by its description, a JSON object (`kind`, the table's path and id, its version or
-the offsets of a stream); the rooms above register how a kind finds its files. Nothing in a plan
-keeps a Python object alive, and a description can be answered by another process as well.
+A scan is named by its description, a JSON object: what it reads (`reads`), the table's path and id, its
+version or the offsets of a stream. The rooms above register a function for each value of `reads`, which
+finds the files. Nothing in a plan keeps a Python object alive, and another process can answer for a
+description as well.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from deltaflow.spark.scan.messages import (
 _KEPT_LISTINGS = 16
 
 NEWEST = "newest"
-"""The kind of a scan without a version: the JVM asks `scan.pin` for one at each execution of its query."""
+"""What a scan without a version reads: the JVM asks `scan.pin` for one at each execution of its query."""
 
 READ_ALL: Mapping[str, str] = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """Options of a relation whose rows are to be all of its files', whatever the session's settings leave out."""
 
 FilesOf = Callable[[dict[str, Any]], "ScannedFiles"]
-_kinds: dict[str, FilesOf] = {}
+_files_by_reads: dict[str, FilesOf] = {}
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,11 @@ class ScannedFiles:
     """Of `files`, row by row, for skipping those in which a filter finds nothing."""
 
 
-def scan_kind(kind: str) -> Callable[[FilesOf], FilesOf]:
-    """Decorator: the function finds the files of scans whose description has this `kind`."""
+def finds_files(reads: str) -> Callable[[FilesOf], FilesOf]:
+    """Decorator: the function finds the files of scans whose description has this value of `reads`."""
 
     def add(function: FilesOf) -> FilesOf:
-        _kinds[kind] = function
+        _files_by_reads[reads] = function
         return function
 
     return add
@@ -86,7 +87,7 @@ def relation(
     """
     return Relation(
         root=hadoop_path(path),
-        pinned=description["kind"] != NEWEST,
+        pinned=description["reads"] != NEWEST,
         scan=msgspec.json.encode(description).decode(),
         partition_schema=StructType([schema[name] for name in partition_columns]).json(),
         # All columns: Spark then keeps the table's order, which a stream matches by position.
@@ -108,7 +109,7 @@ class _Listing:
 @functools.lru_cache(_KEPT_LISTINGS)
 def _listing(scan: str) -> _Listing:
     description = msgspec.json.decode(scan)
-    listing = _list(_kinds[description["kind"]](description))
+    listing = _list(_files_by_reads[description["reads"]](description))
     _recent.append((description, listing))
     return listing
 
