@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from deltaflow.batch.rows.schema_on_write import schema_rules
 from deltaflow.batch.write.overwrites import OverwriteScope
-from deltaflow.batch.write.writer import OperationOfWrite, begin_write
+from deltaflow.batch.write.transactional_write import WriteOperation, begin_write
 from deltaflow.errors import DeltaInvariantViolationException
 from deltaflow.log import FILES_SCHEMA, AddFile, DeltaLog, OptimisticTransaction, SetTransaction
 from deltaflow.log.files.file_statistics import FileStatistics
@@ -24,7 +24,7 @@ from deltaflow.streaming.messages import BatchRequest
 
 
 def begin_quarantine(
-    request: BatchRequest, path: str, frame: StructType, rows: RowPlan, operation: OperationOfWrite
+    request: BatchRequest, path: str, frame: StructType, rows: RowPlan, operation: WriteOperation
 ) -> Quarantine:
     """Begins the quarantine's write of a batch whose rows go through `rows` into the stream's table."""
     query_id, batch_id = request.query_id, request.batch_id

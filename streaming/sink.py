@@ -15,7 +15,12 @@ from pyspark.sql.types import NullType, StructType
 from deltaflow.batch.options import option, required_path, table_properties
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, schema_rules
 from deltaflow.batch.write.overwrites import WholeTable
-from deltaflow.batch.write.writer import OperationOfWrite, TableWriter, begin_write, own_scans
+from deltaflow.batch.write.transactional_write import (
+    TransactionalWrite,
+    WriteOperation,
+    begin_write,
+    own_scans,
+)
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.observer import observe
@@ -48,7 +53,7 @@ class _WholeTable(WholeTable):
 
 
 @begins_write("stream")
-def begin_batch(request: BatchRequest) -> TableWriter | Skip:
+def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
     """addBatch: nothing to write if the table has this batch already."""
     path, query_id, batch_id = required_path(request.path), request.query_id, request.batch_id
     observe("offset written", path=path, query_id=query_id, batch_id=batch_id)
@@ -61,7 +66,7 @@ def begin_batch(request: BatchRequest) -> TableWriter | Skip:
         _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)
         return Skip(is_repeated=True)
     mode, options, schema = request.output_mode, request.options, _schema(request.schema, path)
-    operation = OperationOfWrite(
+    operation = WriteOperation(
         "STREAMING UPDATE",
         lambda _: {"outputMode": mode, "queryId": query_id, "epochId": str(batch_id)},
         ("numAddedFiles", "numRemovedFiles"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from deltaflow.spark.write.messages import WriteRequest
 
 
-class SaveRequest(WriteRequest, frozen=True, kw_only=True):
+class BatchWriteRequest(WriteRequest, frozen=True, kw_only=True):
     """write.begin.batch: `df.write.format("delta")`, SQL's inserts and the writes of DataFrameWriterV2."""
 
     path: str | None

@@ -16,7 +16,7 @@ import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.scan.SourceFilter;
 import io.deltaflow.spark.sql.Callers;
 import io.deltaflow.spark.write.DeltaSink;
-import io.deltaflow.spark.write.TableWrite;
+import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.SaveMode;
@@ -62,7 +62,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   /** The relation over the table of a request (path, options), as Python finds it. */
   public static HadoopFsRelation read(SparkSession session, Map request) {
-    request.put("settings", TableWrite.deltaSettings(session));
+    request.put("settings", FileWrite.deltaSettings(session));
     return Relations.of(session, Python.call("read", request));
   }
 
@@ -72,7 +72,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     Map request = request(options);
     request.put("mode", mode.name());
     request.put("byPosition", null);
-    TableWrite.run(session(context), data, "batch", request);
+    FileWrite.run(session(context), data, "batch", request);
     // Spark refreshes what is cached of the relation that is returned.
     if (session(context).sharedState().cacheManager().isEmpty()) return new WrittenRelation(context, data.schema());
     return read(session(context), request(options));
@@ -93,7 +93,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
       SQLContext context, String metadataPath, Option schema, String provider, scala.collection.immutable.Map options) {
     Map request = request(options);
     request.put("definedSchema", DEFINED_SCHEMAS.get(options));
-    request.put("settings", TableWrite.deltaSettings(session(context)));
+    request.put("settings", FileWrite.deltaSettings(session(context)));
     request.put("sourceFilter",
         SourceFilter.of(session(context), (Map) request.get("options"), (String) request.get("definedSchema")));
     return new DeltaSource(session(context), Python.call("source.start", request));

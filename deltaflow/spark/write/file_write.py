@@ -298,7 +298,7 @@ def session_of_write(handle: int) -> SparkSession:
     context = SparkContext._active_spark_context
     assert context is not None
     jvm: Any = context._jvm
-    session = jvm.io.deltaflow.spark.write.TableWrite.session(handle)
+    session = jvm.io.deltaflow.spark.write.FileWrite.session(handle)
     if session is None:
         raise OperationCancelledError("the write was stopped")
     return SparkSession(context, session)

@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_named(own: Dispatcher, request_: dict[str, Any], f
 
 # What Java sends and reads
 
-WRITE = "write/TableWrite.java"
+WRITE = "write/FileWrite.java"
 # The other classes that put together parts of a request.
 PARTS = {
     "source.start": ["scan/SourceFilter.java"],
@@ -93,7 +93,7 @@ PARTS = {
     "write.begin.batch": [WRITE],
     "write.begin.frame": [WRITE],
     "write.begin.stream": [WRITE],
-    "write.begin.table": [WRITE, "sql/NamedWrite.java"],
+    "write.begin.tableAsSelect": [WRITE, "sql/DeltaV1Write.java"],
 }
 
 
@@ -102,7 +102,7 @@ def calls() -> dict[str, list[list[Path]]]:
     found: dict[str, list[list[Path]]] = {}
     for file in sorted(JAVA.rglob("*.java")):
         text = file.read_text()
-        writes = re.findall(r'TableWrite\.run\([^;]*?, "(\w+)", \w+\)', text)
+        writes = re.findall(r'FileWrite\.run\([^;]*?, "(\w+)", \w+\)', text)
         methods = re.findall(r'Python\.call\w*\(\s*"([\w.]+)",', text)
         for method in {*methods, *(f"write.begin.{name}" for name in writes)}:
             found.setdefault(method, []).append([file, *(JAVA / part for part in PARTS.get(method, []))])

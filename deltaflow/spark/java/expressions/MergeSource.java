@@ -7,7 +7,7 @@ import java.util.TreeSet;
 
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.scan.PinScans;
-import io.deltaflow.spark.write.TableWrite;
+import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -34,7 +34,7 @@ public final class MergeSource {
   public static String described(Dataset source) {
     QueryExecution query = query(source);
     Map described = new LinkedHashMap();
-    described.put("scans", TableWrite.scans(query));
+    described.put("scans", FileWrite.scans(query));
     described.put("cached", Boolean.valueOf(has(query.withCachedData(), InMemoryRelation.class)));
     Set operators = new TreeSet();
     Set expressions = new TreeSet();

@@ -11,9 +11,9 @@ import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.scan.Filters;
 import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.scan.TableScan;
-import io.deltaflow.spark.sql.NamedWrite;
+import io.deltaflow.spark.sql.DeltaV1Write;
+import io.deltaflow.spark.write.FileWrite;
 import io.deltaflow.spark.write.RowChanges;
-import io.deltaflow.spark.write.TableWrite;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.AliasIdentifier;
@@ -239,17 +239,17 @@ public final class RowOperations {
     QueryExecution query = ((org.apache.spark.sql.classic.Dataset) rows).queryExecution();
     SQLExecution$.MODULE$.withNewExecutionId(query, Option.apply(name), new AbstractFunction0() {
       public Object apply() {
-        TableWrite.run(session, rows, "frame", request);
+        FileWrite.run(session, rows, "frame", request);
         return BoxedUnit.UNIT;
       }
     });
   }
 
   /** What the session sets of Delta's own settings, as JSON. */
-  public static String settings(SparkSession session) { return Python.json(TableWrite.deltaSettings(session)); }
+  public static String settings(SparkSession session) { return Python.json(FileWrite.deltaSettings(session)); }
 
   /** What Spark has cached of the table is read anew. */
-  public static void recache(SparkSession session, String path) { NamedWrite.recache(session, path); }
+  public static void recache(SparkSession session, String path) { DeltaV1Write.recache(session, path); }
 
   private static LogicalPlan analyzed(Dataset frame) {
     return ((org.apache.spark.sql.classic.Dataset) frame).queryExecution().analyzed();

@@ -8,7 +8,7 @@ import java.util.Map;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.expressions.Plans;
-import io.deltaflow.spark.write.TableWrite;
+import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.types.DataTypeUtils;
 import org.apache.spark.sql.classic.SparkSession;
@@ -47,7 +47,7 @@ public final class DeltaCommand extends StatementCommand {
   protected Seq run(SparkSession session) {
     List expressions = new ArrayList();
     Map request = request(expressions);
-    request.put("settings", TableWrite.deltaSettings(session));
+    request.put("settings", FileWrite.deltaSettings(session));
     JsonNode answer;
     RunningStatement running = new RunningStatement(session, statement, expressions);
     try {
@@ -56,7 +56,7 @@ public final class DeltaCommand extends StatementCommand {
     } finally {
       running.close();
     }
-    if (answer.hasNonNull("changed")) NamedWrite.recache(session, answer.get("changed").asText());
+    if (answer.hasNonNull("changed")) DeltaV1Write.recache(session, answer.get("changed").asText());
     return Plans.seq(StatementRows.of(answer.get("rows"), schema()));
   }
 

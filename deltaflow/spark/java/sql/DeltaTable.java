@@ -29,7 +29,7 @@ public final class DeltaTable implements SupportsWrite, V2TableWithV1Fallback {
 
   public String path() { return CatalogEntries.path(described.catalogTable()); }
 
-  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) { return new NamedWrite(this, info); }
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) { return new DeltaV1Write(this, info); }
 
   public String name() { return described.name(); }
 

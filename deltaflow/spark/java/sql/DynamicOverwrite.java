@@ -23,10 +23,10 @@ public final class DynamicOverwrite extends SparkStrategy {
     List plans = new ArrayList();
     if (plan instanceof OverwritePartitionsDynamic) {
       Option write = ((OverwritePartitionsDynamic) plan).write();
-      if (!write.isEmpty() && write.get() instanceof NamedWrite) {
-        NamedWrite named = (NamedWrite) write.get();
-        // NamedWrite takes the rows from the statement; this plan would be an optimized one, not to analyze again.
-        plans.add(new AppendDataExecV1(named.table(), new OneRowRelation(), new Nothing(), named));
+      if (!write.isEmpty() && write.get() instanceof DeltaV1Write) {
+        DeltaV1Write deltaWrite = (DeltaV1Write) write.get();
+        // DeltaV1Write takes the rows from the statement; this plan would be an optimized one, not to analyze again.
+        plans.add(new AppendDataExecV1(deltaWrite.table(), new OneRowRelation(), new Nothing(), deltaWrite));
       }
     }
     return CollectionConverters.asScala(plans).toList();

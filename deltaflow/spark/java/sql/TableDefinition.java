@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Map;
 
 import io.deltaflow.spark.bridge.Python;
-import io.deltaflow.spark.write.TableWrite;
+import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogTableType;
@@ -61,7 +61,7 @@ public final class TableDefinition {
     request.put("definedSchema", schema.json());
     request.put("partitioning", partitioning(partitions));
     request.put("properties", new LinkedHashMap(properties));
-    request.put("settings", TableWrite.deltaSettings(session));
+    request.put("settings", FileWrite.deltaSettings(session));
     Python.call("catalog.check", request);
   }
 
@@ -77,15 +77,15 @@ public final class TableDefinition {
 
   /** With the rows of a query, in one commit. */
   public void commit(Dataset data, Map options) {
-    Map write = NamedWrite.request(path, "Overwrite", options);
+    Map write = DeltaV1Write.request(path, "Overwrite", options);
     write.put("byPosition", null);
     write.put("definition", request);
-    TableWrite.run(session, data, "table", write);
+    FileWrite.run(session, data, "tableAsSelect", write);
     register();
   }
 
   private void register() {
-    NamedWrite.recache(session, path);
+    DeltaV1Write.recache(session, path);
     if (isPath || isInCatalog) return;
     session.sessionState().catalog().createTable(CatalogEntries.stored(ident, path, isManaged), false, false);
   }

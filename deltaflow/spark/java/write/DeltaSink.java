@@ -16,7 +16,7 @@ import org.apache.spark.sql.execution.streaming.runtime.*;
 import org.apache.spark.sql.streaming.OutputMode;
 import scala.Option;
 
-/** The sink of a streaming query: every micro-batch is one TableWrite. */
+/** The sink of a streaming query: every micro-batch is one FileWrite. */
 public final class DeltaSink implements Sink, ReportsSinkMetrics {
   private final org.apache.spark.sql.classic.SparkSession session;
   private final String path;
@@ -45,7 +45,7 @@ public final class DeltaSink implements Sink, ReportsSinkMetrics {
     request.put("batchId", Long.valueOf(batchId));
     request.put("offsets", offsets(queryId, batchId));
     // The batch carries its own incremental execution; the session of its plan is the stream's clone.
-    if (!TableWrite.run(((org.apache.spark.sql.classic.Dataset) data).sparkSession(), data, "stream", request))
+    if (!FileWrite.run(((org.apache.spark.sql.classic.Dataset) data).sparkSession(), data, "stream", request))
       skipped++;
   }
 

@@ -7,21 +7,24 @@ import msgspec
 from deltaflow.batch.ddl.messages import DefinitionRequest
 from deltaflow.batch.ddl.table_definition import TableDefinition
 from deltaflow.batch.rows.schema_on_write import DeclaredTable
-from deltaflow.batch.write.messages import SaveRequest
-from deltaflow.batch.write.save import DefiningStatement, Definition, begin_save
+from deltaflow.batch.write.messages import BatchWriteRequest
+from deltaflow.batch.write.write_into_delta import DefiningStatement, Definition, begin_write_into_delta
 from deltaflow.log import DeltaLog
 from deltaflow.spark.write.file_write import FileWrite, Skip, begins_write
 
 
-class TableWriteRequest(SaveRequest, frozen=True, kw_only=True):
-    """write.begin.table: a save into the table that a statement defines, whose path and mode count."""
+class TableAsSelectRequest(BatchWriteRequest, frozen=True, kw_only=True):
+    """write.begin.tableAsSelect: a batch write into the table that a statement defines.
+
+    The definition counts: its path is the table's, and it gives the mode.
+    """
 
     definition: DefinitionRequest
 
 
-@begins_write("table")
-def begin_table(request: TableWriteRequest) -> FileWrite | Skip:
-    """The write of a query into the table that its statement defines; see deltaflow.batch.write.save."""
+@begins_write("tableAsSelect")
+def begin_table_as_select(request: TableAsSelectRequest) -> FileWrite | Skip:
+    """Begins the write of a query's rows into the table that its statement defines."""
     definition = TableDefinition.of(request.definition)
     exists = DeltaLog.for_table(definition.path).exists()
     definition.check_location(exists=exists, as_select=True)
@@ -33,11 +36,11 @@ def begin_table(request: TableWriteRequest) -> FileWrite | Skip:
     )
     replaces = definition.operation != "create"
     if exists and definition.is_save_as_table:
-        return begin_save(
+        return begin_write_into_delta(
             msgspec.structs.replace(request, mode="Overwrite"),
             Definition(statement, definition.partition_columns),
         )
-    return begin_save(
+    return begin_write_into_delta(
         # A table that appears meanwhile is a rival.
         msgspec.structs.replace(request, mode="Overwrite" if replaces else "ErrorIfExists"),
         Definition(

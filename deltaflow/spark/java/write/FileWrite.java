@@ -47,10 +47,10 @@ import scala.runtime.BoxedUnit;
  * files on the caller's thread, Python commits them. Crossings into Python: 2, and 1 where the commit is followed
  * by a compaction.
  */
-public final class TableWrite {
+public final class FileWrite {
   private static final ConcurrentHashMap SESSIONS = new ConcurrentHashMap();
 
-  private TableWrite() {}
+  private FileWrite() {}
 
   /** For Python: the session of a write that runs; null when it is over. */
   public static org.apache.spark.sql.classic.SparkSession session(long handle) {

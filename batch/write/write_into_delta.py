@@ -22,9 +22,14 @@ from deltaflow.batch.options import (
     unsupported_options,
 )
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules, schema_rules
-from deltaflow.batch.write.messages import SaveRequest
+from deltaflow.batch.write.messages import BatchWriteRequest
 from deltaflow.batch.write.overwrites import MatchingRows, OverwriteScope, WholeTable, WrittenPartitions
-from deltaflow.batch.write.writer import OperationOfWrite, TableWriter, begin_write, own_scans
+from deltaflow.batch.write.transactional_write import (
+    TransactionalWrite,
+    WriteOperation,
+    begin_write,
+    own_scans,
+)
 from deltaflow.errors import (
     DeltaIllegalArgumentException,
     DeltaTableAlreadyExistsError,
@@ -73,13 +78,15 @@ class Definition:
 
 
 @begins_write("batch")
-def begin_batch(request: SaveRequest) -> TableWriter | Skip:
-    """Begins a save."""
-    return begin_save(request)
+def begin_batch(request: BatchWriteRequest) -> TransactionalWrite | Skip:
+    """Begins a write into a table by its path, or into a table by name that exists."""
+    return begin_write_into_delta(request)
 
 
-def begin_save(request: SaveRequest, definition: Definition | None = None) -> TableWriter | Skip:
-    """Begins a save, into the table that a statement defines if there is one."""
+def begin_write_into_delta(
+    request: BatchWriteRequest, definition: Definition | None = None
+) -> TransactionalWrite | Skip:
+    """Begins a write, into the table that a statement defines if there is one."""
     options, settings = request.options, request.settings
     path, mode = required_path(request.path), request.mode
     unsupported_options(options, _NOT_YET, "writing")
@@ -127,7 +134,7 @@ def begin_save(request: SaveRequest, definition: Definition | None = None) -> Ta
     )
 
 
-def _transaction(request: SaveRequest, path: str) -> OptimisticTransaction:
+def _transaction(request: BatchWriteRequest, path: str) -> OptimisticTransaction:
     """A transaction that has read what the frame reads of the table itself.
 
     A frame scans the version that it was loaded at: whatever was committed since is a rival, and not to
@@ -142,7 +149,7 @@ def _transaction(request: SaveRequest, path: str) -> OptimisticTransaction:
     return transaction
 
 
-def _declared(request: SaveRequest, definition: Definition | None) -> DeclaredTable:
+def _declared(request: BatchWriteRequest, definition: Definition | None) -> DeclaredTable:
     if definition is None or definition.declared is None:
         return DeclaredTable(properties=table_properties(request.options))
     declared = definition.declared
@@ -150,7 +157,10 @@ def _declared(request: SaveRequest, definition: Definition | None) -> DeclaredTa
 
 
 def _overwrite_scope(
-    request: SaveRequest, rules: SchemaRules, transaction: OptimisticTransaction, partition_by: list[str]
+    request: BatchWriteRequest,
+    rules: SchemaRules,
+    transaction: OptimisticTransaction,
+    partition_by: list[str],
 ) -> OverwriteScope:
     options, settings = request.options, request.settings
     if not rules.overwrites:
@@ -198,12 +208,12 @@ def _is_dynamic(options: Mapping[str, str], settings: Mapping[str, str], setting
 
 
 def _operation(
-    request: SaveRequest,
+    request: BatchWriteRequest,
     definition: Definition | None,
     rules: SchemaRules,
     overwrite_scope: OverwriteScope,
     partition_by: list[str],
-) -> OperationOfWrite:
+) -> WriteOperation:
     """delta-spark's DeltaOperations.Write, or those of the statement that defines the table."""
     numbers = ("numFiles", "numRemovedFiles" if rules.overwrites else None)
     options = request.options
@@ -217,11 +227,11 @@ def _operation(
     statement = None if definition is None else definition.statement
     if statement is None or (statement.is_save_as_table and predicate is not None):
         write = {"mode": request.mode, "partitionBy": msgspec.json.encode(partition_by).decode()}
-        return OperationOfWrite("WRITE", lambda _: {**write, **rules_of_write}, numbers)
+        return WriteOperation("WRITE", lambda _: {**write, **rules_of_write}, numbers)
     if not statement.replaces:
         rules_of_write = {}
     elif statement.is_save_as_table:
         rules_of_write["isV1SaveAsTableOverwrite"] = True
-    return OperationOfWrite(
+    return WriteOperation(
         statement.name, lambda metadata: {**statement.parameters(metadata), **rules_of_write}, numbers
     )

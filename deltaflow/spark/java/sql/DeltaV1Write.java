@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Map;
 
 import io.deltaflow.spark.DeltaProvider;
-import io.deltaflow.spark.write.TableWrite;
+import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
@@ -39,14 +39,17 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
-/** A write into a table by name: the same one as df.write.format("delta").save(path) makes. */
-public final class NamedWrite implements SupportsOverwrite, SupportsDynamicOverwrite, V1Write, InsertableRelation {
+/**
+ * The V1Write of a table by name, and the WriteBuilder that builds it. It writes as
+ * df.write.format("delta").save(path) does.
+ */
+public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOverwrite, V1Write, InsertableRelation {
   private final DeltaTable table;
   private final Map options;
   private String mode = "Append";
   private boolean byFilter;
 
-  public NamedWrite(DeltaTable table, LogicalWriteInfo info) {
+  public DeltaV1Write(DeltaTable table, LogicalWriteInfo info) {
     this.table = table;
     this.options = new HashMap(info.options().asCaseSensitiveMap());
   }
@@ -85,7 +88,7 @@ public final class NamedWrite implements SupportsOverwrite, SupportsDynamicOverw
     if (byFilter) options.put("replaceWhere", sql(session, ((OverwriteByExpression) command).deleteExpr()));
     Map request = request(table.path(), mode, options);
     request.put("byPosition", Boolean.valueOf(!command.isByName()));
-    TableWrite.run(session, data, "batch", request);
+    FileWrite.run(session, data, "batch", request);
     recache(session, table.path());
   }
 

@@ -46,7 +46,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class OperationOfWrite:
+class WriteOperation:
     """How a commit names itself (commitInfo): name and parameters, and the names of its metrics."""
 
     name: str
@@ -58,7 +58,7 @@ class OperationOfWrite:
     """Of a stream's batch. See deltaflow.log.Operation."""
 
 
-class TableWriter:
+class TransactionalWrite:
     """One write: what `begin_write` decided, waiting for its files. See FileWrite."""
 
     def __init__(
@@ -68,7 +68,7 @@ class TableWriter:
         options: Mapping[str, str],
         *,
         overwrite_scope: OverwriteScope,
-        operation: OperationOfWrite,
+        operation: WriteOperation,
         application: SetTransaction | None,
         data_change: bool,
         settings_to_unset: Sequence[str],
@@ -157,14 +157,14 @@ def begin_write(
     options: Mapping[str, str],
     *,
     rules: SchemaRules,
-    operation: OperationOfWrite,
+    operation: WriteOperation,
     transaction: OptimisticTransaction,
     overwrite_scope: OverwriteScope | None = None,
     declared: DeclaredTable | None = None,
     application: SetTransaction | None = None,
     settings_to_unset: Sequence[str] = (),
     only_with_files: bool = False,
-) -> TableWriter:
+) -> TransactionalWrite:
     """Checks a write against the table, and gives the transaction the metadata that it leaves.
 
     Without `overwrite_scope` the commit removes no file. `only_with_files`: nothing is committed if there is
@@ -190,7 +190,7 @@ def begin_write(
     schema_changes = snapshot is not None and table != snapshot.schema
     checks = [*checks_of_table(metadata, table, schema_changes=schema_changes), *overwrite_scope.checks]
     frame = named_as_table(frame_schema, table, rules, path)
-    return TableWriter(
+    return TransactionalWrite(
         transaction,
         row_plan(frame, table, metadata.partition_columns, checks, path),
         options,
