@@ -69,10 +69,18 @@ class LogStore(ABC):
     def open(self, path: str) -> BinaryIO:
         """The file, to be read from any position; FileNotFoundError if absent. Reading may raise OSError."""
 
+    def make_directory(self, directory: str) -> None:
+        """Make a directory and its parents durably, where the storage has any.
+
+        NotADirectoryError where a file is in the way.
+        """
+        return
+
     @abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Write a file that is not there yet, making its directory; FileExistsError if it is there.
+        """Write a file that is not there yet; FileExistsError if it is there.
 
+        FileNotFoundError where the storage needs a directory that is not there (`make_directory`), and
         NotADirectoryError where a file is in the way.
         """
 

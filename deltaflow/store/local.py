@@ -70,6 +70,10 @@ class LocalLogStore(LogStore):
         with _as_store_errors("read", path):
             return open(path, "rb")
 
+    def make_directory(self, directory: str) -> None:
+        with _as_store_errors("make", directory):
+            _make_directory(directory)
+
     def put_if_absent(self, path: str, data: bytes) -> None:
         with _as_store_errors("write", path), _temporary_beside(path) as (temporary, file):
             file.write(data)
@@ -88,11 +92,13 @@ class LocalLogStore(LogStore):
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[BinaryIO]:
-        with _as_store_errors("write", path), _temporary_beside(path) as (temporary, file):
-            yield file
-            _sync_file(file)
-            _remove_if_present(hadoop_checksum(path))
-            os.replace(temporary, path)
+        with _as_store_errors("write", path):
+            _make_directory(os.path.dirname(path))
+            with _temporary_beside(path) as (temporary, file):
+                yield file
+                _sync_file(file)
+                _remove_if_present(hadoop_checksum(path))
+                os.replace(temporary, path)
 
     def delete(self, path: str) -> None:
         with _as_store_errors("delete", path):
@@ -143,16 +149,14 @@ def _as_store_errors(verb: str, path: str) -> Iterator[None]:
 
 @contextmanager
 def _temporary_beside(path: str) -> Iterator[tuple[str, BinaryIO]]:
-    """A hidden new file in the directory of `path`, which is made; gone or renamed for good afterwards."""
-    directory = os.path.dirname(path)
-    _make_directory(directory)
+    """A hidden new file in the directory of `path`; gone or renamed for good afterwards."""
     temporary = _temporary_name(path)
     try:
         with open(temporary, "xb") as file:
             yield temporary, file
     finally:
         _remove_if_present(temporary)
-    _sync_directory(directory)
+    _sync_directory(os.path.dirname(path))
 
 
 def _temporary_name(path: str) -> str:

@@ -15,13 +15,19 @@ NAMES = ["00.json", "01.json", "01.json.x", "02.checkpoint.parquet", "10.json"]
 
 
 class StoreContract:
-    """Subclasses give the fixtures `store` and `root`, an empty place that need not exist."""
+    """Subclasses give the fixtures `store` and `root`, an empty place that need not exist: it is made."""
 
     hierarchical = True
     """Whether a file can be in the way of a directory."""
     writers = 8
 
-    def test_a_put_makes_its_directory_and_is_read_and_listed(self, store: LogStore, root: str) -> None:
+    @pytest.fixture(autouse=True)
+    def _root_is_made(self, store: LogStore, root: str) -> None:
+        store.make_directory(root)
+
+    def test_a_put_into_a_new_directory_is_read_and_listed(self, store: LogStore, root: str) -> None:
+        store.make_directory(f"{root}/a/b")
+        store.make_directory(f"{root}/a/b")
         store.put_if_absent(f"{root}/a/b/1.json", b"one")
         store.put_if_absent(f"{root}/a/b/2.json", b"two!")
         assert store.read(f"{root}/a/b/2.json") == b"two!"
@@ -41,6 +47,7 @@ class StoreContract:
     def test_a_listing_begins_at_the_name_and_is_sorted(self, store: LogStore, root: str) -> None:
         for name in reversed(NAMES):
             store.put_if_absent(f"{root}/{name}", name.encode())
+        store.make_directory(f"{root}/below")
         store.put_if_absent(f"{root}/below/03.json", b"")
         for start in ["", "0", "00.json", "01", "01.json", "01.json.", "02", "05.json", "10.json", "11", "~"]:
             found = [status.name for status in store.list_from(root, start)]
@@ -58,6 +65,7 @@ class StoreContract:
         store.delete(f"{root}/none.json")
 
     def test_a_directory_beside_is_not_this_one(self, store: LogStore, root: str) -> None:
+        store.make_directory(f"{root}/t2")
         store.put_if_absent(f"{root}/t2/1.json", b"one")
         with pytest.raises(FileNotFoundError):
             store.list_from(f"{root}/t", "")
@@ -95,6 +103,7 @@ class StoreContract:
         assert store.read(f"{root}/1.json") == b"again"
 
     def test_the_status_of_a_file_is_its_entry_in_a_listing(self, store: LogStore, root: str) -> None:
+        store.make_directory(f"{root}/d")
         store.put_if_absent(f"{root}/d/1.json", b"one")
         store.put_if_absent(f"{root}/d/2.json", b"two")
         assert store.status(f"{root}/d/1.json") == store.list_from(f"{root}/d", "")[0]
@@ -112,6 +121,7 @@ class StoreContract:
 
     @pytest.mark.parametrize("name", ["a b", "ü", "a%20b", "a+b", "p=1", "[x]*?", "q'\"", "a#b"])
     def test_odd_names(self, store: LogStore, root: str, name: str) -> None:
+        store.make_directory(f"{root}/{name}")
         store.put_if_absent(f"{root}/{name}/{name}.json", b"one")
         assert store.read(f"{root}/{name}/{name}.json") == b"one"
         assert _names(store, f"{root}/{name}") == [f"{name}.json"]

@@ -12,7 +12,8 @@ from deltaflow.store import LocalLogStore
 STORE = LocalLogStore()
 
 
-def test_a_put_makes_its_directory_and_is_listed_and_read(tmp_path: Path) -> None:
+def test_a_put_is_listed_and_read(tmp_path: Path) -> None:
+    STORE.make_directory(f"{tmp_path}/a/b")
     STORE.put_if_absent(f"{tmp_path}/a/b/1.json", b"one")
     STORE.put_if_absent(f"{tmp_path}/a/b/2.json", b"two!")
     statuses = STORE.list_from(f"{tmp_path}/a/b", "1.json")
@@ -52,6 +53,7 @@ def test_the_file_is_synced_before_it_has_its_name_and_the_directory_after(
         synced.append((os.path.relpath(name, tmp_path), visible))
 
     monkeypatch.setattr(os, "fsync", record)
+    STORE.make_directory(f"{tmp_path}/log")
     STORE.put_if_absent(f"{tmp_path}/log/1.json", b"one")
     (parent, _), (file, during), (directory, after) = synced
     assert parent == "."
@@ -113,6 +115,14 @@ def test_a_file_in_the_way_of_a_directory(tmp_path: Path) -> None:
             STORE.list_from(directory, "")
         with pytest.raises(NotADirectoryError):
             STORE.put_if_absent(f"{directory}/1.json", b"one")
+        with pytest.raises(NotADirectoryError):
+            STORE.make_directory(directory)
+
+
+def test_a_put_makes_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        STORE.put_if_absent(f"{tmp_path}/log/1.json", b"one")
+    assert not (tmp_path / "log").exists()
 
 
 def test_a_directory_in_the_way_of_a_file_is_a_store_error(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ Outcome = Committed | Conflict | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Another commit has the version."""
+    """Another commit has the version, or the log's directory is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ class CommitPut:
             # Until the opposite is proved: an interrupt may end the put at any point.
             self._may_have_landed = True
             try:
+                if version == 0:  # a later one must not bring back the log of a table that is gone
+                    self._log.store.make_directory(self._log.directory)
                 self._log.store.put_if_absent(path, data)
             except Exception as error:
                 outcome = self._read_back(version, path, txn_id, error)
@@ -76,7 +78,7 @@ class CommitPut:
         try:
             actions = decode_actions(self._log.store.read(path), path)
         except (FileNotFoundError, NotADirectoryError):
-            if isinstance(error, FileExistsError):
+            if isinstance(error, FileExistsError | FileNotFoundError):
                 return Lost()
             if self._log.store.failed_put_never_lands:
                 return Absent(error)

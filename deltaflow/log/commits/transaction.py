@@ -310,8 +310,10 @@ class OptimisticTransaction:
         winners = list(self.log.read(listing, first, listing.latest_version))
         if not winners:
             raise ConcurrentWriteException(
-                f"The table at {self.path} was deleted while this operation ran. Run it again.",
+                f"The table at {self.path} was deleted or moved while this operation ran, so version {first} "
+                "was not committed. Run the operation again on the table where it is now.",
                 table=self.path,
+                version=first,
             )
         return winners
 

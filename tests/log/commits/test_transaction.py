@@ -553,6 +553,20 @@ def test_a_table_deleted_during_a_transaction(log: DeltaLog) -> None:
         DeltaLog(Vanishing(), log.path).start_transaction().commit([add_file("a")], WRITE)
 
 
+@pytest.mark.parametrize("moved", ["new", "new/_delta_log"])
+def test_a_table_that_is_moved_away_during_a_transaction_stays_away(
+    log: DeltaLog, tmp_path: Path, moved: str
+) -> None:
+    create(log)
+    append(log, "a")
+    transaction = log.start_transaction()
+    (tmp_path / moved).rename(tmp_path / "elsewhere")
+    with pytest.raises(ConcurrentWriteException, match="was deleted or moved") as raised:
+        transaction.commit([add_file("b")], WRITE)
+    assert (raised.value.table, raised.value.version) == (log.path, 2)
+    assert not (tmp_path / moved).exists()
+
+
 def test_a_broken_commit_of_a_rival_is_reported_and_nothing_is_committed(table: HandWrittenTable) -> None:
     table.first_commit()
     transaction = table.log().start_transaction()
