@@ -47,8 +47,8 @@ SCHEMA = json.dumps(
     {
         "type": "struct",
         "fields": [
-            {"name": name, "type": kind, "nullable": True, "metadata": {}}
-            for name, kind in (
+            {"name": name, "type": type_name, "nullable": True, "metadata": {}}
+            for name, type_name in (
                 ("order_id", "long"),
                 ("customer", "string"),
                 ("amount", "double"),

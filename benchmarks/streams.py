@@ -140,9 +140,9 @@ class Steps:
         self.measure(DataFiles, "add_actions", "footers")
         self.measure(OptimisticTransaction, "commit", "commit")
 
-    def measure(self, kind: type, method: str, name: str) -> None:
+    def measure(self, owner: type, method: str, name: str) -> None:
         """From now on the method's calls are timed under this name."""
-        original = getattr(kind, method)
+        original = getattr(owner, method)
 
         def measured(*arguments: Any, **named: Any) -> Any:
             start = time.perf_counter()
@@ -151,7 +151,7 @@ class Steps:
             finally:
                 self.took[name].append((time.perf_counter() - start) * 1_000)
 
-        setattr(kind, method, measured)
+        setattr(owner, method, measured)
 
     def show(self, batches: Batches) -> None:
         medians = {name: statistics.median(took) for name, took in self.took.items()}

@@ -86,13 +86,15 @@ def write_checkpoint(table: Path, files: int, tenth: int, now_ms: int) -> None:
             ("configuration", strings),
         ]
     )
-    kinds = {"add": add, "remove": remove, "protocol": protocol, "metaData": meta_data}
-    schema = pa.schema(list(kinds.items()))
+    arrow_types = {"add": add, "remove": remove, "protocol": protocol, "metaData": meta_data}
+    schema = pa.schema(list(arrow_types.items()))
     described = {name: METADATA[name] for name in ("id", "schemaString", "partitionColumns")}
     described |= {"configuration": [], "format": {"provider": "parquet", "options": []}}
 
-    def rows_of(kind: str, actions: pa.Array) -> pa.Table:
-        columns = [actions if name == kind else pa.nulls(len(actions), kinds[name]) for name in kinds]
+    def rows_of(action: str, actions: pa.Array) -> pa.Table:
+        columns = [
+            actions if name == action else pa.nulls(len(actions), arrow_types[name]) for name in arrow_types
+        ]
         return pa.Table.from_arrays(columns, schema=schema)
 
     with pq.ParquetWriter(log / f"{_VERSION:020}.checkpoint.parquet", schema, store_schema=False) as writer:
@@ -147,9 +149,9 @@ def write_stream(folder: Path) -> None:
     """The checkpoint of a stream that has begun and read nothing yet."""
     offset = {"sourceVersion": 1, "reservoirId": METADATA["id"], "reservoirVersion": _VERSION}
     offset |= {"index": -1, "isStartingVersion": True}
-    for kind in ("offsets", "commits"):
-        (folder / kind).mkdir(parents=True)
-        (folder / kind / "0").write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "0").write_text(f"v1\n{{}}\n{json.dumps(offset)}")
 
 
 def main() -> None:

@@ -87,13 +87,13 @@ def main(folder: Path, streams: list[tuple[str, str, str, str]]) -> None:
         while not (folder / name / "go").exists():
             time.sleep(0.02)
 
-    def run(name: str, source: str, kind: str) -> None:
-        frame, mode = stream(spark, folder / name, source, kind)
+    def run(name: str, source: str, query_name: str) -> None:
+        frame, mode = stream(spark, folder / name, source, query_name)
         writer = frame.writeStream.format("delta").outputMode(mode)
         # Under availableNow the rate source ends after one batch.
         trigger: Any = {"processingTime": "0 seconds"} if source == "rate" else {"availableNow": True}
         writer = writer.option("checkpointLocation", str(folder / name / "checkpoint")).trigger(**trigger)
-        if kind == "quarantined":
+        if query_name == "quarantined":
             writer = writer.option("quarantinePath", str(folder / name / "quarantine"))
         query = writer.start(str(folder / name / "sink"))
         try:
@@ -102,7 +102,10 @@ def main(folder: Path, streams: list[tuple[str, str, str, str]]) -> None:
             say(f"END {name} {str(query.exception()).splitlines()[0]}")
 
     set_observer(hold)
-    threads = [threading.Thread(target=run, args=(name, *kind)) for name, *kind, _ in streams]
+    threads = [
+        threading.Thread(target=run, args=(name, source, query_name))
+        for name, source, query_name, _ in streams
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -33,10 +33,10 @@ class SourceTable:
         time_ms: int | None = None,
         **actions: dict[str, Any],
     ) -> int:
-        """The next version: adds files, removes files by their paths; other actions by their kinds."""
+        """Commits the next version: adds files, removes files by their paths, and has `actions` by name."""
         info = {"timestamp": 0, "operation": "TEST", "operationParameters": {"by": "hand"}}
         lines: list[dict[str, Any]] = [{"commitInfo": info}]
-        lines += [{kind: action} for kind, action in actions.items()]
+        lines += [{name: action} for name, action in actions.items()]
         lines += [
             {"remove": {"path": path, "deletionTimestamp": 1, "dataChange": data_change}} for path in remove
         ]

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 PROGRAM = Path(__file__).with_name("killed_streams.py")
 WAIT_S = 240.0
 
-KINDS = [
+QUERIES = [
     ("delta", "rows"),
     ("delta", "counts"),
     ("files", "rows"),
@@ -65,7 +65,7 @@ class Held(NamedTuple):
         return f"{self.source}-{self.query}-{self.point.name.replace(' ', '-')}"
 
 
-STREAMS = [Held(*kind, point) for kind in KINDS for point in POINTS]
+STREAMS = [Held(source, query, point) for source, query in QUERIES for point in POINTS]
 QUARANTINED = [
     (f"quarantined-{place}-{point.replace(' ', '-')}", "delta", "quarantined", f"{prefix}{point}")
     for place, prefix in (("quarantine", "quarantine: "), ("sink", ""))
@@ -185,11 +185,11 @@ def numbered(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
 
 
-def actions(table: Path, kind: str) -> list[dict[str, Any]]:
-    """The actions of one kind in all versions."""
+def actions(table: Path, name: str) -> list[dict[str, Any]]:
+    """The actions of this name in all versions."""
     texts = [path.read_text() for path in sorted((table / "_delta_log").glob("*.json"))]
     found = [json.loads(line) for text in texts for line in text.splitlines()]
-    return [action[kind] for action in found if kind in action]
+    return [action[name] for action in found if name in action]
 
 
 def program() -> ModuleType:
@@ -251,7 +251,7 @@ def test_killed_and_started_again(killed: Killed, streams: Any, held: Held) -> N
     assert not orphans & {add["path"] for add in actions(sink, "add")}
 
 
-@pytest.mark.parametrize(("source", "query"), KINDS)
+@pytest.mark.parametrize(("source", "query"), QUERIES)
 def test_the_last_file_of_commits_lost(streams: Any, tmp_path: Path, source: str, query: str) -> None:
     """The batch is planned again, and is in the table already; the next one goes on from it."""
     sink, checkpoint = tmp_path / "sink", tmp_path / "checkpoint"

@@ -40,8 +40,8 @@ def test_every_batch_is_one_commit_of_the_query(streams: Any, table: str, sink: 
     query = streams.copy(source, sink, checkpoint)
     assert query.lastProgress["numInputRows"] == 5
     assert streams.versions(sink) == [0, 1]
-    kinds = [[next(iter(action)) for action in streams.actions(sink, version)] for version in (0, 1)]
-    assert kinds == [["commitInfo", "protocol", "metaData", "txn", "add"], ["commitInfo", "txn", "add"]]
+    names = [[next(iter(action)) for action in streams.actions(sink, version)] for version in (0, 1)]
+    assert names == [["commitInfo", "protocol", "metaData", "txn", "add"], ["commitInfo", "txn", "add"]]
     for version in (0, 1):
         actions = {next(iter(action)): action for action in streams.actions(sink, version)}
         txn, info = actions["txn"]["txn"], actions["commitInfo"]["commitInfo"]
@@ -142,8 +142,8 @@ def test_windows_in_append_mode_over_a_restart(
     assert "watermark" not in metadata["schemaString"]
     # A batch without rows is a commit with its txn and without files.
     for version in streams.versions(sink):
-        kinds = [next(iter(action)) for action in streams.actions(sink, version)]
-        assert "txn" in kinds
+        names = [next(iter(action)) for action in streams.actions(sink, version)]
+        assert "txn" in names
     first = [next(iter(action)) for action in streams.actions(sink, 0)]
     assert first == ["commitInfo", "protocol", "metaData", "txn"]
     adds = {a["add"]["path"] for v in streams.versions(sink) for a in streams.actions(sink, v) if "add" in a}

@@ -344,8 +344,8 @@ def test_a_schema_change_that_is_not_additive_stops_every_restart(
     streams.append(table, 0, 5)
     streams.batches(streams.read(table), checkpoint)
     metadata = next(a["metaData"] for a in streams.actions(table, 0) if "metaData" in a)
-    for kind in ("string", "long"):
-        changed = metadata["schemaString"].replace('"long"', f'"{kind}"')
+    for type_name in ("string", "long"):
+        changed = metadata["schemaString"].replace('"long"', f'"{type_name}"')
         streams.add_version(table, {"metaData": {**metadata, "schemaString": changed}})
     for _ in range(2):
         message = streams.failed(streams.foreach(streams.read(table), checkpoint, lambda batch, _: None))

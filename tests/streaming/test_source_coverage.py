@@ -142,7 +142,7 @@ def test_a_test_uses_what_it_says_to_cover() -> None:
             ).lower()
             # A setting's name as an argument of the fixture; a code of two that differ at their end.
             setting = name.removeprefix("streaming.").replace(".", "__")
-            spellings = {name, setting, name.rpartition("_WITH_")[0] + "_WITH_{kind}"}
+            spellings = {name, setting, name.rpartition("_WITH_")[0] + "_WITH_{cause}"}
             if not any(spelling.lower() in used for spelling in spellings):
                 unused.append((name, test))
     assert unused == []

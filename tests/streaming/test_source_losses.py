@@ -241,8 +241,8 @@ def test_another_type_on_the_way(streams: Any, table: str, checkpoint: str, star
     source.commit(metaData=metadata_action(TEXT))
     source.commit(metaData=metadata_action())
     error = failure(streams, source, checkpoint, **({} if start is None else {start: 0}))
-    kind = "VERSION" if start is None else "STARTING_OPTIONS"
-    assert (error.code, error.state) == (f"DELTA_SCHEMA_CHANGED_WITH_{kind}", "KD007")
+    cause = "VERSION" if start is None else "STARTING_OPTIONS"
+    assert (error.code, error.state) == (f"DELTA_SCHEMA_CHANGED_WITH_{cause}", "KD007")
     assert "Detected schema change in version 1: streaming source schema: struct<id:bigint>" in error.message
     assert "data file schema: struct<id:string>" in error.message
     assert "new checkpoint location" in error.message

@@ -112,13 +112,13 @@ def test_limits_of_a_batch(
 def test_commits_that_delete_or_rewrite(
     streams: Any, table: str, tmp_path: Any, options: dict[str, str], deleted: object, changed: object
 ) -> None:
-    for kind, wanted in (("deleted", deleted), ("changed", changed)):
-        path, checkpoint = f"{table}-{kind}", str(tmp_path / kind)
+    for change, wanted in (("deleted", deleted), ("changed", changed)):
+        path, checkpoint = f"{table}-{change}", str(tmp_path / change)
         source = SourceTable(path, [1], [2])
         assert batches(streams, source, checkpoint) == [[1, 2]]
         # What only rearranges is never seen.
         source.commit([2], data_change=False, remove=("f001.parquet",))
-        version = source.commit(*([[2, 3]] if kind == "changed" else []), remove=("f000.parquet",))
+        version = source.commit(*([[2, 3]] if change == "changed" else []), remove=("f000.parquet",))
         source.commit([9])
         if isinstance(wanted, list):
             found = batches(streams, source, checkpoint, **options)
@@ -130,7 +130,7 @@ def test_commits_that_delete_or_rewrite(
         assert 'TEST ({"by":"hand"})' in error.message
         assert f"version {version}" in error.message
         goes_on = ["skipChangeCommits", "ignoreChanges"]
-        for option in [*goes_on, "ignoreDeletes"] if kind == "deleted" else goes_on:
+        for option in [*goes_on, "ignoreDeletes"] if change == "deleted" else goes_on:
             assert f"'{option}'" in error.message
 
 

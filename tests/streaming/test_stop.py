@@ -172,7 +172,7 @@ def test_while_spark_works(streams: Any, table: str, sink: str, checkpoint: str,
     started, release = tmp_path / "started", tmp_path / "release"
 
     @F.udf("long")
-    def slow(value):  # type: ignore[no-untyped-def]  # PySpark would make hints of Python's a kind of UDF
+    def slow(value):  # type: ignore[no-untyped-def]  # type hints would make a pandas UDF of it
         started.touch()
         while not release.exists():
             time.sleep(0.02)

@@ -206,15 +206,15 @@ def test_one_of_several_sources_reads_the_table(spark: Any, streams: Any, tmp_pa
         assert len(data_files(path)) == 1
 
 
-@pytest.mark.parametrize("kind", ["nothing", "empty", "table"])
-def test_a_directory_that_is_no_checkpoint(spark: Any, streams: Any, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("content", ["nothing", "empty", "table"])
+def test_a_directory_that_is_no_checkpoint(spark: Any, streams: Any, tmp_path: Path, content: str) -> None:
     path = str(tmp_path / "table")
     streams.append(path, 0, 10)
     compact(spark, path)
     (tmp_path / "empty").mkdir()
     before = data_files(path)
     with pytest.raises(DeltaIllegalArgumentException, match="no checkpoint of a stream"):
-        DeltaTable.forPath(spark, path).vacuum(0, checkpoints=[str(tmp_path / kind)])
+        DeltaTable.forPath(spark, path).vacuum(0, checkpoints=[str(tmp_path / content)])
     assert data_files(path) == before
 
 

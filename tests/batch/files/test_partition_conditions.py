@@ -12,8 +12,8 @@ from deltaflow.batch.files.partition_conditions import any_of, condition_of, kno
 from deltaflow.log.files.partition_values import typed_values
 
 COLUMNS = {
-    name: T.StructField(name, kind)
-    for name, kind in {
+    name: T.StructField(name, data_type)
+    for name, data_type in {
         "n": T.IntegerType(),
         "d": T.DateType(),
         "c": T.DecimalType(5, 2),
@@ -32,12 +32,12 @@ VALUES = {
 }
 
 
-def compared(op: str, column: str, value: Any, kind: str | None = None) -> dict[str, Any]:
+def compared(op: str, column: str, value: Any, type_name: str | None = None) -> dict[str, Any]:
     return {
         "op": op,
         "column": [column],
         "value": value,
-        "type": kind or COLUMNS[column].dataType.simpleString(),
+        "type": type_name or COLUMNS[column].dataType.simpleString(),
     }
 
 

@@ -55,8 +55,8 @@ def set_schema(table, change, *, keep_files=True):
     (log / f"{len(commits):020}.json").write_text("\n".join(map(json.dumps, lines)) + "\n")
 
 
-def field(name, kind="long", nullable=True):
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+def field(name, type_name="long", nullable=True):
+    return {"name": name, "type": type_name, "nullable": nullable, "metadata": {}}
 
 
 def test_each_execution_reads_the_newest_version(spark, table):
@@ -232,7 +232,7 @@ def test_the_time_zone_of_the_session(spark, history):
 
 
 @pytest.mark.parametrize(
-    ("options", "suffix", "kind", "condition"),
+    ("options", "suffix", "error_type", "condition"),
     [
         ({"versionAsOf": 3}, "", VersionNotFoundError, "DELTA_VERSION_NOT_FOUND"),
         ({}, "@v3", VersionNotFoundError, "DELTA_VERSION_NOT_FOUND"),
@@ -260,8 +260,8 @@ def test_the_time_zone_of_the_session(spark, history):
         ),
     ],
 )
-def test_time_travel_that_goes_nowhere(spark, history, options, suffix, kind, condition):
-    with pytest.raises(kind) as caught:
+def test_time_travel_that_goes_nowhere(spark, history, options, suffix, error_type, condition):
+    with pytest.raises(error_type) as caught:
         spark.read.format("delta").options(**options).load(history + suffix)
     assert caught.value.getCondition() == condition
 

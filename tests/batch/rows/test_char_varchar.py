@@ -10,7 +10,7 @@ from deltaflow.log.protocol.schema import CHAR_VARCHAR
 
 
 def struct(*fields):
-    return T.StructType([T.StructField(name, kind, *more) for name, kind, *more in fields])
+    return T.StructType([T.StructField(name, data_type, *more) for name, data_type, *more in fields])
 
 
 NESTED = struct(
@@ -20,9 +20,9 @@ NESTED = struct(
 )
 
 
-@pytest.mark.parametrize("kind", [T.CharType(3), T.VarcharType(4), T.ArrayType(T.CharType(1)), NESTED])
-def test_what_was_declared_is_found_again(kind):
-    declared = struct(("id", T.IntegerType(), False), ("c", kind, True, {"comment": "a comment"}))
+@pytest.mark.parametrize("data_type", [T.CharType(3), T.VarcharType(4), T.ArrayType(T.CharType(1)), NESTED])
+def test_what_was_declared_is_found_again(data_type):
+    declared = struct(("id", T.IntegerType(), False), ("c", data_type, True, {"comment": "a comment"}))
     kept = with_char_as_string(declared)
     assert "char" not in kept.json().replace(CHAR_VARCHAR, "").replace(kept["c"].metadata[CHAR_VARCHAR], "")
     assert as_declared(kept) == declared
@@ -36,8 +36,8 @@ def test_the_text_is_as_spark_reads_it():
 
 
 def test_text_of_other_writers_has_names_without_quotes():
-    kind = struct(("a-b", T.StringType()), ("c", T.StringType()))
+    data_type = struct(("a-b", T.StringType()), ("c", T.StringType()))
     text = {CHAR_VARCHAR: "struct<a-b:char(2),c:string>"}
-    [field] = as_declared(T.StructType([T.StructField("s", kind, True, text)])).fields
+    [field] = as_declared(T.StructType([T.StructField("s", data_type, True, text)])).fields
     assert field.dataType == struct(("a-b", T.CharType(2)), ("c", T.StringType()))
     assert field.metadata == {}

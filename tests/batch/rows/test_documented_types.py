@@ -30,8 +30,8 @@ VALUES = {
 
 
 def test_every_type_of_the_table_is_written_so(spark, table, actions):
-    kinds = [line[0].strip("`") for line in WRITTEN]
-    columns = ", ".join(f"c{i} {kind}" for i, kind in enumerate(kinds))
+    type_names = [line[0].strip("`") for line in WRITTEN]
+    columns = ", ".join(f"c{i} {type_name}" for i, type_name in enumerate(type_names))
     spark.sql(f"create table documented (id int, {columns}) using parquet")
     try:
         spark.table("documented").write.format("delta").save(table)
@@ -39,11 +39,11 @@ def test_every_type_of_the_table_is_written_so(spark, table, actions):
     finally:
         spark.sql("drop table documented")
     schema = json.loads(actions(table, "metaData", 0)[0]["schemaString"])
-    for (kind, in_log, in_parquet, _), field in zip(WRITTEN, schema["fields"][1:], strict=True):
+    for (type_name, in_log, in_parquet, _), field in zip(WRITTEN, schema["fields"][1:], strict=True):
         found = field["type"]
-        assert (found if isinstance(found, str) else found["type"]) == in_log.strip("`"), kind
+        assert (found if isinstance(found, str) else found["type"]) == in_log.strip("`"), type_name
         declared = field["metadata"].get("__CHAR_VARCHAR_TYPE_STRING")
-        assert declared == (kind.strip("`") if "char" in kind else None)
+        assert declared == (type_name.strip("`") if "char" in type_name else None)
         assert in_parquet.strip("`") == _in_parquet(table, field["name"])
 
 
@@ -68,10 +68,9 @@ def _in_parquet(table, column):
 
 @pytest.mark.parametrize("line", WRITTEN, ids=lambda line: line[0])
 def test_partition_columns_of_the_table(spark, tmp_path, line):
-    kind, allowed = line[0].strip("`"), line[3]
-    frame = spark.sql(
-        f"select 1 id, cast(null as {kind.replace('char(3)', 'string').replace('varstring', 'string')}) p"
-    )
+    type_name, allowed = line[0].strip("`"), line[3]
+    data_type = type_name.replace("char(3)", "string").replace("varstring", "string")
+    frame = spark.sql(f"select 1 id, cast(null as {data_type}) p")
     write = frame.write.format("delta").partitionBy("p")
     if allowed == "yes":
         write.save(str(tmp_path / "t"))
@@ -81,12 +80,11 @@ def test_partition_columns_of_the_table(spark, tmp_path, line):
             write.save(str(tmp_path / "t"))
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_refused_types_of_the_table(spark, tmp_path, kind):
-    if kind == "time" and not hasattr(T, "TimeType"):
+@pytest.mark.parametrize("type_name", REFUSED)
+def test_refused_types_of_the_table(spark, tmp_path, type_name):
+    if type_name == "time" and not hasattr(T, "TimeType"):
         pytest.skip("this Spark has no such type")
+    select = f"select 1 id, {VALUES.get(type_name, f'cast(null as {type_name})')} c"
     with pytest.raises(AnalysisException):
-        spark.sql(f"select 1 id, {VALUES.get(kind, f'cast(null as {kind})')} c").write.format("delta").save(
-            str(tmp_path / "t")
-        )
+        spark.sql(select).write.format("delta").save(str(tmp_path / "t"))
     assert not (tmp_path / "t").exists()

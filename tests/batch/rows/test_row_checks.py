@@ -37,7 +37,7 @@ def made(table):
 
 
 def struct(*fields):
-    return T.StructType([T.StructField(name, kind, *more) for name, kind, *more in fields])
+    return T.StructType([T.StructField(name, data_type, *more) for name, data_type, *more in fields])
 
 
 def write(data, table, mode="append", **options):
@@ -188,7 +188,7 @@ def test_invariants(spark, made):
 
 
 def test_an_invariant_of_an_unknown_form(spark, made):
-    rule = {"delta.invariants": json.dumps({"of another kind": 1})}
+    rule = {"delta.invariants": json.dumps({"of another form": 1})}
     table = made(T.StructType([T.StructField("n", T.IntegerType(), True, rule)]))
     with pytest.raises(UnsupportedFeatureError, match="invariant of column n"):
         write(spark.sql("select 4 n"), table)

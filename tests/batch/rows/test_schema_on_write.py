@@ -205,7 +205,7 @@ def test_values_that_do_not_fit(spark, tmp_path, setting, value, ansi):
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"),
+    ("type_name", "value"),
     [
         ("int", "'1'"),
         ("boolean", "1"),
@@ -219,8 +219,8 @@ def test_values_that_do_not_fit(spark, tmp_path, setting, value, ansi):
         ("string", "array(1)"),
     ],
 )
-def test_types_that_store_assignment_refuses(spark, table, setting, kind, value):
-    write(spark.sql(f"select cast(null as {kind}) c"), table)
+def test_types_that_store_assignment_refuses(spark, table, setting, type_name, value):
+    write(spark.sql(f"select cast(null as {type_name}) c"), table)
     before = files(table)
     with pytest.raises(SchemaMismatchError, match="column c") as caught:
         write(spark.sql(f"select {value} c"), table, mergeSchema="true")

@@ -98,25 +98,27 @@ REFUSED_BY_SPARK = {
 }
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_types_that_are_not_written_are_named(spark, table, kind):
-    frame = spark.range(1).selectExpr("id", f"{REFUSED[kind]} as odd")
-    deep = spark.range(1).selectExpr("id", f"array(named_struct('in', {REFUSED[kind]})) as outer")
+@pytest.mark.parametrize("type_name", REFUSED)
+def test_types_that_are_not_written_are_named(spark, table, type_name):
+    frame = spark.range(1).selectExpr("id", f"{REFUSED[type_name]} as odd")
+    deep = spark.range(1).selectExpr("id", f"array(named_struct('in', {REFUSED[type_name]})) as outer")
     for refused, column in ((frame, "odd"), (deep, "outer.element.in")):
         with pytest.raises(UnsupportedFeatureError, match=f"of column {column} yet") as caught:
             refused.write.format("delta").save(table)
         assert caught.value.getErrorClass() == "DELTA_UNSUPPORTED_DATA_TYPES"
-        assert kind.split(" ")[0] in str(caught.value).lower()
+        assert type_name.split(" ")[0] in str(caught.value).lower()
         assert isinstance(caught.value, AnalysisException)
     assert not os.path.exists(table)
 
 
-@pytest.mark.parametrize("kind", REFUSED_BY_SPARK)
-def test_types_that_spark_keeps_from_every_format(spark, table, kind):
-    frame = spark.range(1).selectExpr("id", f"{REFUSED_BY_SPARK[kind]} as odd")
-    deep = spark.range(1).selectExpr("id", f"array(named_struct('in', {REFUSED_BY_SPARK[kind]})) as outer")
+@pytest.mark.parametrize("type_name", REFUSED_BY_SPARK)
+def test_types_that_spark_keeps_from_every_format(spark, table, type_name):
+    frame = spark.range(1).selectExpr("id", f"{REFUSED_BY_SPARK[type_name]} as odd")
+    deep = spark.range(1).selectExpr(
+        "id", f"array(named_struct('in', {REFUSED_BY_SPARK[type_name]})) as outer"
+    )
     for refused, column in ((frame, "odd"), (deep, "outer")):
-        with pytest.raises(AnalysisException, match=f"column `{column}`.*{kind}") as caught:
+        with pytest.raises(AnalysisException, match=f"column `{column}`.*{type_name}") as caught:
             refused.write.format("delta").save(table)
         assert "The delta datasource" in str(caught.value)
     assert not os.path.exists(table)

@@ -22,9 +22,9 @@ from deltaflow.errors import (
 pytestmark = pytest.mark.spark
 
 
-def failing(kind, use, *texts):
+def failing(error_type, use, *texts):
     """The error of a call that fails, free of what only a developer of deltaflow reads."""
-    with pytest.raises(kind) as caught:
+    with pytest.raises(error_type) as caught:
         use()
     text = str(caught.value)
     assert "py4j" not in text
@@ -198,13 +198,13 @@ def test_a_table_that_was_replaced_under_a_frame(spark, table, tmp_path):
 def test_a_version_that_is_none_or_not_there(spark, table):
     write(spark).save(table)
     write(spark).mode("overwrite").save(table)
-    for version, kind, message in (
+    for version, error_type, message in (
         ("2", VersionNotFoundError, "[0, 1]"),
         ("-1", DeltaIllegalArgumentException, "versionAsOf"),
         ("new", DeltaIllegalArgumentException, "versionAsOf"),
     ):
         reader = spark.read.format("delta").option("versionAsOf", version)
-        failing(kind, lambda reader=reader: reader.load(table), message)
+        failing(error_type, lambda reader=reader: reader.load(table), message)
     assert spark.read.format("delta").option("versionAsOf", 0).load(table).count() == 2
 
 

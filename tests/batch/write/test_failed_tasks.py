@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.batch.write.script_process import result_of_script
 
 pytestmark = pytest.mark.spark
 
@@ -87,17 +86,7 @@ spark.stop()
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory):
     root = tmp_path_factory.mktemp("failed tasks")
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(root)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
-    [result] = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-    return root, json.loads(result.removeprefix("RESULT"))
+    return root, result_of_script(SCRIPT, root, timeout_s=280)
 
 
 @pytest.mark.parametrize("name", ["plain", "parts", "records", "shuffled", "mapped"])

@@ -342,7 +342,7 @@ def test_rearranged_data(spark, tmp_path, actions):
     assert ids(spark, path) == [1, 2, 3]
     [info] = actions(path, "commitInfo")
     assert info["isolationLevel"] == "SnapshotIsolation"
-    changes = [action["dataChange"] for kind in ("add", "remove") for action in actions(path, kind)]
+    changes = [action["dataChange"] for name in ("add", "remove") for action in actions(path, name)]
     assert changes == [False] * 4
     write(frame(spark, (4, 1)), path, dataChange="false")
     assert [add["dataChange"] for add in actions(path, "add")] == [False]

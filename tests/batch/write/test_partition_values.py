@@ -88,14 +88,14 @@ TYPED = {
 def test_values_of_every_type_come_back(spark, tmp_path, rows, rows_by_deltalake, sound, ansi):
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:
-        for name, (kind, values) in TYPED.items():
+        for name, (type_name, values) in TYPED.items():
             path = str(tmp_path / name)
-            data = spark.createDataFrame(list(enumerate(values)), f"id int, p {kind}")
+            data = spark.createDataFrame(list(enumerate(values)), f"id int, p {type_name}")
             data.write.format("delta").partitionBy("p").save(path)
             assert rows(spark.read.format("delta").load(path)) == rows(data), name
             assert rows_by_deltalake(path) == rows(data), name
             for value in values[:2]:
-                literal = F.lit(str(value)).cast(kind)
+                literal = F.lit(str(value)).cast(type_name)
                 found = spark.read.format("delta").load(path).where(F.col("p") == literal)
                 assert found.count() == 1, (name, value)
             sound(path)
@@ -212,26 +212,26 @@ def test_a_partition_value_of_no_sense_is_refused_by_name(spark, tmp_path, ansi)
     assert "py4j" not in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
-def test_partitions_beyond_the_years_of_python(spark, tmp_path, kind):
+@pytest.mark.parametrize("type_name", ["date", "timestamp", "timestamp_ntz"])
+def test_partitions_beyond_the_years_of_python(spark, tmp_path, type_name):
     path = str(tmp_path / "far")
     days = ["2024-01-01", "10000-01-01", "-0044-03-15"]
-    values = ", ".join(f"({i}, CAST('{day}' AS {kind}))" for i, day in enumerate(days))
+    values = ", ".join(f"({i}, CAST('{day}' AS {type_name}))" for i, day in enumerate(days))
     data = spark.sql(f"SELECT * FROM VALUES {values} AS t(id, p)")
     data.write.format("delta").partitionBy("p").option("delta.checkpointInterval", "2").save(path)
 
     def ids() -> list[int]:
         return sorted(row.id for row in spark.read.format("delta").load(path).select("id").collect())
 
-    new = spark.sql(f"SELECT 9 AS id, CAST('{days[1]}' AS {kind}) AS p")
+    new = spark.sql(f"SELECT 9 AS id, CAST('{days[1]}' AS {type_name}) AS p")
     new.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "dynamic").save(path)
     assert ids() == [0, 2, 9]
     newest = spark.read.format("delta").load(path).selectExpr("max(p) p")
-    assert newest.where(f"p = CAST('{days[1]}' AS {kind})").count() == 1
-    spark.sql(f"DELETE FROM delta.`{path}` WHERE p = CAST('{days[2]}' AS {kind})")
+    assert newest.where(f"p = CAST('{days[1]}' AS {type_name})").count() == 1
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE p = CAST('{days[2]}' AS {type_name})")
     assert ids() == [0, 9]
     assert list(Path(path, "_delta_log").glob("*.checkpoint.parquet"))
-    spark.sql(f"DELETE FROM delta.`{path}` WHERE p > CAST('9999-12-31' AS {kind})")
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE p > CAST('9999-12-31' AS {type_name})")
     assert ids() == [0]
     assert len(spark.sql(f"SHOW PARTITIONS delta.`{path}`").collect()) == 1
 

@@ -100,10 +100,10 @@ def test_partition_columns_that_cannot_be(spark, table, columns, error_class, te
     assert not os.path.exists(table)
 
 
-@pytest.mark.parametrize("kind", ["array<int>", "map<string,int>", "struct<x:int>"])
-def test_partition_columns_of_types_that_cannot_be(spark, table, kind):
+@pytest.mark.parametrize("type_name", ["array<int>", "map<string,int>", "struct<x:int>"])
+def test_partition_columns_of_types_that_cannot_be(spark, table, type_name):
     with pytest.raises(AnalysisException):
-        spark.range(1).selectExpr("id", f"cast(null as {kind}) as p").write.format("delta").partitionBy(
+        spark.range(1).selectExpr("id", f"cast(null as {type_name}) as p").write.format("delta").partitionBy(
             "p"
         ).save(table)
     assert not os.path.exists(table)
