@@ -36,13 +36,13 @@ def delete(
             return 0
         operation.refuse_subquery(where)
         matching = named(operation.rows()).where(where)
-        text = operation.check_condition(matching)
+        text = operation.deterministic_condition(matching)
         predicates = [] if condition is None else [text]
-        found = operation.partition_filter(matching)
+        found = operation.record_partition_filter(matching)
         if found.has_data_filters:
-            touched = operation.touched_files(matching)
+            touched = operation.record_touched_files(matching)
         else:
-            touched = operation.files_of_partitions(found)
+            touched = operation.record_files_of_partitions(found)
         if not touched.num_rows:
             operation.commit_if_needed(lambda changed: _operation(operation, changed, predicates, 0))
             return 0

@@ -167,7 +167,7 @@ class _Merge:
         predicate = skipping_predicate(matching)
         if predicate is not None and predicate["op"] == "never":
             return FILES_SCHEMA.empty_table()
-        files = operation.files_of_partitions(operation.partition_filter(matching))
+        files = operation.record_files_of_partitions(operation.record_partition_filter(matching))
         if predicate is None:
             return files
         may = operation.snapshot.files.filter(may_match(predicate, operation.snapshot.statistics))
@@ -273,7 +273,9 @@ class _Merge:
             for clause, number in zip(self._changing, row[2:], strict=True):
                 self.counts.add(clause, number)
         deletes = [i for i, clause in enumerate(self._changing, 2) if clause.action == "delete"]
-        return self.operation.files_at({row[0]: sum(row[i] for i in deletes) for row in rows if sum(row[2:])})
+        return self.operation.record_files_at(
+            {row[0]: sum(row[i] for i in deletes) for row in rows if sum(row[2:])}
+        )
 
     def _multiple_matches(self, candidates: pa.Table) -> Exception:
         """The error, which shows some of the rows by the columns that the condition compares."""

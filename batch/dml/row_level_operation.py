@@ -6,8 +6,8 @@ it the frame of all rows that the new files are to hold: changed ones and, as th
     with RowLevelOperation(spark, path, "DELETE") as operation:
         if not operation.is_repeated:
             matching = operation.rows().where(condition)
-            operation.partition_filter(matching)  # records what is read; no job
-            touched = operation.touched_files(matching)
+            operation.record_partition_filter(matching)  # records what is read; no job
+            touched = operation.record_touched_files(matching)
             account = operation.account(touched, gone=touched[MATCHING_ROWS.name])
             operation.replace(account, rows_that_stay(operation.rows(account.files_to_read)), describe)
 

@@ -53,12 +53,12 @@ def update(
         assignments = Assignments(operation, rows, values)
         assignments.over(rows)  # refused before a job runs
         matching = rows.where(where)
-        text = operation.check_condition(matching)
-        found = operation.partition_filter(matching)
+        text = operation.deterministic_condition(matching)
+        found = operation.record_partition_filter(matching)
         if found.has_data_filters:
-            touched = operation.touched_files(matching)
+            touched = operation.record_touched_files(matching)
         else:
-            touched = operation.files_of_partitions(found)
+            touched = operation.record_files_of_partitions(found)
         updated: int | None = None
         if found.has_data_filters:
             updated = pc.sum(touched[MATCHING_ROWS.name], min_count=0).as_py()

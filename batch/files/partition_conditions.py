@@ -27,7 +27,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
 _NOT_COMPARED = (BinaryType, DoubleType, FloatType)
 
 
-def known_conditions(
+def implied_condition(
     predicate: Predicate | None, columns: Mapping[str, StructField]
 ) -> PartitionPredicate | None:
     """The conjuncts that have the form of a condition: true wherever the predicate is. None without any.
@@ -37,16 +37,18 @@ def known_conditions(
     if predicate is None:
         return None
     conjuncts = predicate["args"] if predicate["op"] == "and" else [predicate]
-    found = [condition_of(conjunct, columns) for conjunct in conjuncts]
+    found = [equivalent_condition(conjunct, columns) for conjunct in conjuncts]
     known = [condition for condition in found if condition is not None]
     return functools.reduce(operator.and_, known) if known else None
 
 
-def condition_of(predicate: Predicate, columns: Mapping[str, StructField]) -> PartitionPredicate | None:
+def equivalent_condition(
+    predicate: Predicate, columns: Mapping[str, StructField]
+) -> PartitionPredicate | None:
     """The predicate as a condition; None for one that has no such form."""
     op = predicate["op"]
     if op in ("and", "or"):
-        parts = [condition_of(argument, columns) for argument in predicate["args"]]
+        parts = [equivalent_condition(argument, columns) for argument in predicate["args"]]
         known = [part for part in parts if part is not None]
         combine = operator.and_ if op == "and" else operator.or_
         return functools.reduce(combine, known) if len(known) == len(parts) else None
@@ -67,7 +69,7 @@ def condition_of(predicate: Predicate, columns: Mapping[str, StructField]) -> Pa
     return None
 
 
-def any_of(
+def in_any_partition(
     columns: Sequence[StructField], partitions: Sequence[tuple[str | None, ...]]
 ) -> PartitionPredicate:
     """The condition to be in one of the partitions, given by the log's values of the columns.

@@ -1,8 +1,8 @@
 """Writes the new files of an operation that removes others: the rows that stay, changed or as they are.
 
-DELETE, UPDATE, MERGE, replaceWhere and compaction all write here. The write itself makes no commit. The
-operation does that, after it has accounted for the rows of the files that it removes
-(deltaflow.batch.row_account).
+DELETE, UPDATE, MERGE, replaceWhere and compaction all write here. The write makes no commit: the operation
+commits after it has accounted for the rows of the files that it removes
+(deltaflow.batch.rewrite.row_account).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class NewFiles:
         data_change: bool = True,
         log_level: int = logging.WARNING,
     ) -> None:
-        """The files are of the table as the transaction leaves it. `file_options` and
-        `optimized_write_bytes` are as of deltaflow.spark.write.FileWrite, `log_level` as of
-        DataFiles.discard."""
+        """The files get the schema and partitioning that the table has after the transaction. For
+        `file_options` and `optimized_write_bytes` see deltaflow.spark.write.file_write.FileWrite, for
+        `log_level` see DataFiles.discard."""
         assert transaction.metadata is not None
         self._metadata = transaction.metadata
         self.path = transaction.path
@@ -55,12 +55,12 @@ class NewFiles:
     def write(self, rows: DataFrame, operation: str) -> None:
         """Writes the frame's rows by one job.
 
-        The frame has the table's columns by name, of any types that store assignment allows; the table's
-        checks are made of each row.
+        The frame has the table's columns by name, of any types that store assignment allows. Every row has to
+        pass the table's checks.
         """
-        table = schema_from_string(self._metadata.schema_string, table=self.path)
-        checks = checks_of_table(self._metadata, table)
-        plan = row_plan(rows.schema, table, self.partition_columns, checks, self.path)
+        schema = schema_from_string(self._metadata.schema_string, table=self.path)
+        checks = checks_of_table(self._metadata, schema)
+        plan = row_plan(rows.schema, schema, self.partition_columns, checks, self.path)
         write_frame(rows, _Write(self, plan), operation)
 
     def copy(self, rows: DataFrame, operation: str) -> None:
@@ -68,29 +68,29 @@ class NewFiles:
 
         The frame has the table's columns in their order.
         """
-        table = plain_schema(schema_from_string(self._metadata.schema_string, table=self.path))
-        plan = row_plan(table, table, self.partition_columns, (), self.path)
+        schema = plain_schema(schema_from_string(self._metadata.schema_string, table=self.path))
+        plan = row_plan(schema, schema, self.partition_columns, (), self.path)
         write_frame(rows, _Write(self, plan), operation)
 
     def add(self, files: Sequence[WrittenFile]) -> None:
-        """Takes the files of one job."""
+        """Adds the files that one job has written."""
         adds, rows = self._data_files.add_actions(files, data_change=self._data_change)
         self.adds += adds
         self.rows += rows
         self._written += files
 
     def discard(self, *, is_certain: bool) -> None:
-        """Removes the files, unless it is not certain that no commit names them."""
+        """Removes the files if it `is_certain` that no commit names them."""
         if self._written:
             self._data_files.discard(self._written, is_certain=is_certain, log_level=self._log_level)
 
     def discard_job(self, files: Sequence[WrittenFile] | None) -> None:
-        """Removes the files of a job that was not taken. See DataFiles.discard."""
+        """Removes the files of a job that has failed. See DataFiles.discard."""
         self._data_files.discard(files, is_certain=True, log_level=self._log_level)
 
 
 class _Write:
-    """One job of these. See deltaflow.spark.write.FileWrite."""
+    """The write of one job. See deltaflow.spark.write.FileWrite."""
 
     settings_to_unset: Sequence[str] = ()
     quarantine = None
@@ -105,9 +105,9 @@ class _Write:
         self._files = files
 
     def commit(self, files: Sequence[WrittenFile]) -> None:
-        """Nothing is committed yet."""
+        """Notes the files for the operation's commit."""
         self._files.add(files)
 
     def cancel(self, files: Sequence[WrittenFile] | None) -> None:
-        """The job has failed, or its files could not be taken."""
+        """Removes the files: the job has failed, or its files could not be added."""
         self._files.discard_job(files)

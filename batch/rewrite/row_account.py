@@ -1,7 +1,7 @@
-"""Accounts for the rows of the files that an operation removes: each is written again, or leaves the table.
+"""Accounts for every row of the files that an operation removes: it is written again, or leaves the table.
 
-The log's numRecords tells how many rows a file has. Parquet's footer is asked instead where the log does not
-say it, and for each file that is to be removed unread because the log says that all of its rows go.
+The log's numRecords tells how many rows a file has. The file's Parquet footer tells it where the log does
+not, and for a file that is removed unread because, by the log, all of its rows leave the table.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _SHOWN = 3
 
 
 class RowAccount:
-    """The rows of files that an operation removes, and how many of them leave the table."""
+    """The rows of the files that an operation removes, and how many of them leave the table."""
 
     def __init__(
         self, operation: str, snapshot: Snapshot, files: pa.Table, gone: pa.ChunkedArray | None = None
     ) -> None:
-        """`files` are rows of the snapshot's `files`. `gone` is how many rows of each leave the table, as a
-        job has counted them; none do without it.
+        """`files` are rows of the snapshot's `files`. `gone` tells how many rows of each file leave the
+        table, as a job has counted them; by default no row does.
 
-        DELTA_NUM_RECORDS_MISMATCH if the log says that all rows of a file go, and the file has others.
+        Raises DELTA_NUM_RECORDS_MISMATCH if, by the log, all rows of a file leave, but the file has more.
         """
         files = files.select(snapshot.files.column_names)
         self.files = files
@@ -40,7 +40,7 @@ class RowAccount:
         all_go = pc.and_(pc.equal(self._records, self._gone), pc.greater(self._gone, 0))
         self._stays = pc.invert(pc.fill_null(all_go, False))
         self.files_to_read = files.filter(self._stays)
-        """The files of which rows stay, by all that the log says: those rows have to be written again."""
+        """The files that have rows which stay in the table: these rows have to be written again."""
         unread = pc.invert(self._stays)
         self._check(unread, sum(self._footers(files.filter(unread))), 0)
 
@@ -51,11 +51,11 @@ class RowAccount:
         return number
 
     def check(self, kept: int) -> None:
-        """DELTA_NUM_RECORDS_MISMATCH unless all rows of `files_to_read` but those that leave were kept."""
+        """Raises DELTA_NUM_RECORDS_MISMATCH unless `kept` is the number of rows that stay."""
         records = self._records.filter(self._stays)
         known: int = pc.sum(records, min_count=0).as_py()
-        untold = self.files_to_read.filter(records.is_null())
-        self._check(self._stays, known + sum(self._footers(untold)), kept)
+        not_in_log = self.files_to_read.filter(records.is_null())
+        self._check(self._stays, known + sum(self._footers(not_in_log)), kept)
 
     def _check(self, mask: pa.Array, rows: int, kept: int) -> None:
         gone = pc.sum(self._gone.filter(mask), min_count=0).as_py()

@@ -1,7 +1,7 @@
 """Finds the files of one version of a table that hold rows for which a condition is true.
 
-DELETE, UPDATE, MERGE and replaceWhere look for their files here; compaction and ADD CONSTRAINT read here,
-too. The frames read every row of their files, whatever the session's settings leave out.
+DELETE, UPDATE, MERGE and replaceWhere find their files here; compaction and ADD CONSTRAINT read their rows
+here. The frames read every row of their files, even in a session that ignores corrupt or missing files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.batch.files.partition_conditions import known_conditions
+from deltaflow.batch.files.partition_conditions import implied_condition
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalStateException
 from deltaflow.log import OptimisticTransaction, Snapshot
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 _ALL = "all"
 
 MATCHING_ROWS = pa.field("matching_rows", pa.int64())
-"""The column that `touched_files` adds to rows of the snapshot's `files`: how many of a file's rows match."""
+"""The column that `record_touched_files` adds to the snapshot's `files`: how many rows of a file match."""
 
 
 class TouchedFiles:
-    """The files of the version that a transaction reads; a context manager, whose end ends its frames.
+    """The files of the version that a transaction reads. Its frames can be read inside of the `with` alone.
 
-    What is found is recorded in the transaction as read.
+    The methods named `record_…` record in the transaction what they find as read.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class TouchedFiles:
         operation: str,
         schema: StructType | None = None,
     ) -> None:
-        """`operation` is its name, for errors and Spark's UI. `schema` is that of the frames, which may have
-        columns that no file has yet; the version's own without it."""
+        """`operation` is the name that errors and Spark's UI show. `schema` is the schema of the frames,
+        which may have columns that no file has yet; by default it is the version's own."""
         assert transaction.snapshot is not None
         self.spark = spark
         self.transaction = transaction
@@ -73,7 +73,7 @@ class TouchedFiles:
         self.snapshot: Snapshot = transaction.snapshot
         self.schema = self.snapshot.schema if schema is None else schema
         self._handle = new_handle(spark)
-        self._sets: dict[str, tuple[pa.Table, FileStatistics | None]] = {
+        self._scanned: dict[str, tuple[pa.Table, FileStatistics | None]] = {
             _ALL: (self.snapshot.files, self.snapshot.statistics)
         }
         self._started_ns = self._found_ns = time.perf_counter_ns()
@@ -86,15 +86,15 @@ class TouchedFiles:
         dispatcher.release(self._handle)
 
     def rows(self, files: pa.Table | None = None, like: DataFrame | None = None) -> DataFrame:
-        """A frame over files of the snapshot, all of them without `files`; with the attributes of the frame
-        `like`, another one of these files, if it is given.
+        """A frame over `files` of the snapshot, by default all of them. It has Spark's column `_metadata`,
+        and a filter on it skips files by their statistics.
 
-        Filters skip files by their statistics. It has Spark's column `_metadata`.
+        If `like` is given, another frame of this object, the new frame has the same attributes.
         """
         key, chosen = _ALL, self.snapshot.files
         if files is not None:
-            key, chosen = str(len(self._sets)), files.select(self.snapshot.files.column_names)
-            self._sets[key] = (chosen, FileStatistics(chosen["stats"], self.schema))
+            key, chosen = str(len(self._scanned)), files.select(self.snapshot.files.column_names)
+            self._scanned[key] = (chosen, FileStatistics(chosen["stats"], self.schema))
         refuse_deletion_vectors(chosen, self.snapshot.path, self.snapshot.version)
         size = self.snapshot.size_in_bytes if files is None else pc.sum(chosen["size"]).as_py() or 0
         described = self._relation(key, size)
@@ -112,13 +112,13 @@ class TouchedFiles:
         columns = list(snapshot.partition_columns)
         return relation(scan, snapshot.path, self.schema, columns, size, READ_ALL)
 
-    def files_of_set(self, key: str) -> ScannedFiles:
-        """Of a scan of `rows`."""
-        files, statistics = self._sets[key]
+    def scanned_files(self, key: str) -> ScannedFiles:
+        """The files of one of the frames that `rows` has made."""
+        files, statistics = self._scanned[key]
         return ScannedFiles(self.snapshot.path, tuple(self.snapshot.partition_columns), files, statistics)
 
     def refuse_subquery(self, expression: Column) -> None:
-        """DELTA_UNSUPPORTED_SUBQUERY for one; to be asked before Spark analyses the expression."""
+        """Raises DELTA_UNSUPPORTED_SUBQUERY for a subquery. Call it before Spark analyses the expression."""
         if has_subquery(expression):
             raise DeltaAnalysisException(
                 error_class="DELTA_UNSUPPORTED_SUBQUERY",
@@ -127,9 +127,12 @@ class TouchedFiles:
                 table=self.snapshot.path,
             )
 
-    def check_condition(self, matching: DataFrame) -> str:
-        """The condition of a filter, as a commit names it; DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED for
-        one whose rows would be others each time that it is asked."""
+    def deterministic_condition(self, matching: DataFrame) -> str:
+        """The condition of a filter, as a commit shows it.
+
+        Raises DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED if the condition may give another answer for the
+        same row.
+        """
         condition = expressions(matching)[0]
         if not condition.deterministic:
             raise DeltaAnalysisException(
@@ -140,21 +143,24 @@ class TouchedFiles:
             )
         return condition_of(matching)
 
-    def partition_filter(self, matching: DataFrame) -> PartitionFilter:
-        """What a filter over `rows()` says of partitions; records that all their rows are read, future ones
-        included: those of the whole table where it says nothing that the log could compare."""
+    def record_partition_filter(self, matching: DataFrame) -> PartitionFilter:
+        """The partitions that a filter over `rows()` keeps.
+
+        Records that every row of these partitions is read, rows that others are about to add included. If the
+        filter has no condition that the log can compare, the whole table is recorded.
+        """
         snapshot = self.snapshot
         found = partition_filter(matching, list(snapshot.partition_columns))
         columns = {name: snapshot.schema[name] for name in snapshot.partition_columns}
-        condition = known_conditions(found.predicate, columns)
+        condition = implied_condition(found.predicate, columns)
         if condition is None:
             self.transaction.read_whole_table()
         else:
             self.transaction.files_matching(condition)
         return found
 
-    def files_of_partitions(self, found: PartitionFilter) -> pa.Table:
-        """The files of the partitions that a filter keeps; recorded as read."""
+    def record_files_of_partitions(self, found: PartitionFilter) -> pa.Table:
+        """The files of the partitions that a filter keeps."""
         files = self.snapshot.files
         if found.partitions is not None:
             scan = self._relation(_ALL, self.snapshot.size_in_bytes).scan
@@ -163,18 +169,18 @@ class TouchedFiles:
         self._found_ns = time.perf_counter_ns()
         return files
 
-    def touched_files(self, matching: DataFrame) -> pa.Table:
+    def record_touched_files(self, matching: DataFrame) -> pa.Table:
         """The files that hold rows of a filter over `rows()`, with the number of those rows (MATCHING_ROWS).
 
-        One job, which reads the columns of the condition, in the files that partitions and statistics leave.
+        Runs one job. It reads the columns of the condition, in the files that partitions and statistics keep.
         """
         path = matching.metadataColumn("_metadata").getField("file_path")
         counted = with_one_reducer(matching.groupBy(path.alias("path")).count()).collect()
-        return self.files_at({row["path"]: row["count"] for row in counted})
+        return self.record_files_at({row["path"]: row["count"] for row in counted})
 
-    def files_at(self, matching_rows: Mapping[str, int]) -> pa.Table:
-        """The files at these paths, which are those of `_metadata.file_path`, with their numbers of rows
-        (MATCHING_ROWS); recorded as read."""
+    def record_files_at(self, matching_rows: Mapping[str, int]) -> pa.Table:
+        """The files at these paths (`_metadata.file_path`), with the given numbers of rows
+        (MATCHING_ROWS)."""
         files, path = self.snapshot.files, self.snapshot.path
         wanted = pa.table(
             {
@@ -196,7 +202,7 @@ class TouchedFiles:
         return touched.append_column(MATCHING_ROWS, wanted[MATCHING_ROWS.name].take(positions.drop_null()))
 
     def times_ms(self) -> dict[str, int]:
-        """The metrics of time, up to now: what was spent before and since the touched files were found."""
+        """The metrics of time until now, divided at the moment when the touched files were found."""
         now = time.perf_counter_ns()
         spent = {
             "executionTimeMs": now - self._started_ns,
@@ -206,14 +212,16 @@ class TouchedFiles:
         return {name: ns // 1_000_000 for name, ns in spent.items()}
 
 
-def local_paths(table: str, files: pa.Table) -> pa.ChunkedArray:
-    """The complete local paths of rows of a snapshot's `files`."""
-    return pc.replace_substring_regex(complete_paths(table, files["path"]), "^file:(//)?", "")
+def local_paths(path: str, files: pa.Table) -> pa.ChunkedArray:
+    """The complete local paths of a snapshot's `files`, for the table at `path`."""
+    return pc.replace_substring_regex(complete_paths(path, files["path"]), "^file:(//)?", "")
 
 
 @finds_files("touched files")
-def _files(description: dict[str, Any]) -> ScannedFiles:
+def _files_of_operation(description: dict[str, Any]) -> ScannedFiles:
     found: TouchedFiles | None = dispatcher.find(description["handle"])
     if found is None:
-        raise DeltaIllegalStateException("The operation whose rows these are has ended.")
-    return found.files_of_set(description["files"])
+        raise DeltaIllegalStateException(
+            "The operation that made this DataFrame has ended, and its files can no longer be read."
+        )
+    return found.scanned_files(description["files"])

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from deltaflow.batch.files.partition_conditions import any_of
+from deltaflow.batch.files.partition_conditions import in_any_partition
 from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
@@ -74,7 +74,7 @@ class WrittenPartitions(WholeTable):
             return _NO_FILES
         columns = [snapshot.schema[name] for name in snapshot.partition_columns]
         partitions = {tuple(add.partition_values[c.name] for c in columns) for add in adds}
-        return transaction.files_matching(any_of(columns, sorted(partitions, key=repr)))
+        return transaction.files_matching(in_any_partition(columns, sorted(partitions, key=repr)))
 
 
 class MatchingRows(WholeTable):
@@ -113,10 +113,10 @@ class MatchingRows(WholeTable):
                     expression=self._predicate,
                 )
             matching = files.rows().where(condition)
-            files.check_condition(matching)
-            found = files.partition_filter(matching)
+            files.deterministic_condition(matching)
+            found = files.record_partition_filter(matching)
             if not found.has_data_filters:
-                self._touched = files.files_of_partitions(found)
+                self._touched = files.record_files_of_partitions(found)
                 self._rows_removed = number_of_rows(self._touched["stats"])
                 return
             if not self._data_columns:
@@ -157,7 +157,7 @@ class MatchingRows(WholeTable):
         assert transaction.snapshot is not None
         matches = F.expr(self._predicate)
         with self._files(transaction) as files:
-            touched = files.touched_files(files.rows().where(matches))
+            touched = files.record_touched_files(files.rows().where(matches))
             account = RowAccount(_OPERATION, transaction.snapshot, touched, touched[MATCHING_ROWS.name])
             if account.files_to_read.num_rows:
                 # Rows for which the predicate is null are kept, too.

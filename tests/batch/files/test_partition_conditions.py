@@ -8,7 +8,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from deltaflow.batch.files.partition_conditions import any_of, condition_of, known_conditions
+from deltaflow.batch.files.partition_conditions import (
+    equivalent_condition,
+    implied_condition,
+    in_any_partition,
+)
 from deltaflow.log.files.partition_values import typed_values
 
 COLUMNS = {
@@ -85,7 +89,7 @@ def rows_of(condition: Any) -> list[int]:
     ],
 )
 def test_rows_of_a_condition(predicate: dict[str, Any], rows: list[int]) -> None:
-    condition = condition_of(predicate, COLUMNS)
+    condition = equivalent_condition(predicate, COLUMNS)
     assert condition is not None
     assert rows_of(condition) == rows
 
@@ -105,14 +109,14 @@ def test_rows_of_a_condition(predicate: dict[str, Any], rows: list[int]) -> None
     ],
 )
 def test_what_has_no_form_is_left_to_the_caller(predicate: dict[str, Any]) -> None:
-    assert condition_of(predicate, COLUMNS) is None
+    assert equivalent_condition(predicate, COLUMNS) is None
 
 
 def test_conjuncts_without_a_form_widen_the_condition() -> None:
-    condition = known_conditions(both("and", compared(">", "n", 1), UNKNOWN), COLUMNS)
+    condition = implied_condition(both("and", compared(">", "n", 1), UNKNOWN), COLUMNS)
     assert rows_of(condition) == [1, 3]
-    assert known_conditions(UNKNOWN, COLUMNS) is None
-    assert known_conditions(None, COLUMNS) is None
+    assert implied_condition(UNKNOWN, COLUMNS) is None
+    assert implied_condition(None, COLUMNS) is None
 
 
 @pytest.mark.parametrize(
@@ -124,4 +128,4 @@ def test_conjuncts_without_a_form_widen_the_condition() -> None:
     ],
 )
 def test_the_partitions_of_a_write(columns: list[str], partitions: list[Any], rows: list[int]) -> None:
-    assert rows_of(any_of([COLUMNS[name] for name in columns], partitions)) == rows
+    assert rows_of(in_any_partition([COLUMNS[name] for name in columns], partitions)) == rows
