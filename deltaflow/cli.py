@@ -134,11 +134,13 @@ def size(path: str, as_json: bool) -> None:
         ("data files", snapshot.num_files, snapshot.size_in_bytes),
         ("removed files that the log knows", tombstones.num_rows, pc.sum(tombstones["size"]).as_py() or 0),
     ]
-    kinds: dict[str, list[int]] = {}
+    sizes_by_category: dict[str, list[int]] = {}
     for status in _log_files(path):
-        kinds.setdefault(_kind_of_log_file(status.name), []).append(status.size)
-    kinds["sidecars"] = [status.size for status in _log_files(path, "/_sidecars")]
-    rows += [(f"log: {kind}", len(sizes), sum(sizes)) for kind, sizes in kinds.items() if sizes]
+        sizes_by_category.setdefault(_category_of_log_file(status.name), []).append(status.size)
+    sizes_by_category["sidecars"] = [status.size for status in _log_files(path, "/_sidecars")]
+    rows += [
+        (f"log: {category}", len(sizes), sum(sizes)) for category, sizes in sizes_by_category.items() if sizes
+    ]
     columns = ["what", "files", "size_bytes"]
     _show((dict(zip(columns, row, strict=True)) for row in rows), as_json, columns)
 
@@ -174,11 +176,11 @@ def _runs(versions: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _kind_of_log_file(name: str) -> str:
+def _category_of_log_file(name: str) -> str:
     if commit_version(name) is not None:
         return "commits"
-    kinds = {".checkpoint.": "checkpoints", ".compacted.json": "compactions", ".crc": "checksums"}
-    return next((kind for part, kind in kinds.items() if part in name), "other files")
+    categories = {".checkpoint.": "checkpoints", ".compacted.json": "compactions", ".crc": "checksums"}
+    return next((category for part, category in categories.items() if part in name), "other files")
 
 
 def _history_row(commit: Commit) -> Row:

@@ -113,9 +113,9 @@ class DeltaError(Exception):
     def _place(self, message: str) -> str:
         places = {"table": self.table, "version": self.version, "file": self.file, "column": self.column}
         named = [
-            f"{kind} {value}"
-            for kind, value in places.items()
-            if value is not None and (f"{kind} {value}" if kind == "version" else str(value)) not in message
+            f"{name} {value}"
+            for name, value in places.items()
+            if value is not None and (f"{name} {value}" if name == "version" else str(value)) not in message
         ]
         return f" ({', '.join(named)})" if named else ""
 

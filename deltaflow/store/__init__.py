@@ -1,7 +1,7 @@
 """Bytes of a transaction log: list, read, put if absent."""
 
 from deltaflow.store.base import FileStatus, LogStore
-from deltaflow.store.data_directory import DataDirectory, Entry, EntryKind, data_directory
+from deltaflow.store.data_directory import DataDirectory, Entry, EntryType, data_directory
 from deltaflow.store.fsspec_store import FsspecLogStore, MemoryLogStore
 from deltaflow.store.hadoop import storage_options_from_hadoop
 from deltaflow.store.local import LocalLogStore
@@ -11,7 +11,7 @@ from deltaflow.store.s3 import S3LogStore
 __all__ = [
     "DataDirectory",
     "Entry",
-    "EntryKind",
+    "EntryType",
     "FileStatus",
     "FsspecLogStore",
     "LocalLogStore",

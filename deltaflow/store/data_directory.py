@@ -18,7 +18,7 @@ from deltaflow.store.fsspec_store import FsspecLogStore, as_store_errors, file_s
 from deltaflow.store.local import hadoop_checksum
 
 
-class EntryKind(enum.Enum):
+class EntryType(enum.Enum):
     """What is under a name of a directory."""
 
     FILE = enum.auto()
@@ -32,7 +32,7 @@ class Entry:
     """A name in a directory; `size` in bytes, 0 for all but files; `target` is where a link leads."""
 
     name: str
-    kind: EntryKind
+    type: EntryType
     size: int
     modification_time_ms: int
     target: str | None = None
@@ -97,13 +97,13 @@ class _LocalDataDirectory(DataDirectory):
     def _entry(self, directory: str, entry: os.DirEntry[str]) -> Entry:
         if entry.is_symlink():
             target = os.path.realpath(os.path.join(self._path, directory, entry.name))
-            return Entry(entry.name, EntryKind.LINK, 0, 0, target)
+            return Entry(entry.name, EntryType.LINK, 0, 0, target)
         status = entry.stat(follow_symlinks=False)
         modified_ms = status.st_mtime_ns // 1_000_000
         if stat.S_ISREG(status.st_mode):
-            return Entry(entry.name, EntryKind.FILE, status.st_size, modified_ms)
+            return Entry(entry.name, EntryType.FILE, status.st_size, modified_ms)
         is_directory = stat.S_ISDIR(status.st_mode)
-        return Entry(entry.name, EntryKind.DIRECTORY if is_directory else EntryKind.OTHER, 0, modified_ms)
+        return Entry(entry.name, EntryType.DIRECTORY if is_directory else EntryType.OTHER, 0, modified_ms)
 
     def delete(self, directory: str, names: Iterable[str]) -> tuple[int, list[StoreError]]:
         deleted, failures = 0, []
@@ -192,15 +192,15 @@ class _FsspecDataDirectory(DataDirectory):
             except (FileNotFoundError, NotADirectoryError):
                 return
         own = self._store.file_system._strip_protocol(path).rstrip("/")
-        kinds = {"file": EntryKind.FILE, "directory": EntryKind.DIRECTORY}
+        entry_types = {"file": EntryType.FILE, "directory": EntryType.DIRECTORY}
         for item in found:
             # An object store may list an object that has the directory's own name.
             if item["name"].rstrip("/") == own:
                 continue
-            kind = kinds.get(item["type"], EntryKind.OTHER)
+            entry_type = entry_types.get(item["type"], EntryType.OTHER)
             status = file_status(item)
-            size = status.size if kind is EntryKind.FILE else 0
-            yield Entry(status.name, kind, size, status.modification_time_ms)
+            size = status.size if entry_type is EntryType.FILE else 0
+            yield Entry(status.name, entry_type, size, status.modification_time_ms)
 
     def delete(self, directory: str, names: Iterable[str]) -> tuple[int, list[StoreError]]:
         deleted, failures = 0, []

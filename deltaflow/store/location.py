@@ -97,8 +97,8 @@ def store_for(
 
 def _file_system(scheme: str, url: str, storage_options: Mapping[str, Any]) -> Any:
     try:
-        kind = fsspec.get_filesystem_class(scheme)
-        return kind(**{**kind._get_kwargs_from_urls(url), **storage_options})
+        file_system_class = fsspec.get_filesystem_class(scheme)
+        return file_system_class(**{**file_system_class._get_kwargs_from_urls(url), **storage_options})
     # A driver that is missing, or does not start, raises what its libraries raise.
     except Exception as error:
         needed = _WHAT_IT_NEEDS.get(scheme)

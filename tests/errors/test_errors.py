@@ -23,18 +23,18 @@ def all_errors() -> list[type[errors.DeltaError]]:
     ]
 
 
-@pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
-def test_every_error_survives_pickling(kind: type[errors.DeltaError]) -> None:
-    error = kind("It broke.", table="/t", version=3, file="f.json", column="c", reason=7)
+@pytest.mark.parametrize("error_type", all_errors(), ids=lambda error_type: error_type.__name__)
+def test_every_error_survives_pickling(error_type: type[errors.DeltaError]) -> None:
+    error = error_type("It broke.", table="/t", version=3, file="f.json", column="c", reason=7)
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
-        assert type(twin) is kind
+        assert type(twin) is error_type
         assert str(twin) == str(error)
         assert twin.__dict__ == error.__dict__
         assert twin.args == error.args
 
 
 @pytest.mark.parametrize(
-    ("kind", "condition", "caught"),
+    ("error_type", "condition", "caught"),
     [
         (errors.DeltaIllegalArgumentException, "DELTA_ILLEGAL_OPTION", IllegalArgumentException),
         (
@@ -57,21 +57,21 @@ def test_every_error_survives_pickling(kind: type[errors.DeltaError]) -> None:
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 def test_an_except_clause_for_delta_spark_catches_the_condition(
-    kind: type[errors.DeltaError], condition: str, caught: type[Exception]
+    error_type: type[errors.DeltaError], condition: str, caught: type[Exception]
 ) -> None:
     with pytest.raises(caught, match="It broke") as raised:
-        raise kind("It broke.", error_class=condition)
-    assert isinstance(raised.value, kind)
-    assert type(raised.value).__name__ == kind.__name__
+        raise error_type("It broke.", error_class=condition)
+    assert isinstance(raised.value, error_type)
+    assert type(raised.value).__name__ == error_type.__name__
     for twin in (pickle.loads(pickle.dumps(raised.value)), copy.deepcopy(raised.value)):
         assert type(twin) is type(raised.value)
         assert str(twin) == str(raised.value)
 
 
-@pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
-def test_every_error_answers_as_pysparks_do(kind: type[errors.DeltaError]) -> None:
-    error = kind("It broke.", reason=7)
-    assert str(error) == f"[{kind.error_class}] It broke."
+@pytest.mark.parametrize("error_type", all_errors(), ids=lambda error_type: error_type.__name__)
+def test_every_error_answers_as_pysparks_do(error_type: type[errors.DeltaError]) -> None:
+    error = error_type("It broke.", reason=7)
+    assert str(error) == f"[{error_type.error_class}] It broke."
     assert error.getMessage() == str(error)
     assert error.getCondition() == error.getErrorClass() == error.error_class
     assert error.getSqlState() == error.sqlstate
@@ -81,7 +81,7 @@ def test_every_error_answers_as_pysparks_do(kind: type[errors.DeltaError]) -> No
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "error_type",
     [
         errors.DeltaTableNotFoundError,
         errors.DeltaTableAlreadyExistsError,
@@ -92,9 +92,9 @@ def test_every_error_answers_as_pysparks_do(kind: type[errors.DeltaError]) -> No
         errors.DeltaUnsupportedOperationException,
     ],
 )
-def test_errors_that_spark_users_expect_are_analysis_exceptions(kind: type[errors.DeltaError]) -> None:
+def test_errors_that_spark_users_expect_are_analysis_exceptions(error_type: type[errors.DeltaError]) -> None:
     with pytest.raises(AnalysisException, match="It broke"):
-        raise kind("It broke.")
+        raise error_type("It broke.")
 
 
 def test_every_catalogue_message_can_be_built_and_has_a_sqlstate() -> None:

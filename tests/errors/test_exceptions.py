@@ -25,8 +25,8 @@ def test_the_names_are_those_of_delta() -> None:
 
 @pytest.mark.parametrize("name", NAMES_OF_DELTA)
 def test_each_is_caught_by_the_names_that_people_use(name: str) -> None:
-    kind = getattr(exceptions, name)
-    assert kind is getattr(errors, name)
-    for caught in (kind, exceptions.DeltaConcurrentModificationException, PySparkException):
+    error_type = getattr(exceptions, name)
+    assert error_type is getattr(errors, name)
+    for caught in (error_type, exceptions.DeltaConcurrentModificationException, PySparkException):
         with pytest.raises(caught, match="It broke"):
-            raise kind("It broke.")
+            raise error_type("It broke.")

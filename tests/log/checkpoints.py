@@ -12,7 +12,14 @@ import pyarrow.parquet as pq
 
 from tests.log.tables import HandWrittenTable
 
-KINDS = ("classic", "multi-part", "v2-json", "v2-parquet", "v2-without-sidecars", "v2-classic-name")
+CHECKPOINT_LAYOUTS = (
+    "classic",
+    "multi-part",
+    "v2-json",
+    "v2-parquet",
+    "v2-without-sidecars",
+    "v2-classic-name",
+)
 
 _MAP = pa.map_(pa.string(), pa.string())
 _VECTOR = pa.struct(
@@ -81,19 +88,19 @@ def write_checkpoint(
     table: HandWrittenTable,
     version: int,
     actions: list[dict[str, Any]],
-    kind: str = "classic",
+    layout: str = "classic",
     *,
     add: dict[str, pa.DataType] = ADD,
     row_group_rows: int = 1_000,
 ) -> list[Path]:
-    """Write one of KINDS; its files, the one that names the others last."""
-    kinds: dict[str, dict[str, pa.DataType]] = {"add": add, "remove": REMOVE, **_OTHERS}
+    """Write one of CHECKPOINT_LAYOUTS; its files, the one that names the others last."""
+    action_fields: dict[str, dict[str, pa.DataType]] = {"add": add, "remove": REMOVE, **_OTHERS}
     directory = table.log_directory
     stem = f"{version:020}.checkpoint"
     half = len(actions) // 2
 
     def parquet(file: Path, rows: list[dict[str, Any]], *names: str) -> Path:
-        schema = pa.schema([(name, pa.struct(kinds[name])) for name in names or kinds])
+        schema = pa.schema([(name, pa.struct(action_fields[name])) for name in names or action_fields])
         rows = [{name: _value(value, schema.field(name).type)} for row in rows for name, value in row.items()]
         file.parent.mkdir(exist_ok=True)
         pq.write_table(pa.Table.from_pylist(rows, schema), file, row_group_size=row_group_rows)
@@ -112,7 +119,7 @@ def write_checkpoint(
         others = [action for action in actions if action not in of_files]
         return files, [{"checkpointMetadata": {"version": version}}, *others, *named]
 
-    match kind:
+    match layout:
         case "classic":
             return [parquet(directory / f"{stem}.parquet", actions)]
         case "multi-part":
@@ -134,7 +141,7 @@ def write_checkpoint(
         case "v2-classic-name":
             files, top = sidecars()
             return [*files, parquet(directory / f"{stem}.parquet", top)]
-    raise ValueError(kind)
+    raise ValueError(layout)
 
 
 def write_compaction(table: HandWrittenTable, first: int, last: int, actions: list[dict[str, Any]]) -> Path:
@@ -147,12 +154,12 @@ def write_hint(table: HandWrittenTable, version: int) -> None:
     (table.log_directory / "_last_checkpoint").write_text(json.dumps({"version": version, "size": 1}))
 
 
-def _value(value: Any, kind: pa.DataType) -> Any:
+def _value(value: Any, arrow_type: pa.DataType) -> Any:
     """A JSON value as pyarrow takes it: maps as pairs."""
     if value is None:
         return None
-    if pa.types.is_map(kind):
+    if pa.types.is_map(arrow_type):
         return list(value.items())
-    if pa.types.is_struct(kind):
-        return {name: _value(item, kind.field(name).type) for name, item in value.items()}
+    if pa.types.is_struct(arrow_type):
+        return {name: _value(item, arrow_type.field(name).type) for name, item in value.items()}
     return value

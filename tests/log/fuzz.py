@@ -39,7 +39,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltaflow.errors import CorruptLogError, DeltaError
 from deltaflow.log import DeltaLog, Snapshot, add_files, encode_actions
 from deltaflow.store import LocalLogStore
-from tests.log.checkpoints import KINDS, write_checkpoint, write_compaction, write_hint
+from tests.log.checkpoints import CHECKPOINT_LAYOUTS, write_checkpoint, write_compaction, write_hint
 from tests.log.tables import HandWrittenTable, add, meta_data, protocol, remove
 
 Log = dict[str, bytes]
@@ -65,13 +65,13 @@ _LARGEST_LOG_BYTES = 400_000
 
 
 def sound_logs(directory: Path) -> list[Log]:
-    """A log for each kind of checkpoint, and one with a compaction only; the same in every run."""
+    """A log for each layout of a checkpoint, and one with a compaction only; the same in every run."""
     logs = []
     numbers = itertools.count()
     with mock.patch("uuid.uuid4", side_effect=map(UUID, map("{:032x}".format, numbers))):
-        for kind in (None, *KINDS):
-            table = HandWrittenTable(directory / str(kind))
-            _write_history(table, kind)
+        for layout in (None, *CHECKPOINT_LAYOUTS):
+            table = HandWrittenTable(directory / str(layout))
+            _write_history(table, layout)
             logs.append(read_log(table.log_directory))
     return logs
 
@@ -104,14 +104,14 @@ def read_log(directory: Path) -> Log:
     }
 
 
-def _write_history(table: HandWrittenTable, kind: str | None) -> None:
+def _write_history(table: HandWrittenTable, layout: str | None) -> None:
     usual = {"partitionValues": {"part": "x"}, "stats": '{"numRecords":1}'}
     table.first_commit(add("a", **usual), add("p=%2520/b", **usual), partition_columns=["part"])
     table.commit(1, add("c", **usual), remove("a"), {"txn": {"appId": "q", "version": 1}})
     table.commit(2, add("d", **usual, tags={"k": "v"}), {"commitInfo": {"operation": "WRITE"}})
     table.commit(3, remove("c"), add("ü", **usual), {"txn": {"appId": "q", "version": 2}})
     table.commit(4, add("a", **usual), {"future": {"x": 1}})
-    if kind is None:
+    if layout is None:
         changes = [add("d", **usual, tags={"k": "v"}), remove("c"), add("ü", **usual)]
         write_compaction(table, 2, 3, [*changes, {"txn": {"appId": "q", "version": 2}}])
         return
@@ -124,7 +124,7 @@ def _write_history(table: HandWrittenTable, kind: str | None) -> None:
         remove("a"),
         {"txn": {"appId": "q", "version": 1}},
     ]
-    write_checkpoint(table, 2, state, kind)
+    write_checkpoint(table, 2, state, layout)
     write_hint(table, 2)
 
 
@@ -289,13 +289,13 @@ def _rows(log: Log, name: str) -> list[dict[str, Any]]:
         rows = _lines(log[name])
     else:
         file = pq.ParquetFile(BytesIO(log[name]))
-        kinds = [field for field in file.schema_arrow if pa.types.is_struct(field.type)]
-        there = {kind.name: {child.name for child in kind.type} for kind in kinds}
+        columns = [field for field in file.schema_arrow if pa.types.is_struct(field.type)]
+        there = {column.name: {child.name for child in column.type} for column in columns}
         columns = [
-            f"{kind}.{child}"
-            for kind, needed in _NEEDED.items()
+            f"{action}.{child}"
+            for action, needed in _NEEDED.items()
             for child in needed
-            if child in there.get(kind, ())
+            if child in there.get(action, ())
         ]
         rows = file.read(columns=columns).to_pylist()
     sidecars = [row["sidecar"]["path"] for row in rows if (row.get("sidecar") or {}).get("path")]

@@ -119,7 +119,7 @@ class Step:
     """One operation of a history, its `number` there, and the partition or name that it works on."""
 
     number: int
-    kind: str
+    operation: str
     target: Any
 
     def run(self, table: Rows) -> Rows:
@@ -127,7 +127,7 @@ class Step:
         rows = table.rows
         here = {row for row in rows if row.part == self.target}
         name = f"row{self.number}"
-        match self.kind:
+        match self.operation:
             case "insert":
                 return replace(table, rows=rows | {Row(name, self.target, f"under {table.description}")})
             case "delete":
@@ -154,14 +154,14 @@ class Step:
                 apps = _counted(table.apps, self.target)
                 row = Row(name, 1, f"batch {dict(apps)[self.target]}")
                 return replace(table, rows=rows | {row}, apps=apps)
-        raise AssertionError(self.kind)
+        raise AssertionError(self.operation)
 
 
 def _counted(counts: frozenset[tuple[str, int]], name: str) -> frozenset[tuple[str, int]]:
     return frozenset({**dict(counts), name: dict(counts).get(name, 0) + 1}.items())
 
 
-KINDS: list[tuple[str, Any]] = [
+OPERATIONS: list[tuple[str, Any]] = [
     *itertools.product(("insert", "delete", "copy", "compact"), PARTS),
     *itertools.product(("overwrite", "move", "alter and delete"), (1,)),
     ("alter", None),
@@ -191,7 +191,7 @@ class Attempt:
 
     @property
     def changes_metadata(self) -> bool:
-        return self.step.kind.startswith(("alter", "upgrade"))
+        return self.step.operation.startswith(("alter", "upgrade"))
 
     @property
     def is_blind_append(self) -> bool:
@@ -209,17 +209,17 @@ class Attempt:
         raise AssertionError("not committed yet")
 
     def commit(self) -> None:
-        outcome = self.transaction.try_commit(self.actions, Operation(self.step.kind))
+        outcome = self.transaction.try_commit(self.actions, Operation(self.step.operation))
         assert isinstance(outcome, Committed | Conflict)
         self.outcome = outcome
 
     def _prepare(self) -> None:
         step, transaction = self.step, self.transaction
-        kind, target, name = step.kind, step.target, f"row{step.number}"
+        operation, target, name = step.operation, step.target, f"row{step.number}"
         snapshot = transaction.snapshot
         assert snapshot is not None
         metadata = snapshot.metadata
-        match kind:
+        match operation:
             case "insert":
                 self._add([Row(name, target, f"under {metadata.description}")])
             case "delete":
@@ -352,7 +352,7 @@ class World:
 
 
 def play(
-    isolation: str, kinds: Sequence[tuple[str, Any]], schedule: Iterable[int]
+    isolation: str, operations: Sequence[tuple[str, Any]], schedule: Iterable[int]
 ) -> tuple[World, list[Attempt]]:
     """Play a history: the first mention of an operation begins it, the second one commits it."""
     world = World(isolation)
@@ -361,7 +361,7 @@ def play(
         if number in attempts:
             attempts[number].commit()
         else:
-            attempts[number] = Attempt(Step(number, *kinds[number]), world)
+            attempts[number] = Attempt(Step(number, *operations[number]), world)
     return world, list(attempts.values())
 
 
@@ -414,7 +414,7 @@ def _expected(
         before, after = versions[version - 1], versions[version]
         changed = {name for name in after.since if after.since[name] == version}
         added = after.adds
-        if attempt.step.kind == "compact" and attempt.actions:
+        if attempt.step.operation == "compact" and attempt.actions:
             added = frozenset()
         elif isolation == "WriteSerializable" and not attempt.changes_metadata:
             added -= after.blind_adds

@@ -65,7 +65,7 @@ def check_versions(path: str, done: list[Operation]) -> None:
     assert [commit.version for commit in commits if commit.metadata or commit.protocol] == [0]
     assert len({commit.commit_info.txn_id for commit in commits if commit.commit_info}) == len(commits)
     for operation in done:
-        if operation["kind"] == "append":
+        if operation["operation"] == "append":
             (added,) = commits[operation["version"]].adds
             assert added.path == f"{operation['id']}.parquet"
 
@@ -77,7 +77,7 @@ def check_rows(path: str, done: list[Operation]) -> None:
     for operation in sorted((o for o in done if "version" in o), key=lambda o: o["version"]):
         part = operation["part"]
         here = [name for name, (other, _) in expected.items() if other == part]
-        match operation["kind"]:
+        match operation["operation"]:
             case "append":
                 expected[operation["id"]] = (part, 0)
             case "touch":
@@ -100,7 +100,7 @@ def check_conflicts(path: str, done: list[Operation]) -> None:
         before = active[-1] if active else frozenset[str]()
         active.append(before - {remove.path for remove in commit.removes} | {add.path for add in commit.adds})
     for operation in done:
-        if operation["kind"] == "append":
+        if operation["operation"] == "append":
             continue
         base = operation["base"]
         winners = commits[base + 1 : operation.get("version")]
@@ -113,7 +113,7 @@ def check_conflicts(path: str, done: list[Operation]) -> None:
 def _cause(winner: Commit, loser: Operation, files: frozenset[str]) -> str | None:
     """The error of a loser that had read the files of its partition among `files`."""
     part = str(loser["part"])
-    if loser["kind"] != "compact" and any(add.partition_values["part"] == part for add in winner.adds):
+    if loser["operation"] != "compact" and any(add.partition_values["part"] == part for add in winner.adds):
         return "ConcurrentAppendException"
     if any(
         remove.path in files and (remove.partition_values or {})["part"] == part for remove in winner.removes
@@ -130,7 +130,7 @@ def main(folder: str) -> None:
         seconds = time.monotonic() - began
         for check in (check_versions, check_rows, check_conflicts):
             check(path, done)
-        outcomes = Counter(f"{o['kind']}: {o.get('error', 'committed')}" for o in done)
+        outcomes = Counter(f"{o['operation']}: {o.get('error', 'committed')}" for o in done)
         print(f"{sum('version' in o for o in done)} commits in {seconds:.1f} s: {dict(outcomes)}")
 
 

@@ -40,7 +40,7 @@ SCHEMA = StructType(
         StructField("part", IntegerType()),
     ]
 )
-KINDS = ("touch", "compact", "touch", "delete")
+REWRITES = ("touch", "compact", "touch", "delete")
 
 
 def write_file(table: str, name: str, part: int, rows: pa.Table, *, data_change: bool = True) -> AddFile:
@@ -65,15 +65,15 @@ def append(log: DeltaLog, writer: str, number: int, creation: OptimisticTransact
     file = write_file(log.path, f"{name}.parquet", part, rows_of([name], [0]))
     transaction = log.start_transaction() if creation is None else creation
     version = transaction.commit([file], Operation("WRITE", {"mode": "Append"})).version
-    return {"kind": "append", "id": name, "part": part, "version": version}
+    return {"operation": "append", "id": name, "part": part, "version": version}
 
 
 def rewrite(log: DeltaLog, writer: str, number: int) -> dict[str, Any]:
-    kind, part = KINDS[number % len(KINDS)], (number * 5 + len(writer)) % PARTITIONS
+    operation, part = REWRITES[number % len(REWRITES)], (number * 5 + len(writer)) % PARTITIONS
     transaction = log.start_transaction()
     assert transaction.snapshot is not None
-    done = {"kind": kind, "part": part, "base": transaction.read_version}
-    data_change = kind != "compact"
+    done = {"operation": operation, "part": part, "base": transaction.read_version}
+    data_change = operation != "compact"
     if data_change:
         files = transaction.files_matching(pc.field("part") == part)
     else:
@@ -81,15 +81,15 @@ def rewrite(log: DeltaLog, writer: str, number: int) -> dict[str, Any]:
         files = transaction.snapshot.files.filter(pc.equal(values, str(part)))
         transaction.read_files(files)
     actions: list[Any] = remove_files(files, time.time_ns() // 1_000_000, data_change=data_change)
-    if kind != "delete" and actions:
+    if operation != "delete" and actions:
         paths = [os.path.join(log.path, path) for path in files["path"].to_pylist()]
         rows = pa.concat_tables([pq.ParquetFile(path).read() for path in paths])
-        if kind == "touch":
+        if operation == "touch":
             rows = rows.set_column(1, "touched", pc.add(rows["touched"], 1))
         name = f"{writer}-{number}-{transaction.read_version}.parquet"
         actions.append(write_file(log.path, name, part, rows, data_change=data_change))
     try:
-        return {**done, "version": transaction.commit(actions, Operation(kind.upper())).version}
+        return {**done, "version": transaction.commit(actions, Operation(operation.upper())).version}
     except DeltaConcurrentModificationException as error:
         return {**done, "error": type(error).__name__, "winner": error.version}
 

@@ -48,20 +48,22 @@ def rows(snapshot: Snapshot, schema: pa.Schema) -> list[str]:
         columns = {name.lower(): data[name] for name in data.column_names}
         values = []
         for field in snapshot.schema.fields:
-            kind, name = schema.field(field.name).type, field.name.lower()
+            arrow_type, name = schema.field(field.name).type, field.name.lower()
             if name in partition:
                 typed = typed_values(pa.array([partition[name]], pa.string()), field.dataType)
-                values.append(pa.repeat(typed[0], data.num_rows).cast(kind).to_pylist())
+                values.append(pa.repeat(typed[0], data.num_rows).cast(arrow_type).to_pylist())
             elif name in columns:
-                values.append(as_type(columns[name], kind).to_pylist())
+                values.append(as_type(columns[name], arrow_type).to_pylist())
             else:
                 values.append([None] * data.num_rows)
         found.extend(map(text, zip(*values, strict=True)))
     return sorted(found)
 
 
-def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return column if pa.types.is_nested(kind) or column.type == kind else pc.cast(column, kind)
+def as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    return (
+        column if pa.types.is_nested(arrow_type) or column.type == arrow_type else pc.cast(column, arrow_type)
+    )
 
 
 @pytest.mark.parametrize("entry", entries("rows"))
@@ -122,6 +124,6 @@ def test_what_is_broken_is_an_error_of_ours(entry: dict[str, Any]) -> None:
             rows(snapshot, pa.schema([(name, pa.null()) for name in snapshot.schema.names]))
     else:
         file = reason.removeprefix("invalid JSON in ")
-        kind, message = ERRORS.get(reason, (CorruptLogError, f"Line .*{file}"))
-        with pytest.raises(kind, match=message):
+        error_type, message = ERRORS.get(reason, (CorruptLogError, f"Line .*{file}"))
+        with pytest.raises(error_type, match=message):
             log_of(entry).snapshot()

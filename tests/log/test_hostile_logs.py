@@ -56,10 +56,12 @@ def test_damage_anywhere_in_a_commit(position: int, length: int, piece: bytes) -
         assert table.path in message
 
 
-@pytest.mark.parametrize("kind", ["add", "commitInfo", "future"])
-def test_bytes_that_are_no_text_are_found_in_unknown_fields_too(table: HandWrittenTable, kind: str) -> None:
-    line = {"add": add("a"), "commitInfo": {"commitInfo": {}}, "future": {"future": {}}}[kind]
-    line[kind]["unknown"] = "?"
+@pytest.mark.parametrize("action_name", ["add", "commitInfo", "future"])
+def test_bytes_that_are_no_text_are_found_in_unknown_fields_too(
+    table: HandWrittenTable, action_name: str
+) -> None:
+    line = {"add": add("a"), "commitInfo": {"commitInfo": {}}, "future": {"future": {}}}[action_name]
+    line[action_name]["unknown"] = "?"
     file = table.first_commit(line)
     file.write_bytes(file.read_bytes().replace(b'"?"', b'"\xc4"'))
     with pytest.raises(CorruptLogError, match=f"Line 3 of {file}"):

@@ -282,11 +282,11 @@ def _place(action: AddFile | RemoveFile) -> str:
 
 
 def _conflict(
-    kind: type[DeltaConcurrentModificationException], winner: Commit, loser: Loser, what: str
+    error_type: type[DeltaConcurrentModificationException], winner: Commit, loser: Loser, what: str
 ) -> DeltaConcurrentModificationException:
     operation = winner.commit_info.operation if winner.commit_info else None
     read = f"had read version {loser.read_version}" if loser.read_version >= 0 else "had found no table"
-    return kind(
+    return error_type(
         f"Version {winner.version} of {loser.table} ({operation or 'an unnamed operation'}) {what} "
         f"Nothing was committed; this operation {read}.",
         table=loser.table,

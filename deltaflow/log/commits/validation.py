@@ -36,26 +36,26 @@ def check_actions(
     for action in actions:
         match action:
             case AddFile():
-                kind, name = "file", file_key(action, table)
+                category, name = "file", file_key(action, table)
                 _check_partition_columns(action, partition_columns, table)
             case RemoveFile():
-                kind, name = "file", file_key(action, table)
+                category, name = "file", file_key(action, table)
                 if action.data_change and append_only:
                     raise DeltaUnsupportedOperationException(
                         error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY", table=table
                     )
             case SetTransaction():
-                kind, name = "application", action.app_id
+                category, name = "application", action.app_id
             case DomainMetadata():
-                kind, name = "metadata domain", action.domain
+                category, name = "metadata domain", action.domain
                 _check_domain(action, protocol, table)
-        if (kind, name) in named:
+        if (category, name) in named:
             raise DeltaIllegalStateException(
-                f"The {kind} {name} is named twice in one commit.",
+                f"The {category} {name} is named twice in one commit.",
                 error_class="DELTA_DUPLICATE_ACTIONS_FOUND",
                 table=table,
             )
-        named.add((kind, name))
+        named.add((category, name))
 
 
 def _check_partition_columns(action: AddFile, partition_columns: set[str], table: str) -> None:

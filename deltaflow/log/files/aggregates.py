@@ -56,18 +56,18 @@ def _bounds(
 ) -> pa.Array | None:
     """The function's value of every file that has any; None where they are not known exactly."""
     name = function["column"]
-    kind = statistics.data_type((name,))
-    if kind is None or kind.simpleString() != function["type"]:
+    data_type = statistics.data_type((name,))
+    if data_type is None or data_type.simpleString() != function["type"]:
         return None
     if name in partition_values:
-        if not isinstance(kind, _EXACT_PARTITION_VALUES):
+        if not isinstance(data_type, _EXACT_PARTITION_VALUES):
             return None
         try:
-            values = typed_values(_of(selected, _array(partition_values[name])).filter(has_rows), kind)
+            values = typed_values(_of(selected, _array(partition_values[name])).filter(has_rows), data_type)
         except pa.ArrowInvalid:
             return None  # the scan says which value is none of its type
-        return values.cast(pa.int32()) if isinstance(kind, T.DateType) else values
-    if not isinstance(kind, _EXACT_BOUNDS) or not statistics.has_tight_bounds:
+        return values.cast(pa.int32()) if isinstance(data_type, T.DateType) else values
+    if not isinstance(data_type, _EXACT_BOUNDS) or not statistics.has_tight_bounds:
         return None
     column = statistics.column((name,))
     assert column is not None

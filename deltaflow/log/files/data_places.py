@@ -98,10 +98,10 @@ class LogPlaces:
 
 def _vector_path(vector: dict[str, Any]) -> str | None:
     """The path of a deletion vector's file; None if it is in no file (PROTOCOL.md, "Derived Fields")."""
-    kind, text = vector.get("storageType"), vector.get("pathOrInlineDv", "")
-    if kind == "p":
+    storage_type, text = vector.get("storageType"), vector.get("pathOrInlineDv", "")
+    if storage_type == "p":
         return str(text)
-    if kind != "u":
+    if storage_type != "u":
         return None
     prefix, encoded = text[:-_ENCODED_ID], text[-_ENCODED_ID:]
     try:

@@ -5,7 +5,7 @@ A predicate is a JSON object as the JVM makes it of Spark's expressions:
     {"op": "and" | "or", "args": [predicate, …]}, {"op": "not", "args": [predicate]}
     {"op": "=" | "<=>" | "<" | "<=" | ">" | ">=", "column": [name, …], "type": …, "value": …}
     {"op": "in", "column": …, "type": …, "values": […]}, {"op": "startsWith", "column": …, "value": text}
-    {"op": "isNull" | "isNotNull", "column": …}; any other op is of a kind that nothing is known of
+    {"op": "isNull" | "isNotNull", "column": …}; any other op may be true for any row
 
 `type` is Spark's name of the literal's type, which must be the column's. Values are JSON's, but days for
 dates, microseconds for timestamps, texts for decimals and for numbers that JSON lacks.
@@ -72,12 +72,12 @@ class _Evaluation:
         column = None if test is None else self._statistics.column(tuple(predicate["column"]))
         if test is None or column is None:
             return _UNKNOWN
-        kind = self._statistics.data_type(tuple(predicate["column"]))
-        assert kind is not None
-        return test(outcome, predicate, column, kind)
+        data_type = self._statistics.data_type(tuple(predicate["column"]))
+        assert data_type is not None
+        return test(outcome, predicate, column, data_type)
 
 
-def _is_null(outcome: bool, predicate: Predicate, column: ColumnStatistics, kind: T.DataType) -> Any:
+def _is_null(outcome: bool, predicate: Predicate, column: ColumnStatistics, data_type: T.DataType) -> Any:
     wants_nulls = (predicate["op"] == "isNull") is outcome
     return pc.greater(column.null_count, 0) if wants_nulls else _has_values(column)
 
@@ -86,13 +86,13 @@ def _has_values(column: ColumnStatistics) -> Any:
     return pc.less(column.null_count, column.num_records)
 
 
-def _compare(outcome: bool, predicate: Predicate, column: ColumnStatistics, kind: T.DataType) -> Any:
+def _compare(outcome: bool, predicate: Predicate, column: ColumnStatistics, data_type: T.DataType) -> Any:
     op = predicate["op"]
     if op == "<=>" and predicate["value"] is None:
         return pc.greater(column.null_count, 0) if outcome else _has_values(column)
     if predicate["value"] is None:
         return pa.scalar(False)  # null for every row
-    value = _literal(predicate["value"], predicate, kind)
+    value = _literal(predicate["value"], predicate, data_type)
     if value is None:
         return _UNKNOWN if op == "<=>" else _has_values(column)
     if op in _MIRRORED:
@@ -121,13 +121,15 @@ def _within(op: str, column: ColumnStatistics, value: pa.Scalar) -> Any:
             return pc.and_kleene(pc.less_equal(column.low, value), pc.greater_equal(column.high, value))
 
 
-def _in(outcome: bool, predicate: Predicate, column: ColumnStatistics, kind: T.DataType) -> Any:
+def _in(outcome: bool, predicate: Predicate, column: ColumnStatistics, data_type: T.DataType) -> Any:
     given = [value for value in predicate["values"] if value is not None]
     if not outcome and len(given) < len(predicate["values"]):
         return pa.scalar(False)  # false of no row: where it equals none of the values it is null
     if not given:
         return pa.scalar(False)
-    values = [value for value in (_literal(value, predicate, kind) for value in given) if value is not None]
+    values = [
+        value for value in (_literal(value, predicate, data_type) for value in given) if value is not None
+    ]
     if len(values) < len(given):
         return _has_values(column)
     if not outcome:
@@ -145,8 +147,8 @@ def _in(outcome: bool, predicate: Predicate, column: ColumnStatistics, kind: T.D
     return pc.and_kleene(matching, _has_values(column))
 
 
-def _starts_with(outcome: bool, predicate: Predicate, column: ColumnStatistics, kind: T.DataType) -> Any:
-    if not isinstance(kind, T.StringType):
+def _starts_with(outcome: bool, predicate: Predicate, column: ColumnStatistics, data_type: T.DataType) -> Any:
+    if not isinstance(data_type, T.StringType):
         return _UNKNOWN
     prefix = predicate["value"]
     low = pc.utf8_slice_codeunits(column.low, 0, len(prefix))
@@ -158,10 +160,10 @@ def _starts_with(outcome: bool, predicate: Predicate, column: ColumnStatistics, 
     return pc.and_kleene(matching, _has_values(column))
 
 
-def _literal(value: Any, predicate: Predicate, kind: T.DataType) -> pa.Scalar | None:
+def _literal(value: Any, predicate: Predicate, data_type: T.DataType) -> pa.Scalar | None:
     """The literal as bounds of the column are; None where the two can't be compared."""
-    arrow_type = bound_type(kind)
-    if arrow_type is None or predicate["type"] != kind.simpleString():
+    arrow_type = bound_type(data_type)
+    if arrow_type is None or predicate["type"] != data_type.simpleString():
         return None
     if pa.types.is_floating(arrow_type):
         number = float(value)

@@ -208,13 +208,13 @@ class _ActionRows:
 
     def append(self, action: AddFile | RemoveFile) -> None:
         values = action.partition_values
-        of_kind: tuple[Any, ...]
+        of_one_type: tuple[Any, ...]
         if isinstance(action, AddFile):
             extra = fields_beyond(action, COLUMNS_OF_ADD)
-            of_kind = (True, action.modification_time, None, None)
+            of_one_type = (True, action.modification_time, None, None)
         else:
             extra = fields_beyond(action, COLUMNS_OF_REMOVE)
-            of_kind = (False, None, action.deletion_timestamp, action.extended_file_metadata)
+            of_one_type = (False, None, action.deletion_timestamp, action.extended_file_metadata)
         row = (
             file_key(action, self._table_path),
             action.path,
@@ -223,14 +223,14 @@ class _ActionRows:
             action.stats,
             None if action.tags is None else list(action.tags.items()),
             extra,
-            *of_kind,
+            *of_one_type,
         )
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
 
     def flush(self) -> pa.RecordBatch:
         arrays = [
-            pa.array(column, kind.type) for column, kind in zip(self._columns, _ACTION_SCHEMA, strict=True)
+            pa.array(column, field.type) for column, field in zip(self._columns, _ACTION_SCHEMA, strict=True)
         ]
         self._columns = [[] for _ in _ACTION_SCHEMA]
         return pa.RecordBatch.from_arrays(arrays, schema=_ACTION_SCHEMA)

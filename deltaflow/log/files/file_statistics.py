@@ -84,12 +84,12 @@ class FileStatistics:
 
     def data_type(self, path: ColumnPath) -> T.DataType | None:
         """The type of a column or nested field; None where the table has none of that name."""
-        kind: T.DataType = self._schema
+        data_type: T.DataType = self._schema
         for name in path:
-            if not isinstance(kind, T.StructType) or name not in kind.names:
+            if not isinstance(data_type, T.StructType) or name not in data_type.names:
                 return None
-            kind = kind[name].dataType
-        return kind
+            data_type = data_type[name].dataType
+        return data_type
 
     def column(self, path: ColumnPath) -> ColumnStatistics | None:
         """The statistics of a column that is no struct, list or map; None where there are none at all."""
@@ -100,32 +100,34 @@ class FileStatistics:
         """Parse the statistics of these columns, those that are not yet, in one go."""
         with self._lock:
             new = [path for path in dict.fromkeys(paths) if path not in self._columns]
-            kinds = {path: kind for path in new if (kind := self._leaf_type(path)) is not None}
+            data_types = {path: data_type for path in new if (data_type := self._leaf_type(path)) is not None}
             if not new and self._num_records is not None:
                 return
             leaves: dict[ColumnPath, pa.DataType] = {("numRecords",): pa.int64()}
-            for path, kind in kinds.items():
+            for path, data_type in data_types.items():
                 leaves["nullCount", *path] = pa.int64()
-                if json_type := _JSON_TYPES.get(type(kind)):
+                if json_type := _JSON_TYPES.get(type(data_type)):
                     leaves["minValues", *path] = leaves["maxValues", *path] = json_type
             parsed = self._parsed(leaves)
             self._num_records = parsed[("numRecords",)]
             for path in new:
-                self._columns[path] = self._column(path, kinds[path], parsed) if path in kinds else None
+                self._columns[path] = (
+                    self._column(path, data_types[path], parsed) if path in data_types else None
+                )
 
     def _leaf_type(self, path: ColumnPath) -> T.DataType | None:
-        kind = self.data_type(path)
-        return None if isinstance(kind, T.StructType | T.ArrayType | T.MapType) else kind
+        data_type = self.data_type(path)
+        return None if isinstance(data_type, T.StructType | T.ArrayType | T.MapType) else data_type
 
     def _column(
-        self, path: ColumnPath, kind: T.DataType, parsed: Mapping[ColumnPath, pa.Array]
+        self, path: ColumnPath, data_type: T.DataType, parsed: Mapping[ColumnPath, pa.Array]
     ) -> ColumnStatistics:
         assert self._num_records is not None
         low, high = (parsed.get((group, *path)) for group in ("minValues", "maxValues"))
         if low is None or high is None:
             low = high = pa.nulls(len(self))
         else:
-            low, high = _outer_bounds(low, high, kind)
+            low, high = _outer_bounds(low, high, data_type)
         return ColumnStatistics(low, high, parsed["nullCount", *path], self._num_records)
 
     def _parsed(self, leaves: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
@@ -139,9 +141,9 @@ class FileStatistics:
             tables = [_read(chunk, schema) for chunk in chunks] or [schema.empty_table()]
         except pa.ArrowInvalid:
             if len(leaves) > 1:
-                alone = [self._parsed({path: kind}) for path, kind in leaves.items()]
+                alone = [self._parsed({path: arrow_type}) for path, arrow_type in leaves.items()]
                 return {path: values for parsed in alone for path, values in parsed.items()}
-            return {path: pa.nulls(len(self), kind) for path, kind in leaves.items()}
+            return {path: pa.nulls(len(self), arrow_type) for path, arrow_type in leaves.items()}
         parsed = pa.concat_tables(tables)
         found = {}
         for first, *rest in leaves:
@@ -154,11 +156,11 @@ class FileStatistics:
 
 def _schema(leaves: Mapping[ColumnPath, pa.DataType]) -> pa.Schema:
     tree: dict[str, Any] = {}
-    for (*parents, name), kind in leaves.items():
+    for (*parents, name), arrow_type in leaves.items():
         inner = tree
         for parent in parents:
             inner = inner.setdefault(parent, {})
-        inner[name] = kind
+        inner[name] = arrow_type
     return pa.schema(_fields(tree))
 
 
@@ -175,13 +177,13 @@ def number_of_rows(stats: pa.ChunkedArray) -> int | None:
     return None if rows.null_count else pc.sum(rows, min_count=0).as_py()
 
 
-def bound_type(kind: T.DataType) -> pa.DataType | None:
+def bound_type(data_type: T.DataType) -> pa.DataType | None:
     """The Arrow type of a column's bounds: days for dates, microseconds for timestamps; None without any."""
-    if isinstance(kind, T.DateType):
+    if isinstance(data_type, T.DateType):
         return pa.int32()
-    if isinstance(kind, T.TimestampType | T.TimestampNTZType):
+    if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
         return pa.int64()
-    return _JSON_TYPES.get(type(kind))
+    return _JSON_TYPES.get(type(data_type))
 
 
 def _read(texts: pa.Array, schema: pa.Schema) -> pa.Table:
@@ -211,23 +213,23 @@ def _combined(values: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
-def _outer_bounds(low: pa.Array, high: pa.Array, kind: T.DataType) -> tuple[pa.Array, pa.Array]:
+def _outer_bounds(low: pa.Array, high: pa.Array, data_type: T.DataType) -> tuple[pa.Array, pa.Array]:
     """The bounds as numbers that compare as Spark compares the column's values."""
-    match kind:
+    match data_type:
         case T.DecimalType():
             doubt = pc.multiply(pc.abs(low), _DECIMAL_DOUBT), pc.multiply(pc.abs(high), _DECIMAL_DOUBT)
             return pc.subtract(low, doubt[0]), pc.add(high, doubt[1])
         case T.DateType():
             return _days(low), _days(high)
         case T.TimestampType():
-            kind_of_bound: pa.DataType = pa.timestamp("us", "UTC")
+            timestamp_type: pa.DataType = pa.timestamp("us", "UTC")
         case T.TimestampNTZType():
-            kind_of_bound = pa.timestamp("us")
+            timestamp_type = pa.timestamp("us")
         case _:
             return low, high
     return (
-        pc.subtract(_microseconds(low, kind_of_bound), _MILLISECOND),
-        pc.add(_microseconds(high, kind_of_bound), _MILLISECOND),
+        pc.subtract(_microseconds(low, timestamp_type), _MILLISECOND),
+        pc.add(_microseconds(high, timestamp_type), _MILLISECOND),
     )
 
 
@@ -236,7 +238,7 @@ def _days(texts: pa.Array) -> pa.Array:
     return pc.if_else(pc.less(days, _GREGORIAN), pa.scalar(None, pa.date32()), days).cast(pa.int32())
 
 
-def _microseconds(texts: pa.Array, kind: pa.TimestampType) -> pa.Array:
-    moments = cast_or_null(texts, kind)
+def _microseconds(texts: pa.Array, timestamp_type: pa.TimestampType) -> pa.Array:
+    moments = cast_or_null(texts, timestamp_type)
     doubtful = pc.less(moments.cast(pa.timestamp("us")), pa.scalar(_ONE_OFFSET_PER_ZONE))
-    return pc.if_else(doubtful, pa.scalar(None, kind), moments).cast(pa.int64())
+    return pc.if_else(doubtful, pa.scalar(None, timestamp_type), moments).cast(pa.int64())

@@ -23,28 +23,28 @@ def json_column(values: pa.Array, *, naive_is_utc: bool = False) -> pa.Array:
 
 
 def _texts(values: pa.Array, naive_is_utc: bool) -> pa.Array:
-    kind = values.type
-    if pa.types.is_struct(kind):
+    arrow_type = values.type
+    if pa.types.is_struct(arrow_type):
         return _objects(values, naive_is_utc)
-    if pa.types.is_map(kind):
+    if pa.types.is_map(arrow_type):
         return _maps(values, naive_is_utc)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
         elements = pc.coalesce(_texts(values.values, naive_is_utc), pa.scalar("null"))
         return _wrapped("[", _joined(values, elements), "]")
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_boolean(arrow_type) or pa.types.is_integer(arrow_type) or pa.types.is_decimal(arrow_type):
         return values.cast(pa.string())
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(arrow_type):
         texts = values.cast(pa.string())
         for name, text in _NO_NUMBERS.items():
             texts = pc.if_else(pc.equal(texts, name), text, texts)
         return texts
-    if pa.types.is_timestamp(kind):
-        is_instant = kind.tz is not None or naive_is_utc
-        texts = values.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us")).cast(pa.string())
+    if pa.types.is_timestamp(arrow_type):
+        is_instant = arrow_type.tz is not None or naive_is_utc
+        texts = values.cast(pa.timestamp("us", arrow_type.tz)).cast(pa.timestamp("us")).cast(pa.string())
         return _wrapped('"', pc.replace_substring(texts, " ", "T"), 'Z"' if is_instant else '"')
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type):
         return _quoted(values.cast(pa.string()))
-    if pa.types.is_date(kind):
+    if pa.types.is_date(arrow_type):
         return _wrapped('"', values.cast(pa.string()), '"')
     return pa.nulls(len(values), pa.string())
 

@@ -17,29 +17,29 @@ _DECODER = msgspec.json.Decoder(float_hook=Decimal)
 _FEW = 256
 
 
-def structs_of(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
-    """A struct for each JSON object, null for null; fields that `kind` lacks are left out.
+def structs_from_json(texts: pa.StringArray, struct_type: pa.StructType) -> pa.StructArray:
+    """A struct for each JSON object, null for null; fields that `struct_type` lacks are left out.
 
-    Dates and timestamps are strings in the texts. A text that is no object of this kind gives null.
+    Dates and timestamps are strings in the texts. A text that is not an object of this type gives null.
     """
-    return _structs(texts, kind, fitting=False)
+    return _structs(texts, struct_type, fitting=False)
 
 
-def fitting_fields_of(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
-    """As `structs_of`, but a value that does not fit its field is null alone, and the others stay."""
-    return _structs(texts, kind, fitting=True)
+def structs_of_fitting_fields(texts: pa.StringArray, struct_type: pa.StructType) -> pa.StructArray:
+    """As `structs_from_json`, but a value that does not fit its field is null alone, and the others stay."""
+    return _structs(texts, struct_type, fitting=True)
 
 
-def _structs(texts: pa.StringArray, kind: pa.StructType, *, fitting: bool) -> pa.StructArray:
+def _structs(texts: pa.StringArray, struct_type: pa.StructType, *, fitting: bool) -> pa.StructArray:
     if len(texts) == 0:
-        return pa.array([], kind)
-    return pa.concat_arrays(list(_parsed(texts, kind, fitting=fitting)))
+        return pa.array([], struct_type)
+    return pa.concat_arrays(list(_parsed(texts, struct_type, fitting=fitting)))
 
 
-def kind_of(texts: Iterable[pa.StringArray], known: pa.StructType) -> pa.StructType:
-    """The kind of struct that all of these JSON objects fit: of `known`, and of fields beyond it.
+def struct_type_of(texts: Iterable[pa.StringArray], known: pa.StructType) -> pa.StructType:
+    """The struct type that all of these JSON objects fit: the fields of `known`, and those that they add.
 
-    pyarrow.ArrowInvalid or ArrowTypeError if a field has values of several kinds.
+    pyarrow.ArrowInvalid or ArrowTypeError if a field has values of several types.
     """
     found = pa.schema(list(known))
     for part in texts:
@@ -48,23 +48,23 @@ def kind_of(texts: Iterable[pa.StringArray], known: pa.StructType) -> pa.StructT
     return pa.struct(list(found))
 
 
-def _parsed(texts: pa.StringArray, kind: pa.StructType, *, fitting: bool) -> Iterable[pa.StructArray]:
-    schema = pa.schema(list(_with_times_as_strings(kind)))
+def _parsed(texts: pa.StringArray, struct_type: pa.StructType, *, fitting: bool) -> Iterable[pa.StructArray]:
+    schema = pa.schema(list(_with_times_as_strings(struct_type)))
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
         table = _read(texts, options)
-        columns = [table[field.name].combine_chunks().cast(field.type) for field in kind]
-        parsed = pa.StructArray.from_arrays(columns, fields=list(kind), mask=texts.is_null())
+        columns = [table[field.name].combine_chunks().cast(field.type) for field in struct_type]
+        parsed = pa.StructArray.from_arrays(columns, fields=list(struct_type), mask=texts.is_null())
     except pa.ArrowInvalid:
         # The texts that spoil the others are looked for by halves.
         if fitting and len(texts) <= _FEW:
-            yield _fitting([_object(text) for text in texts.to_pylist()], kind)
+            yield _fitting([_object(text) for text in texts.to_pylist()], struct_type)
         elif len(texts) == 1:
-            yield pa.nulls(1, kind)
+            yield pa.nulls(1, struct_type)
         else:
             middle = len(texts) // 2
-            yield from _parsed(texts.slice(0, middle), kind, fitting=fitting)
-            yield from _parsed(texts.slice(middle), kind, fitting=fitting)
+            yield from _parsed(texts.slice(0, middle), struct_type, fitting=fitting)
+            yield from _parsed(texts.slice(middle), struct_type, fitting=fitting)
     else:
         yield parsed
 
@@ -76,27 +76,31 @@ def _object(text: str | None) -> Any:
         return None
 
 
-def _fitting(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _fitting(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:
     """JSON values as an array of the type, null for one that is none of it."""
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(arrow_type):
         objects = [value if isinstance(value, dict) else None for value in values]
         fields = [
             _fitting([None if each is None else each.get(field.name) for each in objects], field.type)
-            for field in kind
+            for field in arrow_type
         ]
         mask = pa.array([each is None for each in objects])
-        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=mask)
-    if pa.types.is_string(kind) or pa.types.is_temporal(kind):
+        return pa.StructArray.from_arrays(fields, fields=list(arrow_type), mask=mask)
+    if pa.types.is_string(arrow_type) or pa.types.is_temporal(arrow_type):
         texts = pa.array([value if isinstance(value, str) else None for value in values], pa.string())
-        return cast_or_null(texts, kind)
-    return pa.array([_fitting_value(value, kind) for value in values], kind)
+        return cast_or_null(texts, arrow_type)
+    return pa.array([_fitting_value(value, arrow_type) for value in values], arrow_type)
 
 
-def _fitting_value(value: Any, kind: pa.DataType) -> Any:
-    if value is None or isinstance(value, str) or isinstance(value, bool) is not pa.types.is_boolean(kind):
+def _fitting_value(value: Any, arrow_type: pa.DataType) -> Any:
+    if (
+        value is None
+        or isinstance(value, str)
+        or isinstance(value, bool) is not pa.types.is_boolean(arrow_type)
+    ):
         return None
     try:
-        return pa.scalar(float(value) if pa.types.is_floating(kind) else value, kind).as_py()
+        return pa.scalar(float(value) if pa.types.is_floating(arrow_type) else value, arrow_type).as_py()
     except (pa.ArrowException, OverflowError, ValueError):
         return None
 
@@ -106,7 +110,7 @@ def _read(texts: pa.StringArray, options: pj.ParseOptions) -> pa.Table:
     lines = pc.binary_join_element_wise(lines, "\n", "")
     size: int = pc.sum(pc.binary_length(lines)).as_py()
     content = lines.buffers()[2].slice(0, size)
-    # One block: the kinds of several are not unified.
+    # One block: Arrow does not unify the types that it infers from several.
     reading = pj.ReadOptions(use_threads=False, block_size=size + 1)
     table = pj.read_json(pa.BufferReader(content), reading, options)
     if table.num_rows != len(texts):
@@ -125,19 +129,19 @@ def _inferred(texts: pa.StringArray, known: pa.Schema) -> pa.Schema:
     return _read(texts, pj.ParseOptions(explicit_schema=as_text)).schema
 
 
-def _without_instants(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
+def _without_instants(arrow_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(arrow_type):
         return pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_instants(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_without_instants(kind.value_type))
-    return kind
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([field.with_type(_without_instants(field.type)) for field in arrow_type])
+    if pa.types.is_list(arrow_type):
+        return pa.list_(_without_instants(arrow_type.value_type))
+    return arrow_type
 
 
-def _with_times_as_strings(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_temporal(kind):
+def _with_times_as_strings(arrow_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(arrow_type):
         return pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_with_times_as_strings(field.type)) for field in kind])
-    return kind
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([field.with_type(_with_times_as_strings(field.type)) for field in arrow_type])
+    return arrow_type

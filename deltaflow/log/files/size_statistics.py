@@ -51,32 +51,32 @@ class _Reader:
             fields[number] = self._value(header & 15)
         return fields
 
-    def _value(self, kind: int) -> Any:
-        if kind in (_TRUE, _FALSE):
-            return kind == _TRUE
-        if kind in _INTEGERS:
+    def _value(self, thrift_type: int) -> Any:
+        if thrift_type in (_TRUE, _FALSE):
+            return thrift_type == _TRUE
+        if thrift_type in _INTEGERS:
             return self._integer()
-        if kind == _STRUCT:
+        if thrift_type == _STRUCT:
             return self.struct()
-        if kind in (_LIST, _SET):
+        if thrift_type in (_LIST, _SET):
             return self._list()
-        if kind in (_BYTE, _DOUBLE, _BINARY):
-            length = {_BYTE: 1, _DOUBLE: 8}.get(kind) or 0
-            if kind == _BINARY:
+        if thrift_type in (_BYTE, _DOUBLE, _BINARY):
+            length = {_BYTE: 1, _DOUBLE: 8}.get(thrift_type) or 0
+            if thrift_type == _BINARY:
                 length = self._varint()
             self._position += length
             return self._data[self._position - length : self._position]
-        raise LookupError(f"type {kind}")
+        raise LookupError(f"type {thrift_type}")
 
     def _list(self) -> list[Any]:
         header = self._byte()
         length = header >> 4
         if length == 15:
             length = self._varint()
-        kind = header & 15
-        if kind in (_TRUE, _FALSE):  # in a list each takes a byte
-            kind = _BYTE
-        return [self._value(kind) for _ in range(length)]
+        thrift_type = header & 15
+        if thrift_type in (_TRUE, _FALSE):  # in a list each takes a byte
+            thrift_type = _BYTE
+        return [self._value(thrift_type) for _ in range(length)]
 
     def _integer(self) -> int:
         number = self._varint()

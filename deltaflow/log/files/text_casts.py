@@ -54,31 +54,33 @@ def local_times(texts: pa.StringArray) -> pa.Array:
     return _converted(texts, pa.timestamp("us"), _local_time)
 
 
-def cast_or_null(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
+def cast_or_null(texts: pa.StringArray, arrow_type: pa.DataType) -> pa.Array:
     """The texts as Arrow casts them, null where one is none of the type or beyond what Python has of it."""
     try:
-        return texts.cast(kind)
+        return texts.cast(arrow_type)
     except pa.ArrowInvalid:
         distinct = texts.dictionary_encode()
-        values = pa.array([_cast_or_none(text, kind) for text in distinct.dictionary], kind)
+        values = pa.array([_cast_or_none(text, arrow_type) for text in distinct.dictionary], arrow_type)
         return values.take(distinct.indices)
 
 
-def _cast_or_none(text: pa.StringScalar, kind: pa.DataType) -> Any:
+def _cast_or_none(text: pa.StringScalar, arrow_type: pa.DataType) -> Any:
     try:
-        return text.cast(kind).as_py()
+        return text.cast(arrow_type).as_py()
     except (pa.ArrowInvalid, OverflowError, ValueError):
         return None
 
 
-def _converted(texts: pa.StringArray, kind: pa.DataType, parse: Callable[[str], int | None]) -> pa.Array:
+def _converted(
+    texts: pa.StringArray, arrow_type: pa.DataType, parse: Callable[[str], int | None]
+) -> pa.Array:
     try:
-        return texts.cast(kind)  # Arrow reads a part of these forms, and much faster
+        return texts.cast(arrow_type)  # Arrow reads a part of these forms, and much faster
     except pa.ArrowInvalid:
         distinct = texts.dictionary_encode()
         numbers = [None if text is None else parse(text) for text in distinct.dictionary.to_pylist()]
-        storage = pa.int32() if pa.types.is_date32(kind) else pa.int64()
-        return pa.array(numbers, storage).cast(kind).take(distinct.indices)
+        storage = pa.int32() if pa.types.is_date32(arrow_type) else pa.int64()
+        return pa.array(numbers, storage).cast(arrow_type).take(distinct.indices)
 
 
 def _days(text: str) -> int | None:

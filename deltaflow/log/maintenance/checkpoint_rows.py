@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.files.file_rows import FIELDS_OF_ADD, FIELDS_OF_REMOVE, STRING_MAP
-from deltaflow.log.files.json_text import fitting_fields_of, kind_of, structs_of
+from deltaflow.log.files.json_text import struct_type_of, structs_from_json, structs_of_fitting_fields
 from deltaflow.log.files.partition_values import ARROW_TYPES, typed_values_or_null
 from deltaflow.log.protocol.actions import (
     CheckpointMetadata,
@@ -63,7 +63,7 @@ _EXTRA_OF_ADD = pa.struct([*_EXTRA_OF_REMOVE, pa.field("clusteringProvider", pa.
 # Statistics are written by the table's properties, and none of them, nor tags, of tombstones.
 _ADD_COLUMNS = {name: column for name, column in FIELDS_OF_ADD.items() if name != "stats"}
 _REMOVE_COLUMNS = {name: column for name, column in FIELDS_OF_REMOVE.items() if name not in ("stats", "tags")}
-_OTHER_KINDS: Mapping[str, pa.StructType] = {
+_OTHER_TYPES: Mapping[str, pa.StructType] = {
     "txn": pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
     "metaData": pa.struct(
         [
@@ -100,7 +100,9 @@ _OTHER_KINDS: Mapping[str, pa.StructType] = {
 }
 # Those of which a file's statistics have bounds; decimals besides.
 _SKIPPING_TYPES: Mapping[type[DataType], pa.DataType] = {
-    kind: arrow for kind, arrow in ARROW_TYPES.items() if kind not in (BinaryType, BooleanType)
+    data_type: arrow_type
+    for data_type, arrow_type in ARROW_TYPES.items()
+    if data_type not in (BinaryType, BooleanType)
 }
 
 OtherAction = Protocol | Metadata | SetTransaction | DomainMetadata | CheckpointMetadata | Sidecar
@@ -117,17 +119,17 @@ class FileRows:
         """`files` and `tombstones` are rows of the snapshot's."""
         configuration, path = snapshot.metadata.configuration, snapshot.path
         self._stats_as_json = CHECKPOINT_WRITE_STATS_AS_JSON.of(configuration, path)
-        self._stats_kind: pa.StructType | None = None
+        self._stats_type: pa.StructType | None = None
         self._partition_schema = StructType([])
         if CHECKPOINT_WRITE_STATS_AS_STRUCT.of(configuration, path):
-            self._stats_kind = _stats_kind(indexed_leaves(snapshot.metadata, path))
+            self._stats_type = _stats_type(indexed_leaves(snapshot.metadata, path))
             self._partition_schema = StructType(
                 [snapshot.schema[name] for name in snapshot.partition_columns]
             )
-        self._extra_of_add = _extra_kind(files["extra"], _EXTRA_OF_ADD, path)
-        self._extra_of_remove = _extra_kind(tombstones["extra"], _EXTRA_OF_REMOVE, path)
+        self._extra_of_add = _extra_type(files["extra"], _EXTRA_OF_ADD, path)
+        self._extra_of_remove = _extra_type(tombstones["extra"], _EXTRA_OF_REMOVE, path)
         # The columns of no rows are of the same types as those of any.
-        self.kinds: dict[str, pa.StructType] = {
+        self.column_types: dict[str, pa.StructType] = {
             "add": self.adds(_batch(files.slice(0, 0))).type,
             "remove": self.removes(_batch(tombstones.slice(0, 0))).type,
         }
@@ -140,8 +142,8 @@ class FileRows:
         stats = files.column("stats")
         if self._stats_as_json:
             columns["stats"] = stats
-        if self._stats_kind is not None:
-            columns["stats_parsed"] = fitting_fields_of(stats, self._stats_kind)
+        if self._stats_type is not None:
+            columns["stats_parsed"] = structs_of_fitting_fields(stats, self._stats_type)
         if self._partition_schema.fields:
             columns["partitionValues_parsed"] = _parsed_values(
                 files.column("partition_values"), self._partition_schema
@@ -164,9 +166,9 @@ class OtherRows:
             for name, fields in msgspec.json.decode(line).items():
                 self._values.setdefault(name, []).append(fields)
         required = ("txn", "metaData", "protocol", "domainMetadata")
-        self.kinds: dict[str, pa.StructType] = {
-            name: _with_unknown_fields(kind, self._values.get(name, []), name, table)
-            for name, kind in _OTHER_KINDS.items()
+        self.column_types: dict[str, pa.StructType] = {
+            name: _with_unknown_fields(struct_type, self._values.get(name, []), name, table)
+            for name, struct_type in _OTHER_TYPES.items()
             if name in self._values or name in required
         }
         """The types of their columns."""
@@ -177,8 +179,8 @@ class OtherRows:
         columns = {}
         before = 0
         for name, values in self._values.items():
-            padded = [None] * before + [_fit(self.kinds[name], value) for value in values]
-            columns[name] = pa.array(padded + [None] * (number - len(padded)), self.kinds[name])
+            padded = [None] * before + [_fit(self.column_types[name], value) for value in values]
+            columns[name] = pa.array(padded + [None] * (number - len(padded)), self.column_types[name])
             before += len(values)
         return _row_batch(columns, schema, number)
 
@@ -188,18 +190,18 @@ def file_batch(name: str, actions: pa.StructArray, schema: pa.Schema) -> pa.Reco
     return _row_batch({name: actions}, schema, len(actions))
 
 
-def _stats_kind(leaves: Iterable[tuple[ColumnPath, DataType]]) -> pa.StructType:
+def _stats_type(leaves: Iterable[tuple[ColumnPath, DataType]]) -> pa.StructType:
     """The type of `stats_parsed` (delta-spark's StatisticsCollection) where these columns have statistics;
     bounds are only of types that have an order in Delta.
     """
     tree: _Leaves = {}
-    for path, kind in leaves:
+    for path, data_type in leaves:
         struct = tree
         for name in path[:-1]:
             struct = struct.setdefault(name, {})
-        struct[path[-1]] = kind
+        struct[path[-1]] = data_type
     bounds = _mapped(tree, _skipping_type)
-    counts = _mapped(tree, lambda kind: pa.int64())
+    counts = _mapped(tree, lambda data_type: pa.int64())
     types = {
         "numRecords": pa.int64(),
         "minValues": bounds,
@@ -207,7 +209,7 @@ def _stats_kind(leaves: Iterable[tuple[ColumnPath, DataType]]) -> pa.StructType:
         "nullCount": counts,
         "tightBounds": pa.bool_(),
     }
-    return pa.struct([(name, kind) for name, kind in types.items() if kind is not None])
+    return pa.struct([(name, arrow_type) for name, arrow_type in types.items() if arrow_type is not None])
 
 
 _Leaves = dict[str, Any]
@@ -216,17 +218,17 @@ _Leaves = dict[str, Any]
 def _mapped(leaves: _Leaves, to_arrow: Any) -> pa.StructType | None:
     """The struct of the leaves that have an Arrow type; None without any (Parquet has no empty group)."""
     fields = {
-        name: _mapped(kind, to_arrow) if isinstance(kind, dict) else to_arrow(kind)
-        for name, kind in leaves.items()
+        name: _mapped(leaf, to_arrow) if isinstance(leaf, dict) else to_arrow(leaf)
+        for name, leaf in leaves.items()
     }
-    fields = {name: kind for name, kind in fields.items() if kind is not None}
+    fields = {name: arrow_type for name, arrow_type in fields.items() if arrow_type is not None}
     return pa.struct(list(fields.items())) if fields else None
 
 
-def _skipping_type(kind: DataType) -> pa.DataType | None:
-    if isinstance(kind, DecimalType):
-        return pa.decimal128(kind.precision, kind.scale)
-    return _SKIPPING_TYPES.get(type(kind))
+def _skipping_type(data_type: DataType) -> pa.DataType | None:
+    if isinstance(data_type, DecimalType):
+        return pa.decimal128(data_type.precision, data_type.scale)
+    return _SKIPPING_TYPES.get(type(data_type))
 
 
 def _batch(rows: pa.Table) -> pa.RecordBatch:
@@ -240,15 +242,15 @@ def _columns(rows: pa.RecordBatch, names: Mapping[str, str]) -> dict[str, pa.Arr
     return {**columns, "dataChange": pa.repeat(False, rows.num_rows)}
 
 
-def _extra_kind(extra: pa.ChunkedArray, known: pa.StructType, table: str) -> pa.StructType:
+def _extra_type(extra: pa.ChunkedArray, known: pa.StructType, table: str) -> pa.StructType:
     if extra.null_count == len(extra):
         return known
     try:
-        kind = kind_of(extra.chunks, known)
+        struct_type = struct_type_of(extra.chunks, known)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         _LOG.warning("Fields of files of %s that the protocol lacks are in no checkpoint: %s", table, error)
         return known
-    return pa.struct(list(_storable(kind.fields, "file actions", table)))
+    return pa.struct(list(_storable(struct_type.fields, "file actions", table)))
 
 
 def _storable(fields: Iterable[pa.Field], where: str, table: str) -> Iterator[pa.Field]:
@@ -259,21 +261,21 @@ def _storable(fields: Iterable[pa.Field], where: str, table: str) -> Iterator[pa
             _LOG.warning("Field %s in %s of %s has no value for a checkpoint", field.name, where, table)
 
 
-def _is_storable(kind: pa.DataType) -> bool:
+def _is_storable(arrow_type: pa.DataType) -> bool:
     """Whether Parquet has the type: of no value, or of an object without fields, it has none."""
-    if pa.types.is_null(kind) or (pa.types.is_struct(kind) and kind.num_fields == 0):
+    if pa.types.is_null(arrow_type) or (pa.types.is_struct(arrow_type) and arrow_type.num_fields == 0):
         return False
-    return all(_is_storable(kind.field(index).type) for index in range(kind.num_fields))
+    return all(_is_storable(arrow_type.field(index).type) for index in range(arrow_type.num_fields))
 
 
-def _extra_columns(extra: pa.StringArray, kind: pa.StructType) -> dict[str, pa.Array]:
+def _extra_columns(extra: pa.StringArray, struct_type: pa.StructType) -> dict[str, pa.Array]:
     if extra.null_count == len(extra):
-        return {field.name: pa.nulls(len(extra), field.type) for field in kind}
-    structs = structs_of(extra, kind)
+        return {field.name: pa.nulls(len(extra), field.type) for field in struct_type}
+    structs = structs_from_json(extra, struct_type)
     if structs.null_count > extra.null_count:
         # To leave a deletion vector out would bring rows back.
         raise CorruptLogError("A field of a file action has a value that does not fit its type.")
-    return dict(zip((field.name for field in kind), structs.flatten(), strict=True))
+    return dict(zip((field.name for field in struct_type), structs.flatten(), strict=True))
 
 
 def _parsed_values(values: pa.MapArray, schema: StructType) -> pa.StructArray:
@@ -287,9 +289,9 @@ def _parsed_values(values: pa.MapArray, schema: StructType) -> pa.StructArray:
 
 
 def _with_unknown_fields(
-    kind: pa.StructType, values: Sequence[dict[str, Any]], name: str, table: str
+    struct_type: pa.StructType, values: Sequence[dict[str, Any]], name: str, table: str
 ) -> pa.StructType:
-    known = {field.name for field in kind}
+    known = {field.name for field in struct_type}
     beyond = {field_name for fields in values for field_name in fields} - known
     found = []
     for field_name in sorted(beyond):
@@ -299,15 +301,15 @@ def _with_unknown_fields(
             _LOG.warning("Field %s in %s of %s is in no checkpoint: %s", field_name, name, table, error)
         else:
             found.append(pa.field(field_name, inferred))
-    return pa.struct([*kind, *_storable(found, name, table)])
+    return pa.struct([*struct_type, *_storable(found, name, table)])
 
 
-def _fit(kind: pa.DataType, value: Any) -> Any:
+def _fit(arrow_type: pa.DataType, value: Any) -> Any:
     """A JSON value as pyarrow builds it: a map from its pairs."""
-    if pa.types.is_map(kind) and value is not None:
+    if pa.types.is_map(arrow_type) and value is not None:
         return list(value.items())
-    if pa.types.is_struct(kind) and value is not None:
-        return {field.name: _fit(field.type, value.get(field.name)) for field in kind}
+    if pa.types.is_struct(arrow_type) and value is not None:
+        return {field.name: _fit(field.type, value.get(field.name)) for field in arrow_type}
     return value
 
 
@@ -335,15 +337,15 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return StructType([StructField(field.name, _spark_type(field.type)) for field in schema])
 
 
-def _spark_type(kind: pa.DataType) -> DataType:
-    if pa.types.is_struct(kind):
-        return spark_schema(pa.schema(list(kind)))
-    if pa.types.is_list(kind):
-        return ArrayType(_spark_type(kind.value_type))
-    if pa.types.is_map(kind):
-        return MapType(_spark_type(kind.key_type), _spark_type(kind.item_type))
-    if pa.types.is_decimal(kind):
-        return DecimalType(kind.precision, kind.scale)
-    if pa.types.is_boolean(kind):
+def _spark_type(arrow_type: pa.DataType) -> DataType:
+    if pa.types.is_struct(arrow_type):
+        return spark_schema(pa.schema(list(arrow_type)))
+    if pa.types.is_list(arrow_type):
+        return ArrayType(_spark_type(arrow_type.value_type))
+    if pa.types.is_map(arrow_type):
+        return MapType(_spark_type(arrow_type.key_type), _spark_type(arrow_type.item_type))
+    if pa.types.is_decimal(arrow_type):
+        return DecimalType(arrow_type.precision, arrow_type.scale)
+    if pa.types.is_boolean(arrow_type):
         return BooleanType()
-    return next(spark() for spark, arrow in _SKIPPING_TYPES.items() if arrow == kind)
+    return next(spark() for spark, arrow in _SKIPPING_TYPES.items() if arrow == arrow_type)

@@ -82,10 +82,10 @@ class _State:
 def write_checkpoint(log: LogFiles, snapshot: Snapshot, session: Mapping[str, str]) -> None:
     """Write a checkpoint of the snapshot, and let _last_checkpoint name it.
 
-    Its kind and its columns are what the table's properties ask for (delta.checkpointPolicy,
-    delta.checkpoint.*); `session` has Spark's settings (spark.databricks.delta.checkpoint*). Rows are built
-    and written a row group at a time. Every file appears whole; a V2 checkpoint and a classic one of a
-    single part appear as a whole.
+    The table's properties (delta.checkpointPolicy, delta.checkpoint.*) decide whether it is a classic or a V2
+    checkpoint, and which columns it has; `session` has Spark's settings (spark.databricks.delta.checkpoint*).
+    Rows are built and written one row group at a time. Every file appears whole. A V2 checkpoint, and a
+    classic one of a single part, is complete as soon as it appears.
     """
     state = _state(log, snapshot)
     is_v2 = has_v2_checkpoints(snapshot.protocol)
@@ -135,8 +135,8 @@ def _state(log: LogFiles, snapshot: Snapshot) -> _State:
 
 def _write_classic(log: LogFiles, state: _State, parts: int) -> LastCheckpoint:
     others = OtherRows(state.others, log.path)
-    kinds = {**others.kinds, **state.rows.kinds}
-    schema = pa.schema([(name, kinds[name]) for name in _CLASSIC_COLUMNS])
+    column_types = {**others.column_types, **state.rows.column_types}
+    schema = pa.schema([(name, column_types[name]) for name in _CLASSIC_COLUMNS])
     size_in_bytes = 0
     for number, part in enumerate([state] if parts == 1 else state.parts(parts), start=1):
         of_part = f".{number:010}.{parts:010}" if parts > 1 else ""
@@ -155,7 +155,7 @@ def _write_classic(log: LogFiles, state: _State, parts: int) -> LastCheckpoint:
 
 def _write_v2(log: LogFiles, state: _State, files_per_sidecar: int, file_format: str) -> LastCheckpoint:
     """Sidecars first: once the checkpoint's own file is there, all of it is."""
-    schema = pa.schema(list(state.rows.kinds.items()))
+    schema = pa.schema(list(state.rows.column_types.items()))
     sidecars = []
     for part in state.slices(files_per_sidecar):
         name = f"{random_id()}.parquet"
@@ -184,7 +184,7 @@ def _write_actions(log: LogFiles, path: str, actions: Sequence[OtherAction]) -> 
     """Write actions that are not of files; the size of their file in bytes."""
     if path.endswith(".parquet"):
         rows = OtherRows(actions, log.path)
-        schema = pa.schema(list(rows.kinds.items()))
+        schema = pa.schema(list(rows.column_types.items()))
         return _write_parquet(log, path, schema, [rows.batch(schema)])
     content = encode_actions(actions)
     with log.store.open_output(path) as file:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from deltaflow.log.files.file_rows import ROWS_PER_BATCH
 from deltaflow.log.protocol.commit import LOG_DIRECTORY
-from deltaflow.store import DataDirectory, Entry, EntryKind
+from deltaflow.store import DataDirectory, Entry, EntryType
 
 _LOG = logging.getLogger(__name__)
 LISTING_SCHEMA = pa.schema([pa.field("path", pa.string(), False), pa.field("size", pa.int64(), False)])
@@ -90,13 +90,13 @@ class _Look:
             if entry.name == LOG_DIRECTORY and directory:
                 _LOG.info("%s/%s is another table: it is left alone", self.root.path, directory)
                 return _Found()
-            if entry.kind is EntryKind.LINK:
+            if entry.type is EntryType.LINK:
                 found.linked += self._linked(entry)
             elif self._is_hidden(entry.name):
                 continue
-            elif entry.kind is EntryKind.DIRECTORY:
+            elif entry.type is EntryType.DIRECTORY:
                 found.directories.append((prefix + entry.name, entry.modification_time_ms))
-            elif entry.kind is EntryKind.FILE and entry.modification_time_ms < self.before_ms:
+            elif entry.type is EntryType.FILE and entry.modification_time_ms < self.before_ms:
                 paths.append(prefix + entry.name)
                 sizes.append(entry.size)
                 if len(paths) == ROWS_PER_BATCH:

@@ -18,7 +18,7 @@ Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """The protocol's long: a larger number is no action."""
 
 
-_Kind = TypeVar("_Kind", bound="Action")
+_ActionT = TypeVar("_ActionT", bound="Action")
 
 
 def _parquet() -> str:
@@ -208,7 +208,7 @@ class CommitInfo(Action, frozen=True, kw_only=True):
 
 
 class UnknownAction(msgspec.Struct, frozen=True):
-    """An action of a kind that the protocol did not have: ignored, and kept as it is."""
+    """An action that deltaflow does not know: it is ignored, and written back as it is."""
 
     name: str
     body: Raw
@@ -228,7 +228,7 @@ AnyAction = (
     | UnknownAction
 )
 
-_KINDS: dict[str, type[Action]] = {
+_ACTION_TYPES: dict[str, type[Action]] = {
     "add": AddFile,
     "remove": RemoveFile,
     "cdc": AddCDCFile,
@@ -240,16 +240,20 @@ _KINDS: dict[str, type[Action]] = {
     "sidecar": Sidecar,
     "commitInfo": CommitInfo,
 }
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+_NAMES = {action_type: name for name, action_type in _ACTION_TYPES.items()}
 _Line = msgspec.defstruct(
     "_Line",
-    [(kind.__name__, kind | None, field(default=None, name=name)) for name, kind in _KINDS.items()],
+    [
+        (action_type.__name__, action_type | None, field(default=None, name=name))
+        for name, action_type in _ACTION_TYPES.items()
+    ],
     forbid_unknown_fields=True,
 )
 _LINES = msgspec.json.Decoder(_Line)
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
 _DECODERS = {
-    kind: msgspec.json.Decoder(kind) for kind in (*_KINDS.values(), Format, DeletionVectorDescriptor)
+    action_type: msgspec.json.Decoder(action_type)
+    for action_type in (*_ACTION_TYPES.values(), Format, DeletionVectorDescriptor)
 }
 _NESTED: dict[type[Action], dict[str, type[Action]]] = {
     Metadata: {"format": Format},
@@ -317,11 +321,11 @@ def remove_from_fields(fields: dict[str, Any], beyond: str | None) -> RemoveFile
     return _from_fields(RemoveFile, fields, beyond)
 
 
-def _from_fields(kind: type[_Kind], fields: dict[str, Any], beyond: str | None) -> _Kind:
+def _from_fields(action_type: type[_ActionT], fields: dict[str, Any], beyond: str | None) -> _ActionT:
     if beyond is None:
-        return msgspec.convert(fields, kind)
+        return msgspec.convert(fields, action_type)
     raw = _ENCODER.encode({**fields, **_FIELDS.decode(beyond)})
-    action: _Kind = _decode_kind(kind, Raw(raw))
+    action: _ActionT = _decode_with_unknown_fields(action_type, Raw(raw))
     return action
 
 
@@ -333,52 +337,54 @@ def _decode_line(line: bytes) -> list[AnyAction]:
         values = msgspec.structs.astuple(_LINES.decode(line))
     except msgspec.ValidationError:
         return [
-            _decode_kind(_KINDS[name], body) if name in _KINDS else UnknownAction(name, Raw(bytes(body)))
+            _decode_with_unknown_fields(_ACTION_TYPES[name], body)
+            if name in _ACTION_TYPES
+            else UnknownAction(name, Raw(bytes(body)))
             for name, body in _FIELDS.decode(line).items()
             if bytes(body) != b"null"
         ]
     return [value for value in values if value is not None]
 
 
-def _decode_kind(kind: type[Action], body: Raw) -> Any:
+def _decode_with_unknown_fields(action_type: type[Action], body: Raw) -> Any:
     """One action whose JSON has fields beyond the struct's, or is wrong (msgspec.ValidationError)."""
     fields = _FIELDS.decode(body)
     nested = {
-        name: _decode_kind(inner, fields.pop(name))
-        for name, inner in _NESTED.get(kind, {}).items()
+        name: _decode_with_unknown_fields(inner, fields.pop(name))
+        for name, inner in _NESTED.get(action_type, {}).items()
         if name in fields and bytes(fields[name]) != b"null"
     }
-    known = {name: raw for name, raw in fields.items() if _fits(kind, name, raw)}
+    known = {name: raw for name, raw in fields.items() if _fits(action_type, name, raw)}
     # Raw points into the line: the copy lets the line go.
     unknown = {name: Raw(bytes(raw)) for name, raw in fields.items() if name not in known}
-    action = _DECODERS[kind].decode(_ENCODER.encode(known))
+    action = _DECODERS[action_type].decode(_ENCODER.encode(known))
     if unknown:
         nested["unknown"] = unknown
     return msgspec.structs.replace(
-        action, **{_attribute(kind, name): value for name, value in nested.items()}
+        action, **{_attribute(action_type, name): value for name, value in nested.items()}
     )
 
 
-def _fits(kind: type[Action], name: str, raw: Raw) -> bool:
-    if name not in _attributes(kind):
+def _fits(action_type: type[Action], name: str, raw: Raw) -> bool:
+    if name not in _attributes(action_type):
         return False
-    if kind is not CommitInfo:
+    if action_type is not CommitInfo:
         return True
     try:
-        _DECODERS[kind].decode(_ENCODER.encode({name: raw}))
+        _DECODERS[action_type].decode(_ENCODER.encode({name: raw}))
     except msgspec.ValidationError:
         return False
     return True
 
 
-def _attribute(kind: type[Action], name: str) -> str:
-    return _attributes(kind).get(name, name)
+def _attribute(action_type: type[Action], name: str) -> str:
+    return _attributes(action_type).get(name, name)
 
 
 @cache
-def _attributes(kind: type[Action]) -> dict[str, str]:
+def _attributes(action_type: type[Action]) -> dict[str, str]:
     """The names of a struct's attributes by their names in the JSON."""
-    return {encoded.encode_name: encoded.name for encoded in msgspec.structs.fields(kind)}
+    return {encoded.encode_name: encoded.name for encoded in msgspec.structs.fields(action_type)}
 
 
 def _encode_line(action: AnyAction) -> bytes:

@@ -23,7 +23,7 @@ from deltaflow.store import FileStatus, LogStore
 
 LOG_DIRECTORY = "_delta_log"
 _COMMIT_NAME = re.compile(r"(\d{20})\.json")
-_Kind = TypeVar("_Kind")
+_ActionT = TypeVar("_ActionT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ def read_commit(store: LogStore, log_path: str, status: FileStatus, version: int
 
 
 def to_commit(version: int, modification_time_ms: int, actions: tuple[AnyAction, ...], file: str) -> Commit:
-    """Sort the actions of a commit by kind."""
-    info = next(iter(_of_kind(actions, CommitInfo)), None)
+    """The commit of these actions, sorted by their types."""
+    info = next(iter(_of_type(actions, CommitInfo)), None)
     in_commit_timestamp = None if info is None else info.in_commit_timestamp
     return Commit(
         version=version,
@@ -84,23 +84,23 @@ def to_commit(version: int, modification_time_ms: int, actions: tuple[AnyAction,
         commit_info=info,
         metadata=_at_most_one(actions, Metadata, file),
         protocol=_at_most_one(actions, Protocol, file),
-        adds=_of_kind(actions, AddFile),
-        removes=_of_kind(actions, RemoveFile),
-        cdc=_of_kind(actions, AddCDCFile),
-        txns=_of_kind(actions, SetTransaction),
-        domains=_of_kind(actions, DomainMetadata),
+        adds=_of_type(actions, AddFile),
+        removes=_of_type(actions, RemoveFile),
+        cdc=_of_type(actions, AddCDCFile),
+        txns=_of_type(actions, SetTransaction),
+        domains=_of_type(actions, DomainMetadata),
     )
 
 
-def _of_kind(actions: tuple[AnyAction, ...], kind: type[_Kind]) -> tuple[_Kind, ...]:
-    return tuple(action for action in actions if isinstance(action, kind))
+def _of_type(actions: tuple[AnyAction, ...], action_type: type[_ActionT]) -> tuple[_ActionT, ...]:
+    return tuple(action for action in actions if isinstance(action, action_type))
 
 
-def _at_most_one(actions: tuple[AnyAction, ...], kind: type[_Kind], file: str) -> _Kind | None:
-    found = _of_kind(actions, kind)
+def _at_most_one(actions: tuple[AnyAction, ...], action_type: type[_ActionT], file: str) -> _ActionT | None:
+    found = _of_type(actions, action_type)
     if len(found) > 1:
         raise CorruptLogError(
-            f"{file} has {len(found)} actions of kind {kind.__name__}; a commit has at most one. "
+            f"{file} has {len(found)} {action_type.__name__} actions; a commit has at most one. "
             "Restore the file from a copy.",
             file=file,
         )

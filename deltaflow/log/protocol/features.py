@@ -268,10 +268,10 @@ def _types(schema: Any) -> Iterator[str]:
         yield from _atoms(field.get("type"))
 
 
-def _atoms(kind: Any) -> Iterator[str]:
-    if isinstance(kind, str):
-        yield kind
-    elif isinstance(kind, dict):
-        yield from _atoms(kind.get("elementType"))
-        yield from _atoms(kind.get("keyType"))
-        yield from _atoms(kind.get("valueType"))
+def _atoms(data_type: Any) -> Iterator[str]:
+    if isinstance(data_type, str):
+        yield data_type
+    elif isinstance(data_type, dict):
+        yield from _atoms(data_type.get("elementType"))
+        yield from _atoms(data_type.get("keyType"))
+        yield from _atoms(data_type.get("valueType"))

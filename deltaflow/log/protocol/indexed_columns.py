@@ -40,8 +40,8 @@ def indexed_leaves(metadata: Metadata, table: str) -> list[tuple[ColumnPath, Dat
         return leaves if count < 0 else leaves[:count]
     prefixes = {_folded(path) for path in named}
     return [
-        (path, kind)
-        for path, kind in leaves
+        (path, data_type)
+        for path, data_type in leaves
         if any(_folded(path[: length + 1]) in prefixes for length in range(len(path)))
     ]
 
@@ -74,8 +74,8 @@ def check_statistics_columns(metadata: Metadata, table: str) -> None:
                 column=text,
                 name=text,
             )
-        kind = _type_at(schema, path)
-        if kind is None:
+        data_type = _type_at(schema, path)
+        if data_type is None:
             raise DeltaIllegalArgumentException(
                 error_class="DELTA_COLUMN_NOT_FOUND_IN_SCHEMA",
                 table=table,
@@ -83,15 +83,15 @@ def check_statistics_columns(metadata: Metadata, table: str) -> None:
                 name=text,
                 schema=schema.simpleString(),
             )
-        if len(path) == 1 and isinstance(kind, _NOT_ORDERED):
+        if len(path) == 1 and isinstance(data_type, _NOT_ORDERED):
             raise DeltaIllegalArgumentException(
                 error_class="DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_TYPE",
                 table=table,
                 column=text,
                 name=text,
-                data_type=kind.simpleString(),
+                data_type=data_type.simpleString(),
             )
-        fields = kind.fields if isinstance(kind, StructType) else []
+        fields = data_type.fields if isinstance(data_type, StructType) else []
         found += [leaf for leaf, _ in leaves_of(fields, path)] or [path]
     folded = [_folded(path) for path in found]
     twice = sorted({".".join(path) for path in folded if folded.count(path) > 1})

@@ -106,16 +106,16 @@ def check_writable_schema(
     if not schema.fields:
         raise SchemaError(error_class="DELTA_EMPTY_DATA", table=table)
     _check_names(schema, table)
-    for path, kind in types_within(schema):
-        if isinstance(kind, T.ArrayType | T.MapType) and _has_void(kind):
+    for path, data_type in types_within(schema):
+        if isinstance(data_type, T.ArrayType | T.MapType) and _has_void(data_type):
             raise SchemaError(
                 error_class="DELTA_COMPLEX_TYPE_COLUMN_CONTAINS_NULL_TYPE",
                 column_name=path,
                 table=table,
                 column=path,
             )
-    for path, kind in types_within(schema):
-        unsupported = _unsupported(kind)
+    for path, data_type in types_within(schema):
+        unsupported = _unsupported(data_type)
         if unsupported is not None:
             raise UnsupportedFeatureError(
                 f"deltaflow does not write the type {unsupported} of column {path} yet. "
@@ -159,10 +159,10 @@ def _without_order(json: Any) -> Any:
     return rules
 
 
-def nullable_type(kind: T.DataType) -> T.DataType:
+def nullable_type(data_type: T.DataType) -> T.DataType:
     """The type with every field, element and map value nullable."""
     return transformed(
-        kind, field=lambda inner: T.StructField(inner.name, inner.dataType, True, inner.metadata)
+        data_type, field=lambda inner: T.StructField(inner.name, inner.dataType, True, inner.metadata)
     )
 
 
@@ -231,30 +231,30 @@ def _structs(schema: T.StructType) -> Iterator[tuple[str, T.StructType]]:
             yield f"{path}." if path else "", data_type
 
 
-def without_void(kind: T.DataType) -> T.DataType:
+def without_void(data_type: T.DataType) -> T.DataType:
     """The type without columns and fields of type void: data files lack them, and readers see nulls."""
-    if not isinstance(kind, T.StructType):
-        return kind
+    if not isinstance(data_type, T.StructType):
+        return data_type
     return T.StructType(
         [
             T.StructField(field.name, without_void(field.dataType), field.nullable, field.metadata)
-            for field in kind.fields
+            for field in data_type.fields
             if not isinstance(field.dataType, T.NullType)
         ]
     )
 
 
-def _has_void(kind: T.DataType) -> bool:
-    return any(isinstance(within, T.NullType) for _, within in types_within(kind))
+def _has_void(data_type: T.DataType) -> bool:
+    return any(isinstance(within, T.NullType) for _, within in types_within(data_type))
 
 
-def _unsupported(kind: T.DataType) -> str | None:
+def _unsupported(data_type: T.DataType) -> str | None:
     """The name of a type that is not written; None for the others."""
-    if isinstance(kind, T.NullType) and READS_VOID:
+    if isinstance(data_type, T.NullType) and READS_VOID:
         return None
-    if is_nested(kind) or type(kind) in _WRITABLE_ATOMS or kind == T.StringType():
+    if is_nested(data_type) or type(data_type) in _WRITABLE_ATOMS or data_type == T.StringType():
         return None
-    return kind.simpleString()
+    return data_type.simpleString()
 
 
 def _has_user_defined_type(json: Any) -> bool:

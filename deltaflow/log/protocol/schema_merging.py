@@ -159,10 +159,10 @@ def _merged(table: T.DataType, data: T.DataType, path: str, conflicts: list[str]
         fields = []
         for field in inner_fields(table):
             other = theirs.pop(field.name.lower(), None)
-            kind = field.dataType
+            merged_type = field.dataType
             if other is not None:
-                kind = _merged(kind, other.dataType, prefix + field.name, conflicts, fits)
-            fields.append(with_type(field, kind))
+                merged_type = _merged(merged_type, other.dataType, prefix + field.name, conflicts, fits)
+            fields.append(with_type(field, merged_type))
         new = inner_fields(nullable_type(T.StructType(list(theirs.values()))))
         return with_inner_fields(table, fields + new)
     if table == data or isinstance(data, T.NullType):
@@ -171,7 +171,7 @@ def _merged(table: T.DataType, data: T.DataType, path: str, conflicts: list[str]
         return nullable_type(data)
     # Parquet keeps all three as 32-bit integers.
     if type(table) in _GROWING and type(data) in _GROWING:
-        return max(table, data, key=lambda kind: _GROWING.index(type(kind)))
+        return max(table, data, key=lambda data_type: _GROWING.index(type(data_type)))
     if not fits(data, table):
         conflicts.append(_type_difference(table, data, path))
     return table

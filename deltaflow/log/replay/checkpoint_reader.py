@@ -35,7 +35,7 @@ SIDECARS_DIRECTORY = "_sidecars"
 _ROWS_PER_BATCH = 8_192
 _BUFFER_BYTES = 1 << 20
 _PARSED = ("stats_parsed", "partitionValues_parsed")
-# A field that every action of the kind has: a row holds the action whose field is not null.
+# A field that the action always has: a row holds the action whose field is not null.
 _REQUIRED_FIELDS = {
     "protocol": "minReaderVersion",
     "metaData": "id",
@@ -148,13 +148,15 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
         coerce_int96_timestamp_unit="us",
         page_checksum_verification=True,
     )
-    kinds = {column.name: column.type for column in parquet.schema_arrow if pa.types.is_struct(column.type)}
-    parsed_stats = "add" in kinds and _has_only_parsed_stats(parquet, kinds["add"])
+    column_types = {
+        column.name: column.type for column in parquet.schema_arrow if pa.types.is_struct(column.type)
+    }
+    parsed_stats = "add" in column_types and _has_only_parsed_stats(parquet, column_types["add"])
     unneeded = {"add.partitionValues_parsed", "add.dataChange", "remove.dataChange"}
     if not parsed_stats:
         unneeded.add("add.stats_parsed")
-    known = [name for name in ("add", "remove", *_REQUIRED_FIELDS) if name in kinds]
-    columns = [f"{name}.{child.name}" for name in known for child in kinds[name]]
+    known = [name for name in ("add", "remove", *_REQUIRED_FIELDS) if name in column_types]
+    columns = [f"{name}.{child.name}" for name in known for child in column_types[name]]
     columns = [column for column in columns if column not in unneeded and _is_kept(column, contents.fields)]
     naive_is_utc = any(
         parquet.schema.column(index).physical_type == "INT96" for index in range(len(parquet.schema))
@@ -174,10 +176,10 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
 
 
 def _is_kept(column: str, fields: frozenset[str] | None) -> bool:
-    kind, _, name = column.partition(".")
-    if fields is None or kind not in ("add", "remove"):
+    action, _, name = column.partition(".")
+    if fields is None or action not in ("add", "remove"):
         return True
-    if kind == "remove" and "deletionTimestamp" not in fields:
+    if action == "remove" and "deletionTimestamp" not in fields:
         return False
     return name.removesuffix("_parsed") in fields
 
@@ -200,7 +202,7 @@ def _has_only_parsed_stats(parquet: pq.ParquetFile, add: pa.StructType) -> bool:
 
 
 def _decoded(name: str, values: pa.StructArray, path: str) -> list[AnyAction]:
-    """The actions in a column of a kind with few of them."""
+    """The actions in a column other than `add` and `remove`, as objects."""
     if values.null_count == len(values):
         return []
     values = values.filter(pc.is_valid(_child(values, _REQUIRED_FIELDS[name])))
@@ -257,8 +259,8 @@ def _child(values: pa.StructArray, name: str) -> pa.Array:
 def _columns(fields: dict[str, pa.Array], wanted: dict[str, tuple[str, pa.DataType]]) -> dict[str, pa.Array]:
     rows = len(fields["path"])
     return {
-        name: fields[field_name].cast(kind) if field_name in fields else pa.nulls(rows, kind)
-        for name, (field_name, kind) in wanted.items()
+        name: fields[field_name].cast(arrow_type) if field_name in fields else pa.nulls(rows, arrow_type)
+        for name, (field_name, arrow_type) in wanted.items()
     }
 
 
@@ -301,8 +303,8 @@ def _compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @lru_cache(maxsize=8)
-def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
-    return pa.nulls(rows, kind)
+def _nulls(rows: int, arrow_type: pa.DataType) -> pa.Array:
+    return pa.nulls(rows, arrow_type)
 
 
 def _keys(paths: pa.Array, vectors: pa.Array | None, table_path: str) -> pa.Array:
@@ -320,7 +322,7 @@ def _keys(paths: pa.Array, vectors: pa.Array | None, table_path: str) -> pa.Arra
 
 
 def _vector_ids(vectors: pa.StructArray) -> Iterator[Any]:
-    kinds, paths = _child(vectors, "storageType"), _child(vectors, "pathOrInlineDv")
+    storage_types, paths = _child(vectors, "storageType"), _child(vectors, "pathOrInlineDv")
     offsets = pc.binary_join_element_wise("@", _child(vectors, "offset").cast(pa.string()), "")
-    ids = pc.binary_join_element_wise(kinds, paths, pc.coalesce(offsets, pa.scalar("")), "")
+    ids = pc.binary_join_element_wise(storage_types, paths, pc.coalesce(offsets, pa.scalar("")), "")
     yield from ids.to_pylist()

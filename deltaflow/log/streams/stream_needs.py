@@ -126,10 +126,11 @@ def _start_of(end: DeltaSourceOffset, version: int, *, is_initial: bool) -> Delt
     return DeltaSourceOffset(end.reservoir_id, version, BASE_INDEX, is_initial)
 
 
-def _batches(store: LogStore, directory: str, kind: str) -> set[int] | None:
-    """The numbers of the batches of which the checkpoint has a file of the kind; None without a directory."""
+def _batches(store: LogStore, directory: str, log_name: str) -> set[int] | None:
+    """The numbers of the batches of which the checkpoint has an entry in its log `offsets` or `commits`;
+    None without that log."""
     try:
-        found = store.list_from(f"{directory}/{kind}", "")
+        found = store.list_from(f"{directory}/{log_name}", "")
     except (FileNotFoundError, NotADirectoryError):
         return None
     return {int(status.name) for status in found if status.name.isdecimal()}

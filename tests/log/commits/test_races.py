@@ -28,7 +28,7 @@ def test_there_is_one_table_and_each_version_is_of_the_writer_that_was_told_so(
 
 def test_appends_never_fail(raced: tuple[str, list[Operation]]) -> None:
     _, done = raced
-    appends = [operation for operation in done if operation["kind"] == "append"]
+    appends = [operation for operation in done if operation["operation"] == "append"]
     assert len(appends) == APPENDERS * APPENDS
     assert all("version" in operation for operation in appends)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deltaflow.log import Conflict
 from deltaflow.log.commits import conflicts
-from tests.log.histories import KINDS, Attempt, expected_outcomes, has_serial_order, play
+from tests.log.histories import OPERATIONS, Attempt, expected_outcomes, has_serial_order, play
 
 LEVELS = ("Serializable", "WriteSerializable")
 
@@ -19,8 +19,8 @@ LEVELS = ("Serializable", "WriteSerializable")
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[str, list[tuple[str, Any]], list[int]]:
     level = draw(st.sampled_from(LEVELS))
-    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=2, max_size=4))
-    return level, kinds, draw(st.permutations([*range(len(kinds))] * 2))
+    operations = draw(st.lists(st.sampled_from(OPERATIONS), min_size=2, max_size=4))
+    return level, operations, draw(st.permutations([*range(len(operations))] * 2))
 
 
 def found(attempts: list[Attempt]) -> list[tuple[type[Exception], int] | None]:
@@ -33,15 +33,15 @@ def found(attempts: list[Attempt]) -> list[tuple[type[Exception], int] | None]:
 @settings(max_examples=150, deadline=None)
 @given(histories())
 def test_any_history(history: tuple[str, list[tuple[str, Any]], list[int]]) -> None:
-    level, kinds, schedule = history
-    world, attempts = play(level, kinds, schedule)
+    level, operations, schedule = history
+    world, attempts = play(level, operations, schedule)
     assert found(attempts) == expected_outcomes(level, world, attempts)
     assert has_serial_order(level, world, attempts)
 
 
 def pairs() -> Any:
     """Two operations that read one version, and commit one after the other."""
-    return ((winner, loser) for winner, loser in itertools.product(KINDS, repeat=2))
+    return ((winner, loser) for winner, loser in itertools.product(OPERATIONS, repeat=2))
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -70,15 +70,15 @@ def lines(log: DeltaLog, version: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def kinds(log: DeltaLog, version: int) -> list[str]:
+def action_names(log: DeltaLog, version: int) -> list[str]:
     return [next(iter(line)) for line in lines(log, version)]
 
 
 def test_the_first_commit_holds_protocol_and_metadata_and_later_ones_do_not(log: DeltaLog) -> None:
     create(log, "a")
     append(log, "b")
-    assert kinds(log, 0) == ["commitInfo", "protocol", "metaData", "add"]
-    assert kinds(log, 1) == ["commitInfo", "add"]
+    assert action_names(log, 0) == ["commitInfo", "protocol", "metaData", "add"]
+    assert action_names(log, 1) == ["commitInfo", "add"]
     assert lines(log, 0)[1] == {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
     assert paths(log) == ["a", "b"]
 
@@ -89,8 +89,8 @@ def test_metadata_is_written_again_only_when_it_changes(log: DeltaLog) -> None:
         transaction = log.start_transaction()
         transaction.update_metadata(new_metadata(description=description))
         transaction.commit([], WRITE)
-    assert kinds(log, 1) == ["commitInfo", "metaData"]
-    assert kinds(log, 2) == ["commitInfo"]
+    assert action_names(log, 1) == ["commitInfo", "metaData"]
+    assert action_names(log, 2) == ["commitInfo"]
     assert log.snapshot().metadata.description == "new"
 
 
@@ -195,7 +195,7 @@ def test_a_change_of_metadata_comes_after_appends(log: DeltaLog) -> None:
     transaction.update_metadata(new_metadata(description="new"))
     append(log, "a")
     assert transaction.commit([], WRITE) == Committed(2)
-    assert kinds(log, 2) == ["commitInfo", "metaData"]
+    assert action_names(log, 2) == ["commitInfo", "metaData"]
     assert log.snapshot().metadata.description == "new"
 
 
@@ -242,7 +242,7 @@ class TestCreationRace:
         create(log, "a")
         append(log, "b")
         assert loser.commit([add_file("mine")], WRITE) == Committed(2)
-        assert kinds(log, 2) == ["commitInfo", "add"]
+        assert action_names(log, 2) == ["commitInfo", "add"]
         assert lines(log, 2)[0]["commitInfo"]["readVersion"] == 1
         assert log.snapshot().table_id == "table-1"
         assert paths(log) == ["a", "b", "mine"]

@@ -52,8 +52,8 @@ def kept(predicate: dict[str, Any], *files: Any) -> list[bool]:
     return mask
 
 
-def compare(op: str, column: str, value: Any, kind: str = "int") -> dict[str, Any]:
-    return {"op": op, "column": column.split("."), "type": kind, "value": value}
+def compare(op: str, column: str, value: Any, data_type: str = "int") -> dict[str, Any]:
+    return {"op": op, "column": column.split("."), "type": data_type, "value": value}
 
 
 def negated(predicate: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ CLASSIC = protocol(1, 7, writerFeatures=["domainMetadata"])
 PART_SIZE = "spark.databricks.delta.checkpoint.partSize"
 FORMAT = "spark.databricks.delta.checkpointV2.topLevelFileFormat"
 AS_STRUCT = {"delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpoint.writeStatsAsJson": "false"}
-KINDS: Mapping[str, tuple[dict[str, Any], dict[str, str], dict[str, str]]] = {
+CHECKPOINT_SETTINGS: Mapping[str, tuple[dict[str, Any], dict[str, str], dict[str, str]]] = {
     "classic": (CLASSIC, {}, {}),
     "struct": (CLASSIC, AS_STRUCT, {}),
     "parts": (CLASSIC, {}, {PART_SIZE: "2"}),
@@ -164,15 +164,15 @@ OTHERS = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    kind=st.sampled_from(sorted(KINDS)),
+    checkpoint=st.sampled_from(sorted(CHECKPOINT_SETTINGS)),
     actions=st.lists(
         st.one_of(ADDS, REMOVES, OTHERS),
         max_size=8,
         unique_by=lambda action: str(action.get("add", action.get("remove", action)).get("path", action)),
     ),
 )
-def test_a_checkpoint_is_lossless(kind: str, actions: list[dict[str, Any]]) -> None:
-    table_protocol, configuration, session = KINDS[kind]
+def test_a_checkpoint_is_lossless(checkpoint: str, actions: list[dict[str, Any]]) -> None:
+    table_protocol, configuration, session = CHECKPOINT_SETTINGS[checkpoint]
     with tempfile.TemporaryDirectory() as directory:
         table = HandWrittenTable(Path(directory) / "t")
         metadata = meta_data(configuration=configuration, partition_columns=["part"])
@@ -183,9 +183,9 @@ def test_a_checkpoint_is_lossless(kind: str, actions: list[dict[str, Any]]) -> N
         assert contents(without_commits(table)) == contents(before)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_deltalake_reads_every_kind(table: HandWrittenTable, kind: str) -> None:
-    table_protocol, configuration, session = KINDS[kind]
+@pytest.mark.parametrize("checkpoint", sorted(CHECKPOINT_SETTINGS))
+def test_deltalake_reads_every_checkpoint(table: HandWrittenTable, checkpoint: str) -> None:
+    table_protocol, configuration, session = CHECKPOINT_SETTINGS[checkpoint]
     table.commit(0, table_protocol, meta_data(configuration=configuration, partition_columns=["part"]))
     adds = [
         add(f"part=a/f{number}", partitionValues={"part": "a"}, stats=stats(number, 9)) for number in range(5)
@@ -205,7 +205,7 @@ def test_deltalake_reads_every_kind(table: HandWrittenTable, kind: str) -> None:
     assert other.transaction_version("app") == 3
 
 
-class TestKinds:
+class TestLayouts:
     def names(self, table: HandWrittenTable, session: dict[str, str]) -> list[str]:
         log_at(table).checkpoint(session)
         return sorted(file.name for file in table.log_directory.glob("*.checkpoint*"))
@@ -237,8 +237,8 @@ class TestKinds:
         (name,) = self.names(table, {PART_SIZE: "2"})
         assert name.endswith(".json")
         lines = [json.loads(line) for line in (table.log_directory / name).read_text().splitlines()]
-        kinds = [kind for line in lines for kind in line]
-        assert kinds == ["checkpointMetadata", "protocol", "metaData", "sidecar", "sidecar"]
+        names = [name for line in lines for name in line]
+        assert names == ["checkpointMetadata", "protocol", "metaData", "sidecar", "sidecar"]
         sidecars = [line["sidecar"] for line in lines if "sidecar" in line]
         rows = []
         for sidecar in sidecars:
@@ -297,9 +297,9 @@ class TestColumns:
         schema = checkpoint_of(table).schema
         assert schema.names == ["txn", "add", "remove", "metaData", "protocol", "domainMetadata"]
         strings = pa.map_(pa.string(), pa.string())
-        kinds = {field.name: {child.name: child.type for child in field.type} for field in schema}
-        add_kinds = kinds["add"]
-        vector, parsed = add_kinds.pop("deletionVector"), add_kinds.pop("stats_parsed")
+        column_types = {field.name: {child.name: child.type for child in field.type} for field in schema}
+        add_types = column_types["add"]
+        vector, parsed = add_types.pop("deletionVector"), add_types.pop("stats_parsed")
         assert {field.name: field.type for field in vector} == {
             "storageType": pa.string(),
             "pathOrInlineDv": pa.string(),
@@ -307,7 +307,7 @@ class TestColumns:
             "sizeInBytes": pa.int32(),
             "cardinality": pa.int64(),
         }
-        assert add_kinds == {
+        assert add_types == {
             "path": pa.string(),
             "partitionValues": strings,
             "size": pa.int64(),
@@ -322,11 +322,11 @@ class TestColumns:
         bounds = [("id", pa.int64()), ("part", pa.string())]
         assert parsed.field("minValues").type == parsed.field("maxValues").type == pa.struct(bounds)
         assert parsed.field("nullCount").type == pa.struct([("id", pa.int64()), ("part", pa.int64())])
-        assert not {"stats", "tags"} & kinds["remove"].keys()
-        assert kinds["remove"]["deletionTimestamp"] == pa.int64()
-        assert kinds["txn"] == {"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}
-        assert kinds["protocol"]["minReaderVersion"] == pa.int32()
-        assert kinds["metaData"]["configuration"] == strings
+        assert not {"stats", "tags"} & column_types["remove"].keys()
+        assert column_types["remove"]["deletionTimestamp"] == pa.int64()
+        assert column_types["txn"] == {"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}
+        assert column_types["protocol"]["minReaderVersion"] == pa.int32()
+        assert column_types["metaData"]["configuration"] == strings
         assert all(field.nullable and all(child.nullable for child in field.type) for field in schema)
         of_hint = hint_of(table)["checkpointSchema"]["fields"]
         assert [field["name"] for field in of_hint] == schema.names
@@ -501,7 +501,7 @@ class TestColumns:
         parsed = checkpoint_of(table).schema.field("add").type.field("stats_parsed").type
         assert [field.name for field in parsed.field("nullCount").type] == ["id"]
 
-    def test_a_field_of_several_kinds_is_left_out_with_a_warning(
+    def test_a_field_of_several_types_is_left_out_with_a_warning(
         self, table: HandWrittenTable, caplog: pytest.LogCaptureFixture
     ) -> None:
         table.first_commit(add("a", ofTomorrow=1), add("b", ofTomorrow={"x": 2}))

@@ -35,8 +35,10 @@ NESTED = T.StructType(
 )
 
 
-def one(kind: T.DataType, name: str = "c", metadata: dict[str, str] | None = None) -> T.StructType:
-    return T.StructType([T.StructField("id", T.LongType()), T.StructField(name, kind, True, metadata or {})])
+def one(data_type: T.DataType, name: str = "c", metadata: dict[str, str] | None = None) -> T.StructType:
+    return T.StructType(
+        [T.StructField("id", T.LongType()), T.StructField(name, data_type, True, metadata or {})]
+    )
 
 
 def test_a_schema_survives_its_string() -> None:
@@ -154,12 +156,12 @@ def test_partition_columns_that_do_not_fit(columns: list[str], code: str) -> Non
     assert raised.value.error_class == code
 
 
-@pytest.mark.parametrize("kind", [T.NullType(), T.ArrayType(T.LongType()), NESTED["place"].dataType])
-def test_partition_columns_of_unfit_types(kind: T.DataType) -> None:
-    is_void_refused = isinstance(kind, T.NullType) and not READS_VOID
+@pytest.mark.parametrize("data_type", [T.NullType(), T.ArrayType(T.LongType()), NESTED["place"].dataType])
+def test_partition_columns_of_unfit_types(data_type: T.DataType) -> None:
+    is_void_refused = isinstance(data_type, T.NullType) and not READS_VOID
     condition = "DELTA_UNSUPPORTED_DATA_TYPES" if is_void_refused else "DELTA_INVALID_PARTITION_COLUMN_TYPE"
     with pytest.raises(DeltaError, match=condition):
-        check_writable_schema(one(kind), ["c"])
+        check_writable_schema(one(data_type), ["c"])
 
 
 @pytest.mark.parametrize("name", ["a b", "a,b", "a;b", "{", "}", "(", ")", "a\nb", "a\tb", "a=b", ""])
@@ -188,7 +190,7 @@ def test_no_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("data_type", "name"),
     [
         (T.VariantType(), "variant"),
         (T.DayTimeIntervalType(), "interval day to second"),
@@ -205,10 +207,12 @@ def test_no_columns() -> None:
         ),
     ],
 )
-def test_types_whose_writing_is_not_settled_are_refused_by_name_and_path(kind: T.DataType, name: str) -> None:
+def test_types_whose_writing_is_not_settled_are_refused_by_name_and_path(
+    data_type: T.DataType, name: str
+) -> None:
     for schema, path in (
-        (one(kind), "c"),
-        (one(T.MapType(T.StringType(), T.StructType([T.StructField("x", kind)]))), "c.value.x"),
+        (one(data_type), "c"),
+        (one(T.MapType(T.StringType(), T.StructType([T.StructField("x", data_type)]))), "c.value.x"),
     ):
         with pytest.raises(UnsupportedFeatureError) as raised:
             check_writable_schema(schema)
@@ -220,14 +224,14 @@ def test_types_whose_writing_is_not_settled_are_refused_by_name_and_path(kind: T
 @pytest.mark.skipif(not READS_VOID, reason="this Spark reads no column of type void")
 def test_void_is_written_outside_of_arrays_and_maps() -> None:
     check_writable_schema(T.StructType([T.StructField("id", T.LongType()), T.StructField("v", T.NullType())]))
-    for kind in (T.ArrayType(T.NullType()), T.MapType(T.StringType(), one(T.NullType()))):
+    for data_type in (T.ArrayType(T.NullType()), T.MapType(T.StringType(), one(T.NullType()))):
         with pytest.raises(SchemaError, match="DELTA_COMPLEX_TYPE_COLUMN_CONTAINS_NULL_TYPE") as raised:
-            check_writable_schema(T.StructType([T.StructField("s", one(kind))]))
+            check_writable_schema(T.StructType([T.StructField("s", one(data_type))]))
         assert raised.value.column == "s.c"
 
 
 def test_other_types_are_written() -> None:
-    kinds = [
+    data_types = [
         T.BooleanType(),
         T.ByteType(),
         T.ShortType(),
@@ -244,7 +248,9 @@ def test_other_types_are_written() -> None:
         T.MapType(T.StringType(), NESTED["place"].dataType),
     ]
     assert (
-        check_writable_schema(T.StructType([T.StructField(f"c{i}", kind) for i, kind in enumerate(kinds)]))
+        check_writable_schema(
+            T.StructType([T.StructField(f"c{i}", data_type) for i, data_type in enumerate(data_types)])
+        )
         == []
     )
 

@@ -144,12 +144,14 @@ def test_a_mismatch_names_the_option_only_where_it_would_do() -> None:
 NAMES = st.sampled_from(["a", "B", "c d", "é"])
 
 
-def _structs(kinds: st.SearchStrategy[T.DataType]) -> st.SearchStrategy[T.StructType]:
-    fields = st.builds(T.StructField, NAMES, kinds, st.booleans(), st.just({}) | st.just({"comment": "x"}))
+def _structs(data_types: st.SearchStrategy[T.DataType]) -> st.SearchStrategy[T.StructType]:
+    fields = st.builds(
+        T.StructField, NAMES, data_types, st.booleans(), st.just({}) | st.just({"comment": "x"})
+    )
     return st.lists(fields, max_size=3, unique_by=lambda field: field.name.lower()).map(T.StructType)
 
 
-KINDS: st.SearchStrategy[T.DataType] = st.recursive(
+DATA_TYPES: st.SearchStrategy[T.DataType] = st.recursive(
     st.sampled_from(ATOMS),
     lambda inner: (
         _structs(inner)
@@ -158,7 +160,7 @@ KINDS: st.SearchStrategy[T.DataType] = st.recursive(
     ),
     max_leaves=5,
 )
-SCHEMAS = _structs(KINDS)
+SCHEMAS = _structs(DATA_TYPES)
 
 
 @given(schema=SCHEMAS)

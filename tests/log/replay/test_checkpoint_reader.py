@@ -1,4 +1,4 @@
-"""Reading checkpoints: every kind, what survives, and what happens when one is broken."""
+"""Reading checkpoints: every layout, what survives, and what happens when one is broken."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deltaflow.errors import CorruptLogError, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, add_files, decode_actions, encode_actions, tombstone_actions
 from deltaflow.log.files.json_column import json_column
 from deltaflow.store import LocalLogStore
-from tests.log.checkpoints import ADD, KINDS, write_checkpoint, write_compaction, write_hint
+from tests.log.checkpoints import ADD, CHECKPOINT_LAYOUTS, write_checkpoint, write_compaction, write_hint
 from tests.log.tables import HandWrittenTable, add, meta_data, paths, protocol, remove
 
 VECTOR = {"storageType": "u", "pathOrInlineDv": "ab", "offset": 4, "sizeInBytes": 40, "cardinality": 6}
@@ -39,17 +39,19 @@ def gone(table: HandWrittenTable, *versions: int) -> None:
         (table.log_directory / f"{version:020}.json").unlink()
 
 
-def a_table_with_a_checkpoint(table: HandWrittenTable, kind: str = "classic") -> list[Path]:
+def a_table_with_a_checkpoint(table: HandWrittenTable, layout: str = "classic") -> list[Path]:
     """Versions 0 to 3, with files 0 to 3 and a checkpoint of version 2."""
     table.first_commit(add("0"))
     for version in range(1, 4):
         table.commit(version, add(str(version)))
-    return write_checkpoint(table, 2, [protocol(), meta_data(), *(add(str(path)) for path in range(3))], kind)
+    return write_checkpoint(
+        table, 2, [protocol(), meta_data(), *(add(str(path)) for path in range(3))], layout
+    )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_checkpoint_of_any_kind_gives_back_every_action(table: HandWrittenTable, kind: str) -> None:
-    write_checkpoint(table, 5, STATE, kind)
+@pytest.mark.parametrize("layout", CHECKPOINT_LAYOUTS)
+def test_a_checkpoint_of_any_layout_gives_back_every_action(table: HandWrittenTable, layout: str) -> None:
+    write_checkpoint(table, 5, STATE, layout)
     table.commit(6, add("5", partitionValues={"part": "x"}))
     snapshot = table.log().snapshot()
     assert (snapshot.version, snapshot.table_id, snapshot.txn_version("q")) == (6, "table-1", 7)
@@ -100,7 +102,7 @@ def test_statistics_that_are_only_a_struct_become_json(table: HandWrittenTable, 
             "s": {"d": date(2020, 1, 2)},
         },
     }
-    schema = {name: kind for name, kind in ADD.items() if has_column or name != "stats"}
+    schema = {name: arrow_type for name, arrow_type in ADD.items() if has_column or name != "stats"}
     both = [add("json", stats='{"numRecords":9}')] if has_column else []
     files = [add("parsed", stats_parsed=stats), add("none"), *both]
     write_checkpoint(table, 0, [protocol(), meta_data(), *files], add=schema | {"stats_parsed": parsed})
@@ -113,12 +115,12 @@ def test_statistics_that_are_only_a_struct_become_json(table: HandWrittenTable, 
     assert rows["extra"].null_count == len(files)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layout", CHECKPOINT_LAYOUTS)
 @pytest.mark.parametrize("damage", ["cut", "empty", "missing", "no parquet"])
 def test_a_broken_checkpoint_is_passed_over_with_a_warning(
-    table: HandWrittenTable, kind: str, damage: str, caplog: pytest.LogCaptureFixture
+    table: HandWrittenTable, layout: str, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = a_table_with_a_checkpoint(table, kind)[0]
+    file = a_table_with_a_checkpoint(table, layout)[0]
     content = file.read_bytes()
     damaged = {"cut": content[: len(content) // 2], "empty": b"", "missing": None, "no parquet": b"x" * 99}
     if damaged[damage] is None:
@@ -308,7 +310,7 @@ def test_checkpoints_of_another_writer(tmp_path: Path) -> None:
 
 
 def test_json_of_every_type() -> None:
-    kind = pa.struct(
+    stats_type = pa.struct(
         {
             "b": pa.bool_(),
             "f": pa.float64(),
@@ -325,7 +327,7 @@ def test_json_of_every_type() -> None:
         {"f": 1.5, "m": [("k", None), ("\x01", 1)], "l": [{"x": "{,"}, {"x": None}, None]},
         {},
     ]
-    values = pa.array(rows, kind)
+    values = pa.array(rows, stats_type)
     texts = [
         '{"b":true,"f":"-Infinity","d":-1.20,"t":"0001-01-01T00:00:00.000000"}',
         None,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deltaflow.log import Snapshot
 from deltaflow.log.files.file_state import FileState
-from tests.log.checkpoints import KINDS, write_checkpoint, write_compaction, write_hint
+from tests.log.checkpoints import CHECKPOINT_LAYOUTS, write_checkpoint, write_compaction, write_hint
 from tests.log.tables import HandWrittenTable, add, meta_data, protocol, remove
 
 FILES = st.sampled_from(["a", "b", "c", "d", "p=%2520/e", "ü", "file:/elsewhere/f"])
@@ -58,9 +58,9 @@ def naive_replay(history: list[list[dict[str, Any]]]) -> dict[Any, dict[str, Any
     """The newest action of each thing that actions are about."""
     state: dict[Any, dict[str, Any]] = {}
     for action in (action for commit in history for action in commit):
-        ((kind, fields),) = action.items()
+        ((action_name, fields),) = action.items()
         name = fields.get("path") or fields.get("appId") or fields.get("domain")
-        thing = "file" if kind in ("add", "remove") else kind
+        thing = "file" if action_name in ("add", "remove") else action_name
         state[thing, name, "deletionVector" in fields] = action
     return {
         key: action for key, action in state.items() if not action.get("domainMetadata", {}).get("removed")
@@ -71,24 +71,24 @@ def check(snapshot: Snapshot, history: list[list[dict[str, Any]]]) -> None:
     state = list(naive_replay(history).values())
     files = zip(*(snapshot.files[name].to_pylist() for name in ("path", "size", "extra")), strict=True)
     assert sorted((path, size, extra is not None) for path, size, extra in files) == sorted(
-        (fields["path"], fields["size"], "deletionVector" in fields) for fields in of_kind(state, "add")
+        (fields["path"], fields["size"], "deletionVector" in fields) for fields in of_action(state, "add")
     )
     columns = ("path", "deletion_timestamp", "extra")
     tombstones = zip(*(snapshot.tombstones[name].to_pylist() for name in columns), strict=True)
     assert sorted((path, time, extra is not None) for path, time, extra in tombstones) == sorted(
         (fields["path"], fields["deletionTimestamp"], "deletionVector" in fields)
-        for fields in of_kind(state, "remove")
+        for fields in of_action(state, "remove")
     )
     assert {(txn.app_id, txn.version) for txn in snapshot.transactions.values()} == {
-        (fields["appId"], fields["version"]) for fields in of_kind(state, "txn")
+        (fields["appId"], fields["version"]) for fields in of_action(state, "txn")
     }
     assert {(domain.domain, domain.configuration) for domain in snapshot.domains.values()} == {
-        (fields["domain"], fields["configuration"]) for fields in of_kind(state, "domainMetadata")
+        (fields["domain"], fields["configuration"]) for fields in of_action(state, "domainMetadata")
     }
 
 
-def of_kind(actions: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
-    return (action[kind] for action in actions if kind in action)
+def of_action(actions: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:
+    return (action[name] for action in actions if name in action)
 
 
 # Deletion vectors are no business of this test but as a part of a file's identity.
@@ -116,7 +116,7 @@ def test_a_snapshot_equals_a_naive_replay(history: list[list[dict[str, Any]]], l
 @settings(max_examples=60, deadline=None)
 @given(
     history=HISTORIES,
-    checkpoints=st.dictionaries(st.integers(1, 8), st.sampled_from(KINDS), max_size=3),
+    checkpoints=st.dictionaries(st.integers(1, 8), st.sampled_from(CHECKPOINT_LAYOUTS), max_size=3),
     compaction=st.tuples(st.integers(1, 8), st.integers(1, 8)),
     hint=st.one_of(st.none(), st.integers(0, 12)),
     looked_at=st.integers(0, 8),
@@ -130,7 +130,7 @@ def test_a_snapshot_through_checkpoints_equals_a_naive_replay(
     looked_at: int,
     is_cleaned: bool,
 ) -> None:
-    """Of any kind at any versions, with log compactions and a right or wrong hint, at every version."""
+    """Of any layout, at any versions, with log compactions and a right or wrong hint, at every version."""
     with tempfile.TemporaryDirectory() as directory:
         table = HandWrittenTable(Path(directory) / "t")
         table.commit(0, READABLE, meta_data())

@@ -279,7 +279,7 @@ def test_an_update_looks_at_no_older_file(table: HandWrittenTable) -> None:
     store.calls.clear()
     table.commit(30, add("30"))
     assert log.snapshot().version == 30
-    assert {kind for kind, _ in store.calls} == {"status"}
+    assert {method for method, _ in store.calls} == {"status"}
     assert min(name for _, name in store.calls) == f"{29:020}.json"
     assert len(store.calls) <= 12
 
@@ -334,7 +334,7 @@ def test_a_log_without_metadata_or_protocol(table: HandWrittenTable, missing: st
 
 def test_two_metadata_actions_in_a_commit(table: HandWrittenTable) -> None:
     table.commit(0, protocol(), meta_data(), meta_data(table_id="other"))
-    with pytest.raises(CorruptLogError, match="2 actions of kind Metadata"):
+    with pytest.raises(CorruptLogError, match="2 Metadata actions"):
         table.log().snapshot()
 
 

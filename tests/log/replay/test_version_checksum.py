@@ -91,11 +91,11 @@ def test_without_a_checksum_there_is_nothing_to_tell(log: DeltaLog, caplog: pyte
 
 Step = tuple[str, int]
 FEATURES = {"delta.feature.domainMetadata": "supported", "delta.checkpointInterval": "3"}
-KINDS = (
+CHANGES = (
     *("append", "append", "app", "readd", "remove", "overwrite", "restore", "domain", "retention"),
     *("timestamps", "foreign", "foreign readd", "foreign remove", "race", "race"),
 )
-STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 3)), min_size=1, max_size=12)
+STEPS = st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 3)), min_size=1, max_size=12)
 
 
 def new_name() -> str:
@@ -114,57 +114,57 @@ class Writers:
         self.foreign: set[int] = set()
 
     def run(self, step: Step) -> None:
-        kind, number = step
+        change, number = step
         log = self.logs[number % 2]
-        if kind.startswith("foreign"):
-            self.write_by_hand(kind)
-        elif kind == "race":
+        if change.startswith("foreign"):
+            self.write_by_hand(change)
+        elif change == "race":
             first, second = (log.start_transaction() for log in self.logs)
             self.change(first, ("append", "app", "readd", "overwrite")[number], number)
             with suppress(DeltaConcurrentModificationException):
                 self.change(second, ("app", "append", "append", "remove")[number], number)
         else:
-            self.change(log.start_transaction(), kind, number)
+            self.change(log.start_transaction(), change, number)
 
-    def change(self, transaction: OptimisticTransaction, kind: str, number: int) -> None:
+    def change(self, transaction: OptimisticTransaction, change: str, number: int) -> None:
         snapshot = transaction.snapshot
         assert snapshot is not None
         metadata = snapshot.metadata
         names = snapshot.files["path"].to_pylist()
         actions: list[Any] = [add_file(new_name(), size=10_000 * number + 1)]
-        if kind == "app":
+        if change == "app":
             actions.append(SetTransaction(app_id=f"app{number}", version=snapshot.version))
-        elif kind == "readd":
+        elif change == "readd":
             # What is written is new: only what changes no data names a file of the table again.
             actions = [add_file(name, size=10, data_change=False) for name in names[:number]]
-        elif kind == "remove":
+        elif change == "remove":
             actions = remove_files(snapshot.files.slice(0, number), 5)
-        elif kind == "overwrite":
+        elif change == "overwrite":
             transaction.read_whole_table()
             actions += remove_files(snapshot.files, 5)
-        elif kind == "restore":
+        elif change == "restore":
             gone = snapshot.tombstones["path"].to_pylist()
             actions = [add_file(name, size=number) for name in gone]
-        elif kind == "domain":
+        elif change == "domain":
             actions = [DomainMetadata(domain=f"d{number % 2}", configuration="{}", removed=number > 1)]
-        elif kind in ("retention", "timestamps"):
+        elif change in ("retention", "timestamps"):
             name, value = {
                 "retention": (RETENTION, "interval 1 day"),
                 "timestamps": ("delta.enableInCommitTimestamps", "true"),
-            }[kind]
+            }[change]
             configuration = {key: text for key, text in metadata.configuration.items() if key != name}
             changed = configuration | ({name: value} if number % 2 else {})
             transaction.update_metadata(new_metadata(configuration=changed))
             actions = []
         transaction.commit(actions, WRITE)
 
-    def write_by_hand(self, kind: str) -> None:
+    def write_by_hand(self, change: str) -> None:
         snapshot = DeltaLog(LocalLogStore(), self.path).snapshot()
         names = snapshot.files["path"].to_pylist()
         actions = [add(new_name())]
-        if kind == "foreign readd":
+        if change == "foreign readd":
             actions = [add(name, size=10) for name in names[:1]]
-        elif kind == "foreign remove":
+        elif change == "foreign remove":
             actions = [remove(name) for name in [*names[:1], "never there"]]
         if "inCommitTimestamp" in str(snapshot.metadata.configuration):
             info = {"timestamp": snapshot.timestamp_ms + 1, "inCommitTimestamp": snapshot.timestamp_ms + 1}
