@@ -32,7 +32,7 @@ class IdempotentWrite:
 
     def is_done(self, transaction: OptimisticTransaction) -> bool:
         """Whether the table has the write, or a later one, already; a rival with it is a conflict."""
-        newest = transaction.txn_version(self.app_id)
+        newest = transaction.record_read_of_txn(self.app_id)
         if newest is None or newest < self.version:
             return False
         _LOG.warning(

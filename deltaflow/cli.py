@@ -18,6 +18,7 @@ from rich.text import Text
 from deltaflow.errors import DeltaError, DeltaIllegalArgumentException, VersionNotFoundError
 from deltaflow.log import LOG_DIRECTORY, Commit, DeltaLog, Snapshot, encode_actions, schema_to_string
 from deltaflow.log.protocol.commit import commit_version
+from deltaflow.log.replay.listing import version_runs
 from deltaflow.store import FileStatus, store_for
 
 _FILES_PER_BATCH = 10_000
@@ -54,8 +55,10 @@ def log_of_table(ctx: click.Context, path: str) -> None:
 @click.pass_obj
 def history(path: str, as_json: bool) -> None:
     """The commits that the log still has, newest first."""
-    log = _table(path)
-    rows = [_history_row(commit) for run in _runs(_commit_versions(path)) for commit in log.commits(*run)]
+    log = _log_of_existing_table(path)
+    rows = [
+        _history_row(commit) for run in version_runs(_commit_versions(path)) for commit in log.commits(*run)
+    ]
     columns = ["version", "timestamp_ms", "operation", "parameters", "added", "removed", "engine"]
     _show(reversed(rows), as_json, columns)
 
@@ -66,18 +69,18 @@ def history(path: str, as_json: bool) -> None:
 @click.pass_obj
 def state(path: str, version: int | None, as_json: bool) -> None:
     """What the table is at a version: schema, properties, protocol, numbers."""
-    log = _table(path)
+    log = _log_of_existing_table(path)
     snapshot = log.snapshot() if version is None else log.snapshot_at(version)
     row = _state_row(snapshot) | {"checksum": _checksum_row(log.checksum_differences(snapshot))}
     if as_json:
         _write_json([row])
         return
     row["schema"] = snapshot.schema.treeString().rstrip("\n")
-    table = Table(box=box.SIMPLE_HEAD, show_header=False)
+    grid = Table(box=box.SIMPLE_HEAD, show_header=False)
     for name, value in row.items():
         if value not in (None, {}, []):
-            table.add_row(_title(name), Text(_text(name, value)))
-    Console().print(table)
+            grid.add_row(_title(name), Text(_text(name, value)))
+    Console().print(grid)
 
 
 @log_of_table.command()
@@ -86,10 +89,10 @@ def state(path: str, version: int | None, as_json: bool) -> None:
 @click.pass_obj
 def commit(path: str, version: int, as_json: bool) -> None:
     """The actions of the commit of VERSION, in their order."""
-    log = _table(path)
+    log = _log_of_existing_table(path)
     versions = _commit_versions(path)
     if version not in versions:
-        runs = ", ".join(f"[{first}, {last}]" for first, last in _runs(versions)) or "none"
+        runs = ", ".join(f"[{first}, {last}]" for first, last in version_runs(versions)) or "none"
         raise VersionNotFoundError(
             f"The log has no commit file of version {version}. Available commits: {runs}.", table=log.path
         )
@@ -114,7 +117,7 @@ def commit(path: str, version: int, as_json: bool) -> None:
 @click.pass_obj
 def files(path: str, partitions: Sequence[str], as_json: bool) -> None:
     """The table's files with their statistics."""
-    snapshot = _table(path).snapshot()
+    snapshot = _log_of_existing_table(path).snapshot()
     found = _of_partitions(snapshot, partitions)
     rows = (_file_row(row) for batch in found.to_batches(_FILES_PER_BATCH) for row in batch.to_pylist())
     if not as_json:
@@ -128,7 +131,7 @@ def files(path: str, partitions: Sequence[str], as_json: bool) -> None:
 @click.pass_obj
 def size(path: str, as_json: bool) -> None:
     """How many files and bytes the table and its log have."""
-    snapshot = _table(path).snapshot()
+    snapshot = _log_of_existing_table(path).snapshot()
     tombstones = snapshot.tombstones
     rows = [
         ("data files", snapshot.num_files, snapshot.size_in_bytes),
@@ -145,7 +148,7 @@ def size(path: str, as_json: bool) -> None:
     _show((dict(zip(columns, row, strict=True)) for row in rows), as_json, columns)
 
 
-def _table(path: str) -> DeltaLog:
+def _log_of_existing_table(path: str) -> DeltaLog:
     """The log at a path; DeltaTableNotFoundError where nothing speaks of a table."""
     log = DeltaLog.for_table(path)
     if log.latest_version() < 0:
@@ -154,9 +157,9 @@ def _table(path: str) -> DeltaLog:
 
 
 def _log_files(path: str, below: str = "") -> list[FileStatus]:
-    store, table = store_for(path)
+    store, directory = store_for(path)
     try:
-        return store.list_from(f"{table.rstrip('/')}/{LOG_DIRECTORY}{below}", "")
+        return store.list_from(f"{directory.rstrip('/')}/{LOG_DIRECTORY}{below}", "")
     except FileNotFoundError:
         return []
 
@@ -165,15 +168,6 @@ def _commit_versions(path: str) -> list[int]:
     """The versions, ascending, whose commit files are there."""
     versions = (commit_version(status.name) for status in _log_files(path))
     return [version for version in versions if version is not None]
-
-
-def _runs(versions: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of each run of ascending versions without a gap."""
-    runs: list[tuple[int, int]] = []
-    for version in versions:
-        first = runs.pop()[0] if runs and runs[-1][1] == version - 1 else version
-        runs.append((first, version))
-    return runs
 
 
 def _category_of_log_file(name: str) -> str:
@@ -263,13 +257,13 @@ def _show(rows: Iterable[Row], as_json: bool, columns: Sequence[str]) -> None:
     if as_json:
         _write_json(rows)
         return
-    table = Table(box=box.SIMPLE_HEAD)
+    grid = Table(box=box.SIMPLE_HEAD)
     for column in columns:
         numeric = column in ("version", "size_bytes", "added", "removed", "files", "rows")
-        table.add_column(_title(column), justify="right" if numeric else "left", overflow="fold")
+        grid.add_column(_title(column), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_text(column, row[column])) for column in columns))
-    Console().print(table)
+        grid.add_row(*(Text(_text(column, row[column])) for column in columns))
+    Console().print(grid)
 
 
 def _title(name: str) -> Text:

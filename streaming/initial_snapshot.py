@@ -27,7 +27,7 @@ class InitialSnapshot:
 
     def __init__(self, reading: Reading, version: int) -> None:
         fields = _FIELDS | {"stats"} if reading.options.reads_stats else _FIELDS
-        snapshot = reading.log.files_at(version, fields)
+        snapshot = reading.log.snapshot_with_fields(version, fields)
         refuse_deletion_vectors(snapshot.files, reading.path, version)
         self.metadata = snapshot.metadata
         self.timestamp_ms = snapshot.timestamp_ms

@@ -30,7 +30,7 @@ def begin_quarantine(
     query_id, batch_id = request.query_id, request.batch_id
     log = DeltaLog.for_table(path)
     transaction = log.start_transaction(request.settings)
-    transaction.txn_version(query_id)  # a rival with the same batch is a conflict
+    transaction.record_read_of_txn(query_id)  # a rival with the same batch is a conflict
     schema = StructType(
         [
             StructField("reason", StringType()),
@@ -73,7 +73,7 @@ class _EarlierRun(OverwriteScope):
         else:
             is_earlier = pc.is_in(files["path"], pa.array(paths, pa.string()))
         earlier = files.filter(is_earlier)
-        transaction.read_files(earlier)
+        transaction.record_read_of_files(earlier)
         return earlier
 
     def _paths_of_commit(self, newest: int) -> list[str] | None:

@@ -60,8 +60,8 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
     log = DeltaLog.for_table(path)
     transaction = log.start_transaction(request.settings)
     if own_scans(request.scans, log):
-        transaction.read_whole_table()
-    committed = transaction.txn_version(query_id)
+        transaction.record_read_of_whole_table()
+    committed = transaction.record_read_of_txn(query_id)
     if committed is not None and committed >= batch_id:
         _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)
         return Skip(is_repeated=True)

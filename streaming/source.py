@@ -29,7 +29,7 @@ from deltaflow.errors import (
 )
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.protocol.schema_reading import can_read
-from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_move, parse_offset
+from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_advance, parse_offset
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.messages import HandleRequest
 from deltaflow.spark.scan.file_index import ScannedFiles, finds_files, hadoop_path, relation
@@ -117,7 +117,7 @@ class DeltaSource:
         reading = self._reading
         end = parse_offset(end_json, reading.table_id, reading.path)
         if start_json is not None and reading.options.validate_offsets:
-            check_move(parse_offset(start_json, reading.table_id, reading.path), end, reading.path)
+            check_advance(parse_offset(start_json, reading.table_id, reading.path), end, reading.path)
         described = DescribedBatch(start=start_json, end=end_json, **_facts(reading))
         description: dict[str, Any] = msgspec.to_builtins(described)
         if self._admitted is not None and self._admitted[:2] == (start_json, end_json):
@@ -180,7 +180,7 @@ def _files_again(description: dict[str, Any]) -> pa.Table:
     if batch.start is None:
         start = offset_before(reading, newest, end)
         if reading.options.validate_offsets:
-            check_move(start, end, reading.path)
+            check_advance(start, end, reading.path)
     else:
         start = parse_offset(batch.start, reading.table_id, reading.path)
     if start.position < end.position and not start.is_starting_version:

@@ -203,7 +203,7 @@ def _make(
 ) -> tuple[int, ...]:
     """Commits the clone, and makes its entry in the catalog; the row of CLONED."""
     transaction = DeltaLog.for_table(target.path).start_transaction(settings)
-    transaction.read_whole_table()
+    transaction.record_read_of_whole_table()
     if transaction.snapshot is None:
         transaction.require_no_table()
     elif transaction.snapshot.num_files:

@@ -111,7 +111,7 @@ def _convert(
     *,
     collect_stats: bool,
 ) -> None:
-    transaction.read_whole_table()
+    transaction.record_read_of_whole_table()
     transaction.require_no_table()
     source = read_parquet_table(spark, entry, given)
     metadata = Metadata(

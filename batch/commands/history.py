@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 from deltaflow.batch.timestamps import moment_of
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog
-from deltaflow.log.replay.history import CommitRecord
+from deltaflow.log.replay.commit_history import CommitRecord
 from deltaflow.spark.sql.statements import Rows
 
 _TEXTS = MapType(StringType(), StringType())

@@ -105,7 +105,7 @@ def _restore(
     # One attempt: what was committed meanwhile would be undone unseen, or outlive the restore.
     session = {**settings, MAX_COMMIT_ATTEMPTS.name: "1"}
     transaction = log.start_transaction(session)
-    transaction.read_whole_table()
+    transaction.record_read_of_whole_table()
     current, restored = transaction.snapshot, _snapshot_at(log, version)
     assert current is not None
     if restored.version == current.version:

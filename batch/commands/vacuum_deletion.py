@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from deltaflow.errors import StoreError
 from deltaflow.log import DeltaLog
-from deltaflow.log.maintenance.vacuum_plan import VacuumPlan, without
+from deltaflow.log.maintenance.vacuum_plan import VacuumPlan, files_outside
 from deltaflow.store import DataDirectory
 
 _THREADS = 8
@@ -58,7 +58,7 @@ def delete_planned(log: DeltaLog, plan: VacuumPlan, deletion: Deletion) -> None:
         for files in _rounds(plan.files):
             newest, paths = log.paths_added_since(newest)
             added += plan.places.of_each(paths)
-            doomed = without(files, added)["path"].to_pylist()
+            doomed = files_outside(files, added)["path"].to_pylist()
             tasks = [_by_directory(names) for names in _slices(doomed, _FILES_OF_A_TASK)]
             for number, failures in pool.map(lambda task: _delete_files(plan.directory, task), tasks):
                 deletion.number += number

@@ -97,7 +97,7 @@ def commit(request: DefinitionRequest) -> None:
     if snapshot is None:
         transaction.require_no_table()
     else:
-        transaction.read_whole_table()
+        transaction.record_read_of_whole_table()
     metadata = definition.metadata(definition.schema, transaction)
     transaction.update_metadata(metadata)
     removes = [] if snapshot is None else remove_files(snapshot.files, transaction.log.clock())

@@ -19,7 +19,7 @@ from deltaflow.batch.rows.char_varchar import as_declared, with_char_as_string
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
 from deltaflow.log import DeltaLog, Metadata, Operation, OptimisticTransaction, schema_to_string
 from deltaflow.log.protocol.data_types import inner_fields, with_inner_fields
-from deltaflow.log.protocol.schema_reading import Path, columns_of, dotted
+from deltaflow.log.protocol.schema_reading import Path, dotted, fields_within
 
 Edit = Callable[[T.DataType], T.DataType]
 _FIRST = "FIRST"
@@ -50,7 +50,7 @@ class ColumnChange:
 def add_columns(log: DeltaLog, columns: Sequence[NewColumn], settings: Mapping[str, str]) -> int:
     """Adds nullable columns; the version of the commit. Raises, and changes nothing, for all others."""
     for column in columns:
-        if not all(field.nullable for field in columns_of(column.field)):
+        if not all(field.nullable for field in fields_within(column.field)):
             raise DeltaUnsupportedOperationException(
                 error_class="DELTA_OPERATION_NOT_ALLOWED",
                 operation="NOT NULL in ALTER TABLE ADD COLUMNS",

@@ -46,7 +46,7 @@ def add_constraint(
     if name == _RESERVED:
         raise DeltaAnalysisException(error_class="DELTA_INVALID_CONSTRAINT_NAME", name=name, table=table.path)
     transaction, metadata = begin_change(DeltaLog.for_table(table.path), settings)
-    transaction.read_whole_table()
+    transaction.record_read_of_whole_table()
     snapshot = transaction.snapshot
     assert snapshot is not None
     key = CONSTRAINTS + name.lower()

@@ -96,7 +96,7 @@ def _operation(
     version = source.version_read(path)
     operation = RowLevelOperation(spark, path, "MERGE", read_version=version, only_appends=only_inserts)
     if version is not None:
-        operation.transaction.read_whole_table()
+        operation.transaction.record_read_of_whole_table()
     return operation
 
 
@@ -161,7 +161,7 @@ class _Merge:
         operation = self.operation
         condition = self._of_candidates()
         if condition is None:
-            operation.transaction.read_whole_table()
+            operation.transaction.record_read_of_whole_table()
             return operation.snapshot.files
         matching = self.target.where(condition)
         predicate = skipping_predicate(matching)

@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, DecimalType, DoubleType, FloatType, St
 
 from deltaflow.log import PartitionPredicate
 from deltaflow.log.files.data_skipping import Predicate
-from deltaflow.log.files.partition_values import typed_values, unpadded
+from deltaflow.log.files.partition_values import typed_values, without_char_padding
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -77,11 +77,13 @@ def in_any_partition(
     Values of CHAR are equal regardless of blanks at their ends, as for a reader.
     """
     typed = [
-        unpadded(typed_values(pa.array([values[i] for values in partitions], pa.string()), c.dataType), c)
+        without_char_padding(
+            typed_values(pa.array([values[i] for values in partitions], pa.string()), c.dataType), c
+        )
         for i, c in enumerate(columns)
     ]
     if len(columns) == 1:
-        column = unpadded(pc.field(columns[0].name), columns[0])
+        column = without_char_padding(pc.field(columns[0].name), columns[0])
         return (column.isin(typed[0].drop_null()) if len(typed[0].drop_null()) else pc.scalar(False)) | (
             column.is_null() if typed[0].null_count else pc.scalar(False)
         )
@@ -100,7 +102,7 @@ def in_any_partition(
 
 
 def _equals(field: StructField, value: pa.Scalar) -> PartitionPredicate:
-    column = unpadded(pc.field(field.name), field)
+    column = without_char_padding(pc.field(field.name), field)
     if not value.is_valid:
         return column.is_null()
     if pa.types.is_floating(value.type) and math.isnan(value.as_py()):

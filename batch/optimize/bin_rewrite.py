@@ -88,7 +88,7 @@ class BinRewrite:
             data_change=False,
             log_level=logging.DEBUG,
         )
-        transaction.read_files(self.files)
+        transaction.record_read_of_files(self.files)
 
     @property
     def adds(self) -> Sequence[AddFile]:

@@ -21,7 +21,7 @@ from deltaflow.errors import (
     DeltaTableNotFoundError,
 )
 from deltaflow.log import LOG_DIRECTORY, DeltaLog, Snapshot
-from deltaflow.log.files.partition_values import folder_values, typed_values, unpadded
+from deltaflow.log.files.partition_values import folder_values, typed_values, without_char_padding
 from deltaflow.log.protocol.properties import SESSION_TIME_ZONE, TIME_TRAVEL_BY_PATH_ENABLED
 from deltaflow.spark.expressions.timestamps import timestamp_of_text, timestamp_or_none
 from deltaflow.store import table_path
@@ -186,7 +186,8 @@ def files_of_partition(snapshot: Snapshot, partition: Mapping[str, str | None], 
     for name, value in partition.items():
         field = snapshot.schema[name]
         values = pc.map_lookup(files["partition_values"], name, "first").combine_chunks()
-        found = unpadded(typed_values(values, field.dataType, time_zone), field)
-        wanted = unpadded(typed_values(pa.array([value], pa.string()), field.dataType, time_zone), field)[0]
+        found = without_char_padding(typed_values(values, field.dataType, time_zone), field)
+        given = typed_values(pa.array([value], pa.string()), field.dataType, time_zone)
+        wanted = without_char_padding(given, field)[0]
         files = files.filter(pc.equal(found, wanted) if wanted.is_valid else pc.is_null(found))
     return files

@@ -154,9 +154,9 @@ class TouchedFiles:
         columns = {name: snapshot.schema[name] for name in snapshot.partition_columns}
         condition = implied_condition(found.predicate, columns)
         if condition is None:
-            self.transaction.read_whole_table()
+            self.transaction.record_read_of_whole_table()
         else:
-            self.transaction.files_matching(condition)
+            self.transaction.record_read_of_partitions(condition)
         return found
 
     def record_files_of_partitions(self, found: PartitionFilter) -> pa.Table:
@@ -165,7 +165,7 @@ class TouchedFiles:
         if found.partitions is not None:
             scan = self._relation(_ALL, self.snapshot.size_in_bytes).scan
             files = files.filter(in_partitions(scan, found.partitions))
-        self.transaction.read_files(files)
+        self.transaction.record_read_of_files(files)
         self._found_ns = time.perf_counter_ns()
         return files
 
@@ -197,7 +197,7 @@ class TouchedFiles:
                 table=path,
                 version=self.snapshot.version,
             )
-        self.transaction.read_files(touched)
+        self.transaction.record_read_of_files(touched)
         self._found_ns = time.perf_counter_ns()
         return touched.append_column(MATCHING_ROWS, wanted[MATCHING_ROWS.name].take(positions.drop_null()))
 

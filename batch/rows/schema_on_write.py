@@ -28,8 +28,8 @@ from deltaflow.log.protocol.schema_merging import (
     Fits,
     can_cast,
     can_store,
+    obstacles_to_writing,
     schemas_side_by_side,
-    write_differences,
 )
 
 
@@ -145,7 +145,7 @@ def _make(
         created_time=transaction.log.clock() if snapshot is None else snapshot.metadata.created_time,
     )
     if declared.schema is not None:
-        differences = write_differences(
+        differences = obstacles_to_writing(
             schema, named_as_table(frame, schema, rules, path), fits=rules.fits, may_add=False
         )
         if differences:
@@ -187,7 +187,7 @@ def _check_and_merge(
     data = named_as_table(frame, table, rules, path)
     given = check_partition_columns(data, partition_by, path)
     other_partitioning = given if given and given != list(snapshot.partition_columns) else None
-    differences = write_differences(table, data, fits=rules.fits, may_add=rules.merge_schema)
+    differences = obstacles_to_writing(table, data, fits=rules.fits, may_add=rules.merge_schema)
     if differences or other_partitioning is not None:
         raise _mismatch(snapshot.metadata, table, frame, differences, other_partitioning, rules, path)
     if rules.needs_partition_columns:
@@ -227,7 +227,7 @@ def _mismatch(
     """One error for everything that does not fit, as delta-spark's MetadataMismatchErrorBuilder. As there,
     its condition is DELTA_FAILED_TO_MERGE_FIELDS where the type of a column is among it."""
     types_differ = bool(
-        write_differences(table, named_as_table(frame, table, rules, path), fits=rules.fits, may_add=True)
+        obstacles_to_writing(table, named_as_table(frame, table, rules, path), fits=rules.fits, may_add=True)
     )
     lines = ["A metadata mismatch was detected when writing to the Delta table."]
     if differences:

@@ -120,7 +120,7 @@ def _truncate(statement: Statement) -> Rows:
     snapshot = log.snapshot()
     check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
     transaction = log.start_transaction(statement.settings, read_version=snapshot.version)
-    transaction.read_whole_table()
+    transaction.record_read_of_whole_table()
     removes = remove_files(snapshot.files, transaction.log.clock())
     transaction.commit(removes, Operation("TRUNCATE", {}, {"numRemovedFiles": str(len(removes))}))
     return ()

@@ -53,7 +53,7 @@ class WholeTable(OverwriteScope):
     """Every file is removed."""
 
     def begin(self, transaction: OptimisticTransaction) -> None:
-        transaction.read_whole_table()
+        transaction.record_read_of_whole_table()
 
     def record_removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
         return _NO_FILES if transaction.snapshot is None else transaction.snapshot.files
@@ -74,7 +74,7 @@ class WrittenPartitions(WholeTable):
             return _NO_FILES
         columns = [snapshot.schema[name] for name in snapshot.partition_columns]
         partitions = {tuple(add.partition_values[c.name] for c in columns) for add in adds}
-        return transaction.files_matching(in_any_partition(columns, sorted(partitions, key=repr)))
+        return transaction.record_read_of_partitions(in_any_partition(columns, sorted(partitions, key=repr)))
 
 
 class MatchingRows(WholeTable):

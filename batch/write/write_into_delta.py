@@ -145,7 +145,7 @@ def _transaction(request: BatchWriteRequest, path: str) -> OptimisticTransaction
     if not versions:
         return log.start_transaction(request.settings)
     transaction = log.start_transaction(request.settings, read_version=min(versions))
-    transaction.read_whole_table()
+    transaction.record_read_of_whole_table()
     return transaction
 
 

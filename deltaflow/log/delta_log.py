@@ -19,14 +19,14 @@ from deltaflow.log.commits.transaction import OptimisticTransaction
 from deltaflow.log.maintenance.checkpoint_hook import checkpoint
 from deltaflow.log.maintenance.log_cleanup import clean_up
 from deltaflow.log.maintenance.manifests import write_manifests
-from deltaflow.log.maintenance.vacuum_plan import VacuumPlan, added_since, plan_vacuum
+from deltaflow.log.maintenance.vacuum_plan import VacuumPlan, paths_added_since, plan_vacuum
 from deltaflow.log.protocol.commit import LOG_DIRECTORY, Commit
-from deltaflow.log.replay.history import CommitRecord, read_history
+from deltaflow.log.replay.commit_history import CommitRecord, read_history
 from deltaflow.log.replay.listing import Listing
 from deltaflow.log.replay.log_files import Clock, Ids, LogFiles, random_id, system_clock
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.snapshot import Snapshot
-from deltaflow.log.replay.time_travel import available, version_at
+from deltaflow.log.replay.time_travel import available_versions, version_at
 from deltaflow.log.replay.v2_checkpoint_history import has_v2_checkpoint_history
 from deltaflow.log.replay.version_checksum import checksum_differences
 from deltaflow.log.streams.stream_needs import check_streams
@@ -153,14 +153,14 @@ class DeltaLog:
         return Snapshot(self.path, load_state(self._files, listing, version))
 
     def _check_rebuildable(self, listing: Listing, version: int) -> None:
-        if version not in listing.rebuildable():
+        if version not in listing.rebuildable_versions():
             raise VersionNotFoundError(
                 f"Cannot time travel Delta table to version {version}. "
-                f"Available versions: {available(listing)}.",
+                f"Available versions: {available_versions(listing)}.",
                 table=self.path,
             )
 
-    def files_at(self, version: int, fields: frozenset[str]) -> Snapshot:
+    def snapshot_with_fields(self, version: int, fields: frozenset[str]) -> Snapshot:
         """The table at a version with these fields of its files alone, by their names in the log.
 
         Built anew, and not kept. The other columns of `files` are null, and there are no tombstones.
@@ -183,7 +183,7 @@ class DeltaLog:
 
     def available_versions(self) -> list[int]:
         """The versions, ascending, that `snapshot_at` can give; some may be missing in between."""
-        return self._files.list(0).rebuildable()
+        return self._files.list(0).rebuildable_versions()
 
     def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
         """The commits of versions `start` to `end` (both included; without `end` to the newest), read lazily.
@@ -191,7 +191,7 @@ class DeltaLog:
         Empty if `start` is after the newest version. CorruptLogError names versions that are missing.
         """
         listing = self._files.list(start)
-        return self._files.read(listing, start, listing.latest_version if end is None else end)
+        return self._files.commits(listing, start, listing.latest_version if end is None else end)
 
     def commits_present(self, start: int, end: int) -> Iterator[Commit]:
         """As `commits`, with those that are missing left out; the newest ones cost no look at the store
@@ -200,14 +200,14 @@ class DeltaLog:
         recent = self._recent
         if all(version in recent for version in range(start, end + 1)):
             return (recent[version] for version in range(start, end + 1))
-        return self._files.present(start, end)
+        return self._files.commits_present(start, end)
 
     def commit_versions(self) -> list[int]:
         """The versions, ascending, whose commits are there."""
         return sorted(self._files.list(0).commits)
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
-        """What the commits that are there say of themselves, newest first (deltaflow.log.replay.history)."""
+        """What the commits that are there say of themselves, newest first."""
         return read_history(self._files, self.snapshot(), limit)
 
     def modification_time_ms(self, version: int) -> int | None:
@@ -259,7 +259,7 @@ class DeltaLog:
 
     def paths_added_since(self, version: int) -> tuple[int, list[str]]:
         """The newest version, and the paths, as in the log, of all files that commits after `version` add."""
-        return added_since(self._files, version)
+        return paths_added_since(self._files, version)
 
     def checksum_differences(self, snapshot: Snapshot) -> dict[str, tuple[Any, Any]] | None:
         """What the checksum file of a snapshot's version says otherwise than the log, which is what counts:
@@ -298,19 +298,21 @@ class DeltaLog:
         if latest == snapshot.version:
             return known
         # Where commits are missing a checkpoint may bridge the gap.
-        if listing.missing(snapshot.version + 1, latest):
+        if listing.missing_versions(snapshot.version + 1, latest):
             return None
-        newer = self._files.replayed(listing, snapshot.version + 1, latest)
+        newer = self._files.commits_or_compactions(listing, snapshot.version + 1, latest)
         recent = dict(self._recent)
         if not self._with_files:
-            newer = _kept(newer, snapshot.version, recent)
+            newer = _remembering_recent(newer, snapshot.version, recent)
         followed = snapshot.after(newer), listing.commits[latest].etag
         self._recent = recent
         return followed
 
 
-def _kept(commits: Iterable[Commit], version: int, recent: dict[int, Commit]) -> Iterator[Commit]:
-    """The commits after `version` as they pass; `recent` then holds the newest, a few and small ones."""
+def _remembering_recent(
+    commits: Iterable[Commit], version: int, recent: dict[int, Commit]
+) -> Iterator[Commit]:
+    """The commits after `version`. Those that have passed are kept in `recent`: the newest, few and small."""
     for commit in commits:
         version += 1
         if commit.version != version:  # a log compaction: what its commits were is not known

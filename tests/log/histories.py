@@ -228,7 +228,7 @@ class Attempt:
                 found = self._rows(self._read_part(target))
                 self._add([Row(name, 3 - target, f"{len(found)} rows")])
             case "overwrite":
-                transaction.read_whole_table()
+                transaction.record_read_of_whole_table()
                 self.reads.update(PARTS)
                 self.files.update(snapshot.files["path"].to_pylist())
                 self.actions += remove_files(snapshot.files, 5)
@@ -237,7 +237,7 @@ class Attempt:
                 here = [self._part(path) == target for path in snapshot.files["path"].to_pylist()]
                 files = snapshot.files.filter(pa.array(here, pa.bool_()))
                 if files.num_rows > 1:
-                    transaction.read_files(files)
+                    transaction.record_read_of_files(files)
                     self.files.update(files["path"].to_pylist())
                     self.actions += remove_files(files, 5, data_change=False)
                     self._add(self._rows(files), data_change=False)
@@ -255,7 +255,7 @@ class Attempt:
                 count = dict(self.world.rows().domains).get(target, 0) + 1
                 self.actions.append(DomainMetadata(domain=target, configuration=str(count), removed=False))
             case "batch":
-                version = (transaction.txn_version(target) or 0) + 1
+                version = (transaction.record_read_of_txn(target) or 0) + 1
                 self.actions.append(SetTransaction(app_id=target, version=version))
                 self._add([Row(name, 1, f"batch {version}")])
 
@@ -271,7 +271,7 @@ class Attempt:
                 self._add([Row(f"first, moved by {self.step.number}", 2, moved[0].content)])
 
     def _read_part(self, part: int) -> Any:
-        files = self.transaction.files_matching(pc.field("part") == part)
+        files = self.transaction.record_read_of_partitions(pc.field("part") == part)
         self.reads.add(part)
         self.files.update(files["path"].to_pylist())
         return files

@@ -75,11 +75,11 @@ def rewrite(log: DeltaLog, writer: str, number: int) -> dict[str, Any]:
     done = {"operation": operation, "part": part, "base": transaction.read_version}
     data_change = operation != "compact"
     if data_change:
-        files = transaction.files_matching(pc.field("part") == part)
+        files = transaction.record_read_of_partitions(pc.field("part") == part)
     else:
         values = pc.map_lookup(transaction.snapshot.files["partition_values"], "part", "first")
         files = transaction.snapshot.files.filter(pc.equal(values, str(part)))
-        transaction.read_files(files)
+        transaction.record_read_of_files(files)
     actions: list[Any] = remove_files(files, time.time_ns() // 1_000_000, data_change=data_change)
     if operation != "delete" and actions:
         paths = [os.path.join(log.path, path) for path in files["path"].to_pylist()]

@@ -56,7 +56,7 @@ def rewrite(path: str, pause_s: float) -> None:
         chosen = files.take(chance.sample(rows, min(len(rows), 2)))
         if chosen.num_rows < 2:
             continue
-        transaction.read_files(chosen)
+        transaction.record_read_of_files(chosen)
         tables = [pq.read_table(Path(path, name), partitioning=None) for name in chosen["path"].to_pylist()]
         name = f"p={p}/rewritten-{uuid.uuid4()}.parquet"
         pq.write_table(pa.concat_tables(tables), Path(path, name))

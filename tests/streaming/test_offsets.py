@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from deltaflow.errors import DeltaIllegalStateException
-from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_move, parse_offset
+from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_advance, parse_offset
 from deltaflow.streaming.options import source_options
 from deltaflow.streaming.source import files_of_batch
 
@@ -111,7 +111,7 @@ def test_a_planned_batch_does_not_read_another_table(tmp_path: Path) -> None:
 )
 def test_offsets_that_go_back(start: tuple[int, int, bool], end: tuple[int, int, bool], moved: str) -> None:
     with pytest.raises(DeltaIllegalStateException, match=moved):
-        check_move(DeltaSourceOffset("id", *start), DeltaSourceOffset("id", *end), "/t")
+        check_advance(DeltaSourceOffset("id", *start), DeltaSourceOffset("id", *end), "/t")
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_offsets_that_go_back(start: tuple[int, int, bool], end: tuple[int, int,
     ],
 )
 def test_offsets_that_go_on(start: tuple[int, int, bool], end: tuple[int, int, bool]) -> None:
-    check_move(DeltaSourceOffset("id", *start), DeltaSourceOffset("id", *end), "/t")
+    check_advance(DeltaSourceOffset("id", *start), DeltaSourceOffset("id", *end), "/t")

@@ -103,12 +103,15 @@ class OptimisticTransaction:
             return self._new_metadata
         return None if self.snapshot is None else self.snapshot.metadata
 
-    def txn_version(self, app_id: str) -> int | None:
-        """The version that an application committed last; a rival commit of it is a conflict from now on."""
+    def record_read_of_txn(self, app_id: str) -> int | None:
+        """Record that the commit depends on how far an application has come; the version that it set last.
+
+        A concurrent commit of the application is a conflict from now on.
+        """
         self._reads.app_ids.add(app_id)
         return None if self.snapshot is None else self.snapshot.txn_version(app_id)
 
-    def read_whole_table(self) -> None:
+    def record_read_of_whole_table(self) -> None:
         """Record that the commit depends on all of the table (or on there being none): it is not blind."""
         self._reads.whole_table = True
 
@@ -116,15 +119,15 @@ class OptimisticTransaction:
         """Record that the commit is to create the table: it does not append to one that appears meanwhile."""
         self._reads.no_table = True
 
-    def files_matching(self, predicate: PartitionPredicate) -> pa.Table:
-        """The files, rows of the snapshot's `files`, whose partition values the predicate is true for.
+    def record_read_of_partitions(self, predicate: PartitionPredicate) -> pa.Table:
+        """Record that the commit depends on all rows of these partitions, future ones included; their files.
 
-        Records that the commit depends on all rows of these partitions, future ones included.
-        DeltaIllegalArgumentException if it is no condition on the partition columns.
+        These are the rows of the snapshot's `files` for whose partition values the predicate is true.
+        DeltaIllegalArgumentException if it is not a condition on the partition columns.
         """
         return self._reads.add_predicate(predicate)
 
-    def read_files(self, files: pa.Table) -> None:
+    def record_read_of_files(self, files: pa.Table) -> None:
         """Record that the commit depends on these files, rows of the snapshot's `files`."""
         self._reads.add_files(files)
 
@@ -307,7 +310,7 @@ class OptimisticTransaction:
         """The commits since `head`, at least one."""
         first = 0 if head is None else head.version + 1
         listing = self.log.list(first)
-        winners = list(self.log.read(listing, first, listing.latest_version))
+        winners = list(self.log.commits(listing, first, listing.latest_version))
         if not winners:
             raise ConcurrentWriteException(
                 f"The table at {self.path} was deleted or moved while this operation ran, so version {first} "

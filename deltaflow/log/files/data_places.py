@@ -29,7 +29,7 @@ _ENCODED_ID = 20
 _CACHED_DIRECTORIES = 65_536
 
 
-def comparable(places: pa.Array) -> pa.Array:
+def comparable_places(places: pa.Array) -> pa.Array:
     """Places in a form in which two are equal if some file system takes them for one: letters of both cases,
     and accents in their two encodings. Who compares to find out what may be deleted errs on the safe side.
     """
@@ -54,7 +54,7 @@ class LogPlaces:
             if pc.any(odd).as_py():
                 places = [self._place(path) for path in chunk.filter(odd).to_pylist()]
                 chunk = pc.replace_with_mask(chunk, odd, pa.array(places, pa.string()))
-            yield comparable(chunk)
+            yield comparable_places(chunk)
 
     def of_vectors(self, extra: Iterable[pa.Array]) -> Iterator[pa.Array]:
         """As `of`, of the deletion vectors that are named in a column `extra` of files or tombstones."""

@@ -153,7 +153,7 @@ def _arrow_type(data_type: DataType) -> pa.DataType:
     return arrow_type
 
 
-def unpadded(values: Any, field: StructField) -> Any:
+def without_char_padding(values: Any, field: StructField) -> Any:
     """An Arrow array or expression of a column's values, without blanks at their ends if it is CHAR: these
     say nothing there, and some writers fill values up with them."""
     return values if char_length(field) is None else pc.utf8_rtrim(values, " ")

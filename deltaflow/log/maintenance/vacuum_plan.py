@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.errors import DeltaIllegalArgumentException, VersionNotFoundError
-from deltaflow.log.files.data_places import LogPlaces, comparable
+from deltaflow.log.files.data_places import LogPlaces, comparable_places
 from deltaflow.log.maintenance.data_listing import LISTING_SCHEMA, list_data
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.features import check_writable
@@ -98,30 +98,30 @@ def plan_vacuum(log: LogFiles, snapshot: Snapshot, retention_ms: int) -> VacuumP
     # The log is read after the listing: a file that a commit has brought since is known then.
     listing = list_data(directory, snapshot.partition_columns, before_ms)
     version, referenced = _referenced(log, places, before_ms)
-    files = without(pa.Table.from_batches(listing.files, LISTING_SCHEMA), referenced)
+    files = files_outside(pa.Table.from_batches(listing.files, LISTING_SCHEMA), referenced)
     referenced.clear()
     files = _without_linked(files, listing.linked)
     if files.num_rows:
-        files = without(files, _removed_since(log, snapshot, version, places, before_ms))
+        files = files_outside(files, _removed_since(log, snapshot, version, places, before_ms))
     return VacuumPlan(
         directory, places, version, files, sorted(listing.empty_directories), listing.num_directories
     )
 
 
-def without(files: pa.Table, places: Iterable[pa.Array]) -> pa.Table:
+def files_outside(files: pa.Table, places: Iterable[pa.Array]) -> pa.Table:
     """The files that are in none of the places (`LogPlaces`)."""
     kept = pa.chunked_array(list(places), pa.string())
     if kept.length() == 0 or files.num_rows == 0:
         return files
-    own = pa.chunked_array([comparable(chunk) for chunk in files["path"].chunks], pa.string())
+    own = pa.chunked_array([comparable_places(chunk) for chunk in files["path"].chunks], pa.string())
     return files.filter(pc.invert(pc.is_in(own, value_set=kept)))
 
 
-def added_since(log: LogFiles, version: int) -> tuple[int, list[str]]:
+def paths_added_since(log: LogFiles, version: int) -> tuple[int, list[str]]:
     """The newest version, and the paths of all files that commits after `version` add."""
     listing = log.list_next(version)
     latest = max(listing.latest_version, version)
-    commits = log.read(listing, version + 1, latest)
+    commits = log.commits(listing, version + 1, latest)
     return latest, [add.path for commit in commits for add in commit.adds]
 
 
@@ -163,11 +163,11 @@ def _removed_since(
     except VersionNotFoundError as error:
         if error.error_class == "DELTA_TIMESTAMP_GREATER_THAN_COMMIT":
             return
-        first = listing.rebuildable()[0]
-    yield from places.of_each(_gone(log.present(first + 1, newest_version)))
+        first = listing.rebuildable_versions()[0]
+    yield from places.of_each(_removed_paths(log.commits_present(first + 1, newest_version)))
 
 
-def _gone(commits: Iterable[Commit]) -> Iterator[str]:
+def _removed_paths(commits: Iterable[Commit]) -> Iterator[str]:
     for commit in commits:
         yield from (remove.path for remove in commit.removes)
         yield from (change.path for change in commit.cdc)

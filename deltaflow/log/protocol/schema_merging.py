@@ -99,7 +99,7 @@ def merge_schemas(
     return merged
 
 
-def write_differences(
+def obstacles_to_writing(
     table_schema: T.StructType, data_schema: T.StructType, *, fits: Fits, may_add: bool
 ) -> list[str]:
     """Why data of `data_schema` cannot be written into the table; nothing if it can.

@@ -61,7 +61,7 @@ def obstacle_to_reading(
         if before is None:
             if not may_add_columns:
                 return f"adding column {dotted(inside)}"
-            if not takes_any_nulls and not all(new.nullable for new in columns_of(field)):
+            if not takes_any_nulls and not all(new.nullable for new in fields_within(field)):
                 return f"adding non-nullable column {dotted(inside)}"
             continue
         if before.nullable and not field.nullable and not takes_any_nulls:
@@ -84,7 +84,7 @@ def obstacle_to_reading(
     return f"dropping column(s) [{names}]" + (f" from {dotted(path)}" if path else "")
 
 
-def columns_of(field: T.StructField) -> list[T.StructField]:
+def fields_within(field: T.StructField) -> list[T.StructField]:
     """The field, and the fields of all structs within its type."""
     structs = [found for _, found in types_within(field.dataType) if isinstance(found, T.StructType)]
     return [field, *(inner for struct in structs for inner in struct.fields)]

@@ -45,14 +45,14 @@ class Listing:
     commits: dict[int, FileStatus] = field(default_factory=dict)
     checkpoints: Sequence[Checkpoint] = ()
     compactions: Sequence[Compaction] = ()
-    incomplete: Sequence[int] = ()
+    incomplete_checkpoints: Sequence[int] = ()
     """Versions of multi-part checkpoints that lack parts: nothing to read, but the version was there."""
 
     @property
     def latest_version(self) -> int:
         """The newest version that a name speaks of; -1 without any."""
         checkpoint = self.checkpoints[-1].version if self.checkpoints else -1
-        return max(max(self.commits, default=-1), checkpoint, max(self.incomplete, default=-1))
+        return max(max(self.commits, default=-1), checkpoint, max(self.incomplete_checkpoints, default=-1))
 
     def status(self, version: int) -> FileStatus | None:
         """The file that stands for a version: its commit, else its checkpoint."""
@@ -61,7 +61,7 @@ class Listing:
         )
         return self.commits.get(version) or next(checkpoints, None)
 
-    def missing(self, first: int, last: int) -> list[tuple[int, int]]:
+    def missing_versions(self, first: int, last: int) -> list[tuple[int, int]]:
         """The runs of versions from `first` to `last` without a commit file."""
         found: list[tuple[int, int]] = []
         for version in sorted(self.commits):
@@ -71,7 +71,7 @@ class Listing:
                 first = version + 1
         return [*found, (first, last)] if first <= last else found
 
-    def rebuildable(self) -> list[int]:
+    def rebuildable_versions(self) -> list[int]:
         """The versions whose state a listing from version 0 can give, if all files are sound; ascending."""
         from_checkpoint = {checkpoint.version for checkpoint in self.checkpoints}
         found: list[int] = []
@@ -110,7 +110,7 @@ def listing_of(start: int, statuses: Iterable[FileStatus]) -> Listing:
     return Listing(start, commits, checkpoints, compactions, incomplete)
 
 
-def runs(versions: Iterable[int]) -> list[tuple[int, int]]:
+def version_runs(versions: Iterable[int]) -> list[tuple[int, int]]:
     """The first and the last of each run of ascending versions."""
     found: list[tuple[int, int]] = []
     for version in versions:

@@ -93,7 +93,7 @@ class LogFiles:
             version += 1
         return Listing(min(commits, default=version), commits)
 
-    def present(self, first: int, last: int) -> Iterator[Commit]:
+    def commits_present(self, first: int, last: int) -> Iterator[Commit]:
         """The commits from `first` to `last` that are there, read lazily; missing ones are left out.
 
         Looks at single files where that is cheaper than a listing, as far as none is missing.
@@ -111,22 +111,22 @@ class LogFiles:
             for version in sorted(version for version in listing.commits if version <= last):
                 yield self._commit(listing, version)
 
-    def read(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
+    def commits(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
         """The commits `first` to `last`, read lazily; CorruptLogError at once if the listing lacks some."""
         self.check_contiguous(listing, first, last)
         return (self._commit(listing, version) for version in range(first, last + 1))
 
-    def replayed(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
-        """As `read`, with log compactions in place of the commits that they cover.
+    def commits_or_compactions(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
+        """As `commits`, with log compactions in place of the commits that they cover.
 
         The last one is its commit always, which alone has the timestamp of the version.
         """
         self.check_contiguous(listing, first, last)
-        return self._replayed(listing, first, last)
+        return self._commits_or_compactions(listing, first, last)
 
     def check_contiguous(self, listing: Listing, first: int, last: int) -> None:
         """CorruptLogError naming the commits from `first` to `last` that the listing lacks."""
-        missing = listing.missing(first, last)
+        missing = listing.missing_versions(first, last)
         if missing:
             named = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in missing)
             raise CorruptLogError(
@@ -145,7 +145,7 @@ class LogFiles:
         self.own_commits.compare(commit)
         return commit
 
-    def _replayed(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
+    def _commits_or_compactions(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
         longest: dict[int, Compaction] = {}
         for compaction in sorted(listing.compactions, key=lambda compaction: compaction.last):
             if compaction.first < compaction.last <= last:

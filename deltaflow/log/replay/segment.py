@@ -41,14 +41,14 @@ class LogSegment:
             and state.metadata is not None
             and has_in_commit_timestamps(state.protocol, state.metadata)
         ):
-            (commit,) = self.log.read(self.listing, self.version, self.version)
+            (commit,) = self.log.commits(self.listing, self.version, self.version)
             timestamp_ms = commit.timestamp_ms
         return replace(state, timestamp_ms=timestamp_ms)
 
     def commits(self) -> Iterator[Commit]:
         """The commits after the checkpoint, read lazily; CorruptLogError at once if some are missing."""
         first = 0 if self.checkpoint is None else self.checkpoint.version + 1
-        return self.log.replayed(self.listing, first, self.version)
+        return self.log.commits_or_compactions(self.listing, first, self.version)
 
 
 def list_newest(log: LogFiles) -> Listing:

@@ -159,4 +159,4 @@ def snapshot_at(log: LogFiles, version: int, earlier: Snapshot | None) -> Snapsh
     if version == earlier.version:
         return earlier
     listing = log.list(earlier.version + 1)
-    return earlier.after(log.replayed(listing, earlier.version + 1, version))
+    return earlier.after(log.commits_or_compactions(listing, earlier.version + 1, version))

@@ -10,14 +10,14 @@ from deltaflow.errors import VersionNotFoundError
 from deltaflow.log.protocol.actions import Metadata
 from deltaflow.log.protocol.features import has_in_commit_timestamps
 from deltaflow.log.protocol.in_commit_timestamps import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
-from deltaflow.log.replay.listing import Listing, runs
+from deltaflow.log.replay.listing import Listing, version_runs
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
 
 
-def available(listing: Listing) -> str:
+def available_versions(listing: Listing) -> str:
     """The versions that a listing from version 0 can give, for a message."""
-    return ", ".join(f"[{first}, {last}]" for first, last in runs(listing.rebuildable()))
+    return ", ".join(f"[{first}, {last}]" for first, last in version_runs(listing.rebuildable_versions()))
 
 
 def version_at(log: LogFiles, listing: Listing, newest: Snapshot, timestamp_ms: int) -> int:
@@ -27,7 +27,7 @@ def version_at(log: LogFiles, listing: Listing, newest: Snapshot, timestamp_ms: 
     timestamp from the version on that enabled them; before, the modification time of its file, made at
     least 1 ms later than that of the version before.
     """
-    versions = listing.rebuildable()
+    versions = listing.rebuildable_versions()
     first_in_commit, enabled_at_ms = len(versions), None
     in_commit_since = first_in_commit_version(newest)
     if in_commit_since is not None:
@@ -38,7 +38,7 @@ def version_at(log: LogFiles, listing: Listing, newest: Snapshot, timestamp_ms: 
     def time_of(index: int) -> int:
         if index < first_in_commit:
             return file_times[index]
-        (commit,) = log.read(listing, versions[index], versions[index])
+        (commit,) = log.commits(listing, versions[index], versions[index])
         return commit.timestamp_ms
 
     start, end = 0, len(versions)
@@ -87,7 +87,7 @@ def _out_of_range(
         timestamp=_text(timestamp_ms),
         earliest=first,
         latest=last,
-        available=f"versions {available(listing)}, from {first} to {last}",
+        available=f"versions {available_versions(listing)}, from {first} to {last}",
         table=table,
     )
 

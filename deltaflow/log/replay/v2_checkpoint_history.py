@@ -24,7 +24,7 @@ def has_v2_checkpoint_history(log: LogFiles) -> bool:
         return True
     return any(
         commit.metadata is not None and asks_for_v2_checkpoints(commit.metadata)
-        for commit in log.present(min(listing.commits, default=0), max(listing.commits, default=-1))
+        for commit in log.commits_present(min(listing.commits, default=0), max(listing.commits, default=-1))
     )
 
 

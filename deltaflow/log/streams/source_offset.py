@@ -54,7 +54,7 @@ class DeltaSourceOffset(msgspec.Struct, frozen=True, order=False):
         return (self.reservoir_version, self.index)
 
 
-def check_move(start: DeltaSourceOffset, end: DeltaSourceOffset, path: str) -> None:
+def check_advance(start: DeltaSourceOffset, end: DeltaSourceOffset, path: str) -> None:
     """DeltaIllegalStateException if a stream that goes from `start` to `end` would go back."""
     if end.is_starting_version and not start.is_starting_version:
         moved = "'isInitialSnapshot' flipped incorrectly"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
-from deltaflow.log.files.data_places import comparable
+from deltaflow.log.files.data_places import comparable_places
 from deltaflow.log.maintenance.vacuum_plan import VacuumPlan
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import load_state
@@ -163,7 +163,7 @@ def _offsets(store: LogStore, directory: str, batch: int, table_id: str) -> Iter
 
 def _missed(log: LogFiles, plan: VacuumPlan, position: DeltaSourceOffset) -> _Missed | None:
     """The files of the first version of which a stream at the position needs some that the plan deletes."""
-    doomed = pa.chunked_array([comparable(chunk) for chunk in plan.files["path"].chunks], pa.string())
+    doomed = pa.chunked_array([comparable_places(chunk) for chunk in plan.files["path"].chunks], pa.string())
     first = position.reservoir_version
     if position.is_starting_version:
         (places,) = plan.places.of([_rest_of_snapshot(log, position)])
@@ -174,7 +174,7 @@ def _missed(log: LogFiles, plan: VacuumPlan, position: DeltaSourceOffset) -> _Mi
     # All commits at once: a look for few files among many costs as much as one for many.
     paths: list[str] = []
     versions: list[int] = []
-    for commit in log.present(first, plan.version):
+    for commit in log.commits_present(first, plan.version):
         adds = [add.path for add in commit.adds if add.data_change]
         if commit.version == position.reservoir_version:
             adds = adds[max(position.index + 1, 0) :]
@@ -192,7 +192,7 @@ def _missed(log: LogFiles, plan: VacuumPlan, position: DeltaSourceOffset) -> _Mi
 def _rest_of_snapshot(log: LogFiles, position: DeltaSourceOffset) -> pa.Array:
     """The paths of the files of the initial snapshot after the position."""
     ordered, listing = replace(log, file_fields=_ORDER_FIELDS), log.list(0)
-    if position.reservoir_version not in listing.rebuildable():
+    if position.reservoir_version not in listing.rebuildable_versions():
         _LOG.warning(
             "The log of %s no longer has version %d, with which a stream begins: the stream cannot go on",
             log.path,

@@ -250,7 +250,7 @@ def remove_one(path: str) -> None:
     transaction = log.start_transaction()
     assert transaction.snapshot is not None
     first = transaction.snapshot.files.slice(0, 1)
-    transaction.read_files(first)
+    transaction.record_read_of_files(first)
     transaction.commit(remove_files(first, 0), Operation("DELETE"))
 
 

@@ -88,7 +88,7 @@ def update(part: int, file: str | None = None) -> Act:
     """UPDATE, DELETE, MERGE of one partition; of one file in it, which other statistics ruled in."""
 
     def act(transaction: OptimisticTransaction) -> list[Any]:
-        found = transaction.files_matching(pc.field("part") == part)
+        found = transaction.record_read_of_partitions(pc.field("part") == part)
         if file is not None:
             found = found.filter(pc.equal(found["path"], file))
         return [*remove_files(found, 5), data(f"updated-{id(transaction)}", part)]
@@ -98,7 +98,7 @@ def update(part: int, file: str | None = None) -> Act:
 
 def overwrite(transaction: OptimisticTransaction) -> list[Any]:
     assert transaction.snapshot is not None
-    transaction.read_whole_table()
+    transaction.record_read_of_whole_table()
     return [*remove_files(transaction.snapshot.files, 5), data(f"overwritten-{id(transaction)}", 3)]
 
 
@@ -107,7 +107,7 @@ def optimize(*files: str) -> Act:
         assert transaction.snapshot is not None
         found = transaction.snapshot.files
         found = found.filter(pc.is_in(found["path"], value_set=pc.cast(list(files), "string")))
-        transaction.read_files(found)
+        transaction.record_read_of_files(found)
         removed = remove_files(found, 5, data_change=False)
         return [*removed, data(f"compact-{id(transaction)}", int(files[0][0]), data_change=False)]
 
@@ -251,7 +251,7 @@ class TestMessages:
         creation.commit([add_file("a")], WRITE)
 
         def read(transaction: OptimisticTransaction) -> list[Any]:
-            transaction.files_matching(pc.scalar(True))
+            transaction.record_read_of_partitions(pc.scalar(True))
             return []
 
         assert "added data to the file b" in self.error(log, lambda _: [add_file("b")], read)
@@ -268,7 +268,7 @@ class TestMessages:
         configuration = {"delta.isolationLevel": isolation}
         table.first_commit(configuration=configuration)
         transaction = table.log().start_transaction()
-        transaction.read_whole_table()
+        transaction.record_read_of_whole_table()
         table.commit(1, *info, add("a"))
         with pytest.raises(ConcurrentAppendException) as raised:
             transaction.commit([add_file("b")], WRITE)
@@ -280,7 +280,7 @@ class TestMessages:
     ) -> None:
         table.first_commit(add("0"), configuration={"delta.isolationLevel": "WriteSerializable"})
         transaction = table.log().start_transaction()
-        transaction.read_whole_table()
+        transaction.record_read_of_whole_table()
         table.commit(1, remove("0"), add("a"))
         with pytest.raises(ConcurrentAppendException) as raised:
             transaction.commit([add_file("b")], WRITE)
@@ -422,7 +422,7 @@ class TestReads:
     )
     def test_files_of_partitions(self, log: DeltaLog, predicate: Any, found: list[str]) -> None:
         partitioned(log).start_transaction().commit([data("n", None)], WRITE)
-        files = log.start_transaction().files_matching(predicate)
+        files = log.start_transaction().record_read_of_partitions(predicate)
         assert sorted(files["path"].to_pylist()) == found
 
     @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ class TestReads:
     def test_what_is_no_condition_on_the_partition_columns(self, log: DeltaLog, predicate: Any) -> None:
         transaction = partitioned(log).start_transaction()
         with pytest.raises(DeltaIllegalArgumentException, match="no condition on the partition columns"):
-            transaction.files_matching(predicate)
+            transaction.record_read_of_partitions(predicate)
 
     def test_paths_are_compared_by_what_they_mean(self, table: HandWrittenTable) -> None:
         table.first_commit(add("a%20b"), add(f"{table.path}/c"), add("d"))
@@ -439,7 +439,7 @@ class TestReads:
         for number, path in enumerate([f"file:{table.path}/a%20b", "c"], start=1):
             transaction = log.start_transaction()
             assert transaction.snapshot is not None
-            transaction.read_files(transaction.snapshot.files)
+            transaction.record_read_of_files(transaction.snapshot.files)
             table.commit(number, remove(path))
             with pytest.raises(ConcurrentDeleteReadException):
                 transaction.commit([add_file("e")], WRITE)
@@ -447,7 +447,7 @@ class TestReads:
     def test_a_partition_value_that_is_none_of_its_type_may_match(self, table: HandWrittenTable) -> None:
         table.first_commit(schema=SCHEMA, partition_columns=["part", "day"])
         transaction = table.log().start_transaction()
-        transaction.files_matching(PART_1)
+        transaction.record_read_of_partitions(PART_1)
         table.commit(1, add("a", partitionValues={"part": "two", "day": "2024-01-01"}))
         with pytest.raises(ConcurrentAppendException):
             transaction.commit([SetTransaction(app_id="q", version=1)], WRITE)
@@ -460,9 +460,9 @@ class TestReads:
         predicate = pc.field("at") == datetime(2024, 1, 1, 8, tzinfo=UTC)
         for zone, found in {"America/Los_Angeles": ["a", "c"], "UTC": ["b", "c"]}.items():
             transaction = table.log().start_transaction({"spark.sql.session.timeZone": zone})
-            assert sorted(transaction.files_matching(predicate)["path"].to_pylist()) == found
+            assert sorted(transaction.record_read_of_partitions(predicate)["path"].to_pylist()) == found
         transaction = table.log().start_transaction({"spark.sql.session.timeZone": "America/Los_Angeles"})
-        transaction.files_matching(predicate)
+        transaction.record_read_of_partitions(predicate)
         table.commit(1, add("d", partitionValues={"at": "2024-01-01 08:00:00.0"}))
         table.commit(2, add("e", partitionValues={"at": "2024-01-01 00:00:00.0"}))
         with pytest.raises(ConcurrentAppendException, match="e"):
@@ -472,12 +472,12 @@ class TestReads:
         wrong = add("a", partitionValues={"part": "two", "day": "2024-01-01"})
         table.first_commit(wrong, schema=SCHEMA, partition_columns=["part", "day"])
         with pytest.raises(CorruptLogError, match="'two'"):
-            table.log().start_transaction().files_matching(PART_1)
+            table.log().start_transaction().record_read_of_partitions(PART_1)
 
     def test_a_read_without_a_table_needs_that_there_is_none(self, log: DeltaLog) -> None:
         transaction = log.start_transaction()
         transaction.update_metadata(new_metadata(id="table-2"))
-        assert transaction.files_matching(pc.scalar(True)).num_rows == 0
+        assert transaction.record_read_of_partitions(pc.scalar(True)).num_rows == 0
         rival = log.start_transaction()
         rival.update_metadata(new_metadata())
         rival.commit([], WRITE)

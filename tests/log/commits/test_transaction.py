@@ -130,7 +130,7 @@ def test_a_blind_append_that_loses_takes_the_next_version(log: DeltaLog) -> None
 def test_a_commit_that_read_the_whole_table_raises_when_it_loses(log: DeltaLog) -> None:
     create(log, "a")
     transaction = log.start_transaction()
-    transaction.read_whole_table()
+    transaction.record_read_of_whole_table()
     append(log, "b")
     with pytest.raises(ConcurrentAppendException, match=r"Version 1 of .* \(WRITE\)") as raised:
         transaction.commit([add_file("mine")], WRITE)
@@ -142,7 +142,7 @@ def test_an_overwrite_without_a_rival_replaces_the_files(log: DeltaLog) -> None:
     create(log, "a", "b")
     transaction = log.start_transaction()
     assert transaction.snapshot is not None
-    transaction.read_whole_table()
+    transaction.record_read_of_whole_table()
     transaction.commit([*remove_files(transaction.snapshot.files, 5), add_file("c")], WRITE)
     assert paths(log) == ["c"]
     assert lines(log, 1)[0]["commitInfo"]["isBlindAppend"] is False
@@ -154,7 +154,7 @@ def test_the_same_application_twice_is_a_conflict(log: DeltaLog, how: str) -> No
     transaction = log.start_transaction()
     actions: list[Any] = [add_file("mine")]
     if how == "reads":
-        assert transaction.txn_version("q") is None
+        assert transaction.record_read_of_txn("q") is None
     else:
         actions.append(SetTransaction(app_id="q", version=3))
     log.start_transaction().commit([SetTransaction(app_id="q", version=2), add_file("a")], WRITE)
@@ -166,7 +166,7 @@ def test_the_same_application_twice_is_a_conflict(log: DeltaLog, how: str) -> No
 def test_another_application_is_none(log: DeltaLog) -> None:
     create(log)
     transaction = log.start_transaction()
-    assert transaction.txn_version("q") is None
+    assert transaction.record_read_of_txn("q") is None
     log.start_transaction().commit([SetTransaction(app_id="other", version=2)], WRITE)
     assert transaction.commit([SetTransaction(app_id="q", version=3)], WRITE) == Committed(2)
     assert log.snapshot().txn_version("q") == 3
@@ -272,7 +272,7 @@ class TestCreationRace:
 
     def test_the_loser_that_needs_no_table_raises(self, log: DeltaLog) -> None:
         loser = self.loser(log)
-        loser.read_whole_table()
+        loser.record_read_of_whole_table()
         create(log, "a")
         with pytest.raises(ProtocolChangedException, match="needs that there is no table"):
             loser.commit([add_file("mine")], WRITE)
@@ -402,7 +402,7 @@ class TestUnknownOutcome:
     def test_a_rivals_commit_is_a_conflict_for_a_dependent_write(self, existing: DeltaLog) -> None:
         rival = [*LostAnswer.RIVAL, SetTransaction(app_id="q", version=1)]
         transaction = DeltaLog(LostAnswer("rival", rival=rival), existing.path).start_transaction()
-        transaction.txn_version("q")
+        transaction.record_read_of_txn("q")
         assert isinstance(transaction.try_commit([add_file("a")], WRITE), Conflict)
 
     def test_an_absent_commit_of_a_store_that_is_sure_failed(self, existing: DeltaLog) -> None:

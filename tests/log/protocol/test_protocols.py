@@ -307,7 +307,7 @@ class TestTimestampNtz:
             add_file(str(year), partition_values={"at": f"{year}-01-01 00:00:00.5"}) for year in (2023, 2024)
         ]
         log.start_transaction().commit(files, WRITE)
-        found = log.start_transaction().files_matching(pc.field("at") >= datetime(2024, 1, 1))
+        found = log.start_transaction().record_read_of_partitions(pc.field("at") >= datetime(2024, 1, 1))
         assert found["path"].to_pylist() == ["2024"]
 
 

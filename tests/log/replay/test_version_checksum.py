@@ -140,7 +140,7 @@ class Writers:
         elif change == "remove":
             actions = remove_files(snapshot.files.slice(0, number), 5)
         elif change == "overwrite":
-            transaction.read_whole_table()
+            transaction.record_read_of_whole_table()
             actions += remove_files(snapshot.files, 5)
         elif change == "restore":
             gone = snapshot.tombstones["path"].to_pylist()
