@@ -1,1 +1,1 @@
-"""The way from one version of a table to the next: transactions, what they read, conflicts, outcomes."""
+"""Commits: transactions, what they read, conflicts with other writers, and outcomes."""

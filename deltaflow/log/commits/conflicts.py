@@ -1,7 +1,7 @@
-"""What a commit that won the race forbids to the one that lost it: one rule, one function.
+"""The conflict rules: whether a commit that lost the race for a version may follow the winner.
 
-The losing commit holds if it could have been made after the winner with the same content: then
-everything that it read, and everything that it changes, is still as it was.
+Each rule is one function. The losing commit may follow if everything that it read, and everything that it
+changes, is still as it was: then it would have had the same content after the winner.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def check_protocol(winner: Commit, loser: Loser) -> None:
             ProtocolChangedException,
             winner,
             loser,
-            f"changed the protocol of the table. {_cause_of_protocol(winner)}",
+            f"changed the protocol of the table. {_advice_on_protocol(winner)}",
         )
 
 
@@ -111,8 +111,8 @@ def check_app_ids(winner: Commit, loser: Loser) -> None:
 def check_added_files(winner: Commit, loser: Loser) -> None:
     """ConcurrentAppendException if the winner added files that the loser would have read.
 
-    What rearranges data needs no new rows, and blind appends may stand after a loser that is
-    write-serializable, unless it changes metadata that they were made for.
+    A loser that only rearranges data does not depend on new rows. Under WriteSerializable, blind appends may
+    be ordered after the loser, unless it changes the metadata for which they were made.
     """
     if loser.isolation is IsolationLevel.SNAPSHOT_ISOLATION:
         return
@@ -125,7 +125,7 @@ def check_added_files(winner: Commit, loser: Loser) -> None:
             winner.commit_info is None or winner.commit_info.is_blind_append is None
         )
         upgrade = (
-            " The commit does not say whether it is a blind append, so it counts as none: upgrade all "
+            " The commit does not say whether it is a blind append, so it is not taken for one: upgrade all "
             "writers of this table to versions that say it."
             if appends_may_follow and may_be_blind
             else ""
@@ -134,8 +134,8 @@ def check_added_files(winner: Commit, loser: Loser) -> None:
             ConcurrentAppendException,
             winner,
             loser,
-            f"added data to {_place(added)}, which this operation has read without it. "
-            f"{_what_helps(loser.reads)}{upgrade}",
+            f"added data to {_location(added)}, which this operation has read without it. "
+            f"{_advice(loser.reads)}{upgrade}",
         )
 
 
@@ -147,7 +147,7 @@ def check_removed_reads(winner: Commit, loser: Loser) -> None:
             ConcurrentDeleteReadException,
             winner,
             loser,
-            f"removed data from {_place(removed)}, which this operation has read. {_what_helps(loser.reads)}",
+            f"removed data from {_location(removed)}, which this operation has read. {_advice(loser.reads)}",
         )
 
 
@@ -161,8 +161,8 @@ def check_removed_twice(winner: Commit, loser: Loser) -> None:
                 ConcurrentDeleteDeleteException,
                 winner,
                 loser,
-                f"removed data from {_place(removed)}, which this operation removes, too. Run the operation "
-                "again on the table as it is now.",
+                f"removed data from {_location(removed)}, which this operation removes, too. Run the "
+                "operation again on the table as it is now.",
             )
 
 
@@ -177,17 +177,17 @@ RULES: tuple[Rule, ...] = (
     check_removed_reads,
     check_removed_twice,
 )
-"""In the order in which a winner is checked, what it changed for all first."""
+"""In the order in which a winner is checked: changes that concern every operation come first."""
 
 
 def check_winner(winner: Commit, loser: Loser) -> None:
-    """The first of the rules that forbids to commit after the winner raises its error."""
+    """Raise the error of the first rule that keeps the loser from following the winner."""
     for rule in RULES:
         rule(winner, loser)
 
 
 def check_winner_of_creation(winner: Commit, loser: Loser) -> None:
-    """As `check_winner`, for a loser that read that there is no table; see `check_created_meanwhile`."""
+    """As `check_winner`, for a loser that found no table; see `check_created_meanwhile`."""
     for rule in _RULES_OF_CREATION:
         rule(winner, loser)
 
@@ -197,23 +197,23 @@ def check_created_meanwhile(winners: Sequence[Commit], created: Head, wanted: He
 
     Rows were checked by the rules of `wanted` alone. So both need the same columns (in any order, by their
     exact names, with the same nullability and metadata), partitioning, properties and protocol, and the
-    loser must not need there to be no table at all.
+    loser must not depend on there being no table.
     """
-    reason = _difference(created, wanted, loser)
+    reason = _obstacle_to_appending(created, wanted, loser)
     if reason is not None:
         raise _conflict(
             ProtocolChangedException,
             winners[0],
             loser,
             f"created the table (id {created.metadata.id}) while this operation was creating it. {reason} "
-            f"{_cause_of_protocol(winners[0])}",
+            f"{_advice_on_protocol(winners[0])}",
         )
 
 
-def _difference(created: Head, wanted: Head, loser: Loser) -> str | None:
+def _obstacle_to_appending(created: Head, wanted: Head, loser: Loser) -> str | None:
     """Why rows written for `wanted` may not be in `created`; None if they may."""
     if loser.reads.whole_table or loser.reads.no_table:
-        return "The operation needs that there is no table."
+        return "The operation requires that there is no table."
     there = schema_from_string(created.metadata.schema_string, table=loser.table)
     schema = schema_from_string(wanted.metadata.schema_string, table=loser.table)
     partitioning_there, partitioning = created.metadata.partition_columns, wanted.metadata.partition_columns
@@ -239,8 +239,8 @@ def _difference(created: Head, wanted: Head, loser: Loser) -> str | None:
     return None
 
 
-def _cause_of_protocol(winner: Commit) -> str:
-    """Why the protocol of a table changes, and what helps."""
+def _advice_on_protocol(winner: Commit) -> str:
+    """Why the protocol has probably changed, and what to do."""
     operation = (winner.commit_info.operation if winner.commit_info else None) or ""
     if "CREATE" in operation or "REPLACE" in operation:
         return (
@@ -262,7 +262,7 @@ def _is_blind_append(winner: Commit) -> bool:
     return winner.commit_info is not None and winner.commit_info.is_blind_append is True
 
 
-def _what_helps(reads: Reads) -> str:
+def _advice(reads: Reads) -> str:
     if reads.whole_table:
         return (
             "It reads the whole table, and a full scan of the table blocks concurrent commits. Run it again "
@@ -273,7 +273,7 @@ def _what_helps(reads: Reads) -> str:
     )
 
 
-def _place(action: AddFile | RemoveFile) -> str:
+def _location(action: AddFile | RemoveFile) -> str:
     values = action.partition_values
     if not values:
         return f"the file {action.path}"

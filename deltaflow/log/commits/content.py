@@ -1,4 +1,4 @@
-"""The content of a commit file: what the commit says of itself, then the protocol, metadata and files."""
+"""The content of a commit file: commitInfo, then protocol and metadata, then the other actions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def content_after(
     info: CommitInfo,
     actions: Sequence[WritableAction],
 ) -> tuple[AnyAction, ...]:
-    """The actions of the commit file for the version after `head`, which leaves this protocol and metadata.
+    """The actions of the commit that follows `head` and leaves the table with this protocol and metadata.
 
-    `info` has the time of the commit as its timestamp. Where the table asks for it, the commit carries a
-    timestamp that is larger than that of `head`.
+    `info.timestamp` is the time of the commit. Where the table has in-commit timestamps, the commit carries
+    one that is later than that of `head`.
     """
     now_ms = info.timestamp
     assert now_ms is not None
@@ -37,17 +37,17 @@ def content_after(
             metadata = with_enablement(
                 metadata, head.metadata, head.version + 1, timestamp_ms, were_enabled=were_enabled
             )
-    table: list[AnyAction] = []
+    changes: list[AnyAction] = []
     if head is None or protocol != head.protocol:
-        table.append(protocol)
+        changes.append(protocol)
     if head is None or metadata != head.metadata:
-        table.append(metadata)
-    return info, *table, *actions
+        changes.append(metadata)
+    return info, *changes, *actions
 
 
 @cache
 def engine_info() -> str:
-    """What commits of deltaflow name as their engine."""
+    """The engineInfo of deltaflow's commits."""
     try:
         return f"deltaflow/{distribution.version('deltaflow')}"
     except distribution.PackageNotFoundError:

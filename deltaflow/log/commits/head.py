@@ -1,4 +1,4 @@
-"""What a commit must know of the version that it follows."""
+"""What a commit needs to know about the version that it follows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def head_of(snapshot: Snapshot | None) -> Head | None:
 def head_after(head: Head | None, commits: Sequence[Commit], table: str) -> Head:
     """The head after commits, at least one, that follow `head`.
 
-    CorruptLogError if they begin the table and lack its protocol or metadata.
+    CorruptLogError if they are the first ones of the table and lack its protocol or metadata.
     """
     protocol = None if head is None else head.protocol
     metadata = None if head is None else head.metadata

@@ -1,4 +1,4 @@
-"""What a commit says of itself, and what may become of it."""
+"""The operation that a commit records, and the possible outcomes of a commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deltaflow.errors import CommitOutcomeUnknownError, DeltaConcurrentModificat
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a commit tells about itself in commitInfo.
+    """The operation that a commit records in commitInfo.
 
     Values of `parameters` are as delta-spark writes them: strings, plain ("Append") or the JSON text of a
     list ('["month"]'), numbers, true or false, and None. Values of `metrics` are numbers as strings.
@@ -21,7 +21,7 @@ class Operation:
     metrics: dict[str, str] = field(default_factory=dict)
     user_metadata: str | None = None
     source_offsets: list[str] | None = None
-    """Of a stream's batch: the offset at which each source ended, as Spark's checkpoint has it."""
+    """For a stream's batch: the offset at which each source ended, as in Spark's checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The commit is not in the log: another writer won, and `error` says which rule forbids to go on."""
+    """The commit is not in the log: another writer won, and `error` says which rule is broken."""
 
     error: DeltaConcurrentModificationException
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The put failed in a way that may still have landed."""
+    """The put failed, and the commit may be in the log all the same."""
 
     error: CommitOutcomeUnknownError
 
@@ -55,6 +55,6 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The put failed with this error, and the version is not there and will not be."""
+    """The put failed with this error, and the commit will never be in the log."""
 
     error: Exception

@@ -1,4 +1,4 @@
-"""The put of a commit: never after it was cancelled, and read back where its outcome is in doubt."""
+"""The put of a commit: it never follows a cancellation, and is read back where its outcome is in doubt."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class CommitPut:
         self._may_have_landed = False
 
     def wait(self, pause_ms: float) -> None:
-        """Waits before the next try, or until the transaction is cancelled."""
+        """Wait before the next attempt, or until the transaction is cancelled."""
         self._cancelled.wait(pause_ms / 1_000)
 
     def cancel(self) -> bool:
-        """Keeps the commit from the log: True if it never will be there, False if it is (or may be).
+        """Keep the commit out of the log: True if it will never be there, False if it is there, or may be.
 
         Waits for a put that has begun. Once this has returned, no commit of the transaction appears.
         """
@@ -74,7 +74,7 @@ class CommitPut:
     def _read_back(
         self, version: int, path: str, txn_id: str, error: Exception
     ) -> Committed | Unknown | Lost | Absent:
-        """What became of a put that raised: the file at its path tells whose commit it is."""
+        """The outcome of a put that raised: the file at its path says whose commit it is."""
         try:
             actions = decode_actions(self._log.store.read(path), path)
         except (FileNotFoundError, NotADirectoryError):

@@ -40,18 +40,18 @@ class Reads:
     time_zone: str = "UTC"
     whole_table: bool = False
     no_table: bool = False
-    """That there is no table; a commit that depends on this may be a blind append."""
+    """Whether the commit depends on there being no table; it may be a blind append all the same."""
     predicates: list[PartitionPredicate] = field(default_factory=list)
     app_ids: set[str] = field(default_factory=set)
     _file_keys: list[pa.Array] = field(default_factory=list)
 
     @property
-    def any_data(self) -> bool:
+    def has_read_data(self) -> bool:
         """Whether rows or files were read: a commit that depends on them is no blind append."""
         return self.whole_table or bool(self.predicates) or bool(self._file_keys)
 
     def add_predicate(self, predicate: PartitionPredicate) -> pa.Table:
-        """Record that all rows that `predicate` is true for are read; returns their files in the snapshot.
+        """Record that all rows for which `predicate` is true are read; their files in the snapshot.
 
         DeltaIllegalArgumentException unless it is a condition on the partition columns; CorruptLogError for a
         file whose partition values are not of the columns' types.
@@ -75,7 +75,7 @@ class Reads:
         self._file_keys.append(file_keys(files["path"], self.table))
 
     def first_added(self, adds: Sequence[AddFile]) -> AddFile | None:
-        """The first of the files that belongs to what was read; None if the read does not concern any."""
+        """The first of these files that the transaction would have read; None if it would have read none."""
         if not adds or self.whole_table:
             return next(iter(adds), None)
         if not self.predicates:
@@ -86,14 +86,14 @@ class Reads:
             try:
                 matching = self._matching(values, predicate)
             except pa.ArrowInvalid:
-                # A value that is none of its column's type: nobody can say that it does not match.
+                # A value that is not of its column's type may match.
                 return adds[0]
             if len(matching):
                 first = min(first, matching[0].as_py())
         return adds[first] if first < len(adds) else None
 
     def first_removed(self, removes: Sequence[RemoveFile]) -> RemoveFile | None:
-        """The first of the files that was read; None if none was."""
+        """The first of these files that the transaction has read; None if it has read none."""
         if not removes or self.whole_table:
             return next(iter(removes), None)
         keys = pa.array([file_key(remove, self.table) for remove in removes], pa.string())

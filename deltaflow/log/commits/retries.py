@@ -16,8 +16,8 @@ class RetryPolicy:
     longest_pause_ms: float = 500
 
     def pauses_ms(self) -> Iterator[float]:
-        """One pause an attempt, to be made before it: none before the first two, then random ones whose
-        bound doubles, so that many writers do not meet again and again.
+        """The pause before each attempt: none before the first two, then random ones whose bound doubles, so
+        that many writers do not collide again and again.
         """
         bound_ms = self.first_pause_ms
         for attempt in range(self.max_attempts):

@@ -71,8 +71,8 @@ class OptimisticTransaction:
         retries: RetryPolicy = _RETRIES,
         session: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`session` has Spark's settings spark.databricks.delta.*, of which those of the log are heeded, and
-        its time zone, in which partition values without one are read."""
+        """`session` has Spark's settings spark.databricks.delta.* and spark.sql.session.timeZone, the zone of
+        partition values that name none."""
         self.log = log
         self.snapshot = snapshot
         """The version that is read; None without a table."""
@@ -112,7 +112,7 @@ class OptimisticTransaction:
         return None if self.snapshot is None else self.snapshot.txn_version(app_id)
 
     def record_read_of_whole_table(self) -> None:
-        """Record that the commit depends on all of the table (or on there being none): it is not blind."""
+        """Record that the commit depends on all of the table (or on there being none): no blind append."""
         self._reads.whole_table = True
 
     def require_no_table(self) -> None:
@@ -132,11 +132,11 @@ class OptimisticTransaction:
         self._reads.add_files(files)
 
     def update_metadata(self, metadata: Metadata) -> None:
-        """Give the table this metadata with the commit, and the protocol that it asks for; once.
+        """Let the commit give the table this metadata and the protocol that it asks for; at most once.
 
         Its properties may name the protocol's versions and features (delta.minReaderVersion,
         delta.minWriterVersion, delta.feature.<name>); a new table needs metadata. Raises
-        UnsupportedFeatureError, DeltaAnalysisException and DeltaIllegalArgumentException for wrong ones.
+        UnsupportedFeatureError, DeltaAnalysisException or DeltaIllegalArgumentException for a wrong property.
         """
         if self._new_metadata is not None:
             raise DeltaIllegalStateException(
@@ -153,22 +153,22 @@ class OptimisticTransaction:
         self._new_metadata = without_protocol_properties(metadata)
 
     def update_protocol(self, protocol: Protocol, metadata: Metadata) -> None:
-        """Give the table this protocol and this metadata with the commit; instead of `update_metadata`.
+        """Let the commit give the table this protocol and this metadata, instead of `update_metadata`.
 
-        For who has made sure that the metadata asks for no feature that the protocol lacks.
+        The caller has made sure that the metadata asks for no feature that the protocol lacks.
         """
         self._new_protocol, self._new_metadata = protocol, metadata
 
     def cancel(self) -> bool:
-        """Keep the transaction from committing: True if it never will, False if it has (or may have).
+        """Keep the transaction from committing: True if it never will, False if it has, or may have.
 
         Waits for a put that has begun. Once this has returned, no commit of the transaction appears.
         """
         return self._put.cancel()
 
     def commit(self, actions: Sequence[WritableAction], operation: Operation) -> Committed:
-        """Commit, or raise: a conflict, a refusal, a cancellation (nothing is in the log then),
-        CommitOutcomeUnknownError (it may be: keep the files) or PostCommitHookError (it is).
+        """Commit, or raise. After a CommitOutcomeUnknownError the commit may be in the log: keep the files.
+        After a PostCommitHookError it is there; after any other error it is not.
         """
         match self.try_commit(actions, operation):
             case Committed() as committed:
@@ -177,7 +177,7 @@ class OptimisticTransaction:
                 raise error
 
     def try_commit(self, actions: Sequence[WritableAction], operation: Operation) -> Outcome:
-        """As `commit`, with a lost race and an unknown outcome as values."""
+        """As `commit`, but a conflict and an unknown outcome are returned."""
         if self._used:
             raise DeltaIllegalStateException(
                 "A transaction commits once. Start another one.",
@@ -245,7 +245,7 @@ class OptimisticTransaction:
                 metadata.partition_columns,
                 table=self.path,
             )
-        # What is append-only stays so in the commit that ends it.
+        # The commit that turns delta.appendOnly off may not remove data itself.
         before = metadata if self.snapshot is None else self.snapshot.metadata
         check_actions(actions, protocol, metadata, self.path, append_only=is_append_only(before))
         of_table = isolation_of_table(metadata, self.path)
@@ -260,14 +260,14 @@ class OptimisticTransaction:
 
     @property
     def _changes_metadata(self) -> bool:
-        """Whether the commit changes a table that there is. One that is made meanwhile is not changed."""
+        """Whether the commit changes metadata or protocol of the table that was read; False without one."""
         if self.snapshot is None or self._new_metadata is None:
             return False
         before = self.snapshot
         return (self._new_metadata, self._new_protocol) != (before.metadata, before.protocol)
 
     def _is_blind_append(self, actions: Sequence[WritableAction]) -> bool:
-        return not self._reads.any_data and not any(isinstance(action, RemoveFile) for action in actions)
+        return not self._reads.has_read_data and not any(isinstance(action, RemoveFile) for action in actions)
 
     def _content(
         self,
@@ -301,7 +301,7 @@ class OptimisticTransaction:
         return content_after(head, protocol, metadata, info, actions)
 
     def _user_metadata(self, operation: Operation) -> str | None:
-        """What the user wants said of the commit: for this one operation, or for all of the session."""
+        """The userMetadata of the commit: that of the operation, or else that of the session."""
         if operation.user_metadata is not None:
             return operation.user_metadata
         return USER_METADATA.of(self.session, self.path)
@@ -327,7 +327,7 @@ class OptimisticTransaction:
         actions: Sequence[WritableAction],
         isolation: IsolationLevel,
     ) -> Head:
-        """The newest version, after checking each commit since `head` against what this one read and does."""
+        """The newest version, once each commit since `head` has been checked for conflicts with this one."""
         loser = Loser(
             table=self.path,
             read_version=self.read_version,

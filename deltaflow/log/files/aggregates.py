@@ -1,7 +1,7 @@
-"""Aggregates that the statistics of files tell exactly, and how many files are enough for a limit.
+"""Metadata-only answers: aggregates by exact statistics, and the files that suffice for a LIMIT.
 
-Exact are bounds of integers and dates alone: those of strings and moments may be cut short, those of
-floating-point numbers leave NaN out and don't tell -0.0, and decimals may have been rounded.
+Only bounds of integers and dates are exact. Those of strings and timestamps may be truncated, those of
+floating-point numbers leave out NaN and do not distinguish -0.0, and those of decimals may be rounded.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def aggregates(
 ) -> list[Any] | None:
     """The values of count(*), min and max over the rows of the selected files (None: of all).
 
-    None where the statistics don't tell one of them. `partition_values` are the log's strings, row by row;
-    dates are days since the epoch, null is the value of a function over no values.
+    None where the statistics do not determine one of them. `partition_values` are the log's strings, row by
+    row. A date is its days since the epoch; min and max of no values are null.
     """
     rows = _of(selected, statistics.num_records)
     if rows.null_count:
@@ -54,7 +54,7 @@ def _bounds(
     selected: Any,
     has_rows: pa.Array,
 ) -> pa.Array | None:
-    """The function's value of every file that has any; None where they are not known exactly."""
+    """The function's value for each file that has one; None where one of them is not exactly known."""
     name = function["column"]
     data_type = statistics.data_type((name,))
     if data_type is None or data_type.simpleString() != function["type"]:
@@ -65,7 +65,7 @@ def _bounds(
         try:
             values = typed_values(_of(selected, _array(partition_values[name])).filter(has_rows), data_type)
         except pa.ArrowInvalid:
-            return None  # the scan says which value is none of its type
+            return None  # the scan raises the error, which names the value
         return values.cast(pa.int32()) if isinstance(data_type, T.DateType) else values
     if not isinstance(data_type, _EXACT_BOUNDS) or not statistics.has_tight_bounds:
         return None
@@ -82,7 +82,7 @@ def _bounds(
 def fewest_files_with(num_records: pa.Array, candidates: Any, limit: int) -> pa.Array:
     """True for the first of the candidates (a mask; None: all files) that together have `limit` rows.
 
-    A file of which nobody knows the number of rows counts for none, and is not left out for others.
+    A file whose number of rows is unknown counts as empty.
     """
     rows = pc.fill_null(num_records, 0)
     if candidates is not None:

@@ -28,26 +28,26 @@ class DataPath:
     deletable: bool
 
 
-def resolve_data_path(table: str, path: str) -> DataPath:
-    """The place of the file whose action has `path`, in the table that its store knows as `table`.
+def resolve_data_path(root: str, path: str) -> DataPath:
+    """The place of the file whose action has `path`, in the table that its store knows as `root`.
 
     `path` is a URI (RFC 2396), relative to the table or absolute (PROTOCOL.md, "Add File and Remove
-    File"). CorruptLogError if it is none. A local table's links are looked up on the disk.
+    File"). CorruptLogError if it is not one. A local table's links are looked up on the disk.
     """
     try:
         decoded = unquote(path, errors="strict")
     except UnicodeDecodeError as error:
         raise CorruptLogError(
-            f"The log names a file by {path!r}, which is no URI: it does not decode to UTF-8.", table=table
+            f"The log names a file by {path!r}, which is no URI: it does not decode to UTF-8.", table=root
         ) from error
     if not decoded or "\0" in decoded:
-        raise CorruptLogError(f"The log names a file by {path!r}, which is no path.", table=table)
-    is_local = scheme_of(table) is None
+        raise CorruptLogError(f"The log names a file by {path!r}, which is no path.", table=root)
+    is_local = scheme_of(root) is None
     if not is_absolute(path):
-        place = f"{table.rstrip('/')}/{decoded}"
-        return _local_place(table, place) if is_local else _remote_place(table, place)
+        place = f"{root.rstrip('/')}/{decoded}"
+        return _local_place(root, place) if is_local else _remote_place(root, place)
     # As in `is_absolute`, the scheme is looked for before decoding.
-    return (_local if is_local else _remote)(table, decoded, scheme_of(path))
+    return (_local if is_local else _remote)(root, decoded, scheme_of(path))
 
 
 def hadoop_path(path: str) -> str:
@@ -73,12 +73,12 @@ def absolute_uris(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def encoded_path(path: str) -> str:
-    """A path as the log has it, a URI; of a relative one an encoded colon begins no scheme."""
+    """A path as the log has it, a URI. Colons in names are encoded, so that a relative path has no scheme."""
     scheme, path = ("file:", path.removeprefix("file:")) if path.startswith("file:/") else ("", path)
     return scheme + quote(path, safe="/!$&'()*+,;=@-._~")
 
 
-def _local(table: str, decoded: str, scheme: str | None) -> DataPath:
+def _local(root: str, decoded: str, scheme: str | None) -> DataPath:
     if scheme is None:
         place = decoded
     elif scheme == "file":
@@ -88,31 +88,31 @@ def _local(table: str, decoded: str, scheme: str | None) -> DataPath:
             return DataPath(decoded, deletable=False)
     else:
         return DataPath(decoded, deletable=False)
-    return _local_place(table, place)
+    return _local_place(root, place)
 
 
-def _local_place(table: str, place: str) -> DataPath:
+def _local_place(root: str, place: str) -> DataPath:
     directory, name = posixpath.split(place)
-    # What is deleted is the name in its directory: a link there goes, not what it leads to.
+    # To delete a link does not delete its target, so only the directory is resolved.
     real = os.path.join(os.path.realpath(directory), name)
-    return DataPath(place, _is_below(os.path.realpath(table), real))
+    return DataPath(place, _is_below(os.path.realpath(root), real))
 
 
-def _remote(table: str, decoded: str, scheme: str | None) -> DataPath:
+def _remote(root: str, decoded: str, scheme: str | None) -> DataPath:
     if scheme is not None:
         place = f"{scheme}:{decoded[decoded.index(':') + 1 :]}"
     else:
-        authority = table.split("/", 3)[:3]
+        authority = root.split("/", 3)[:3]
         place = "/".join(authority) + decoded
-    return _remote_place(table, place)
+    return _remote_place(root, place)
 
 
-def _remote_place(table: str, place: str) -> DataPath:
-    return DataPath(place, _is_below(table.rstrip("/"), place))
+def _remote_place(root: str, place: str) -> DataPath:
+    return DataPath(place, _is_below(root.rstrip("/"), place))
 
 
 def _is_below(directory: str, place: str) -> bool:
     inner = place.removeprefix(directory.rstrip("/") + "/")
     parts = inner.split("/")
-    # On the way to an object store `.`, `..` and empty steps may be taken for what they are on a disk.
+    # Clients of object stores may resolve `.`, `..` and empty steps as a disk does.
     return inner != place and not {"", ".", ".."}.intersection(parts) and parts[0] != LOG_DIRECTORY

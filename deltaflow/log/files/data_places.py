@@ -30,25 +30,25 @@ _CACHED_DIRECTORIES = 65_536
 
 
 def comparable_places(places: pa.Array) -> pa.Array:
-    """Places in a form in which two are equal if some file system takes them for one: letters of both cases,
-    and accents in their two encodings. Who compares to find out what may be deleted errs on the safe side.
+    """Places in a form in which two are equal if some file system could take them for one: in lower case, and
+    with accents composed (NFC). A deletion that compares them so errs on the safe side.
     """
     if not pc.all(pc.string_is_ascii(places)).as_py():
         places = pc.utf8_normalize(places, form="NFC")
     lowered = pc.utf8_lower(places)
-    # Most names are so already: one copy of them is enough.
+    # Most names are in lower case already: then no copy is kept.
     return places if lowered.equals(places) else lowered
 
 
 class LogPlaces:
-    """Where in a table's directory the files of its log are."""
+    """The places in a table's directory of the files that its log names."""
 
     def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory
         self._real_directory = lru_cache(_CACHED_DIRECTORIES)(self._find_real_directory)
 
     def of(self, paths: Iterable[pa.Array]) -> Iterator[pa.Array]:
-        """The places, comparable, of chunks of paths as in the log; null for those outside."""
+        """The comparable places of chunks of the log's paths; null for files outside of the directory."""
         for chunk in paths:
             odd = pc.match_substring_regex(chunk, _ODD)
             if pc.any(odd).as_py():
@@ -57,7 +57,7 @@ class LogPlaces:
             yield comparable_places(chunk)
 
     def of_vectors(self, extra: Iterable[pa.Array]) -> Iterator[pa.Array]:
-        """As `of`, of the deletion vectors that are named in a column `extra` of files or tombstones."""
+        """As `of`, for the deletion vectors that a column `extra` of files or tombstones names."""
         for chunk in extra:
             if chunk.null_count == len(chunk):
                 continue
@@ -67,7 +67,7 @@ class LogPlaces:
             yield from self.of([pa.array(paths, pa.string())])
 
     def of_each(self, paths: Iterable[str]) -> Iterator[pa.Array]:
-        """As `of`, of paths that come one by one."""
+        """As `of`, for paths that come one by one."""
         rows: list[str] = []
         for path in paths:
             rows.append(path)

@@ -1,14 +1,14 @@
-"""Which files can hold rows that a predicate is true for, as far as their statistics tell.
+"""Data skipping: which files may hold rows for which a predicate is true, by their statistics.
 
-A predicate is a JSON object as the JVM makes it of Spark's expressions:
+A predicate is a JSON object, which the JVM makes from Spark's expressions:
 
     {"op": "and" | "or", "args": [predicate, …]}, {"op": "not", "args": [predicate]}
     {"op": "=" | "<=>" | "<" | "<=" | ">" | ">=", "column": [name, …], "type": …, "value": …}
     {"op": "in", "column": …, "type": …, "values": […]}, {"op": "startsWith", "column": …, "value": text}
     {"op": "isNull" | "isNotNull", "column": …}; any other op may be true for any row
 
-`type` is Spark's name of the literal's type, which must be the column's. Values are JSON's, but days for
-dates, microseconds for timestamps, texts for decimals and for numbers that JSON lacks.
+`type` is Spark's name of the literal's type, which must be the column's. Dates are days, timestamps are
+microseconds, decimals and numbers that JSON lacks are texts; all other values are JSON's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 from deltaflow.log.files.file_statistics import ColumnPath, ColumnStatistics, FileStatistics, bound_type
 
 Predicate = dict[str, Any]
-# Of longer lists the smallest and the largest value alone are looked at.
+# Of a longer list only the smallest and the largest value are compared.
 _LONGEST_LIST = 500
 _UNKNOWN = pa.scalar(None, pa.bool_())
 _MIRRORED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -48,7 +48,7 @@ def columns(predicate: Predicate) -> Iterator[ColumnPath]:
 
 
 class _Evaluation:
-    """Answers are columns of true (or null): there may be such a row; false: there is none."""
+    """An answer is one boolean per file: false if it has no such row, true or null if it may have one."""
 
     def __init__(self, statistics: FileStatistics) -> None:
         self._statistics = statistics
@@ -56,7 +56,7 @@ class _Evaluation:
     def may_be(self, outcome: bool, predicate: Predicate) -> Any:
         """Whether the predicate may be true (or false, by `outcome`) for some row of a file.
 
-        Both are asked separately, since a row for which it is null is neither.
+        Each outcome is asked for separately: a row for which the predicate is null has neither.
         """
         op = predicate["op"]
         if op == "not":
@@ -124,7 +124,7 @@ def _within(op: str, column: ColumnStatistics, value: pa.Scalar) -> Any:
 def _in(outcome: bool, predicate: Predicate, column: ColumnStatistics, data_type: T.DataType) -> Any:
     given = [value for value in predicate["values"] if value is not None]
     if not outcome and len(given) < len(predicate["values"]):
-        return pa.scalar(False)  # false of no row: where it equals none of the values it is null
+        return pa.scalar(False)  # never false: null where no value is equal
     if not given:
         return pa.scalar(False)
     values = [
@@ -161,7 +161,7 @@ def _starts_with(outcome: bool, predicate: Predicate, column: ColumnStatistics, 
 
 
 def _literal(value: Any, predicate: Predicate, data_type: T.DataType) -> pa.Scalar | None:
-    """The literal as bounds of the column are; None where the two can't be compared."""
+    """The literal in the type of the column's bounds; None where the two cannot be compared."""
     arrow_type = bound_type(data_type)
     if arrow_type is None or predicate["type"] != data_type.simpleString():
         return None

@@ -27,8 +27,8 @@ FILES_SCHEMA = pa.schema(
         pa.field("extra", pa.string()),
     ]
 )
-"""One row a file: `path` as in the log, size in bytes, modification_time in ms, stats as JSON text;
-`extra` is the JSON object of all other fields of the add action but dataChange, null without any."""
+"""One row per file: `path` as in the log, size in bytes, modification_time in ms, stats as JSON text;
+`extra` is the JSON object of all other fields of the add action except dataChange, null without any."""
 
 TOMBSTONES_SCHEMA = pa.schema(
     [
@@ -42,8 +42,8 @@ TOMBSTONES_SCHEMA = pa.schema(
         pa.field("extra", pa.string()),
     ]
 )
-"""One row a removed file: columns as in FILES_SCHEMA, deletion_timestamp in ms; `extra` is the JSON
-object of all other fields of the remove action but dataChange, null without any."""
+"""One row per removed file: columns as in FILES_SCHEMA, deletion_timestamp in ms; `extra` is the JSON
+object of all other fields of the remove action except dataChange, null without any."""
 
 FIELDS_OF_ADD = {
     "path": "path",
@@ -70,15 +70,15 @@ COLUMNS_OF_REMOVE = (*FIELDS_OF_REMOVE, "dataChange")
 """The fields of a remove action that are not in `extra`."""
 ROWS_PER_BATCH = 16_384
 ABSOLUTE_PATHS = r"^(?:/|%2[Ff]|[A-Za-z][A-Za-z0-9+.-]*:)"
-"""A regular expression for the paths of the log, encoded as they are there, that are absolute; the others
-are relative to the table. An encoded colon ends no scheme, it belongs to a name; no name has a slash."""
+"""A regular expression for absolute paths of the log, which are URI-encoded; all others are relative to the
+table. An encoded colon belongs to a name and ends no scheme; an encoded slash is a slash."""
 ODD_PATHS = f"%|{ABSOLUTE_PATHS}"
 """A regular expression for the paths whose key (`logical_key`) may not be the path itself."""
 _ABSOLUTE = re.compile(ABSOLUTE_PATHS)
 
 
 def add_files(files: pa.Table, *, data_change: bool = True) -> Iterator[AddFile]:
-    """The add actions of rows of a snapshot's `files`, with everything that the log said of them."""
+    """The add actions of rows of a snapshot's `files`, with all fields that the log has."""
     for row in _rows(files):
         yield add_from_fields(
             {
@@ -121,12 +121,12 @@ def tombstone_actions(tombstones: pa.Table) -> Iterator[RemoveFile]:
 def refuse_deletion_vectors(files: pa.Table, path: str, version: int) -> None:
     """UnsupportedFeatureError if a deletion vector hides rows of one of these files of the table at `path`.
 
-    `files` are rows of the `files` of its version. Whoever reads them as rows has to ask: a protocol that
-    does not list the feature does not keep a writer from using it.
+    `files` are rows of the `files` of its version. Every reader of rows calls this: a writer may use the
+    feature although the protocol does not list it.
     """
     if files["extra"].null_count == files.num_rows:
         return
-    # The text may also be that of another field, nested: its own name decides.
+    # The text may also be in a nested field: only the field itself counts.
     suspects = files.filter(pc.match_substring(files["extra"], '"deletionVector"'))
     for row in _rows(suspects.select(["path", "extra"])):
         if msgspec.json.decode(row["extra"]).get("deletionVector") is not None:
@@ -149,7 +149,7 @@ def file_key(action: AddFile | RemoveFile, table_path: str) -> str:
 
 
 def logical_key(path: str, vector_id: str | None, table_path: str) -> str:
-    """As `file_key`, of a path as in the log and the unique id of a deletion vector."""
+    """As `file_key`, for a path as in the log and the unique id of a deletion vector."""
     scheme, relative = scheme_of(path), not is_absolute(path)
     if "%" in path:
         path = decoded_path(path)
@@ -170,13 +170,13 @@ def file_keys(paths: pa.ChunkedArray, table_path: str) -> pa.Array:
     return pc.replace_with_mask(paths, odd, pa.array(keys, paths.type))
 
 
-def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
-    for batch in table.to_batches(max_chunksize=ROWS_PER_BATCH):
+def _rows(files: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in files.to_batches(max_chunksize=ROWS_PER_BATCH):
         yield from batch.to_pylist()
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a path, encoded as in the log, is absolute: ABSOLUTE_PATHS of one path."""
+    """Whether a path, encoded as in the log, is absolute (ABSOLUTE_PATHS)."""
     return _ABSOLUTE.match(path) is not None
 
 
@@ -185,5 +185,5 @@ def decoded_path(path: str) -> str:
     try:
         return unquote(path, errors="strict")
     except UnicodeDecodeError:
-        # Not the UTF-8 of any name: it stands for itself.
+        # It does not decode to UTF-8, so it is no encoded name.
         return path

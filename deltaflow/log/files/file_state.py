@@ -1,4 +1,4 @@
-"""Which files a version has and which were removed, as Arrow: reconciliation without an object per file."""
+"""Active and removed files of a version in Arrow: action reconciliation without an object per file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ACTION_SCHEMA = pa.schema(
     ]
 )
 _SMALLEST_TAIL_TO_FOLD = 4_096
-# Adding to a table costs what it has of chunks, and every commit makes one.
+# Every commit adds a chunk, and to concatenate tables takes time for each chunk.
 _MOST_CHUNKS = 64
 
 
@@ -58,7 +58,7 @@ class FileState:
 
     Invariants: a key is in one row of `files` or `tombstones` at most; all keys of `tail` are newer. The
     tail is folded into them when they are asked for, or when it has grown as long as they are, so that
-    following a table costs what its new commits hold. A fold copies only the batches that it changes.
+    following a table costs only what its new commits hold. A fold copies only the batches that it changes.
     """
 
     __slots__ = ("_parts",)
@@ -108,8 +108,8 @@ class FileState:
             added = newest.filter(newest["active"])
             removed = newest.filter(pc.invert(newest["active"]))
             parts = _Parts(
-                _appended(_without(parts.files, keys), added, KEYED_FILES_SCHEMA),
-                _appended(_without(parts.tombstones, keys), removed, KEYED_TOMBSTONES_SCHEMA),
+                _with_appended(_without_keys(parts.files, keys), added, KEYED_FILES_SCHEMA),
+                _with_appended(_without_keys(parts.tombstones, keys), removed, KEYED_TOMBSTONES_SCHEMA),
                 _ACTION_SCHEMA.empty_table(),
             )
             self._parts = parts
@@ -117,12 +117,12 @@ class FileState:
 
 
 class NoFileState(FileState):
-    """The files of a version for who asks for none: follows every action and keeps nothing."""
+    """The state of snapshots without files: it consumes all actions and keeps none."""
 
     __slots__ = ()
 
     def after(self, actions: Iterable[AnyAction], table_path: str) -> FileState:
-        """This state; `actions` are read to their end, which others may wait for."""
+        """This state. `actions` are consumed, since the caller's iterator updates other state as it runs."""
         for _ in actions:
             pass
         return self
@@ -132,8 +132,8 @@ class NoFileState(FileState):
 
 
 def _newest_of_each_key(tail: pa.Table) -> pa.Table:
-    # Not by group_by, which loads Arrow's data sets (40 MB). Codes count keys by their first occurrence, so
-    # a key seen from the end is new where its code is above all before it.
+    # group_by would load Arrow's datasets (40 MB). Dictionary codes count keys by their first occurrence:
+    # from the end, a key is new where its code is above all codes before it.
     from_end = pa.array(range(tail.num_rows - 1, -1, -1), pa.int64())
     codes = tail["key"].combine_chunks().take(from_end).dictionary_encode().indices
     highest = pc.cumulative_max(codes)
@@ -142,8 +142,8 @@ def _newest_of_each_key(tail: pa.Table) -> pa.Table:
     return tail if pc.all(newest).as_py() else tail.filter(newest)
 
 
-def _without(batches: Sequence[pa.RecordBatch], keys: pa.Array) -> list[pa.RecordBatch]:
-    """The rows of other keys; a batch that has none of these keys is kept as it is."""
+def _without_keys(batches: Sequence[pa.RecordBatch], keys: pa.Array) -> list[pa.RecordBatch]:
+    """The batches without the rows of these keys; a batch that has none of them is not copied."""
     if not batches:
         return []
     found = pc.is_in(pa.chunked_array([_keys(batch) for batch in batches]), value_set=keys)
@@ -164,7 +164,7 @@ def _keys(batch: pa.RecordBatch) -> pa.Array:
     return batch.column("path") if key.null_count == len(key) else pc.coalesce(key, batch.column("path"))
 
 
-def _appended(
+def _with_appended(
     batches: list[pa.RecordBatch], actions: pa.Table, schema: pa.Schema
 ) -> Sequence[pa.RecordBatch]:
     """The batches and the rows of file actions, with the small ones merged so that they stay few."""

@@ -1,7 +1,7 @@
-"""The statistics of a table's files in columns: their JSON is parsed once for each column that is asked for.
+"""File statistics in columns: the JSON is parsed once for each column that is asked for.
 
-Protocol: "Per-file Statistics". What is not a bound for sure is null, and says nothing: a key that is
-missing, a value of another type, NaN, a date that the calendars count differently.
+Protocol: "Per-file Statistics". A bound that is not certain is null: a missing key, a value of another type,
+NaN, a date on which the Julian and the Gregorian calendar differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ColumnPath = tuple[str, ...]
 
 # Bounds are at the precision of milliseconds, and not every writer rounds outwards.
 _MILLISECOND = pa.scalar(1_000, pa.int64())
-# Writers that take decimals for floating-point numbers are off by less, relatively.
+# Above the relative error of decimals that a writer has converted to floating-point numbers.
 _DECIMAL_DOUBT = 2.0**-50
 _NO_NUMBER = r'(:\s*)"(?:NaN|[+-]?Infinity)"'
 _GREGORIAN = date(1582, 10, 15)
@@ -45,7 +45,7 @@ _JSON_TYPES: dict[type[T.DataType], pa.DataType] = {
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """One row a file, null where unknown: no value of the file is below `low` or above `high`.
+    """One row per file, null where unknown: no value of the file is below `low` or above `high`.
 
     Their type is that of `bound_type`; `null_count` and `num_records` are int64.
     """
@@ -79,7 +79,7 @@ class FileStatistics:
     @property
     def has_tight_bounds(self) -> bool:
         """Whether no file says that its bounds may be wider than its values."""
-        # Writers leave the key out where it is true, so the text tells it fastest.
+        # To search the text is fastest, since writers leave the key out where it is true.
         return not pc.any(pc.match_substring_regex(self._stats, r'"tightBounds"\s*:\s*false')).as_py()
 
     def data_type(self, path: ColumnPath) -> T.DataType | None:
@@ -92,12 +92,12 @@ class FileStatistics:
         return data_type
 
     def column(self, path: ColumnPath) -> ColumnStatistics | None:
-        """The statistics of a column that is no struct, list or map; None where there are none at all."""
+        """The statistics of a column; None if it is a struct, an array or a map, or if the table lacks it."""
         self.load([path])
         return self._columns[path]
 
     def load(self, paths: Iterable[ColumnPath]) -> None:
-        """Parse the statistics of these columns, those that are not yet, in one go."""
+        """Parse the statistics of these columns in one go, except those that are parsed already."""
         with self._lock:
             new = [path for path in dict.fromkeys(paths) if path not in self._columns]
             data_types = {path: data_type for path in new if (data_type := self._leaf_type(path)) is not None}
@@ -133,7 +133,7 @@ class FileStatistics:
     def _parsed(self, leaves: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
         """The values of the statistics at these paths, null where a file has none.
 
-        All are null of a path where some file has another type than this.
+        A path has only nulls if some file's value is of another type.
         """
         chunks = [chunk for chunk in self._stats.chunks if len(chunk)]
         schema = _schema(leaves)

@@ -1,4 +1,4 @@
-"""How many files a version has, how many bytes, and how these spread over sizes of files."""
+"""The number of a version's files, their total size, and the histogram of their sizes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FileSizeHistogram:
         return cls(none, none).with_files(sizes)
 
     def with_files(self, sizes: Iterable[int]) -> FileSizeHistogram:
-        """The histogram with files of these sizes besides."""
+        """The histogram with files of these sizes added."""
         counts, total_bytes = list(self.file_counts), list(self.total_bytes)
         for size in sizes:
             position = bisect_right(SIZE_BINS, size) - 1
@@ -58,12 +58,12 @@ class FileSizeHistogram:
 
 @dataclass(frozen=True, slots=True)
 class FileTotals:
-    """What the active files of a version come to."""
+    """Number, size and histogram of the active files of a version."""
 
     num_files: int
     size_in_bytes: int
     histogram: FileSizeHistogram | None
-    """None where it was too much to count."""
+    """None where there are too many files to count."""
 
     @classmethod
     def of(cls, files: pa.Table) -> FileTotals:
@@ -75,11 +75,10 @@ class FileTotals:
         return cls(files.num_rows, pc.sum(sizes, min_count=0).as_py(), histogram)
 
     def after(self, commit: Commit) -> FileTotals | None:
-        """The totals after the next commit; None where its actions alone do not tell them.
+        """The totals after the next commit; None where its actions alone do not determine them.
 
-        An `add` may name a file that is there already, and a `remove` one that is not. Only of a commit of
-        deltaflow itself that adds data in files with random names, and removes none, is it certain that the
-        files are new.
+        An `add` may name a file that is active already, and a `remove` one that is not. Files are certainly
+        new only if deltaflow itself committed them with random names, as new data and without removing any.
         """
         if not commit.adds and not commit.removes:
             return self

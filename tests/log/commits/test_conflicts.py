@@ -481,7 +481,7 @@ class TestReads:
         rival = log.start_transaction()
         rival.update_metadata(new_metadata())
         rival.commit([], WRITE)
-        with pytest.raises(ProtocolChangedException, match="needs that there is no table"):
+        with pytest.raises(ProtocolChangedException, match="requires that there is no table"):
             transaction.commit([add_file("a")], WRITE)
 
 

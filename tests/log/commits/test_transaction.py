@@ -274,7 +274,7 @@ class TestCreationRace:
         loser = self.loser(log)
         loser.record_read_of_whole_table()
         create(log, "a")
-        with pytest.raises(ProtocolChangedException, match="needs that there is no table"):
+        with pytest.raises(ProtocolChangedException, match="requires that there is no table"):
             loser.commit([add_file("mine")], WRITE)
 
     def test_who_requires_that_there_is_no_table_may_append_blindly(self, log: DeltaLog) -> None:
@@ -283,7 +283,7 @@ class TestCreationRace:
             creator.require_no_table()
         winner.commit([add_file("a")], WRITE)
         assert '"isBlindAppend":true' in Path(log.path, "_delta_log", f"{0:020}.json").read_text()
-        with pytest.raises(ProtocolChangedException, match="needs that there is no table"):
+        with pytest.raises(ProtocolChangedException, match="requires that there is no table"):
             loser.commit([add_file("mine")], WRITE)
 
     def test_the_loser_of_the_same_application_raises(self, log: DeltaLog) -> None:
