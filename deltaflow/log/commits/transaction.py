@@ -34,7 +34,7 @@ from deltaflow.log.commits.put import CommitPut
 from deltaflow.log.commits.reads import PartitionPredicate, Reads
 from deltaflow.log.commits.retries import RetryPolicy
 from deltaflow.log.commits.validation import WritableAction, check_actions
-from deltaflow.log.maintenance.checkpoint_hook import after_commit
+from deltaflow.log.maintenance.checkpoint_hook import checkpoint_if_due
 from deltaflow.log.maintenance.manifests import update_manifests
 from deltaflow.log.protocol.actions import (
     AnyAction,
@@ -225,7 +225,7 @@ class OptimisticTransaction:
         assert metadata is not None
         self.log.own_commits.add(own, metadata.id)
         write_checksum(self.log, self.snapshot, [*winners, own], self.session)
-        after_commit(self.log, own.version, metadata, self.snapshot, self.session)
+        checkpoint_if_due(self.log, own.version, metadata, self.snapshot, self.session)
         update_manifests(self.log, own.version, metadata, self.snapshot, actions)
 
     def _check(self, actions: Sequence[WritableAction]) -> IsolationLevel:

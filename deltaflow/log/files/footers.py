@@ -1,7 +1,7 @@
 """Statistics of data files, taken from their Parquet footers (protocol: "Per-file Statistics").
 
-A bound is written only where the footer proves it: no value of the file lies outside. What a
-footer cannot prove is left out, which costs a reader nothing but a skipped chance to skip.
+A bound is written only where the footer proves it: no value of the file lies outside. Without a bound a
+reader cannot skip the file, and loses nothing else.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _UNITS_PER_MILLISECOND: Final = {"milliseconds": 1, "microseconds": 1_000, "nanoseconds": 1_000_000}
 # Spark's mark of dates and timestamps that were written in the hybrid Julian calendar.
 _LEGACY_CALENDAR_KEY: Final = b"org.apache.spark.legacyDateTime"
-# Files of Spark 2 are of that calendar without the mark.
+# Files of Spark 2 use that calendar without the mark.
 _SPARK_VERSION_KEY: Final = b"org.apache.spark.version"
 _SPARK_SCHEMA_KEY: Final = b"org.apache.spark.sql.parquet.row.metadata"
 _ENCODER: Final = msgspec.json.Encoder()
@@ -63,8 +63,7 @@ def collect_statistics(
     """One statistics JSON string per file, in the order of `files`; only footers are read.
 
     `files` holds local paths and sizes in bytes, `leaves` the columns of which bounds and null counts are
-    collected (indexed_columns). Raises StoreError, naming the file, where a footer cannot be
-    read or the file has not the given size.
+    collected (indexed_columns). StoreError names a file whose footer cannot be read or whose size differs.
     """
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
         return list(
@@ -73,7 +72,7 @@ def collect_statistics(
 
 
 def numbers_of_rows(files: Sequence[tuple[str, int]]) -> list[int]:
-    """How many rows files have; `files`, and what is raised, as of `collect_statistics`."""
+    """The number of rows of each file; `files` and errors are those of `collect_statistics`."""
     if not files:
         return []
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
@@ -83,8 +82,8 @@ def numbers_of_rows(files: Sequence[tuple[str, int]]) -> list[int]:
 def files_of_distinct_schemas(files: Sequence[tuple[str, int]]) -> dict[str, str]:
     """For each schema that these files have, as text, the first file with it; only footers are read.
 
-    What Spark noted of its own files counts more than Parquet's columns, as for Spark's readers. Raises
-    StoreError as `collect_statistics`.
+    Spark's own schema in a footer has precedence over Parquet's, as for Spark's readers. Errors are those of
+    `collect_statistics`.
     """
     first: dict[str, str] = {}
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
@@ -96,7 +95,7 @@ def files_of_distinct_schemas(files: Sequence[tuple[str, int]]) -> dict[str, str
 
 def _schema_text(metadata: pq.FileMetaData) -> str:
     of_spark = (metadata.metadata or {}).get(_SPARK_SCHEMA_KEY)
-    # The first line of Parquet's tells an address.
+    # The first line of Parquet's schema is a memory address.
     return str(metadata.schema).partition("\n")[2] if of_spark is None else of_spark.decode()
 
 
@@ -153,8 +152,8 @@ def _read_footer(path: str, size_bytes: int) -> pq.FileMetaData:
 def _positions(
     fields: pa.Schema | pa.StructType, parent: ColumnPath, first: int, optional: int = 0
 ) -> Iterator[tuple[ColumnPath, tuple[int, int]]]:
-    """Where the columns lie in the footer: path through structs -> index of its (first) Parquet leaf, and
-    how many of the path's fields are optional.
+    """The columns in the footer: path through structs -> index of its (first) Parquet leaf, and how many of
+    the path's fields are optional.
 
     The dotted paths of a footer cannot be used: a column's name may contain a dot.
     """
@@ -179,8 +178,8 @@ def _definition_levels(path: str) -> Levels:
 
 
 def _null_collections(levels: Levels, position: int, optional_fields: int) -> int | None:
-    """How many rows have no array or map, given that these many fields on its path are optional: their
-    entries are those that are defined less far. None where the file does not tell.
+    """How many rows have a null array or map: entries whose definition level is below the number of optional
+    fields on its path. None where the footer does not have the levels.
     """
     counts = [group[position] for group in levels]
     if not counts or any(count is None for count in counts):
@@ -189,8 +188,8 @@ def _null_collections(levels: Levels, position: int, optional_fields: int) -> in
 
 
 def _may_hold(path: ColumnPath, column: ColumnPath) -> bool:
-    """Whether a file's column may be read for one of the table's that the file has not under its name: in
-    other case, or as a struct in the schema and none in the file, or the other way round."""
+    """Whether a file's column may be read as a column of the table that the file lacks: its name differs in
+    case, or only one of the two is a struct."""
     return all(name.lower() == other.lower() for name, other in zip(path, column, strict=False))
 
 
@@ -284,7 +283,7 @@ def _outer_bounds(
                 return min, max
         case FloatType() | DoubleType():
             if physical in ("FLOAT", "DOUBLE") and logical == "NONE":
-                return _lowest_float, _highest_float if column.nan_is_greatest else _unknown
+                return _lowest_float, _highest_float if column.nan_is_greatest else _no_bound
         case StringType():
             # Another collation has another order than the bytes of the footer.
             if logical == "STRING" and data_type == StringType():
@@ -326,7 +325,7 @@ def _annotation(column: _Column) -> dict[str, Any]:
     return annotation
 
 
-def _unknown(_: list[Any]) -> None:
+def _no_bound(_: list[Any]) -> None:
     return None
 
 

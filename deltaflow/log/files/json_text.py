@@ -52,11 +52,11 @@ def _parsed(texts: pa.StringArray, struct_type: pa.StructType, *, fitting: bool)
     schema = pa.schema(list(_with_times_as_strings(struct_type)))
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
-        table = _read(texts, options)
-        columns = [table[field.name].combine_chunks().cast(field.type) for field in struct_type]
+        fields = _read(texts, options)
+        columns = [fields[field.name].combine_chunks().cast(field.type) for field in struct_type]
         parsed = pa.StructArray.from_arrays(columns, fields=list(struct_type), mask=texts.is_null())
     except pa.ArrowInvalid:
-        # The texts that spoil the others are looked for by halves.
+        # Texts that cannot be parsed are searched by halves.
         if fitting and len(texts) <= _FEW:
             yield _fitting([_object(text) for text in texts.to_pylist()], struct_type)
         elif len(texts) == 1:
@@ -77,7 +77,7 @@ def _object(text: str | None) -> Any:
 
 
 def _fitting(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:
-    """JSON values as an array of the type, null for one that is none of it."""
+    """JSON values as an array of the type; null for a value that does not fit it."""
     if pa.types.is_struct(arrow_type):
         objects = [value if isinstance(value, dict) else None for value in values]
         fields = [
@@ -112,10 +112,10 @@ def _read(texts: pa.StringArray, options: pj.ParseOptions) -> pa.Table:
     content = lines.buffers()[2].slice(0, size)
     # One block: Arrow does not unify the types that it infers from several.
     reading = pj.ReadOptions(use_threads=False, block_size=size + 1)
-    table = pj.read_json(pa.BufferReader(content), reading, options)
-    if table.num_rows != len(texts):
+    fields = pj.read_json(pa.BufferReader(content), reading, options)
+    if fields.num_rows != len(texts):
         raise pa.ArrowInvalid("a text is not one JSON object")
-    return table
+    return fields
 
 
 def _inferred(texts: pa.StringArray, known: pa.Schema) -> pa.Schema:
@@ -125,7 +125,7 @@ def _inferred(texts: pa.StringArray, known: pa.Schema) -> pa.Schema:
     as_text = pa.schema([field.with_type(_without_instants(field.type)) for field in schema])
     if as_text == schema:
         return schema
-    # Text that looks like an instant is text all the same.
+    # Arrow takes texts that look like timestamps for such; here they stay texts.
     return _read(texts, pj.ParseOptions(explicit_schema=as_text)).schema
 
 

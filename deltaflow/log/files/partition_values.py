@@ -1,4 +1,4 @@
-"""Partition values: from Spark's folder names to the log's strings, from those to Arrow.
+"""Partition values: from Spark's folder names to the log's strings, and from these to Arrow.
 
 Protocol: "Partition Value Serialization".
 """
@@ -58,9 +58,9 @@ ARROW_TYPES: Final[dict[type[DataType], pa.DataType]] = {
 def partition_values_of(relative_path: str, partition_schema: StructType) -> dict[str, str | None]:
     """The log's partition values of a file that Spark wrote below `col=value/…` folders.
 
-    `relative_path` is URI-encoded, relative to the table; the folders are those of Spark's writer
-    with time zone UTC, one a column of `partition_schema` in its order (ExternalCatalogUtils,
-    PartitioningUtils). Raises DeltaIllegalStateException, naming the file, where they are not.
+    `relative_path` is URI-encoded, relative to the table. Spark's writer, with time zone UTC, makes one
+    folder for each column of `partition_schema`, in this order (ExternalCatalogUtils, PartitioningUtils);
+    DeltaIllegalStateException names a file that lies in other folders.
     """
     folders = [unquote(folder, errors="strict") for folder in relative_path.split("/")[:-1]]
     found = [_column_and_value(folder) for folder in folders]
@@ -93,7 +93,7 @@ def typed_values(values: pa.StringArray, data_type: DataType, time_zone: str = "
     """The log's partition values of one column as an Arrow array of the column's type.
 
     An empty string is null for every type. A timestamp without a zone is a local time of `time_zone`, the
-    session's, as for Spark's readers. Raises pyarrow.ArrowInvalid for a string that is no such value and
+    session's, as for Spark's readers. Raises pyarrow.ArrowInvalid for a string that is not of the type and
     UnsupportedFeatureError for a type that cannot be a partition column.
     """
     typed = _typed(_without_empty(values), data_type, time_zone)
@@ -104,7 +104,7 @@ def typed_values(values: pa.StringArray, data_type: DataType, time_zone: str = "
 
 
 def typed_values_or_null(values: pa.StringArray, data_type: DataType, time_zone: str = "UTC") -> pa.Array:
-    """As `typed_values`, with null for a string that is no such value."""
+    """As `typed_values`, with null for a string that is not of the type."""
     values = _without_empty(values)
     try:
         return _typed(values, data_type, time_zone)
@@ -113,15 +113,15 @@ def typed_values_or_null(values: pa.StringArray, data_type: DataType, time_zone:
 
 
 def canonical_values(values: pa.StringArray, data_type: DataType, time_zone: str) -> pa.StringArray:
-    """The values as deltaflow writes them: one text for each instant, where `data_type` is of instants. Null
-    stands for a timestamp that is none."""
+    """The values as deltaflow writes them: timestamps as one text for each instant, others unchanged. A text
+    that is not a timestamp becomes null."""
     if not isinstance(data_type, TimestampType):
         return values
     return pc.strftime(instants(values, time_zone), "%Y-%m-%dT%H:%M:%SZ")
 
 
 def first_wrong_value(values: pa.StringArray, typed: pa.Array) -> str | None:
-    """The first of the log's partition values that became null because it is none of the column's type."""
+    """The first of the log's partition values that became null because it is not of the column's type."""
     if typed.null_count <= values.null_count:
         return None
     wrong = values.filter(pc.and_(pc.is_null(typed), pc.not_equal(values, "")))
@@ -154,8 +154,8 @@ def _arrow_type(data_type: DataType) -> pa.DataType:
 
 
 def without_char_padding(values: Any, field: StructField) -> Any:
-    """An Arrow array or expression of a column's values, without blanks at their ends if it is CHAR: these
-    say nothing there, and some writers fill values up with them."""
+    """A column's values, an Arrow array or expression, without trailing blanks if the column is CHAR: some
+    writers pad such values, and the blanks have no meaning."""
     return values if char_length(field) is None else pc.utf8_rtrim(values, " ")
 
 

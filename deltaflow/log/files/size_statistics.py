@@ -1,6 +1,7 @@
-"""Parquet's SizeStatistics, which pyarrow does not hand out: how many values of a column are how far defined.
+"""Parquet's SizeStatistics, which pyarrow does not expose: how many values have which definition level.
 
-They are in the footer, whose encoding is Thrift's compact protocol. Of it no more is read than Parquet uses.
+They are in the footer, which is encoded in Thrift's compact protocol; only what Parquet uses of it is
+decoded.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def definition_levels(path: str) -> Levels:
 
 
 class _Reader:
-    """Values of the compact protocol, one after the other; a struct by the numbers of its fields."""
+    """Decodes values of the compact protocol, one after the other; a struct is a dict by field number."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

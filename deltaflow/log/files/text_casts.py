@@ -1,8 +1,9 @@
-"""Texts as values: dates and timestamps as Spark's CAST reads them (SparkDateTimeUtils), others as Arrow.
+"""Casts of texts: to dates and timestamps as Spark's CAST does it (SparkDateTimeUtils), to others as Arrow.
 
-A text that names a zone, or ends with "Z", is an instant; one that names none is read in the zone that is
-given. As in Java, a local time that a zone skips is moved on by the length of the gap, and of one that it has
-twice the earlier is meant. Years have four to six digits, dates have up to seven.
+A text that names a zone, or ends with "Z", is an instant; one without a zone is a local time in the zone that
+is given. As in Java, a local time that the zone skips is moved forward by the length of the gap, and of a
+local time that occurs twice the earlier instant is taken. Years have four to six digits, in dates up to
+seven.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ _LONGEST_OFFSET: Final = timedelta(hours=18)
 
 
 def dates(texts: pa.StringArray) -> pa.Array:
-    """The dates (date32), null where a text is none."""
+    """The dates (date32); null for a text that is not a date."""
     return _converted(texts, pa.date32(), _days)
 
 
 def instants(texts: pa.StringArray, zone: str) -> pa.Array:
-    """The instants (timestamp in microseconds, UTC), null where a text is none.
+    """The instants (timestamp in microseconds, UTC); null for a text that is not a timestamp.
 
     Texts without a zone are local times of `zone`, a region or an offset as Java's ZoneId names them;
-    DeltaIllegalArgumentException if there is one, and the zone is not known.
+    DeltaIllegalArgumentException if there is such a text and Python does not know the zone.
     """
     return _converted(texts, pa.timestamp("us", "UTC"), functools.partial(_instant, zone=zone))
 
 
 def local_times(texts: pa.StringArray) -> pa.Array:
-    """The timestamps without a zone, null where a text is none. A zone that a text names is passed over."""
+    """The timestamps without a zone; null for a text that is not one. A zone in a text is ignored."""
     return _converted(texts, pa.timestamp("us"), _local_time)
 
 
 def cast_or_null(texts: pa.StringArray, arrow_type: pa.DataType) -> pa.Array:
-    """The texts as Arrow casts them, null where one is none of the type or beyond what Python has of it."""
+    """The texts as Arrow casts them; null for a text that is not of the type, or is out of Python's range."""
     try:
         return texts.cast(arrow_type)
     except pa.ArrowInvalid:
@@ -75,7 +76,7 @@ def _converted(
     texts: pa.StringArray, arrow_type: pa.DataType, parse: Callable[[str], int | None]
 ) -> pa.Array:
     try:
-        return texts.cast(arrow_type)  # Arrow reads a part of these forms, and much faster
+        return texts.cast(arrow_type)  # Arrow knows some of these forms, and is much faster
     except pa.ArrowInvalid:
         distinct = texts.dictionary_encode()
         numbers = [None if text is None else parse(text) for text in distinct.dictionary.to_pylist()]
@@ -113,7 +114,7 @@ def _local_time(text: str) -> int | None:
 
 
 def _timestamp(text: str) -> tuple[int, int, str] | None:
-    """Year, microseconds since the epoch by the clock, and what follows: the name of a zone or nothing."""
+    """The year, the local time in microseconds since the epoch, and the name of the zone, "" without one."""
     match = _TIMESTAMP.fullmatch(text.strip(_TRIMMED))
     if match is None:
         return None
@@ -146,9 +147,9 @@ def _days_to(year: int) -> int:
 
 
 def _similar_year(year: int) -> int:
-    """A year that Python knows, with the same days (they come again after 400 years) and the same offsets.
+    """A year in Python's range with the same calendar, which repeats every 400 years, and the same offsets.
 
-    Before its first year a zone has the first of its offsets, after its last one the newest rules.
+    Before the first year of a zone its first offset holds, after the last one its newest rules.
     """
     if 1 < year < 9999:
         return year

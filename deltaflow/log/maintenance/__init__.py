@@ -1,1 +1,1 @@
-"""What keeps a table in order: checkpoints, log cleanup, the plan of a vacuum, manifests."""
+"""Maintenance of a table: checkpoints, log cleanup, the plan of a vacuum, manifests."""

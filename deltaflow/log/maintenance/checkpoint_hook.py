@@ -1,4 +1,4 @@
-"""What follows a commit: every so many versions a checkpoint, and the cleanup of the log."""
+"""Every delta.checkpointInterval commits: a checkpoint, and the cleanup of the log."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from deltaflow.log.replay.version_checksum import warn_of_differences
 _LOG = logging.getLogger(__name__)
 
 
-def after_commit(
+def checkpoint_if_due(
     log: LogFiles, version: int, metadata: Metadata, read: Snapshot | None, session: Mapping[str, str]
 ) -> None:
-    """Write a checkpoint, and clean the log up, if it is time for that after the commit of `version`.
+    """Write a checkpoint and clean the log up, if that is due after the commit of `version`.
 
-    `metadata` is the table's since then; `read` is an earlier version, if it is known. The commit has
-    happened: a failure is a warning in this module's log.
+    `metadata` is the table's since then; `read` is an earlier version, if one is known. The commit is in the
+    log, so a failure is only a warning in this module's log.
     """
     try:
         if version == 0 or version % CHECKPOINT_INTERVAL.of(metadata.configuration, log.path) != 0:
             return
         checkpoint(log, snapshot_at(log, version, read), session)
-    # Whatever it was, it must not look like a failure of the commit.
+    # No error here may look like a failure of the commit.
     except Exception:
         _LOG.warning(
             "Version %d of %s is committed, but its checkpoint or the log's cleanup failed",
@@ -42,7 +42,7 @@ def after_commit(
 def checkpoint(log: LogFiles, snapshot: Snapshot, session: Mapping[str, str]) -> None:
     """Write a checkpoint of the snapshot, and delete the part of the log that has expired.
 
-    UnsupportedFeatureError if the table needs of its writers what deltaflow lacks.
+    UnsupportedFeatureError if the table has features that deltaflow does not write.
     """
     check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
     warn_of_differences(log, snapshot)

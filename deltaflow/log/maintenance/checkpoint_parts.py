@@ -1,7 +1,7 @@
-"""Which part of a multi-part checkpoint holds a row: Spark's hash partitioning by path.
+"""The part of a multi-part checkpoint that holds a row: Spark's hash partitioning by path.
 
-PROTOCOL.md, "Multi-part checkpoint": all writers must distribute a version's rows alike, as their parts
-may end up side by side.
+PROTOCOL.md, "Multi-part checkpoint": all writers have to distribute the rows of a version alike, since parts
+of several writers may lie side by side.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def part_of_other_actions(parts: int) -> int:
 
 def parts_of_paths(paths: pa.StringArray, parts: int) -> pa.Array:
     """For each path the part, counted from 0, of its row."""
-    # Without the sign bit, and its value added again where it was.
+    # Spark's hash is a signed integer, and its remainder (pmod) is never negative.
     hashes = murmur3(paths).cast(pa.int64())
     signed = pc.if_else(pc.greater(hashes, 2**31 - 1), pc.subtract(hashes, 2**32), hashes)
     remainder = pc.subtract(signed, pc.multiply(pc.divide(signed, parts), parts))
@@ -32,7 +32,7 @@ def parts_of_paths(paths: pa.StringArray, parts: int) -> pa.Array:
 def murmur3(texts: pa.StringArray) -> pa.Array:
     """Spark's hash of strings (org.apache.spark.unsafe.hash.Murmur3_x86_32) as uint32.
 
-    It differs from others in that each byte after the last whole word is mixed as a word of its own.
+    Unlike in the standard hash, each byte after the last whole word is mixed in as a word of its own.
     """
     raw = texts.cast(pa.binary())
     lengths = pc.binary_length(raw).cast(_WORD)

@@ -51,7 +51,7 @@ _VECTOR = pa.struct(
         pa.field("cardinality", pa.int64()),
     ]
 )
-# Of file actions, those fields that the columns of a state hold in `extra`.
+# The fields of file actions that a snapshot has in the column `extra`.
 _EXTRA_OF_REMOVE = pa.struct(
     [
         pa.field("deletionVector", _VECTOR),
@@ -60,7 +60,7 @@ _EXTRA_OF_REMOVE = pa.struct(
     ]
 )
 _EXTRA_OF_ADD = pa.struct([*_EXTRA_OF_REMOVE, pa.field("clusteringProvider", pa.string())])
-# Statistics are written by the table's properties, and none of them, nor tags, of tombstones.
+# The table's properties say how statistics are written. Tombstones get neither statistics nor tags.
 _ADD_COLUMNS = {name: column for name, column in FIELDS_OF_ADD.items() if name != "stats"}
 _REMOVE_COLUMNS = {name: column for name, column in FIELDS_OF_REMOVE.items() if name not in ("stats", "tags")}
 _OTHER_TYPES: Mapping[str, pa.StructType] = {
@@ -98,7 +98,7 @@ _OTHER_TYPES: Mapping[str, pa.StructType] = {
         ]
     ),
 }
-# Those of which a file's statistics have bounds; decimals besides.
+# The types, besides decimals, that have bounds in statistics.
 _SKIPPING_TYPES: Mapping[type[DataType], pa.DataType] = {
     data_type: arrow_type
     for data_type, arrow_type in ARROW_TYPES.items()
@@ -109,10 +109,10 @@ OtherAction = Protocol | Metadata | SetTransaction | DomainMetadata | Checkpoint
 
 
 class FileRows:
-    """The rows of a snapshot's files and tombstones: what `add` and `remove` hold, by the table's properties.
+    """A snapshot's files and tombstones as values of the columns `add` and `remove`.
 
-    Fields that the protocol does not know survive where they have one type in all files; otherwise they
-    are left out, with a warning.
+    The table's properties decide about statistics. Fields that the protocol does not know are kept if they
+    have one type in all files; otherwise they are left out, with a warning.
     """
 
     def __init__(self, snapshot: Snapshot, files: pa.Table, tombstones: pa.Table) -> None:
@@ -128,7 +128,7 @@ class FileRows:
             )
         self._extra_of_add = _extra_type(files["extra"], _EXTRA_OF_ADD, path)
         self._extra_of_remove = _extra_type(tombstones["extra"], _EXTRA_OF_REMOVE, path)
-        # The columns of no rows are of the same types as those of any.
+        # No rows give the same column types as any rows.
         self.column_types: dict[str, pa.StructType] = {
             "add": self.adds(_batch(files.slice(0, 0))).type,
             "remove": self.removes(_batch(tombstones.slice(0, 0))).type,
@@ -158,7 +158,7 @@ class FileRows:
 
 
 class OtherRows:
-    """The rows of all actions of a checkpoint that are not of files."""
+    """The rows of all actions of a checkpoint except file actions."""
 
     def __init__(self, actions: Sequence[OtherAction], table: str) -> None:
         self._values: dict[str, list[dict[str, Any]]] = {}
@@ -174,7 +174,7 @@ class OtherRows:
         """The types of their columns."""
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """One row an action, by a checkpoint's schema."""
+        """One row per action, by a checkpoint's schema."""
         number = sum(map(len, self._values.values()))
         columns = {}
         before = 0
@@ -192,7 +192,7 @@ def file_batch(name: str, actions: pa.StructArray, schema: pa.Schema) -> pa.Reco
 
 def _stats_type(leaves: Iterable[tuple[ColumnPath, DataType]]) -> pa.StructType:
     """The type of `stats_parsed` (delta-spark's StatisticsCollection) where these columns have statistics;
-    bounds are only of types that have an order in Delta.
+    only types with an order in Delta have bounds.
     """
     tree: _Leaves = {}
     for path, data_type in leaves:
@@ -262,7 +262,7 @@ def _storable(fields: Iterable[pa.Field], where: str, table: str) -> Iterator[pa
 
 
 def _is_storable(arrow_type: pa.DataType) -> bool:
-    """Whether Parquet has the type: of no value, or of an object without fields, it has none."""
+    """Whether Parquet can store the type: it cannot store a null type or a struct without fields."""
     if pa.types.is_null(arrow_type) or (pa.types.is_struct(arrow_type) and arrow_type.num_fields == 0):
         return False
     return all(_is_storable(arrow_type.field(index).type) for index in range(arrow_type.num_fields))
@@ -273,14 +273,14 @@ def _extra_columns(extra: pa.StringArray, struct_type: pa.StructType) -> dict[st
         return {field.name: pa.nulls(len(extra), field.type) for field in struct_type}
     structs = structs_from_json(extra, struct_type)
     if structs.null_count > extra.null_count:
-        # To leave a deletion vector out would bring rows back.
+        # A checkpoint without a deletion vector would bring deleted rows back.
         raise CorruptLogError("A field of a file action has a value that does not fit its type.")
     return dict(zip((field.name for field in struct_type), structs.flatten(), strict=True))
 
 
 def _parsed_values(values: pa.MapArray, schema: StructType) -> pa.StructArray:
-    """`partitionValues_parsed`. A timestamp without a zone is read as UTC, so that the checkpoint is the same
-    whatever session writes it, and as readers without a session read it (Delta Kernel)."""
+    """`partitionValues_parsed`. A timestamp without a zone is read as UTC, as readers without a session do
+    (Delta Kernel): so the checkpoint does not depend on the session that writes it."""
     columns = [
         typed_values_or_null(pc.map_lookup(values, pa.scalar(field.name), "first"), field.dataType)
         for field in schema.fields
@@ -305,7 +305,7 @@ def _with_unknown_fields(
 
 
 def _fit(arrow_type: pa.DataType, value: Any) -> Any:
-    """A JSON value as pyarrow builds it: a map from its pairs."""
+    """A JSON value as pyarrow takes it: a map as a list of pairs."""
     if pa.types.is_map(arrow_type) and value is not None:
         return list(value.items())
     if pa.types.is_struct(arrow_type) and value is not None:
@@ -322,7 +322,8 @@ def _row_batch(columns: Mapping[str, pa.Array], schema: pa.Schema, rows: int) ->
 
 
 def other_actions(snapshot: Snapshot, transactions_after_ms: int | None) -> list[OtherAction]:
-    """All of a snapshot but its files; without txn actions last updated by then, or at no known time."""
+    """The actions of a snapshot except file actions. With `transactions_after_ms`, txn actions that were not
+    updated after it are left out."""
     transactions = [
         transaction
         for transaction in snapshot.transactions.values()

@@ -37,19 +37,19 @@ from deltaflow.log.replay.log_files import LogFiles, random_id
 from deltaflow.log.replay.snapshot import Snapshot
 
 _FILES_PER_PART = 2_000_000
-"""Files and tombstones above which a classic checkpoint has parts. Parts are not written as one, so that
-few tables should have them."""
+"""Files and tombstones in one part of a classic checkpoint. This is large, since parts do not appear at once:
+few tables should need them."""
 _FILES_PER_SIDECAR = 50_000
 _ROWS_PER_GROUP = 50_000
 _LONGEST_HINTED_SCHEMA = 20_000
-# Values that hardly ever come twice: a dictionary of them is built in vain.
+# Columns whose values hardly ever repeat: a dictionary would be useless.
 _ALWAYS_NEW = {"path", "stats", "size", "stats_parsed"}
 _CLASSIC_COLUMNS = ("txn", "add", "remove", "metaData", "protocol", "domainMetadata")
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What a checkpoint holds, or a part of it: a snapshot without what has expired."""
+    """The content of a checkpoint or of a part of it: a snapshot without what has expired."""
 
     version: int
     files: pa.Table
@@ -57,21 +57,22 @@ class _State:
     others: Sequence[OtherAction]
     rows: FileRows
     part: int | None = None
-    """Of a multi-part checkpoint: only its rows are meant."""
+    """The part of a multi-part checkpoint: only its rows are written."""
 
     @property
     def number_of_files(self) -> int:
         return int(self.files.num_rows + self.tombstones.num_rows)
 
     def parts(self, number: int) -> Iterator[_State]:
-        """The parts of a multi-part checkpoint: all files and tombstones, with the parts that they are in."""
+        """The parts of a multi-part checkpoint. Each has all files and tombstones; their column `part` says
+        which of them are its own."""
         files, tombstones = _with_parts(self.files, number), _with_parts(self.tombstones, number)
         for part in range(number):
             others = self.others if part == part_of_other_actions(number) else ()
             yield replace(self, files=files, tombstones=tombstones, others=others, part=part)
 
     def slices(self, files: int) -> Iterator[_State]:
-        """As many files and tombstones each, in their order; at least one slice."""
+        """The content in slices of so many files and tombstones each; at least one slice."""
         for start in range(0, max(1, self.number_of_files), files):
             of_files = self.files.slice(start, files)
             tombstone = max(0, start - self.files.num_rows)
@@ -94,14 +95,14 @@ def write_checkpoint(log: LogFiles, snapshot: Snapshot, session: Mapping[str, st
         file_format = CHECKPOINT_V2_FILE_FORMAT.of(session, log.path)
         hint = _write_v2(log, state, part_size or _FILES_PER_SIDECAR, file_format)
     else:
-        # Tables with V2 checkpoints must not have parts.
+        # Tables with V2 checkpoints must not have multi-part checkpoints.
         parts = 1 if is_v2 else max(1, -(-state.number_of_files // (part_size or _FILES_PER_PART)))
         hint = _write_classic(log, state, parts)
     write_hint(log, hint)
 
 
 def write_classic_copy(log: LogFiles, checkpoint: Checkpoint) -> None:
-    """Give a V2 checkpoint the classic name, too, in which old readers find the protocol that stops them
+    """Copy a V2 checkpoint to the classic name, where old readers find the protocol that stops them
     (PROTOCOL.md, "Handling Backward compatibility while moving to UUID-named v2 Checkpoints").
     """
     content = log.store.read(f"{log.directory}/{checkpoint}")
@@ -112,7 +113,7 @@ def write_classic_copy(log: LogFiles, checkpoint: Checkpoint) -> None:
         return
     actions = decode_actions(content, str(checkpoint))
     others = [action for action in actions if isinstance(action, OtherAction)]
-    # A checkpoint of another writer may hold its files itself: in JSON they are not worth a second writer.
+    # Another writer's JSON checkpoint may hold file actions itself: it gets no copy.
     if len(others) == len(actions):
         _write_actions(log, path, others)
 
@@ -206,7 +207,7 @@ def _file_batches(state: _State, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _row_groups(rows: pa.Table, part: int | None) -> Iterator[pa.RecordBatch]:
-    # Chosen a group at a time, since what is chosen is copied.
+    # One group at a time, since filtering copies.
     for start in range(0, rows.num_rows, _ROWS_PER_GROUP):
         group = rows.slice(start, _ROWS_PER_GROUP)
         if part is not None:
@@ -226,7 +227,7 @@ def _write_parquet(log: LogFiles, path: str, schema: pa.Schema, batches: Iterabl
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:
-    """The columns, as Parquet names them, whose values are likely to come again."""
+    """The columns, as Parquet names them, whose values are likely to repeat."""
     file = io.BytesIO()
     pq.write_table(schema.empty_table(), file)
     leaves = pq.ParquetFile(file).schema

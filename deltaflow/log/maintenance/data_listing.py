@@ -1,4 +1,4 @@
-"""The old files below a table's directory, in parallel, as columns: what a vacuum may look at at all."""
+"""Lists old files below a table's directory, in parallel and into columns: the candidates of a vacuum."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from deltaflow.store import DataDirectory, Entry, EntryType
 
 _LOG = logging.getLogger(__name__)
 LISTING_SCHEMA = pa.schema([pa.field("path", pa.string(), False), pa.field("size", pa.int64(), False)])
-"""One row a file: its place in the directory, as it is on the disk, and its size in bytes."""
+"""One row per file: its place in the directory, as it is on the disk, and its size in bytes."""
 THREADS = 8
 _DIRECTORIES_AT_ONCE = 1_024
-# What delta-spark cleans up although the name is that of a hidden directory.
+# Directories that delta-spark's vacuum looks into although their names are those of hidden ones.
 _NOT_HIDDEN = ("_delta_index", "_change_data")
 
 
@@ -30,7 +30,7 @@ class DataListing:
     """By LISTING_SCHEMA."""
     empty_directories: list[str] = field(default_factory=list)
     num_directories: int = 0
-    """Of all that were looked into."""
+    """How many directories were listed."""
     linked: list[str] = field(default_factory=list)
     """Places in the directory that links in it lead to."""
 
@@ -38,20 +38,20 @@ class DataListing:
 def list_data(
     directory: DataDirectory, partition_columns: Sequence[str], before_ms: int, threads: int = THREADS
 ) -> DataListing:
-    """What of a table's directory may be deleted as far as names and ages tell.
+    """The files and empty directories of a table's directory that may be deleted by their names and ages.
 
-    Left out are links, names that begin with `_` or `.` (those of partition columns, `_change_data` and
-    `_delta_index` are not hidden; source: delta-spark's isHiddenDirectory), names that are no text, and
-    directories with a log of their own: they are other tables.
+    Left out are links, names that begin with `_` or `.` (except those of partition columns, `_change_data`
+    and `_delta_index`; source: delta-spark's isHiddenDirectory), names that are not UTF-8, and directories
+    with a log of their own, which are other tables.
     """
-    look = _Look(directory, tuple(f"{column}=" for column in partition_columns), before_ms)
+    list_one = _Lister(directory, tuple(f"{column}=" for column in partition_columns), before_ms)
     listing = DataListing()
     with ThreadPoolExecutor(threads, "deltaflow-listing") as pool:
         level = [("", before_ms)]
         while level:
             deeper: list[tuple[str, int]] = []
             for start in range(0, len(level), _DIRECTORIES_AT_ONCE):
-                for found in pool.map(look, level[start : start + _DIRECTORIES_AT_ONCE]):
+                for found in pool.map(list_one, level[start : start + _DIRECTORIES_AT_ONCE]):
                     deeper += found.directories
                     listing.files += found.files
                     listing.empty_directories += found.empty_directories
@@ -71,15 +71,15 @@ class _Found:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """A look into one directory."""
+class _Lister:
+    """Lists one directory."""
 
     root: DataDirectory
     partitions: tuple[str, ...]
     before_ms: int
 
-    def __call__(self, looked_at: tuple[str, int]) -> _Found:
-        directory, modification_time_ms = looked_at
+    def __call__(self, listed: tuple[str, int]) -> _Found:
+        directory, modification_time_ms = listed
         found = _Found()
         is_empty = True
         paths: list[str] = []
@@ -111,7 +111,7 @@ class _Look:
     def _is_hidden(self, name: str) -> bool:
         if name.startswith(("_", ".")):
             return not name.startswith((*_NOT_HIDDEN, *self.partitions))
-        # What is no UTF-8 on the disk is no text here, and cannot be in a log: nobody knows whose it is.
+        # A name that is not UTF-8 on the disk cannot be in a log: nobody knows whose file it is.
         return not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name)
 
     def _linked(self, entry: Entry) -> Iterator[str]:
@@ -121,7 +121,7 @@ class _Look:
 
 
 def _batch(paths: list[str], sizes: list[int]) -> pa.RecordBatch:
-    # The default pool keeps for each thread what it frees: here more than what is held.
+    # The default pool keeps for each thread what it frees, which would be more than these batches hold.
     pool = pa.system_memory_pool()
     columns = [pa.array(paths, pa.string(), memory_pool=pool), pa.array(sizes, pa.int64(), memory_pool=pool)]
     return pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)

@@ -33,11 +33,11 @@ _UNREADABLE = (CorruptLogError, pa.ArrowException, OSError)
 def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None) -> None:
     """Delete what is older than delta.logRetentionDuration, unless delta.enableExpiredLogCleanup is false.
 
-    The limit is the midnight (UTC) before; with `retention_ms`, whatever the properties say, it is that long
-    ago. The newest version that is not younger stays as readable as it
-    was, and so does every later one: what goes is only below the newest checkpoint that is not after it and
-    that has just been read whole, sidecars included. Without anything to delete no checkpoint is read; a
-    broken one is a warning in this module's log, and what an older one needs stays.
+    The limit is the midnight (UTC) before that; with `retention_ms` it is exactly that long ago, whatever the
+    properties say. The version that was the newest at the limit stays readable, and so does every later one:
+    files are deleted only below a checkpoint of that version, or of an earlier one, that has just been read
+    completely, sidecars included. No checkpoint is read if nothing is to be deleted. A broken one is a
+    warning in this module's log, and the files that an older checkpoint needs stay.
     """
     configuration = snapshot.metadata.configuration
     if retention_ms is None and not ENABLE_EXPIRED_LOG_CLEANUP.of(configuration, log.path):
@@ -53,8 +53,8 @@ def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None)
     if not expired:
         return
     if has_v2_checkpoints(snapshot.protocol):
-        _make_known_to_old_readers(log, listing)
-    # From the oldest on: if this ends early, all later versions are there.
+        _ensure_classic_copy(log, listing)
+    # The oldest first: if this is interrupted, all later versions are still there.
     for name in expired:
         log.store.delete(f"{log.directory}/{name}")
     _LOG.info("Deleted %d files of the log of %s that had expired", len(expired), log.path)
@@ -84,7 +84,7 @@ def _expired(log: LogFiles, statuses: Sequence[FileStatus], listing: Listing, li
 
 
 def _is_sound(log: LogFiles, checkpoint: Checkpoint) -> bool:
-    """Whether a reader that finds nothing else of its version or an earlier one can do with it."""
+    """Whether a reader can use the checkpoint without any earlier file of the log."""
     try:
         check_checkpoint(log, checkpoint)
     except CorruptLogError as error:
@@ -103,8 +103,8 @@ def _files_below(statuses: Sequence[FileStatus], version: int) -> list[str]:
     return found
 
 
-def _make_known_to_old_readers(log: LogFiles, listing: Listing) -> None:
-    """Without the first commits, a reader that knows no V2 checkpoints finds no protocol otherwise."""
+def _ensure_classic_copy(log: LogFiles, listing: Listing) -> None:
+    """Without the first commits, a reader that does not know V2 checkpoints finds the protocol only there."""
     newest = listing.checkpoints[-1]
     classic = f"{newest.version:020}.checkpoint.parquet"
     if all(str(checkpoint) != classic for checkpoint in listing.checkpoints):
@@ -112,13 +112,13 @@ def _make_known_to_old_readers(log: LogFiles, listing: Listing) -> None:
 
 
 def _delete_sidecars(log: LogFiles, limit_ms: int) -> None:
-    """Delete the sidecars before the limit that no checkpoint refers to; younger ones may be of one that is
-    being written.
+    """Delete the sidecars before the limit that no checkpoint refers to; younger ones may belong to a
+    checkpoint that is being written.
     """
     there = [status for status in _sidecars_there(log) if status.modification_time_ms < limit_ms]
     if not there:
         return
-    # Incomplete and unknown ones, too: whatever they refer to stays.
+    # Also of incomplete and unknown checkpoints: whatever they refer to stays.
     named = (
         status
         for status in log.store.list_from(log.directory, "")

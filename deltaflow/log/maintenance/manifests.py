@@ -1,7 +1,7 @@
-"""Manifests, which list a table's data files for Presto, Athena and Redshift Spectrum: one a partition.
+"""Manifests list a table's data files for Presto, Athena and Redshift Spectrum, one for each partition.
 
-They are `_symlink_format_manifest/[column=value/…/]manifest`, one complete path a line (delta-spark's
-GenerateSymlinkManifest). Each appears whole, in the place of the one before; several of them never at once.
+They are `_symlink_format_manifest/[column=value/…/]manifest`, one complete path per line (delta-spark's
+GenerateSymlinkManifest). Each is replaced as a whole, but several of them are not replaced at once.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ DIRECTORY = "_symlink_format_manifest"
 _NAME = "manifest"
 _THREADS = 8
 _ROUNDS = 10
-"""So often a commit's manifests are written anew because others were committed meanwhile."""
+"""How often the manifests are written for one commit while other commits come in between."""
 
 
 def write_manifests(log: LogFiles, snapshot: Snapshot) -> None:
-    """The manifests of all partitions; those of partitions that the version has not are removed.
+    """Write the manifests of all partitions, and remove those of partitions that the version lacks.
 
     An unpartitioned table has one manifest, also without files. UnsupportedFeatureError for a table with
     deletion vectors, whose removed rows the readers of manifests would show.
@@ -56,14 +56,14 @@ def update_manifests(
     read: Snapshot | None,
     actions: Iterable[Any],
 ) -> None:
-    """After the commit of `version` with these actions: the manifests of the partitions that it touched.
+    """Write the manifests of the partitions that the commit of `version` touched with these actions.
 
-    Nothing happens unless the table's `metadata` asks for it; without any manifests there, all are written.
+    Nothing happens unless the table's `metadata` asks for it. If there are no manifests yet, all are written.
     PostCommitHookError if it fails: the commit stands.
     """
     if not SYMLINK_MANIFEST_ENABLED.of(metadata.configuration, log.path):
         return
-    if log.file_fields is not None:  # who follows a table without its files may commit, too
+    if log.file_fields is not None:  # a log without files may commit, too
         log, read = replace(log, file_fields=None), None
     try:
         snapshot = snapshot_at(log, version, read)
@@ -75,7 +75,7 @@ def update_manifests(
             elif folders:
                 _check(snapshot)
                 _replace(log, snapshot, folders)
-            # Another commit's manifests may have been there already, and been overwritten just now.
+            # These may just have replaced the manifests of a newer commit.
             newest = list_newest(log).latest_version
             if newest <= snapshot.version:
                 return
@@ -99,8 +99,8 @@ def _check(snapshot: Snapshot) -> None:
         refuse_deletion_vectors(snapshot.files, snapshot.path, snapshot.version)
     except UnsupportedFeatureError as error:
         raise UnsupportedFeatureError(
-            "Manifests cannot tell that rows of a file are deleted, and the table has deletion vectors, "
-            "which do. Rewrite these files first: REORG TABLE ... APPLY (PURGE) of another implementation.",
+            "Manifests cannot express that rows of a file are deleted, and the table has deletion vectors. "
+            "Rewrite these files first: REORG TABLE ... APPLY (PURGE) of another implementation.",
             features=error.features,
             error_class="DELTA_UNSUPPORTED_GENERATE_WITH_DELETION_VECTORS",
             table=snapshot.path,

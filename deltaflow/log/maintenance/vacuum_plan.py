@@ -39,7 +39,7 @@ class Retention:
 
     @property
     def ms(self) -> int:
-        """The one that counts."""
+        """The retention that holds: the given one, or else the table's."""
         return self.of_table_ms if self.given_ms is None else self.given_ms
 
 
@@ -75,27 +75,27 @@ class VacuumPlan:
     """By LISTING_SCHEMA."""
     empty_directories: list[str]
     num_directories: int
-    """Of all that were looked into, the table's own included."""
+    """How many directories were listed, the table's own included."""
 
     @property
     def size_in_bytes(self) -> int:
-        """Of all files together."""
+        """The total size of the files."""
         return int(pc.sum(self.files["size"]).as_py() or 0)
 
 
 def plan_vacuum(log: LogFiles, snapshot: Snapshot, retention_ms: int) -> VacuumPlan:
     """What may be deleted of the table whose metadata `snapshot` has.
 
-    Kept are: what is younger than the retention by its modification time; the files of every version that
-    was the newest at some time within the retention, or has come since, as far as the log tells; what was
-    removed within the retention by the time that its tombstone tells; and what `list_data` leaves out.
-    UnsupportedFeatureError if the table needs of its writers what deltaflow lacks.
+    These are kept: files that were modified within the retention; files of every version that was the newest
+    at some time within the retention, as far as the log has it; files whose tombstones say that they were
+    removed within the retention; and whatever `list_data` leaves out. UnsupportedFeatureError if the table
+    has features that deltaflow does not write.
     """
     check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
     before_ms = log.clock() - retention_ms
     directory = data_directory(log.store, log.path)
     places = LogPlaces(directory)
-    # The log is read after the listing: a file that a commit has brought since is known then.
+    # The log is read after the listing, so that it names every listed file that is committed by then.
     listing = list_data(directory, snapshot.partition_columns, before_ms)
     version, referenced = _referenced(log, places, before_ms)
     files = files_outside(pa.Table.from_batches(listing.files, LISTING_SCHEMA), referenced)
@@ -126,12 +126,12 @@ def paths_added_since(log: LogFiles, version: int) -> tuple[int, list[str]]:
 
 
 def _referenced(log: LogFiles, places: LogPlaces, before_ms: int) -> tuple[int, list[pa.Array]]:
-    """The newest version, where its files are, and those whose tombstones are within the retention."""
+    """The newest version, and the places of its files and of those that were removed within the retention."""
     with_paths = replace(log, file_fields=_FIELDS)
     listing = list_newest(with_paths)
     newest = Snapshot(log.path, load_state(with_paths, listing, listing.latest_version))
     tombstones = newest.tombstones
-    # One without a time is as old as can be.
+    # A tombstone without a time counts as the oldest.
     is_young = pc.greater_equal(pc.fill_null(tombstones["deletion_timestamp"], 0), before_ms)
     found: list[pa.Array] = []
     for files in (newest.files, tombstones.filter(is_young)):
@@ -152,10 +152,10 @@ def _without_linked(files: pa.Table, linked: Iterable[str]) -> pa.Table:
 def _removed_since(
     log: LogFiles, snapshot: Snapshot, newest_version: int, places: LogPlaces, before_ms: int
 ) -> Iterator[pa.Array]:
-    """Where the files are that commits have removed since the retention began, and their change data.
+    """The places of files that commits have removed since the retention began, and of their change data.
 
-    A tombstone may tell an earlier time than its commit, and a checkpoint leaves out those that have expired
-    by the table's property, where a longer retention was asked for.
+    Tombstones do not suffice: the time of one may be earlier than its commit, and a checkpoint leaves out
+    those that have expired by the table's property, which may be shorter than this retention.
     """
     listing = log.list(0)
     try:
