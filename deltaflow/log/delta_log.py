@@ -59,9 +59,9 @@ class DeltaLog:
         self._newest: tuple[Snapshot, str] | None = None
         """The newest snapshot known, and the etag of its commit file."""
         self._directory_state: str | None = None
-        """That of the log's directory when the newest snapshot was looked for and found."""
+        """The state of the log's directory before the newest snapshot was read."""
         self._recent: Mapping[int, Commit] = {}
-        """The newest commits that following the log without files has read: a few, and small ones."""
+        """The newest commits that a log without files has read: few and small ones."""
 
     @property
     def path(self) -> str:
@@ -81,19 +81,19 @@ class DeltaLog:
     ) -> DeltaLog:
         """The log of the table at `path`, which need not exist; one per path and options in this process.
 
-        Without files its snapshots have all but `files` and `tombstones`, and cost nothing that grows with
-        the table: for who follows its commits.
+        A log without files is for callers that follow the commits: its snapshots lack `files` and
+        `tombstones`, and their cost does not grow with the table.
 
         `storage_options` are those of the path's file system in fsspec. `single_writer` states that nobody
-        else writes the table: only then are stores written that cannot exclude other writers. With a clock
-        or ids other than the default the log is a new one, and not kept.
+        else writes the table: stores that cannot exclude other writers are written only then. A log with
+        another clock or other ids than the default is not shared.
         """
-        store, table = store_for(path, storage_options, single_writer=single_writer)
+        store, root = store_for(path, storage_options, single_writer=single_writer)
         if clock is not system_clock or ids is not random_id:
-            return cls(store, table, clock=clock, ids=ids, with_files=with_files)
-        key = store, table, with_files
+            return cls(store, root, clock=clock, ids=ids, with_files=with_files)
+        key = store, root, with_files
         with cls._cache_lock:
-            log = cls._cache.pop(key, None) or cls(store, table, with_files=with_files)
+            log = cls._cache.pop(key, None) or cls(store, root, with_files=with_files)
             cls._cache[key] = log
             while len(cls._cache) > _CACHED_LOGS:
                 cls._cache.popitem(last=False)
@@ -127,10 +127,10 @@ class DeltaLog:
     def snapshot_if_exists(self) -> Snapshot | None:
         """The table at its newest version; None without a table.
 
-        CommitReplacedError, once, where a commit of this process is found to be another writer's by now.
+        CommitReplacedError, once, if another writer's commit has replaced one of this process.
         """
         with self._update_lock:
-            # From before the look: what comes while it lasts makes the next one a listing.
+            # Asked before the update: a file that comes during it then lets the next one list the directory.
             state = self._files.store.directory_state(self._files.directory)
             is_unchanged = state is not None and state == self._directory_state
             self._newest = self._update(self._newest, is_unchanged=is_unchanged)
@@ -140,7 +140,7 @@ class DeltaLog:
             return snapshot
 
     def snapshot_at(self, version: int) -> Snapshot:
-        """The table at a version; VersionNotFoundError, saying the range, if the log does not have it."""
+        """The table at a version; VersionNotFoundError, with the available ones, if the log lacks it."""
         try:
             newest = self.snapshot()
         except (UnsupportedFeatureError, CorruptLogError):
@@ -161,9 +161,9 @@ class DeltaLog:
             )
 
     def snapshot_with_fields(self, version: int, fields: frozenset[str]) -> Snapshot:
-        """The table at a version with these fields of its files alone, by their names in the log.
+        """The table at a version with only these fields of its files, by their names in the log.
 
-        Built anew, and not kept. The other columns of `files` are null, and there are no tombstones.
+        The snapshot is not kept. The other columns of its `files` are null, and it has no tombstones.
         """
         files = replace(self._files, file_fields=fields)
         listing = files.list(0)
@@ -194,8 +194,8 @@ class DeltaLog:
         return self._files.commits(listing, start, listing.latest_version if end is None else end)
 
     def commits_present(self, start: int, end: int) -> Iterator[Commit]:
-        """As `commits`, with those that are missing left out; the newest ones cost no look at the store
-        where `snapshot` has just read them.
+        """As `commits`, without those that are missing. The newest ones are not read again if `snapshot` has
+        just read them.
         """
         recent = self._recent
         if all(version in recent for version in range(start, end + 1)):
@@ -207,7 +207,7 @@ class DeltaLog:
         return sorted(self._files.list(0).commits)
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
-        """What the commits that are there say of themselves, newest first."""
+        """The commitInfo of the commits that are there, newest first."""
         return read_history(self._files, self.snapshot(), limit)
 
     def modification_time_ms(self, version: int) -> int | None:
@@ -218,8 +218,8 @@ class DeltaLog:
     def start_transaction(
         self, session: Mapping[str, str] = _NO_SETTINGS, *, read_version: int | None = None
     ) -> OptimisticTransaction:
-        """A transaction that reads a version, the newest without `read_version`, or no table, and commits
-        the next one; versions since `read_version` are winners that it is checked against.
+        """A transaction that reads `read_version`, by default the newest one, or finds no table. It commits
+        the next version; commits since the version that it reads are checked for conflicts.
 
         `session` has Spark's settings: defaults of table properties
         (spark.databricks.delta.properties.defaults.*), the bound of a commit's attempts
@@ -232,19 +232,19 @@ class DeltaLog:
         return OptimisticTransaction(self._files, snapshot, session=session)
 
     def checkpoint(self, session: Mapping[str, str] = _NO_SETTINGS) -> None:
-        """Write a checkpoint of the newest version, and delete what of the log has expired."""
+        """Write a checkpoint of the newest version, and delete the part of the log that has expired."""
         checkpoint(self._files, self.snapshot(), session)
 
     def write_manifests(self) -> None:
-        """Write the manifests of the newest version, and remove those of partitions that it has not."""
+        """Write the manifests of the newest version, and remove those of partitions that it lacks."""
         write_manifests(self._files, self.snapshot())
 
     def truncate_history(self, retention_ms: int) -> None:
-        """Delete what of the log is older, whatever the table's properties say; see `clean_up`."""
+        """Delete the part of the log that is older, whatever the table's properties say; see `clean_up`."""
         clean_up(self._files, self.snapshot(), retention_ms)
 
     def has_v2_checkpoint_history(self) -> bool:
-        """Whether a V2 checkpoint is in the log, or a commit that asks for such."""
+        """Whether a V2 checkpoint is in the log, or a commit that asks for them."""
         return has_v2_checkpoint_history(self._files)
 
     def plan_vacuum(self, retention_ms: int) -> VacuumPlan:
@@ -262,8 +262,8 @@ class DeltaLog:
         return paths_added_since(self._files, version)
 
     def checksum_differences(self, snapshot: Snapshot) -> dict[str, tuple[Any, Any]] | None:
-        """What the checksum file of a snapshot's version says otherwise than the log, which is what counts:
-        by its name, the log's value and the file's. None without a checksum file.
+        """The fields in which the checksum file of a snapshot's version differs from the log, which is what
+        counts: name -> (log's value, file's value). None without a checksum file.
         """
         return checksum_differences(self._files, snapshot)
 
@@ -288,7 +288,7 @@ class DeltaLog:
         return Snapshot(self.path, state), "" if status is None else status.etag
 
     def _follow(self, known: tuple[Snapshot, str], listing: Listing) -> tuple[Snapshot, str] | None:
-        """The newest version of a listing that begins with the known one; None if it does not follow it."""
+        """The newest version of a listing that begins with the known one; None if it does not follow on."""
         snapshot, etag = known
         own = listing.status(snapshot.version)
         # Another file under the known version's name: the table was deleted and made anew.

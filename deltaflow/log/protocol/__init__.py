@@ -1,1 +1,1 @@
-"""What the protocol says of a table: actions, commits, features, properties and schemas."""
+"""What the protocol defines: actions, commits, features, properties and schemas."""

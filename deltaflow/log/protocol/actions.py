@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, UnsetType, field
 from deltaflow.errors import CorruptLogError
 
 Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""The protocol's long: a larger number is no action."""
+"""The protocol's long: an action with a larger number is refused."""
 
 
 _ActionT = TypeVar("_ActionT", bound="Action")
@@ -39,7 +39,7 @@ class Action(
     """
 
     unknown: dict[str, Raw] | UnsetType = field(default=UNSET, name="deltaflow:unknown")
-    """Fields by their JSON name that the struct does not have."""
+    """The fields that the struct does not have, by their names in the JSON."""
 
 
 class Format(Action, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Metadata(Action, frozen=True, kw_only=True):
     description: str | None = None
     format: Format = field(default_factory=lambda: Format())
     schema_string: str | None = None
-    """Without one, as some writers leave it out of their first commits, the table has no columns yet."""
+    """None, as in the first commits of some writers, says that the table has no columns yet."""
     partition_columns: list[str]
     configuration: dict[str, str] = field(default_factory=_no_options)
     created_time: Long | None = None
@@ -204,7 +204,7 @@ class CommitInfo(Action, frozen=True, kw_only=True):
     engine_info: str | None = None
     txn_id: str | None = None
     source_offsets: list[str] | None = None
-    """Of a stream's batch: where each of its sources stood at its end. deltaflow's own; others ignore it."""
+    """For a stream's batch: the offset of each source at its end. Only deltaflow writes and reads this."""
 
 
 class UnknownAction(msgspec.Struct, frozen=True):
@@ -301,9 +301,9 @@ def encode_body(action: Action) -> Raw:
 
 def fields_beyond(file: AddFile | RemoveFile, names: Iterable[str]) -> str | None:
     """The JSON object of a file action's fields other than those named; None without any."""
-    beyond_the_usual = (file.deletion_vector, file.base_row_id, file.default_row_commit_version)
+    rare_fields = (file.deletion_vector, file.base_row_id, file.default_row_commit_version)
     is_clustered = isinstance(file, AddFile) and file.clustering_provider is not None
-    if file.unknown is UNSET and not is_clustered and all(value is None for value in beyond_the_usual):
+    if file.unknown is UNSET and not is_clustered and all(value is None for value in rare_fields):
         return None
     fields = _encode_fields(file)
     for name in names:
@@ -330,7 +330,7 @@ def _from_fields(action_type: type[_ActionT], fields: dict[str, Any], beyond: st
 
 
 def _decode_line(line: bytes) -> list[AnyAction]:
-    # What is kept raw is not looked into by msgspec.
+    # msgspec does not check the text of values that stay raw.
     if not line.isascii():
         line.decode()
     try:
@@ -355,7 +355,7 @@ def _decode_with_unknown_fields(action_type: type[Action], body: Raw) -> Any:
         if name in fields and bytes(fields[name]) != b"null"
     }
     known = {name: raw for name, raw in fields.items() if _fits(action_type, name, raw)}
-    # Raw points into the line: the copy lets the line go.
+    # A Raw keeps the whole line in memory, its copy does not.
     unknown = {name: Raw(bytes(raw)) for name, raw in fields.items() if name not in known}
     action = _DECODERS[action_type].decode(_ENCODER.encode(known))
     if unknown:
@@ -408,8 +408,8 @@ def _is_plain(action: Action) -> bool:
 
 
 def _encode_fields(action: Action) -> dict[str, Any]:
-    bare = msgspec.structs.replace(action, unknown=UNSET)
-    fields: dict[str, Any] = dict(_FIELDS.decode(_ENCODER.encode(bare)))
+    known = msgspec.structs.replace(action, unknown=UNSET)
+    fields: dict[str, Any] = dict(_FIELDS.decode(_ENCODER.encode(known)))
     fields.update({name: _encode_fields(value) for name, value in _nested_attributes(action).items()})
     if action.unknown is not UNSET:
         fields.update(action.unknown)

@@ -8,7 +8,7 @@ _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*([.,]|$)", re.ASCII)
 
 
 def column_paths(text: str) -> list[tuple[str, ...]]:
-    """The names' parts, each column a path through structs; ValueError where the text is no such list."""
+    """The names' parts, each column a path through structs; ValueError for any other text."""
     paths: list[tuple[str, ...]] = []
     parts: tuple[str, ...] = ()
     position, after = 0, ""

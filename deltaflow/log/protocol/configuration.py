@@ -1,4 +1,4 @@
-"""What a table's configuration may become: session defaults, known names, valid values (DeltaConfigs)."""
+"""New table properties: session defaults, known names, valid values (delta-spark's DeltaConfigs)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NOT_FOR_USERS = "delta.columnMapping.maxColumnId"
 
 
 def with_session_defaults(metadata: Metadata, session: Mapping[str, str], table: str) -> Metadata:
-    """The metadata of a new table: properties that it does not set are the session's defaults.
+    """The metadata of a new table with the session's defaults for properties that it does not set.
 
-    Those are the settings spark.databricks.delta.properties.defaults.<property without "delta.">. Of what
-    they say about the protocol nothing counts if delta.ignoreProtocolDefaults is set, by either.
+    These are the settings spark.databricks.delta.properties.defaults.<property without "delta.">. If
+    delta.ignoreProtocolDefaults is set, by the table or a default, those about the protocol are ignored.
     """
     defaults = {
         canonical_name("delta." + setting.removeprefix(_SESSION_DEFAULTS)): value
@@ -33,7 +33,7 @@ def with_session_defaults(metadata: Metadata, session: Mapping[str, str], table:
     missing = {
         name: value
         for name, value in defaults.items()
-        if name not in own and _is_default(name) and not (ignores_protocol and is_of_protocol(name))
+        if name not in own and _may_be_default(name) and not (ignores_protocol and is_of_protocol(name))
     }
     if not missing:
         return metadata
@@ -43,11 +43,11 @@ def with_session_defaults(metadata: Metadata, session: Mapping[str, str], table:
 def with_checked_properties(
     metadata: Metadata, before: Mapping[str, str], session: Mapping[str, str], table: str
 ) -> Metadata:
-    """The metadata with the names of new properties in their usual case.
+    """The metadata with its new properties checked, and their names in the canonical case.
 
-    New is what `before`, the table's configuration, does not have or has otherwise; what a table has
-    already another writer may have set, who knows more. Raises DeltaAnalysisException for an unknown name
-    (unless the session allows them) and DeltaIllegalArgumentException for a wrong value.
+    A property is new if `before`, the table's configuration, lacks it or has another value; the others may be
+    of a writer that knows more. Raises DeltaAnalysisException for an unknown name (unless the session allows
+    them) and DeltaIllegalArgumentException for a wrong value.
     """
     configuration = {
         name: value for name, value in metadata.configuration.items() if before.get(name) == value
@@ -62,7 +62,7 @@ def with_checked_properties(
 
 
 def checked_name(name: str, value: str, session: Mapping[str, str], table: str) -> str:
-    """The usual name of a property that may be set to this value; raises as `with_checked_properties`."""
+    """The canonical name of a property, checked with its value; raises as `with_checked_properties`."""
     lower = name.lower()
     if not lower.startswith("delta.") or lower.startswith((_CONSTRAINTS_PREFIX, FEATURE_PREFIX)):
         return canonical_name(name)
@@ -83,12 +83,12 @@ def checked_name(name: str, value: str, session: Mapping[str, str], table: str) 
 
 
 def canonical_name(name: str) -> str:
-    """A property's name in the case that it has in tables: Delta's own are found whatever their case."""
+    """A property's name in its canonical case; the names of Delta's own properties are case-insensitive."""
     lower = name.lower()
     if lower.startswith(FEATURE_PREFIX):
         return FEATURE_PREFIX + name[len(FEATURE_PREFIX) :]
     return KNOWN[lower].name if lower in KNOWN else name
 
 
-def _is_default(name: str) -> bool:
+def _may_be_default(name: str) -> bool:
     return name.lower() in KNOWN or name.startswith(FEATURE_PREFIX)

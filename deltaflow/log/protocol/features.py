@@ -15,7 +15,7 @@ NEW_TABLE_PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 NEWEST_READER_VERSION = 3
 NEWEST_WRITER_VERSION = 7
 LEGACY_READER_OF_COLUMN_MAPPING = 2
-"""The one feature for readers that a version without lists has."""
+"""The reader version that has columnMapping: without lists, it is the only feature for readers."""
 
 Activity = Callable[[Metadata], bool]
 
@@ -72,9 +72,9 @@ def _column_mapping(metadata: Metadata) -> bool:
 class Feature:
     """A feature by its protocol name, and what deltaflow does with tables that support it.
 
-    `is_active` says whether a table's metadata asks for it. `writes`: "inactive" is only while it is
-    not active. `for_readers`: readers must have it, too. `legacy_writer`: the writer version, without
-    lists of features, that has it; None if only lists have it.
+    `is_active` says whether a table's metadata uses it. `writes`: "inactive" means that tables are written
+    while the feature is not active. `for_readers`: readers have to support it, too. `legacy_writer`: the
+    writer version, without lists of features, that has it; None if only lists have it.
     """
 
     name: str
@@ -201,7 +201,7 @@ def asks_for_v2_checkpoints(metadata: Metadata) -> bool:
 
 
 def supported_features(protocol: Protocol) -> set[str]:
-    """What the protocol lists, or what its writer version means (PROTOCOL.md, "Supported Features")."""
+    """The features that the protocol lists or its version implies (PROTOCOL.md, "Supported Features")."""
     if protocol.min_writer_version == NEWEST_WRITER_VERSION:
         return {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     return {
@@ -221,7 +221,7 @@ def _unreadable(protocol: Protocol, metadata: Metadata | None) -> Iterator[str]:
         for name in protocol.reader_features or ():
             if name not in FEATURES or not FEATURES[name].reads:
                 yield name
-    # It changes how files are read: heeded even where the protocol forgets to announce it.
+    # It changes how files are read, so it counts even where the protocol does not list it.
     is_mapped = metadata is not None and _COLUMN_MAPPING.is_active(metadata)
     if is_mapped and _COLUMN_MAPPING.name not in (protocol.reader_features or ()):
         yield _COLUMN_MAPPING.name
@@ -235,7 +235,7 @@ def _unwritable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
     for name in listed:
         if name not in FEATURES or FEATURES[name].writes == "never":
             yield name
-    # Also what the protocol does not announce: the table's owner asked for it, and no writer keeps it.
+    # Active features count even where the protocol does not list them: the table's owner asked for them.
     for feature in FEATURES.values():
         if feature.writes != "always" and feature.is_active(metadata):
             yield feature.name

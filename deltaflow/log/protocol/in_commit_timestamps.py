@@ -18,8 +18,8 @@ def next_timestamp(now_ms: int, previous_ms: int) -> int:
 def with_enablement(
     metadata: Metadata, before: Metadata, version: int, timestamp_ms: int, *, were_enabled: bool
 ) -> Metadata:
-    """The metadata of a commit to a table that has the timestamps on from now on, or had them `before`:
-    with the version and the timestamp since when.
+    """The metadata of a commit, with the version and the time at which in-commit timestamps were enabled:
+    those of this commit, or those of the metadata `before`, if it had them enabled.
     """
     if were_enabled:
         names = (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)

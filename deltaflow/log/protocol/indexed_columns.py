@@ -60,7 +60,7 @@ def leaves_of(
 
 def check_statistics_columns(metadata: Metadata, table: str) -> None:
     """DeltaIllegalArgumentException where delta.dataSkippingStatsColumns names a column that is not there,
-    one of the partitioning, one twice, or one of a type without an order.
+    a partition column, a column twice, or one whose type has no order.
     """
     named = DATA_SKIPPING_STATS_COLUMNS.of(metadata.configuration, table) or []
     schema = schema_from_string(metadata.schema_string, table=table) if named else StructType()

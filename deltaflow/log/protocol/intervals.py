@@ -21,9 +21,9 @@ _TERM = re.compile(
 
 
 def interval_ms(text: str) -> int:
-    """Milliseconds of an interval, rounded down; ValueError if it is none, or is negative.
+    """The milliseconds of an interval, rounded down; ValueError for another text or a negative interval.
 
-    Months and years have no fixed length: they are none. Only seconds have fractions.
+    Months and years are refused, since they have no fixed length. Only seconds have fractions.
     """
     rest = text.strip().lower()
     rest = rest.removeprefix("interval").lstrip() if rest.startswith("interval ") else rest

@@ -1,4 +1,4 @@
-"""How much of what others did meanwhile a commit tolerates."""
+"""Isolation levels: which concurrent commits a commit tolerates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deltaflow.log.protocol.properties import ISOLATION_LEVEL
 
 
 class IsolationLevel(StrEnum):
-    """From strict to lax, by the names of commitInfo."""
+    """From strict to lax, by their names in commitInfo."""
 
     SERIALIZABLE = "Serializable"
     """As if all commits were made one after the other, in the order of their versions."""
@@ -23,8 +23,8 @@ class IsolationLevel(StrEnum):
 def isolation_of_table(metadata: Metadata, table: str) -> IsolationLevel:
     """The level that the table's property delta.isolationLevel asks for, Serializable without one.
 
-    DeltaIllegalArgumentException for another value than Serializable or WriteSerializable. Who writes
-    files before a commit asks here first: the commit would refuse them.
+    DeltaIllegalArgumentException for another value than Serializable or WriteSerializable. A writer calls
+    this before it writes files, since its commit would be refused.
     """
     wanted = ISOLATION_LEVEL.of(metadata.configuration, table)
     return next(level for level in IsolationLevel if level.lower() == wanted)

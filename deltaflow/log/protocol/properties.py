@@ -55,7 +55,7 @@ def _boolean(text: str) -> bool:
     return values[text.lower()]
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     """As Java reads an int: no blanks, no underscores."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise ValueError(text)
@@ -64,7 +64,7 @@ def _whole(text: str) -> int:
 
 def _at_least(least: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        number = _whole(text)
+        number = _integer(text)
         if number < least:
             raise ValueError(text)
         return number
@@ -269,7 +269,7 @@ _OTHER_NUMBERS = (
     "delta.inCommitTimestampEnablementVersion",
     "delta.requireCheckpointProtectionBeforeVersion",
 )
-# Something else than rows and log is to be written by these, and deltaflow does not write it.
+# deltaflow does not write what these properties ask for, so they can only be false.
 _OFF_ONLY = (
     "delta.enableMaterializePartitionColumnsFeature",
     "delta.writePartitionColumnsToParquet",
@@ -298,7 +298,7 @@ _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     SYMLINK_MANIFEST_ENABLED,
     TARGET_FILE_SIZE_BYTES,
     Property("delta.columnMapping.mode", "none", _one_of("none", "id", "name"), "none, id or name"),
-    # What is wrong with the versions of the protocol is said where the protocol is made.
+    # `protocol_for` checks the values of these two.
     Property("delta.minReaderVersion", None, str, ""),
     Property("delta.minWriterVersion", None, str, ""),
     *(_flag(name, default=False) for name in _OTHER_FLAGS),
@@ -310,5 +310,5 @@ _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     ),
 )
 KNOWN: Mapping[str, Property[Any]] = {known.name.lower(): known for known in _TABLE_PROPERTIES}
-"""All properties of tables, by their names in lower case. Those that say which features a table has mean
-something in deltaflow.log.protocol.features."""
+"""All table properties, by their names in lower case. deltaflow.log.protocol.features says which of them
+activate features."""

@@ -1,4 +1,4 @@
-"""The protocol that a table gets from its properties, when it is made and when its metadata changes."""
+"""The protocol of a table by its properties: of a new table, and of one whose metadata changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEATURE_PREFIX = "delta.feature."
 
 
 def without_protocol_properties(metadata: Metadata) -> Metadata:
-    """The metadata as it is committed: properties that speak of the protocol stand in the protocol."""
+    """The metadata as it is committed: without the properties that the protocol replaces."""
     configuration = {
         name: value for name, value in metadata.configuration.items() if not is_of_protocol(name)
     }
@@ -35,13 +35,13 @@ def without_protocol_properties(metadata: Metadata) -> Metadata:
 
 
 def protocol_for(metadata: Metadata, current: Protocol | None, table: str) -> Protocol:
-    """The protocol of a table with this metadata: `current` as long as it has all that is asked for.
+    """The protocol of a table with this metadata: `current` if it supports all that the metadata asks for.
 
-    Asked for are the versions of delta.minReaderVersion and delta.minWriterVersion, which for a table that
-    is there mean their features, features that delta.feature.<name> names and features that other
-    properties or the schema activate. Nothing is dropped; what changes gets its weakest form. Raises
+    The metadata asks for the versions delta.minReaderVersion and delta.minWriterVersion (of a table that
+    exists: for their features), for features that delta.feature.<name> names, and for features that other
+    properties or the schema activate. No feature is dropped; a changed protocol gets its weakest form. Raises
     UnsupportedFeatureError for a feature or version that deltaflow does not know, and
-    DeltaIllegalArgumentException for a value that is none.
+    DeltaIllegalArgumentException for an invalid value.
     """
     reader = _version(metadata.configuration, READER_VERSION, NEWEST_READER_VERSION, table)
     writer = _version(metadata.configuration, WRITER_VERSION, NEWEST_WRITER_VERSION, table)
@@ -55,7 +55,7 @@ def protocol_for(metadata: Metadata, current: Protocol | None, table: str) -> Pr
         )
     active = {feature.name for feature in FEATURES.values() if feature.is_active(metadata)}
     if current is None:
-        return _of_new_table(reader, writer, named, active)
+        return _protocol_of_new_table(reader, writer, named, active)
     supported = supported_features(current)
     wanted = supported | named | active
     if writer is not None and writer < NEWEST_WRITER_VERSION:
@@ -105,15 +105,15 @@ def _legacy_protocol(names: Iterable[str]) -> Protocol | None:
 
 
 def _features_of_same_version(names: Iterable[str]) -> set[str]:
-    """What comes with these features where there are no lists; nothing if one of them needs lists."""
+    """All features of the lowest version without lists that has these; none if one of these needs lists."""
     legacy = _legacy_protocol(names)
     return set() if legacy is None else supported_features(legacy)
 
 
-def _of_new_table(
+def _protocol_of_new_table(
     reader: int | None, writer: int | None, named: Iterable[str], active: Iterable[str]
 ) -> Protocol:
-    """The protocol of a table that is made with these versions, or the least ones."""
+    """The protocol of a new table with these versions, or the lowest ones."""
     base = NEW_TABLE_PROTOCOL
     if writer != NEWEST_WRITER_VERSION:
         base = Protocol(
@@ -152,7 +152,7 @@ def _with_features(names: Iterable[str], reader_version: int) -> Protocol:
 
 
 def is_of_protocol(name: str) -> bool:
-    """Whether a property, by its usual name, speaks of the protocol and not of the table's metadata."""
+    """Whether a property, by its canonical name, belongs to the protocol and not to the metadata."""
     return name in _OF_PROTOCOL or name.startswith(FEATURE_PREFIX)
 
 

@@ -1,4 +1,4 @@
-"""Schemas: their JSON, and what of them may be written."""
+"""Schemas: their JSON, and which of them may be written."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def schema_from_string(
 ) -> T.StructType:
     """The schema of a schemaString; without one it has no columns.
 
-    CorruptLogError if it is no schema, UnsupportedFeatureError for odd types: `table` and `version` are for
-    them.
+    CorruptLogError if it is not a schema, UnsupportedFeatureError for a type that PySpark does not know;
+    `table` and `version` are for these errors.
     """
     if schema_string is None:
         return T.StructType()
@@ -77,7 +77,7 @@ def schema_from_string(
         )
     try:
         return T.StructType.fromJson(json)
-    # PySpark raises whatever the JSON leads it to.
+    # PySpark's parser raises exceptions of any class.
     except Exception as error:
         raise UnsupportedFeatureError(
             f"The table's schema has a type that this PySpark does not know: {error}.",
@@ -167,7 +167,7 @@ def nullable_type(data_type: T.DataType) -> T.DataType:
 
 
 def check_partition_columns(schema: T.StructType, given: Sequence[str], table: str | None) -> list[str]:
-    """The partition columns by their names in the schema; SchemaError if they cannot be."""
+    """The partition columns by their names in the schema; SchemaError if they cannot be partition columns."""
     by_name = {field.name.lower(): field for field in schema.fields}
     resolved: list[str] = []
     for name in given:

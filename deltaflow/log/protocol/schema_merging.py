@@ -1,4 +1,4 @@
-"""Whether data fits a table's schema, and the schema that both have together."""
+"""Whether data fits a table's schema, and the merged schema of both."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from deltaflow.log.protocol.schema import check_no_duplicates, nullable_type
 
 _POINTS_IN_TIME = (T.DateType, T.TimestampType, T.TimestampNTZType)
 _GROWING: tuple[type[T.DataType], ...] = (T.ByteType, T.ShortType, T.IntegerType)
-"""Types of which a column may grow into a later one."""
+"""A column of one of these types may be widened to a later one."""
 
 Fits = Callable[[T.DataType, T.DataType], bool]
 """Whether values of the first type may be written into a column of the second; neither is nested."""
 
 
-def _is_same(data: T.DataType, table: T.DataType) -> bool:
-    return data == table
+def _is_same(data: T.DataType, column: T.DataType) -> bool:
+    return data == column
 
 
-def can_store(data: T.DataType, table: T.DataType) -> bool:
-    """Spark's store assignment (Cast.canANSIStoreAssign); what does not fit in is an error of its row."""
-    if isinstance(data, T.NullType) or data == table:
+def can_store(data: T.DataType, column: T.DataType) -> bool:
+    """Spark's store assignment (Cast.canANSIStoreAssign); a value that overflows fails when it is written."""
+    if isinstance(data, T.NullType) or data == column:
         return True
-    if isinstance(data, T.NumericType) and isinstance(table, T.NumericType):
+    if isinstance(data, T.NumericType) and isinstance(column, T.NumericType):
         return True
-    if isinstance(data, _POINTS_IN_TIME) and isinstance(table, _POINTS_IN_TIME):
+    if isinstance(data, _POINTS_IN_TIME) and isinstance(column, _POINTS_IN_TIME):
         return True
-    return isinstance(data, T.AtomicType) and isinstance(table, T.StringType)
+    return isinstance(data, T.AtomicType) and isinstance(column, T.StringType)
 
 
-def can_cast(data: T.DataType, table: T.DataType) -> bool:
-    """Store assignment by the policy LEGACY: what a cast can make of it, and Spark knows which."""
-    return can_store(data, table) or (isinstance(data, T.AtomicType) and isinstance(table, T.AtomicType))
+def can_cast(data: T.DataType, column: T.DataType) -> bool:
+    """Store assignment by the policy LEGACY: any cast between atomic types; Spark refuses impossible ones."""
+    return can_store(data, column) or (isinstance(data, T.AtomicType) and isinstance(column, T.AtomicType))
 
 
 def check_append_schema(
@@ -74,12 +74,12 @@ def merge_schemas(
     table: str | None = None,
     fits: Fits = _is_same,
 ) -> T.StructType:
-    """The table's schema once data of `data_schema` is in it (delta-spark's SchemaMergingUtils).
+    """The table's schema after data of `data_schema` is written (delta-spark's SchemaMergingUtils).
 
     Columns of the table keep their names, order, nullability and metadata, whether or not the data has
     them; other columns come after them, nullable, in nested structs too. Names are equal regardless of
     case. A type stays, or grows among byte, short and integer, or takes the place of void.
-    SchemaMismatchError, showing both sides, for all other types that the data's do not `fits`; SchemaError
+    SchemaMismatchError, showing both sides, where the data's type is another one and not `fits`; SchemaError
     for columns of the data whose names differ only in case.
     """
     check_no_duplicates(data_schema, table)
@@ -124,12 +124,14 @@ class _Difference(NamedTuple):
     is_new: bool = False
 
 
-def _differences(table: T.DataType, data: T.DataType, path: str, fits: Fits) -> Iterator[_Difference]:
+def _differences(
+    table_type: T.DataType, data_type: T.DataType, path: str, fits: Fits
+) -> Iterator[_Difference]:
     prefix = f"{path}." if path else ""
-    if isinstance(table, T.StructType) and isinstance(data, T.StructType):
-        ours = {field.name.lower(): field for field in table.fields}
-        theirs = {field.name.lower(): field for field in data.fields}
-        if len(theirs) != len(data.fields):
+    if isinstance(table_type, T.StructType) and isinstance(data_type, T.StructType):
+        ours = {field.name.lower(): field for field in table_type.fields}
+        theirs = {field.name.lower(): field for field in data_type.fields}
+        if len(theirs) != len(data_type.fields):
             yield _Difference(f"{path or 'the data'} has columns whose names differ only in case")
         for name, field in ours.items():
             if name not in theirs:
@@ -141,52 +143,55 @@ def _differences(table: T.DataType, data: T.DataType, path: str, fits: Fits) -> 
             if name not in ours:
                 text = f"column {prefix}{field.name} ({field.dataType.simpleString()}) is not in the table"
                 yield _Difference(text, is_new=True)
-    elif have_one_shape(table, data):
-        for ours_inside, theirs_inside in zip(inner_fields(table), inner_fields(data), strict=True):
+    elif have_one_shape(table_type, data_type):
+        for ours_inside, theirs_inside in zip(inner_fields(table_type), inner_fields(data_type), strict=True):
             path_inside = prefix + ours_inside.name
             yield from _differences(ours_inside.dataType, theirs_inside.dataType, path_inside, fits)
-    elif not fits(data, table):
+    elif not fits(data_type, table_type):
         # A column of type void takes the data's type when the schema is merged.
-        is_new = isinstance(table, T.NullType)
-        yield _Difference(_type_difference(table, data, path), is_new=is_new)
+        is_new = isinstance(table_type, T.NullType)
+        yield _Difference(_type_difference(table_type, data_type, path), is_new=is_new)
 
 
-def _merged(table: T.DataType, data: T.DataType, path: str, conflicts: list[str], fits: Fits) -> T.DataType:
+def _merged(
+    table_type: T.DataType, data_type: T.DataType, path: str, conflicts: list[str], fits: Fits
+) -> T.DataType:
     """The merged type; what cannot be merged is added to `conflicts`."""
     prefix = f"{path}." if path else ""
-    if have_one_shape(table, data):
-        theirs = {field.name.lower(): field for field in inner_fields(data)}
+    if have_one_shape(table_type, data_type):
+        theirs = {field.name.lower(): field for field in inner_fields(data_type)}
         fields = []
-        for field in inner_fields(table):
+        for field in inner_fields(table_type):
             other = theirs.pop(field.name.lower(), None)
             merged_type = field.dataType
             if other is not None:
                 merged_type = _merged(merged_type, other.dataType, prefix + field.name, conflicts, fits)
             fields.append(with_type(field, merged_type))
         new = inner_fields(nullable_type(T.StructType(list(theirs.values()))))
-        return with_inner_fields(table, fields + new)
-    if table == data or isinstance(data, T.NullType):
-        return table
-    if isinstance(table, T.NullType):
-        return nullable_type(data)
+        return with_inner_fields(table_type, fields + new)
+    if table_type == data_type or isinstance(data_type, T.NullType):
+        return table_type
+    if isinstance(table_type, T.NullType):
+        return nullable_type(data_type)
     # Parquet keeps all three as 32-bit integers.
-    if type(table) in _GROWING and type(data) in _GROWING:
-        return max(table, data, key=lambda data_type: _GROWING.index(type(data_type)))
-    if not fits(data, table):
-        conflicts.append(_type_difference(table, data, path))
-    return table
+    if type(table_type) in _GROWING and type(data_type) in _GROWING:
+        return max(table_type, data_type, key=lambda either: _GROWING.index(type(either)))
+    if not fits(data_type, table_type):
+        conflicts.append(_type_difference(table_type, data_type, path))
+    return table_type
 
 
-def _is_mergeable(table: T.StructType, data: T.StructType) -> bool:
+def _is_mergeable(table_schema: T.StructType, data_schema: T.StructType) -> bool:
     try:
-        merge_schemas(table, data)
+        merge_schemas(table_schema, data_schema)
     except SchemaError:
         return False
     return True
 
 
-def _type_difference(table: T.DataType, data: T.DataType, path: str) -> str:
-    return f"column {path} is {table.simpleString()} in the table and {data.simpleString()} in the data"
+def _type_difference(table_type: T.DataType, data_type: T.DataType, path: str) -> str:
+    in_table, in_data = table_type.simpleString(), data_type.simpleString()
+    return f"column {path} is {in_table} in the table and {in_data} in the data"
 
 
 def _mismatch(

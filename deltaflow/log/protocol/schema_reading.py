@@ -19,7 +19,7 @@ def can_read(
     may_add_columns: bool = False,
     takes_any_nulls: bool = False,
 ) -> bool:
-    """Whether a reader that was made for one schema reads data of another; names have to be the same.
+    """Whether data of one schema can be read by the other one, with the same names of columns.
 
     See `obstacle_to_reading`.
     """
@@ -47,8 +47,8 @@ def obstacle_to_reading(
     """Why data of the type `data` cannot be read as the type `reader`, in words; None if it can be.
 
     Columns are compared by their names as `by_name` makes them, atomic types by `fits`. The reader may leave
-    columns of the data out, or have more columns that take nulls, where that is allowed. A column that has
-    nulls is read by one that takes nulls only, unless nullability does not count (`takes_any_nulls`).
+    columns of the data out, or have more columns that take nulls, where that is allowed. A nullable
+    column is read only by a nullable one, unless nullability does not count (`takes_any_nulls`).
     """
     if not have_one_shape(reader, data):
         if fits(data, reader):
@@ -85,11 +85,11 @@ def obstacle_to_reading(
 
 
 def fields_within(field: T.StructField) -> list[T.StructField]:
-    """The field, and the fields of all structs within its type."""
+    """The field itself, and the fields of all structs within its type."""
     structs = [found for _, found in types_within(field.dataType) if isinstance(found, T.StructType)]
     return [field, *(inner for struct in structs for inner in struct.fields)]
 
 
 def dotted(path: Path) -> str:
-    """A path as messages and the history have it (Spark's UnresolvedAttribute.name)."""
+    """A path as it is in messages and in the history (Spark's UnresolvedAttribute.name)."""
     return ".".join(f"`{name}`" if "." in name else name for name in path)

@@ -1,4 +1,4 @@
-"""Checkpoints (PROTOCOL.md, "Checkpoints") to a table's state, columns to columns, a batch at a time."""
+"""Reads checkpoints (PROTOCOL.md, "Checkpoints") into a table's state, in columns and batch by batch."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class _Contents:
 
 
 def _read(log: LogFiles, checkpoint: Checkpoint, contents: _Contents) -> Commit:
-    """Read all files of the checkpoint into `contents`; what its actions are as a commit."""
+    """Read all files of the checkpoint into `contents`; its other actions as a commit."""
     for status in checkpoint.files:
         _read_file(log, f"{log.directory}/{status.name}", contents)
     if contents.fields is None or contents.fields:
@@ -140,7 +140,7 @@ def _read_file(log: LogFiles, path: str, contents: _Contents) -> None:
 
 
 def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
-    # Read as it is decoded: a pre-buffering reader keeps the bytes of all row groups.
+    # Without pre-buffering, which would keep the bytes of all row groups.
     parquet = pq.ParquetFile(
         stream,
         buffer_size=_BUFFER_BYTES,
@@ -161,7 +161,7 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
     naive_is_utc = any(
         parquet.schema.column(index).physical_type == "INT96" for index in range(len(parquet.schema))
     )
-    # Threads would decode more columns at once than one: more memory, and hardly any faster.
+    # Threads would decode several columns at once, which takes more memory and is hardly faster.
     for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
         for name in batch.schema.names:
             if name == "add":
@@ -170,7 +170,7 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
                 _read_removes(batch.column(name), contents)
             else:
                 contents.actions.extend(_decoded(name, batch.column(name), path))
-        # What decoding used would stay with the pool.
+        # Otherwise the pool would keep the memory that decoding used.
         del batch
         pa.default_memory_pool().release_unused()
 
@@ -240,7 +240,7 @@ def _read_removes(removes: pa.StructArray, contents: _Contents) -> None:
 
 
 def _fields_of_rows(actions: pa.StructArray) -> dict[str, pa.Array] | None:
-    """The fields of the actions that are there; None without any."""
+    """The fields of the actions, without the rows that hold none; None if no row holds one."""
     is_there = pc.is_valid(_child(actions, "path"))
     number = pc.sum(is_there).as_py() or 0
     if number == 0:
@@ -282,15 +282,15 @@ def _batch(
 ) -> pa.RecordBatch:
     columns["key"] = _keys(columns["path"], fields.get("deletionVector"), table_path)
     batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-    # Damaged pages decode to text that is none, which would crash its first user.
+    # Damaged pages may decode to invalid UTF-8, which would crash its first reader.
     batch.validate(full=True)
     return batch
 
 
 def _compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch in memory of its exact size, apart from that of the decoders.
+    """A copy of the batch in memory of exactly its size.
 
-    They leave up to as much unused beside what they fill, and the default pool keeps what they free.
+    Decoders leave up to as much memory unused as they fill, and the default pool keeps what they free.
     """
     full = [name for name in batch.schema.names if batch.column(name).null_count < batch.num_rows]
     content = batch.select(full).serialize(memory_pool=pa.system_memory_pool())
@@ -308,7 +308,7 @@ def _nulls(rows: int, arrow_type: pa.DataType) -> pa.Array:
 
 
 def _keys(paths: pa.Array, vectors: pa.Array | None, table_path: str) -> pa.Array:
-    """`key` of KEYED_FILES_SCHEMA: null for the usual path, which identifies the file as it is."""
+    """`key` of KEYED_FILES_SCHEMA: null where the path itself identifies the file."""
     odd = pc.match_substring_regex(paths, ODD_PATHS)
     if vectors is not None and vectors.null_count < len(vectors):
         odd = pc.or_(odd, pc.is_valid(vectors))

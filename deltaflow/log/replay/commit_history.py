@@ -1,4 +1,4 @@
-"""What a table's commits say of themselves (delta-spark's DeltaHistoryManager)."""
+"""The history of a table: the commitInfo of its commits (delta-spark's DeltaHistoryManager)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _THREADS = 8
 
 
 class CommitRecord(NamedTuple):
-    """A version, and the commitInfo of who made it."""
+    """A version, its time, and the commitInfo of its commit."""
 
     version: int
     timestamp_ms: int
     info: Mapping[str, Any] | None
-    """By the names in the log, whatever the types; None where the commit has none."""
+    """By the names in the log, with values of any type; None where the commit has none."""
 
 
 class _Line(msgspec.Struct):
@@ -32,7 +32,7 @@ class _Line(msgspec.Struct):
 def read_history(log: LogFiles, newest: Snapshot, limit: int | None) -> list[CommitRecord]:
     """The commits whose files are there, newest first; with `limit`, of so many versions up to the newest.
 
-    Times are as in time travel. Of a commit no more is read than up to its commitInfo, mostly its first line.
+    Times are those of time travel. Only the lines up to the commitInfo are decoded, mostly the first one.
     """
     listing = log.list(0)
     versions = sorted(version for version in listing.commits if version <= newest.version)

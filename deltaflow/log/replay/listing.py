@@ -1,4 +1,4 @@
-"""What the names in a log directory say: commits, checkpoints and log compactions by version."""
+"""The files of a log directory by their names: commits, checkpoints and log compactions by version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A file with what the commits `first` to `last` come to (PROTOCOL.md, "Log Compaction Files")."""
+    """A file that reconciles the commits `first` to `last` (PROTOCOL.md, "Log Compaction Files")."""
 
     first: int
     last: int
@@ -46,11 +46,11 @@ class Listing:
     checkpoints: Sequence[Checkpoint] = ()
     compactions: Sequence[Compaction] = ()
     incomplete_checkpoints: Sequence[int] = ()
-    """Versions of multi-part checkpoints that lack parts: nothing to read, but the version was there."""
+    """Versions of multi-part checkpoints that lack parts: they are not readable, but the version existed."""
 
     @property
     def latest_version(self) -> int:
-        """The newest version that a name speaks of; -1 without any."""
+        """The newest version among the files' names; -1 without any."""
         checkpoint = self.checkpoints[-1].version if self.checkpoints else -1
         return max(max(self.commits, default=-1), checkpoint, max(self.incomplete_checkpoints, default=-1))
 
@@ -83,7 +83,7 @@ class Listing:
 
 
 def listing_of(start: int, statuses: Iterable[FileStatus]) -> Listing:
-    """Sort the files of a log directory, of version `start` and later, by their names."""
+    """The listing of these files of a log directory, which are of version `start` and later."""
     commits: dict[int, FileStatus] = {}
     checkpoints: list[Checkpoint] = []
     compactions: list[Compaction] = []

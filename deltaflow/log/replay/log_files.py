@@ -59,7 +59,7 @@ class LogFiles:
         return f"{self.directory}/{commit_name(version)}"
 
     def list(self, start: int) -> Listing:
-        """What is there of version `start` and later; nothing where there is no directory."""
+        """The files of version `start` and later; none where there is no directory."""
         try:
             # A version's checkpoint sorts before its commit.
             statuses = self.store.list_from(self.directory, f"{start:020}.")
@@ -75,9 +75,9 @@ class LogFiles:
         return listing_of(start, statuses)
 
     def list_next(self, version: int) -> Listing:
-        """The commit of `version` and those after it, by a look at single files where that is cheaper.
+        """The commit of `version` and those after it; looks up single files where that is cheaper.
 
-        It ends where several versions in a row have no commit: with a version before, the log may go on.
+        It ends where several versions in a row have no commit: the log may go on after such a gap.
         """
         if not self.store.lists_whole_directories:
             return self.list(version)
@@ -96,7 +96,7 @@ class LogFiles:
     def commits_present(self, first: int, last: int) -> Iterator[Commit]:
         """The commits from `first` to `last` that are there, read lazily; missing ones are left out.
 
-        Looks at single files where that is cheaper than a listing, as far as none is missing.
+        Looks up single files where that is cheaper than a listing, until one is missing.
         """
         if self.store.lists_whole_directories:
             for version in range(first, last + 1):
@@ -119,7 +119,7 @@ class LogFiles:
     def commits_or_compactions(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
         """As `commits`, with log compactions in place of the commits that they cover.
 
-        The last one is its commit always, which alone has the timestamp of the version.
+        The last one is always a commit: only that has the timestamp of the version.
         """
         self.check_contiguous(listing, first, last)
         return self._commits_or_compactions(listing, first, last)
@@ -162,7 +162,7 @@ class LogFiles:
                 version = min(compacted.version + 1, last)
 
     def _compacted(self, compaction: Compaction) -> Commit | None:
-        """What commits come to; None, with a warning, if the file is broken: the commits are there, too."""
+        """A log compaction as a commit; None, with a warning, if it is broken: its commits are there, too."""
         try:
             commit = read_commit(self.store, self.directory, compaction.file, compaction.last)
         except CorruptLogError as error:
@@ -171,7 +171,7 @@ class LogFiles:
         files: list[AddFile | RemoveFile] = [*commit.adds, *commit.removes]
         keys = [file_key(file, self.path) for file in files]
         if len(set(keys)) < len(keys):
-            # Which of a file's actions is the newest, its order does not tell: writers differ.
+            # The order of a file's actions does not say which is the newest: writers differ.
             _LOG.warning("%s is not reconciled: its commits are read instead", compaction.file.name)
             return None
         return commit

@@ -1,4 +1,4 @@
-"""The commits that this process has made to a table, and whether they are still the versions' commits.
+"""The commits that this process has made to a table, and whether the log still has them.
 
 A file system that lets a rename replace a file may lose a commit to another writer, long after its put.
 """

@@ -30,7 +30,7 @@ class Snapshot:
     """A table at one version; immutable.
 
     CorruptLogError if the state lacks its protocol or metadata, UnsupportedFeatureError if the table
-    needs of its readers what deltaflow lacks.
+    has features that deltaflow does not read.
     """
 
     def __init__(self, path: str, state: TableState) -> None:
@@ -54,7 +54,7 @@ class Snapshot:
 
     @property
     def table_id(self) -> str:
-        """The metaData's id: another id is another table."""
+        """The id in metaData: a table with another id is another table."""
         return self.metadata.id
 
     @property
@@ -74,7 +74,7 @@ class Snapshot:
 
     @property
     def transactions_expire(self) -> bool:
-        """Whether a reader of a checkpoint may know fewer `transactions`: the old ones are left out there."""
+        """Whether checkpoints may have fewer `transactions`, since they leave expired ones out."""
         return self._state.transactions_expire
 
     @property
@@ -113,7 +113,7 @@ class Snapshot:
 
     @property
     def file_totals(self) -> FileTotals:
-        """What the active files come to. What follows this version by `after` then mostly knows its own."""
+        """Totals over the active files; a snapshot that `after` makes can mostly derive its own from them."""
         totals = self._state.file_totals
         if totals is None:
             totals = FileTotals.of(self.files)
@@ -140,9 +140,9 @@ def replay(path: str, commits: Iterable[Commit], previous: Snapshot | None = Non
 
 
 def replay_for_totals(path: str, commits: Sequence[Commit], previous: Snapshot | None) -> Snapshot:
-    """As `replay`, for who asks for `file_totals` and nothing else of the files.
+    """As `replay`, for a caller that needs `file_totals` and nothing else of the files.
 
-    As long as the totals follow from the commits' actions alone, it costs nothing that grows with the table.
+    Its cost does not grow with the table as long as the totals follow from the commits' actions alone.
     """
     if previous is not None:
         before = replace(previous._state, file_state=NoFileState(), file_totals=previous.file_totals)
@@ -153,7 +153,7 @@ def replay_for_totals(path: str, commits: Sequence[Commit], previous: Snapshot |
 
 
 def snapshot_at(log: LogFiles, version: int, earlier: Snapshot | None) -> Snapshot:
-    """The table at a version that its log has; `earlier` is one before it, or it, if one is known."""
+    """The table at a version of its log; `earlier` is that version or one before it, if one is known."""
     if earlier is None:
         return Snapshot(log.path, load_state(log, list_newest(log), version))
     if version == earlier.version:

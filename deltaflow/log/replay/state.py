@@ -1,4 +1,4 @@
-"""Reconciliation (PROTOCOL.md, "Action Reconciliation"): what the actions of a log come to."""
+"""The state of a table after its commits (PROTOCOL.md, "Action Reconciliation")."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deltaflow.log.protocol.properties import SET_TRANSACTION_RETENTION_MS
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table after a version, unchecked; immutable. The default is that before the first commit."""
+    """A table after a version, unchecked; immutable. The default is the state before the first commit."""
 
     version: int = -1
     timestamp_ms: int = 0
@@ -25,17 +25,20 @@ class TableState:
     domains: Mapping[str, DomainMetadata] = field(default_factory=dict)
     """The newest domainMetadata of every domain that was not removed."""
     transactions_expire: bool = False
-    """Whether at some version that was followed transactions had a retention: others may know fewer."""
+    """Whether transactions had a retention at some replayed version: other readers may then have fewer."""
     file_state: FileState = field(default_factory=FileState)
     file_totals: FileTotals | None = None
-    """None where only the files themselves tell."""
+    """None where they have to be counted."""
 
     def after(self, commits: Iterable[Commit], table_path: str) -> TableState:
         """The state after commits that follow this one, without a gap; they may come lazily."""
         version, timestamp_ms = self.version, self.timestamp_ms
         protocol, metadata = self.protocol, self.metadata
         transactions, domains = dict(self.transactions), dict(self.domains)
-        expire, totals = self.transactions_expire or _expire(self.metadata), self.file_totals
+        expire, totals = (
+            self.transactions_expire or _has_transaction_retention(self.metadata),
+            self.file_totals,
+        )
 
         def followed() -> Iterator[AnyAction]:
             nonlocal version, timestamp_ms, protocol, metadata, expire, totals
@@ -43,7 +46,7 @@ class TableState:
                 version, timestamp_ms = commit.version, commit.timestamp_ms
                 protocol = commit.protocol or protocol
                 metadata = commit.metadata or metadata
-                expire = expire or _expire(commit.metadata)
+                expire = expire or _has_transaction_retention(commit.metadata)
                 transactions.update((txn.app_id, txn) for txn in commit.txns)
                 for domain in commit.domains:
                     domains.pop(domain.domain, None)
@@ -66,5 +69,5 @@ class TableState:
         )
 
 
-def _expire(metadata: Metadata | None) -> bool:
+def _has_transaction_retention(metadata: Metadata | None) -> bool:
     return metadata is not None and SET_TRANSACTION_RETENTION_MS.name in metadata.configuration

@@ -1,4 +1,4 @@
-"""What of V2 checkpoints a log still has (PROTOCOL.md, "V2 Checkpoint Table Feature")."""
+"""Whether a log still has traces of V2 checkpoints (PROTOCOL.md, "V2 Checkpoint Table Feature")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_V2 = "checkpointMetadata"
 
 
 def has_v2_checkpoint_history(log: LogFiles) -> bool:
-    """Whether a V2 checkpoint is there, whatever its name, or a commit whose metadata asks for such.
+    """Whether a V2 checkpoint is there, whatever its name, or a commit whose metadata asks for them.
 
     Reads every commit, and one column of each checkpoint of a classic name.
     """

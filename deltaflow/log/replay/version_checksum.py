@@ -1,7 +1,6 @@
-"""Version checksum files (PROTOCOL.md, "Version Checksum File"): what a writer says that a version comes to.
+"""Version checksum files (PROTOCOL.md, "Version Checksum File"): the totals of a version by its writer.
 
-The log alone is the truth. A checksum only serves to doubt: where it says something else, the writer of one
-of the two is wrong, and a warning says so.
+The log alone is the truth. Where a checksum differs from it, one of the two is wrong, and a warning says so.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ def write_checksum(
 ) -> None:
     """Write the checksum of the version that the last of `commits` has just made.
 
-    `commits` are all since the version that was `read`, None without a table. The commit has happened: a
-    failure is a warning in this module's log. Reads nothing.
+    `commits` are all since the version that was `read`, None without a table. The commit is in the log, so a
+    failure is only a warning in this module's log. Reads nothing.
     """
     own = commits[-1]
     path = _path(log, own.version)
@@ -48,7 +47,7 @@ def write_checksum(
         _LOG.warning(
             "%s is of another commit of that version, which is no longer in the log: delete the file", path
         )
-    # Whatever it was, it must not look like a failure of the commit.
+    # No error here may look like a failure of the commit.
     except Exception:
         _LOG.warning(
             "Version %d of %s is committed, but its checksum was not written",
@@ -59,7 +58,7 @@ def write_checksum(
 
 
 def checksum_differences(log: LogFiles, snapshot: Snapshot) -> dict[str, tuple[Any, Any]] | None:
-    """What the checksum of a snapshot's version says otherwise: by its name, the log's value and its own.
+    """The fields that a version's checksum has otherwise: name -> (value of the log, value of the checksum).
 
     None without a checksum, or with one that cannot be read. Reads one file.
     """
@@ -86,7 +85,7 @@ def checksum_differences(log: LogFiles, snapshot: Snapshot) -> dict[str, tuple[A
 
 
 def warn_of_differences(log: LogFiles, snapshot: Snapshot) -> None:
-    """A warning in this module's log where a version's checksum says something else than the log."""
+    """Warn in this module's log if the checksum of a snapshot's version differs from the log."""
     differences = checksum_differences(log, snapshot)
     if differences:
         said = [f"{name} is {of_log!r}, there {own!r}" for name, (of_log, own) in differences.items()]
@@ -129,7 +128,7 @@ def _content(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _sorted(value: Any, name: str) -> Any:
-    """The value, in one order where its order means nothing."""
+    """The value; sorted if its order has no meaning."""
     if name in ("setTransactions", "domainMetadata", "protocol") and isinstance(value, list):
         return sorted(msgspec.json.encode(item, order="sorted") for item in value)
     return value

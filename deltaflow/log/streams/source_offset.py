@@ -21,7 +21,7 @@ _SOURCE_VERSION = 1
 _NEWEST_SOURCE_VERSION = 3
 _BARRIERS = {-20: "METADATA_CHANGE", -19: "POST_METADATA_CHANGE"}
 INITIAL_SNAPSHOT_ORDER = [("modification_time", "ascending"), ("path", "ascending")]
-"""What the files of an initial snapshot are numbered by, as Arrow's sort keys."""
+"""The order in which the files of an initial snapshot are numbered, as Arrow's sort keys."""
 
 
 class DeltaSourceOffset(msgspec.Struct, frozen=True, order=False):
@@ -50,7 +50,7 @@ class DeltaSourceOffset(msgspec.Struct, frozen=True, order=False):
 
     @property
     def position(self) -> tuple[int, int]:
-        """What offsets of one table are ordered by."""
+        """The sort key of the offsets of one table."""
         return (self.reservoir_version, self.index)
 
 

@@ -1,4 +1,4 @@
-"""What streams still have to read of a table, by their checkpoints: the files that they would miss."""
+"""The files that streams have yet to read, by their checkpoints: a vacuum must not delete them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def check_streams(log: LogFiles, table_id: str, plan: VacuumPlan, checkpoints: S
     """DELTA_VACUUM_BREAKS_STREAM if a stream has yet to read a file that the plan deletes, or if the plan
     deletes files of its checkpoint.
 
-    `checkpoints` are the checkpoint directories of streams; DeltaIllegalArgumentException if one is none.
-    One whose stream does not read the table is passed over, with a warning.
+    `checkpoints` are the checkpoint directories of streams; DeltaIllegalArgumentException if one is not.
+    A checkpoint whose stream does not read the table is ignored, with a warning.
     """
     for checkpoint in checkpoints:
         positions = list(_positions(checkpoint, table_id))
@@ -42,13 +42,13 @@ def check_streams(log: LogFiles, table_id: str, plan: VacuumPlan, checkpoints: S
         if not positions:
             _LOG.warning("The stream of the checkpoint %s has nothing to read of %s", checkpoint, log.path)
         for position in positions:
-            missed = _missed(log, plan, position)
+            missed = _missed_files(log, plan, position)
             if missed is not None:
-                raise _breaks(checkpoint, missed, log.path)
+                raise _error_of_missed_files(checkpoint, missed, log.path)
 
 
 def _check_checkpoint_stays(plan: VacuumPlan, checkpoint: str, table: str) -> None:
-    """A checkpoint in the table's directory has files that are none of the table's."""
+    """DELTA_VACUUM_BREAKS_STREAM if the plan deletes files of the checkpoint, which lies in the table."""
     _, directory = store_for(checkpoint)
     place = plan.directory.real_place(f"{directory}/metadata")
     if place is None:
@@ -65,14 +65,16 @@ def _check_checkpoint_stays(plan: VacuumPlan, checkpoint: str, table: str) -> No
 
 @dataclass(frozen=True, slots=True)
 class _Missed:
-    """Files that a stream needs of a version, and would not find."""
+    """Files of a version that a stream needs and would not find."""
 
     version: int
     paths: pa.Array
     is_initial: bool
 
 
-def _breaks(checkpoint: str, missed: _Missed, table: str) -> DeltaUnsupportedOperationException:
+def _error_of_missed_files(
+    checkpoint: str, missed: _Missed, table: str
+) -> DeltaUnsupportedOperationException:
     names = ", ".join(missed.paths[:_NAMED_FILES].to_pylist())
     others = f" and {len(missed.paths) - _NAMED_FILES} more" if len(missed.paths) > _NAMED_FILES else ""
     part = "the snapshot that it begins with, of" if missed.is_initial else "the commit of"
@@ -91,7 +93,7 @@ def _breaks(checkpoint: str, missed: _Missed, table: str) -> DeltaUnsupportedOpe
 
 
 def _positions(checkpoint: str, table_id: str) -> Iterator[DeltaSourceOffset]:
-    """The offsets from which on a stream needs the table; several where where it began is not known."""
+    """The offsets from which a stream will go on; several if its start is not known."""
     store, directory = store_for(checkpoint)
     planned, done = _batches(store, directory, "offsets"), _batches(store, directory, "commits")
     if planned is None:
@@ -112,7 +114,7 @@ def _positions(checkpoint: str, table_id: str) -> Iterator[DeltaSourceOffset]:
 
 
 def _before_first_batch(end: DeltaSourceOffset) -> Iterator[DeltaSourceOffset]:
-    """Where a stream may have begun whose first batch is to end there: only its options say that."""
+    """Where a stream may have begun whose first batch ends at `end`; only its options would say that."""
     if end.is_starting_version:
         yield _start_of(end, end.reservoir_version, is_initial=True)
         return
@@ -145,7 +147,7 @@ def _has_metadata(store: LogStore, directory: str) -> bool:
 
 
 def _offsets(store: LogStore, directory: str, batch: int, table_id: str) -> Iterator[DeltaSourceOffset]:
-    """The offsets in the table of a batch's end (Spark's OffsetSeqLog): one a line, after two other lines."""
+    """The table's offsets at the end of a batch (Spark's OffsetSeqLog has one per line, after two others)."""
     path = f"{directory}/offsets/{batch}"
     for line in store.read(path).decode().split("\n")[2:]:
         # Version 2 of the file has the source's name before its offset.
@@ -161,8 +163,8 @@ def _offsets(store: LogStore, directory: str, batch: int, table_id: str) -> Iter
 # ------------------------------------------------------------------------------------------------- needs
 
 
-def _missed(log: LogFiles, plan: VacuumPlan, position: DeltaSourceOffset) -> _Missed | None:
-    """The files of the first version of which a stream at the position needs some that the plan deletes."""
+def _missed_files(log: LogFiles, plan: VacuumPlan, position: DeltaSourceOffset) -> _Missed | None:
+    """The files that a stream at the position needs and the plan deletes, of the first such version."""
     doomed = pa.chunked_array([comparable_places(chunk) for chunk in plan.files["path"].chunks], pa.string())
     first = position.reservoir_version
     if position.is_starting_version:
@@ -171,7 +173,7 @@ def _missed(log: LogFiles, plan: VacuumPlan, position: DeltaSourceOffset) -> _Mi
         if len(missed):
             return _Missed(first, missed, is_initial=True)
         first += 1
-    # All commits at once: a look for few files among many costs as much as one for many.
+    # All commits at once: to search the plan for few files costs as much as for many.
     paths: list[str] = []
     versions: list[int] = []
     for commit in log.commits_present(first, plan.version):

@@ -326,13 +326,13 @@ def test_a_file_that_a_commit_brings_while_the_directory_is_listed_is_kept(
     table.file("b.parquet")
     table.create(age=900)
 
-    class Looked(data_listing._Look):
+    class Looked(data_listing._Lister):
         def __call__(self, looked_at: tuple[str, int]) -> Any:
             found = super().__call__(looked_at)
             table.commit(add("a.parquet"), age=0)
             return found
 
-    monkeypatch.setattr(data_listing, "_Look", Looked)
+    monkeypatch.setattr(data_listing, "_Lister", Looked)
     assert table.doomed() == {"b.parquet"}
 
 
