@@ -19,7 +19,7 @@ from deltaflow.batch.write.transactional_write import (
     TransactionalWrite,
     WriteOperation,
     begin_write,
-    own_scans,
+    scans_of_written_table,
 )
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, SetTransaction
@@ -59,9 +59,9 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
     observe("offset written", path=path, query_id=query_id, batch_id=batch_id)
     log = DeltaLog.for_table(path)
     transaction = log.start_transaction(request.settings)
-    if own_scans(request.scans, log):
-        transaction.record_read_of_whole_table()
-    committed = transaction.record_read_of_txn(query_id)
+    if scans_of_written_table(request.scans, log):
+        transaction.read_whole_table()
+    committed = transaction.txn_version(query_id)
     if committed is not None and committed >= batch_id:
         _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)
         return Skip(is_repeated=True)

@@ -40,7 +40,7 @@ def load(request: LoadTableRequest) -> LoadTableAnswer:
     None without a table, if the request says that it may be so.
     """
     loaded = _loaded(request)
-    log = DeltaLog.for_table(loaded.table)
+    log = DeltaLog.for_table(loaded.table_path)
     newest = log.snapshot_if_exists()
     if newest is None:
         if request.may_be_absent:

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.ddl.table_properties import begin_change, commit_change
 from deltaflow.batch.ddl.type_changes import check_change, obstacle_to_change, replaced
-from deltaflow.batch.rows.char_varchar import as_declared, with_char_as_string
+from deltaflow.batch.rows.char_varchar import with_char_as_string, with_declared_types
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
 from deltaflow.log import DeltaLog, Metadata, Operation, OptimisticTransaction, schema_to_string
 from deltaflow.log.protocol.data_types import inner_fields, with_inner_fields
@@ -116,7 +116,7 @@ def _begin(
 ) -> tuple[OptimisticTransaction, Metadata, T.StructType]:
     transaction, metadata = begin_change(log, settings)
     assert transaction.snapshot is not None
-    return transaction, metadata, as_declared(transaction.snapshot.schema)
+    return transaction, metadata, with_declared_types(transaction.snapshot.schema)
 
 
 def _commit(

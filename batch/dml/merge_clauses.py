@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.dml.merge_assignments import Assigner, Assignment, Value
-from deltaflow.batch.rows.schema_on_write import columns_of_table
+from deltaflow.batch.rows.schema_on_write import as_table_schema
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import merge_schemas
@@ -253,7 +253,7 @@ class Resolution:
             for assignment in found.assignments
         ]
         star = any(found.clause.assignments is None for found in by_clauses)
-        new = _assigned_fields(columns_of_table(self._source.schema), self._table, paths, (), star)
+        new = _assigned_fields(as_table_schema(self._source.schema), self._table, paths, (), star)
         _refuse_void(new, self._table, self._path)
         return merge_schemas(self._table, new, table=self._path)
 

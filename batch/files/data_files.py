@@ -1,4 +1,4 @@
-"""Data files that Spark has just written into a table, as the add actions of a commit."""
+"""Makes the add actions of a commit from the data files that Spark has written."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class DataFiles:
-    """Makes add actions of new files of the table at `path`, which is to have `metadata`.
+    """Makes the add actions of new files of the table at `path`, which has `metadata` after the commit.
 
-    DeltaIllegalArgumentException for a wrong property of the table, before any file is written.
+    Raises DeltaIllegalArgumentException for a wrong property of the table, before any file is written.
     """
 
     def __init__(self, metadata: Metadata, path: str) -> None:
         schema = schema_from_string(metadata.schema_string, table=path)
         self._path = path
         self.folder = random_prefix(metadata.configuration, path)
-        """The folder inside the table that the files are to lie in; None: the table's own."""
+        """The folder inside of the table for the files; None for the table's own directory."""
         self._partition_schema = StructType([schema[name] for name in metadata.partition_columns])
         self._indexed_leaves = indexed_leaves(metadata, path)
         self._string_prefix_length = DATA_SKIPPING_STRING_PREFIX_LENGTH.of(metadata.configuration, path)
@@ -38,9 +38,9 @@ class DataFiles:
     def add_actions(
         self, files: Sequence[WrittenFile], *, data_change: bool = True
     ) -> tuple[list[AddFile], int]:
-        """The add actions of the files that hold rows, and the number of those rows; other files are removed.
+        """The add actions of the files that hold rows, and the number of those rows.
 
-        Reads one footer a file.
+        Reads the footer of each file, and removes files without rows.
         """
         local_paths = [local_path(file.path) for file in files]
         statistics = collect_statistics(
@@ -53,7 +53,7 @@ class DataFiles:
         for file, path, stats in zip(files, local_paths, statistics, strict=True):
             records = msgspec.json.decode(stats, type=_NumRecords).num_records
             if records == 0:
-                # Spark writes one for a frame without rows. No commit names it, so nothing can miss it.
+                # Spark writes such a file for a frame without rows. No commit names it.
                 _remove(path)
                 continue
             rows += records
@@ -74,16 +74,16 @@ class DataFiles:
     def discard(
         self, files: Sequence[WrittenFile] | None, *, is_certain: bool, log_level: int = logging.WARNING
     ) -> None:
-        """Removes the files of a write that has ended without a commit, and says what stays.
+        """Removes the files of a write that has ended without a commit, and logs what stays, at `log_level`.
 
-        Nothing is removed unless it `is_certain` that no commit names the files, now or later. Without
-        `files` it is Spark's job that has failed. `log_level`: how much the user should care.
+        Removes nothing unless it `is_certain` that no commit names the files, now or later. `files` is None
+        if Spark's job has failed; Spark then removes the files itself.
         """
         if files is None:
             _LOG.log(
                 log_level,
                 "%s: a write failed before its commit; nothing of it is in the table. Spark removes its "
-                "files, except those of tasks that were killed with their executors: VACUUM removes these.",
+                "files, except those of tasks that were killed with their executors. VACUUM removes these.",
                 self._path,
             )
             return
@@ -91,7 +91,7 @@ class DataFiles:
         if not is_certain:
             _LOG.log(
                 log_level,
-                "%s: a write ended early, and its commit is in the table or may be; its %s files stay: %s",
+                "%s: a write ended early, and its commit is or may be in the table; its %s files stay: %s",
                 self._path,
                 len(paths),
                 ", ".join(paths),
@@ -120,7 +120,7 @@ class _NumRecords(msgspec.Struct):
 
 
 def _remove(path: str) -> OSError | None:
-    """Removes a file, and the checksum that Hadoop has put beside it; what kept it from that, if anything."""
+    """Removes a file, and the checksum file that Hadoop has put beside it; returns the error if it fails."""
     file = Path(path)
     try:
         file.unlink(missing_ok=True)
@@ -131,6 +131,7 @@ def _remove(path: str) -> OSError | None:
 
 
 def _relative(encoded: str, path: str, root: str) -> str:
-    """The URI-encoded path relative to the table: encoding leaves the number of folders as it is."""
+    """The URI-encoded path relative to the table."""
+    # The encoding does not change the number of folders.
     depth = path.removeprefix(root + "/").count("/") + 1
     return "/".join(encoded.split("/")[-depth:])

@@ -1,4 +1,4 @@
-"""How the files of a write are cut: sizes, compression, folders; by options, session and table properties."""
+"""Sizes, compression and folders of a write's files, by options, session settings and table properties."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _OF_SPARK = ("compression", "maxrecordsperfile")
 _LETTERS = string.ascii_letters + string.digits
 
 
-def file_options(options: Mapping[str, str], table: str) -> dict[str, str]:
-    """The options that Spark's Parquet writer heeds; without them it takes the session's settings."""
+def file_options(options: Mapping[str, str], path: str) -> dict[str, str]:
+    """The options for Spark's Parquet writer. For what they do not set, it takes the session's settings."""
     records = option(options, "maxRecordsPerFile")
     if records is not None and not (records.isascii() and records.removeprefix("-").isdigit()):
         raise DeltaIllegalArgumentException(
@@ -30,7 +30,7 @@ def file_options(options: Mapping[str, str], table: str) -> dict[str, str]:
             input=records,
             name="maxRecordsPerFile",
             explain="must be an integer; 0 or less sets no bound",
-            table=table,
+            table=path,
         )
     return {
         name: value
@@ -43,28 +43,28 @@ def optimized_write_bytes(
     options: Mapping[str, str],
     session: Mapping[str, str],
     configuration: Mapping[str, str],
-    table: str,
+    path: str,
     *,
     by_default: int | None = None,
 ) -> int | None:
-    """How many bytes of rows a task is to write where rows are brought together first; None if they are not.
+    """How many bytes of rows a task writes after a shuffle that brings rows together; None for no shuffle.
 
-    The bytes are those of a shuffle: what the rows take in Parquet is less, most often. `by_default`: the
-    bytes where neither the options nor the session nor the table ask for it; None: then they are not.
+    The bytes are those of the shuffle; in Parquet the rows mostly take less. `by_default` is returned if
+    neither the options nor the session nor the table ask for the shuffle.
     """
     if option(options, "optimizeWrite") is not None:
         is_wanted: bool | None = boolean_option(options, "optimizeWrite")
     else:
-        is_wanted = OPTIMIZE_WRITE_ENABLED.of(session, table)
+        is_wanted = OPTIMIZE_WRITE_ENABLED.of(session, path)
         if is_wanted is None:
-            is_wanted = OPTIMIZE_WRITE.of(configuration, table)
-    bytes_of_task = OPTIMIZE_WRITE_BIN_SIZE_BYTES.of(session, table) if is_wanted else by_default
-    of_table = TARGET_FILE_SIZE_BYTES.of(configuration, table)
+            is_wanted = OPTIMIZE_WRITE.of(configuration, path)
+    bytes_of_task = OPTIMIZE_WRITE_BIN_SIZE_BYTES.of(session, path) if is_wanted else by_default
+    of_table = TARGET_FILE_SIZE_BYTES.of(configuration, path)
     return bytes_of_task if bytes_of_task is None or of_table is None else of_table
 
 
-def random_prefix(configuration: Mapping[str, str], table: str) -> str | None:
-    """The folder that one write's files get inside the table; None where the table does not ask for one."""
-    if not RANDOMIZE_FILE_PREFIXES.of(configuration, table):
+def random_prefix(configuration: Mapping[str, str], path: str) -> str | None:
+    """The folder inside of the table for one write's files; None if the table does not ask for one."""
+    if not RANDOMIZE_FILE_PREFIXES.of(configuration, path):
         return None
-    return "".join(secrets.choice(_LETTERS) for _ in range(RANDOM_PREFIX_LENGTH.of(configuration, table)))
+    return "".join(secrets.choice(_LETTERS) for _ in range(RANDOM_PREFIX_LENGTH.of(configuration, path)))

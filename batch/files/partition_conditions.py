@@ -1,4 +1,4 @@
-"""Spark's filters on partition columns as conditions on the log's values, for a transaction to remember."""
+"""Turns Spark's filters on partition columns into Arrow conditions, which a transaction records as read."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-# Arrow orders NaN otherwise than Spark, and bytes do not cross from the JVM.
+# Arrow and Spark order NaN differently, and the JVM does not send bytes.
 _NOT_COMPARED = (BinaryType, DoubleType, FloatType)
 
 
 def implied_condition(
     predicate: Predicate | None, columns: Mapping[str, StructField]
 ) -> PartitionPredicate | None:
-    """The conjuncts that have the form of a condition: true wherever the predicate is. None without any.
+    """A condition on partitions that is true wherever the predicate is; None if there is none.
 
-    `predicate` is of deltaflow.log.files.data_skipping, `columns` are the partition columns by name.
+    It is made of the conjuncts that `equivalent_condition` can express. `predicate` is of
+    deltaflow.log.files.data_skipping, `columns` are the partition columns by name.
     """
     if predicate is None:
         return None
@@ -45,7 +46,7 @@ def implied_condition(
 def equivalent_condition(
     predicate: Predicate, columns: Mapping[str, StructField]
 ) -> PartitionPredicate | None:
-    """The predicate as a condition; None for one that has no such form."""
+    """The predicate as a condition on partitions; None if it cannot be expressed."""
     op = predicate["op"]
     if op in ("and", "or"):
         parts = [equivalent_condition(argument, columns) for argument in predicate["args"]]
@@ -72,9 +73,9 @@ def equivalent_condition(
 def in_any_partition(
     columns: Sequence[StructField], partitions: Sequence[tuple[str | None, ...]]
 ) -> PartitionPredicate:
-    """The condition to be in one of the partitions, given by the log's values of the columns.
+    """The condition that a file is in one of the partitions, given by the log's values of the columns.
 
-    Values of CHAR are equal regardless of blanks at their ends, as for a reader.
+    As for a reader, blanks at the end of CHAR values do not count.
     """
     typed = [
         without_char_padding(
@@ -94,7 +95,7 @@ def in_any_partition(
         )
         for row in range(len(partitions))
     ]
-    while len(conditions) > 1:  # in a balanced tree: Arrow walks expressions by recursion
+    while len(conditions) > 1:  # a balanced tree, because Arrow walks expressions by recursion
         conditions = [
             functools.reduce(operator.or_, conditions[i : i + 2]) for i in range(0, len(conditions), 2)
         ]
@@ -111,7 +112,7 @@ def _equals(field: StructField, value: pa.Scalar) -> PartitionPredicate:
 
 
 def _values(values: Sequence[Any], column: StructField) -> pa.Array:
-    """Literals as Spark sends them (days, microseconds, decimals as text) as the column's Arrow type."""
+    """Literals as Spark sends them (days, microseconds, decimals as text) in the column's Arrow type."""
     arrow_type = typed_values(pa.array([], pa.string()), column.dataType).type
     if isinstance(column.dataType, DecimalType):
         return pa.array(values, pa.string()).cast(arrow_type)

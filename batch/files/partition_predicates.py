@@ -1,4 +1,4 @@
-"""Conditions on partition columns in SQL: which files they choose, and those that partitions satisfy."""
+"""Predicates on partition columns in SQL: which files they choose, and which one given partitions have."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], time_zone: str) -> pa.Table:
-    """The files of the partitions for which all conditions are true: Spark evaluates them on their values.
+    """The files of the partitions for which all conditions are true.
 
-    Timestamps without a zone are read in `time_zone`.
-    DELTA_FAILED_RECOGNIZE_PREDICATE for a condition that is no expression,
+    Spark evaluates the conditions on the partition values. Timestamps without a zone are read in `time_zone`.
+    Raises DELTA_FAILED_RECOGNIZE_PREDICATE for a condition that is no expression,
     DELTA_NON_PARTITION_COLUMN_REFERENCE for one that names other columns, and
     DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES for one with a subquery.
     """
@@ -47,7 +47,7 @@ def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], t
     else:
         values = pa.table({"partition": [None]})
     frame = spark.createDataFrame(values.append_column("\0", pa.array(range(values.num_rows), pa.int64())))
-    frame = frame.select(*[_value(snapshot.schema[name]) for name in columns], "`\0`")
+    frame = frame.select(*[_typed_column(snapshot.schema[name]) for name in columns], "`\0`")
     for condition in where:
         check_predicate(condition, snapshot.path)
         frame = _filtered(frame, condition, snapshot)
@@ -55,8 +55,8 @@ def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], t
     return snapshot.files.filter(pc.is_in(numbers.cast(pa.int64()), chosen.combine_chunks()))
 
 
-def _value(field: StructField) -> Column:
-    """The value of a partition column as readers see it: with its type, and with the blanks of CHAR."""
+def _typed_column(field: StructField) -> Column:
+    """A partition column as readers see it: with its type, and CHAR filled up with blanks."""
     value = F.expr(f"try_cast(nullif({quoted(field.name)}, '') as {field.dataType.simpleString()})")
     length = char_length(field)
     return (
@@ -83,8 +83,8 @@ def _filtered(frame: DataFrame, condition: str, snapshot: Snapshot) -> DataFrame
         ) from error
     if any(expression.subquery for expression in expressions(filtered)):
         raise DeltaAnalysisException(
-            f"The predicate {condition} has a subquery, which a condition on partitions cannot have. Ask "
-            "for its values first, and name them.",
+            f"The predicate {condition} has a subquery, which a predicate on partitions cannot have. Run the "
+            "subquery first, and put its values into the predicate.",
             error_class="DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES",
             table=snapshot.path,
         )
@@ -92,15 +92,15 @@ def _filtered(frame: DataFrame, condition: str, snapshot: Snapshot) -> DataFrame
 
 
 def partition_predicates(snapshot: Snapshot, bins: Sequence[pa.Table]) -> list[str]:
-    """One condition that the partitions of the bins satisfy, as Spark shows it; none without partitions."""
+    """The predicate that chooses the partitions of the bins, as Spark shows it; none without partitions."""
     columns = [snapshot.schema[name] for name in snapshot.partition_columns]
     if not columns:
         return []
     partitions = {tuple(files["partition_values"][0].as_py()): None for files in bins}
-    return [_joined([_joined(_equal(columns, dict(values)), "AND") for values in partitions], "OR")]
+    return [_joined([_joined(_equalities(columns, dict(values)), "AND") for values in partitions], "OR")]
 
 
-def _equal(columns: Sequence[StructField], values: dict[str, str | None]) -> list[str]:
+def _equalities(columns: Sequence[StructField], values: dict[str, str | None]) -> list[str]:
     conditions = []
     for column in columns:
         value = values[column.name]

@@ -13,14 +13,14 @@ from deltaflow.log.files.partition_values import canonical_values, partition_fol
 
 
 def partition_folders(snapshot: Snapshot, wanted: Mapping[str, str | None], time_zone: str) -> list[str]:
-    """`column=value/…` of every partition that has files, sorted; of those with the `wanted` values.
+    """The sorted folders `column=value/…` of the partitions that have files and the `wanted` values.
 
-    Timestamps are in UTC, each instant once; those without a zone, here and there, are read in `time_zone`.
+    Timestamps are shown in UTC, each instant once. Those without a zone are read in `time_zone`.
     """
     columns = snapshot.partition_columns
     values = snapshot.files["partition_values"]
     types = {name: snapshot.schema[name].dataType for name in columns}
-    table = pa.table(
+    partitions = pa.table(
         {
             name: canonical_values(
                 pc.map_lookup(values, name, "first").combine_chunks(), types[name], time_zone
@@ -38,11 +38,11 @@ def partition_folders(snapshot: Snapshot, wanted: Mapping[str, str | None], time
                 columns=", ".join(columns),
                 table=snapshot.path,
             )
-        column = table[name]
+        column = partitions[name]
         if value is None:
-            table = table.filter(pc.is_null(column))
+            partitions = partitions.filter(pc.is_null(column))
         else:
             [wanted_value] = canonical_values(pa.array([value]), types[name], time_zone)
-            table = table.filter(pc.equal(column, wanted_value))
-    rows = table.group_by(columns).aggregate([]).to_pylist()
+            partitions = partitions.filter(pc.equal(column, wanted_value))
+    rows = partitions.group_by(columns).aggregate([]).to_pylist()
     return sorted(partition_folder(columns, row) for row in rows)

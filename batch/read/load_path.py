@@ -1,4 +1,4 @@
-"""What a load's path and options name: a table, a version of it, a partition of it.
+"""The table, version and partition that the path and the options of a load name.
 
 Sources: delta-spark's DeltaDataSource, DeltaTimeTravelSpec.
 """
@@ -28,47 +28,50 @@ from deltaflow.store import table_path
 
 _LOG = logging.getLogger(__name__)
 
-# As delta-spark reads them; the setting that turns them off is its own as well.
+# delta-spark reads these suffixes in the same way, and has the setting that turns them off.
 _AT_VERSION = re.compile(r"(?P<path>.*)@[vV](?P<version>\d+)", re.DOTALL | re.ASCII)
 _AT_TIMESTAMP = re.compile(r"(?P<path>.*)@(?P<timestamp>\d{17})", re.DOTALL | re.ASCII)
 
 _VERSION_OF_NAME = "deltaflow.versionOfName"
-"""Set by the catalog: the version that a name was resolved to, whatever options and path say."""
+"""An option that the catalog sets: the version of a table by name. It outranks other options and the path."""
 
 
 @dataclass(frozen=True)
 class LoadPath:
-    """A table, and what is asked of it; at most one of the two is not None."""
+    """A table, and the version and partition of it that a load names."""
 
-    table: str
+    table_path: str
     version_as_of: int | None = None
     timestamp_ms: int | None = None
+    """None if `version_as_of` is not."""
     partition: dict[str, str | None] = field(default_factory=dict)
-    """Values of partition columns as the path's folders have them."""
+    """The values of partition columns in the path's folders."""
     path: str = ""
-    """That of the table or its partition, as given, without `@v12` and the like."""
+    """The given path of the table or its partition, without `@v12` and similar suffixes."""
     time_zone: str = "UTC"
-    """The session's, in which timestamps without a zone are read."""
+    """The session's time zone, in which timestamps without a zone are read."""
 
     @property
     def travels(self) -> bool:
         return self.version_as_of is not None or self.timestamp_ms is not None
 
     def version(self, log: DeltaLog) -> int | None:
-        """The version that is travelled to; None for the newest."""
+        """The version of the time travel; None without time travel."""
         if self.timestamp_ms is not None:
             return log.version_at_timestamp(self.timestamp_ms)
         return self.version_as_of
 
     def check_partition(self, snapshot: Snapshot) -> None:
-        """DELTA_NON_PARTITION_COLUMN_SPECIFIED unless the path's folders are those of partition columns,
-        DELTA_INVALID_PARTITION_PATH unless their values are of the columns' types."""
+        """Checks that the path's folders name partition columns and values of their types.
+
+        Raises DELTA_NON_PARTITION_COLUMN_SPECIFIED or DELTA_INVALID_PARTITION_PATH if they do not.
+        """
         fragment = "/".join(f"{name}={value}" for name, value in self.partition.items())
-        strange = [name for name in self.partition if name not in snapshot.partition_columns]
-        if strange:
+        unknown = [name for name in self.partition if name not in snapshot.partition_columns]
+        if unknown:
             raise DeltaAnalysisException(
                 error_class="DELTA_NON_PARTITION_COLUMN_SPECIFIED",
-                columns=", ".join(strange),
+                columns=", ".join(unknown),
                 fragment=fragment,
                 table=snapshot.path,
             )
@@ -85,16 +88,16 @@ class LoadPath:
 
 
 def load_path(given: str, options: Mapping[str, str], settings: Mapping[str, str]) -> LoadPath:
-    """What the path and the options of a load name. Times are of the session's time zone."""
+    """The table, version and partition that a load names. Times are in the session's time zone."""
     of_name = option(options, _VERSION_OF_NAME)
     time_zone = SESSION_TIME_ZONE.of(settings, given)
     if of_name is not None:
-        table, partition = _table_and_partition(given)
-        return LoadPath(table, int(of_name), None, partition, given, time_zone)
+        root, partition = _table_and_partition(given)
+        return LoadPath(root, int(of_name), None, partition, given, time_zone)
     version, timestamp = option(options, "versionAsOf"), option(options, "timestampAsOf")
     if version is not None and timestamp is not None:
         raise DeltaIllegalArgumentException(error_class="DELTA_ONEOF_IN_TIMETRAVEL")
-    path, at_version, at_timestamp = _split(given, settings)
+    path, at_version, at_timestamp = _split_time_travel(given, settings)
     if path != given and (version is not None or timestamp is not None):
         raise DeltaIllegalArgumentException(error_class="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS")
     timestamp_ms = None
@@ -102,13 +105,15 @@ def load_path(given: str, options: Mapping[str, str], settings: Mapping[str, str
         timestamp_ms = timestamp_of_text(timestamp).ms
     if at_timestamp is not None:
         timestamp_ms = _timestamp_ms_of_path(at_timestamp)
-    table, partition = _table_and_partition(path)
-    return LoadPath(table, version_number(version or at_version), timestamp_ms, partition, path, time_zone)
+    root, partition = _table_and_partition(path)
+    return LoadPath(root, version_number(version or at_version), timestamp_ms, partition, path, time_zone)
 
 
 def no_table_at(path: str) -> DeltaTableNotFoundError:
-    """What a query says of a path without a table: PATH_NOT_FOUND, as Spark says it for every format, or
-    DELTA_TABLE_NOT_FOUND where there is something else."""
+    """The error for a path without a table.
+
+    It is PATH_NOT_FOUND, as for every format of Spark, or DELTA_TABLE_NOT_FOUND if the path exists.
+    """
     if not os.path.exists(table_path(path)):
         return DeltaTableNotFoundError(error_class="PATH_NOT_FOUND", path=path, table=path)
     return DeltaTableNotFoundError(
@@ -119,8 +124,11 @@ def no_table_at(path: str) -> DeltaTableNotFoundError:
     )
 
 
-def _split(path: str, settings: Mapping[str, str]) -> tuple[str, str | None, str | None]:
-    """The path without `@v12` or `@yyyyMMddHHmmssSSS`, and these; what exists under its whole name stays."""
+def _split_time_travel(path: str, settings: Mapping[str, str]) -> tuple[str, str | None, str | None]:
+    """The path without `@v12` or `@yyyyMMddHHmmssSSS`, and this version or timestamp.
+
+    A path that exists with its suffix is taken as it is.
+    """
     if not TIME_TRAVEL_BY_PATH_ENABLED.of(settings) or os.path.exists(table_path(path)):
         return path, None, None
     if match := _AT_TIMESTAMP.fullmatch(path):
@@ -131,7 +139,7 @@ def _split(path: str, settings: Mapping[str, str]) -> tuple[str, str | None, str
 
 
 def version_number(value: str | None) -> int | None:
-    """A version as options and VERSION AS OF have it."""
+    """The version in an option or in VERSION AS OF."""
     if value is None:
         return None
     if not re.fullmatch(r"\d{1,19}", value, re.ASCII):
@@ -140,7 +148,7 @@ def version_number(value: str | None) -> int | None:
 
 
 def _timestamp_ms_of_path(digits: str) -> int:
-    """Of yyyyMMddHHmmssSSS."""
+    """The time of the digits yyyyMMddHHmmssSSS, in milliseconds since 1970."""
     date = f"{digits[:4]}-{digits[4:6]}-{digits[6:8]}"
     found = timestamp_or_none(f"{date} {digits[8:10]}:{digits[10:12]}:{digits[12:14]}.{digits[14:]}")
     if found is None:
@@ -151,13 +159,13 @@ def _timestamp_ms_of_path(digits: str) -> int:
 
 
 def _table_and_partition(path: str) -> tuple[str, dict[str, str | None]]:
-    """The table that the path is, or that the path lies in as folders `column=value`."""
+    """The path of the table, and the partition of it that the given path's folders `column=value` name."""
     given = table_path(path)
     root = given
     while not os.path.isdir(os.path.join(root, "_delta_log")):
         parent = os.path.dirname(root)
         if parent == root:
-            return given, {}  # no table at all: whoever opens it says so
+            return given, {}  # There is no table; opening it raises the error.
         root = parent
     if root == given:
         return given, {}
@@ -178,9 +186,9 @@ def _table_and_partition(path: str) -> tuple[str, dict[str, str | None]]:
 
 
 def files_of_partition(snapshot: Snapshot, partition: Mapping[str, str | None], time_zone: str) -> pa.Table:
-    """The files of the snapshot that have these values of partition columns, given as in folder names.
+    """The files of the snapshot with these values of partition columns, written as in folder names.
 
-    Timestamps without a zone, here and there, are read in `time_zone`.
+    Timestamps without a zone, in the log and in `partition`, are read in `time_zone`.
     """
     files = snapshot.files
     for name, value in partition.items():

@@ -1,4 +1,4 @@
-"""What Spark asks about tables that are read, and what Python answers."""
+"""Requests of Spark about tables that are read, and Python's answers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class ReadRequest(Message, frozen=True):
 
 
 class PinRequest(Message, frozen=True):
-    """scan.pin: an execution of a query reads the scan of a table's newest version."""
+    """scan.pin: an execution of a query asks for the version that a scan without one reads."""
 
     scan: str
     schema: str | None
-    """That of the analysed query; None where nobody knows it."""
+    """The schema of the analysed query; None if it is not known."""
     version: int | None
-    """The version that the same execution reads already."""
+    """The version of the table that another scan of this execution has got."""
 
 
 class PinAnswer(Message, frozen=True):

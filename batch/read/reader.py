@@ -1,7 +1,7 @@
 """`spark.read.format("delta").load(path)`: a table as a scan by Spark's Parquet reader.
 
-Without time travel the scan has no version: Spark's optimizer asks for the newest at each execution of a
-query, one for all scans of the table (`pin`), and the schema stays that of the load.
+Without time travel the scan has no version. At each execution of a query Spark's optimizer asks for the
+newest version, which is one for all scans of the table (`pin`). The schema stays that of the load.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _FILE_OPTIONS = ("ignoreMissingFiles", "ignoreCorruptFiles")
 
 @dispatcher.handle("read")
 def read(request: ReadRequest) -> Relation:
-    """The relation over a table, at the newest version unless the request travels in time."""
+    """The relation over a table: at the version that the request asks for, or without a version."""
     unsupported_options(request.options, _NOT_YET, "reading")
     loaded = load_path(required_path(request.path), request.options, request.settings)
-    log = DeltaLog.for_table(loaded.table)
+    log = DeltaLog.for_table(loaded.table_path)
     try:
         version = loaded.version(log)
         snapshot = log.snapshot() if version is None else log.snapshot_at(version)
@@ -50,7 +50,7 @@ def read(request: ReadRequest) -> Relation:
 
 
 def _file_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that Spark's reader of files is to have."""
+    """The options for Spark's file reader."""
     own = {name: value for name in _FILE_OPTIONS if (value := option(options, name)) is not None}
     return own | {name: value for name, value in options.items() if name.startswith(FILE_SYSTEM_PREFIXES)}
 
@@ -67,9 +67,10 @@ def _description(loaded: LoadPath, snapshot: Snapshot, version: int | None) -> d
 
 @dispatcher.handle("scan.pin")
 def pin(request: PinRequest) -> PinAnswer:
-    """The version that one execution reads for a scan of the newest: that of `version`, if it has one.
+    """The version that one execution reads for a scan without a version: the request's if it has one.
 
-    DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS where the schema of the analysed query no longer reads the table.
+    Raises DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS if the table can no longer be read with the schema of the
+    analysed query.
     """
     description = msgspec.json.decode(request.scan)
     log = DeltaLog.for_table(description["path"])
@@ -102,8 +103,8 @@ def _check_schema(analysed: StructType, snapshot: Snapshot) -> None:
 def _check_same_table(description: dict[str, Any], snapshot: Snapshot) -> None:
     if snapshot.table_id != description["id"]:
         raise CorruptLogError(
-            f"the table {snapshot.path} was replaced by another one (id {snapshot.table_id}) after this "
-            f"DataFrame was made for id {description['id']}. Load it again",
+            f"the table {snapshot.path} was replaced by another table (id {snapshot.table_id}) after this "
+            f"DataFrame was made for the id {description['id']}. Load the table again",
             table=snapshot.path,
             version=snapshot.version,
         )

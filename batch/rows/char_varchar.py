@@ -1,4 +1,4 @@
-"""CHAR and VARCHAR: strings in the log, whose column remembers what was declared."""
+"""CHAR and VARCHAR: they are strings in the log, and the column's metadata says what was declared."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ from deltaflow.log.protocol.schema import CHAR_VARCHAR
 
 
 def with_char_as_string(schema: T.StructType) -> T.StructType:
-    """A schema as the log keeps it: CHAR and VARCHAR are strings whose column remembers what was declared."""
+    """The schema as the log keeps it: CHAR and VARCHAR are strings, and metadata say what was declared."""
     fields = []
     for field in schema.fields:
-        plain = _without_char(field.dataType)
+        plain = _with_strings(field.dataType)
         metadata = dict(field.metadata)
         if plain != field.dataType:
-            metadata[CHAR_VARCHAR] = _text(field.dataType)
+            metadata[CHAR_VARCHAR] = _catalog_string(field.dataType)
         fields.append(T.StructField(field.name, plain, field.nullable, metadata))
     return T.StructType(fields)
 
 
-def _text(data_type: T.DataType) -> str:
-    """The type as Spark reads it: `catalogString`, with names of fields in quotes that need them."""
+def _catalog_string(data_type: T.DataType) -> str:
+    """The type's `catalogString`, with quotes around names of fields that need them."""
     match data_type:
         case T.StructType():
-            return f"struct<{','.join(f'{_name(f.name)}:{_text(f.dataType)}' for f in data_type.fields)}>"
+            fields = (f"{_field_name(f.name)}:{_catalog_string(f.dataType)}" for f in data_type.fields)
+            return f"struct<{','.join(fields)}>"
         case T.ArrayType():
-            return f"array<{_text(data_type.elementType)}>"
+            return f"array<{_catalog_string(data_type.elementType)}>"
         case T.MapType():
-            return f"map<{_text(data_type.keyType)},{_text(data_type.valueType)}>"
+            return f"map<{_catalog_string(data_type.keyType)},{_catalog_string(data_type.valueType)}>"
     return data_type.simpleString()
 
 
-def _name(name: str) -> str:
+def _field_name(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted(name)
 
 
-def as_declared(schema: T.StructType) -> T.StructType:
+def with_declared_types(schema: T.StructType) -> T.StructType:
     """The inverse of `with_char_as_string`."""
     return T.StructType(
         [
@@ -61,10 +62,10 @@ def as_declared(schema: T.StructType) -> T.StructType:
     )
 
 
-def of_length(sql: str, data_type: T.CharType | T.VarcharType, column: str) -> str:
-    """A value as it is stored: blanks beyond the length are cut off, any other character there is an error.
+def stored_value(sql: str, data_type: T.CharType | T.VarcharType, column: str) -> str:
+    """SQL for the value as it is stored: blanks beyond the length are cut off, other characters are an error.
 
-    CHAR is not filled up with blanks, as in delta-spark: Spark does so for whoever reads.
+    As in delta-spark, CHAR is not filled up with blanks; Spark does that when it reads.
     """
     error = DeltaInvariantViolationException(
         error_class="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
@@ -78,22 +79,22 @@ def of_length(sql: str, data_type: T.CharType | T.VarcharType, column: str) -> s
 
 
 def _literal(text: str) -> str:
-    """A string as SQL, whatever the session's rules of quoting are."""
+    """A string literal that does not depend on the session's rules of quoting."""
     return f"cast(x'{text.encode().hex()}' as string)"
 
 
-def _without_char(data_type: T.DataType) -> T.DataType:
+def _with_strings(data_type: T.DataType) -> T.DataType:
     return transformed(data_type, atomic=char_as_string)
 
 
 def char_as_string(data_type: T.DataType) -> T.DataType:
-    """STRING for CHAR and VARCHAR, any other type as it is."""
+    """STRING for CHAR and VARCHAR, and any other type as it is."""
     return T.StringType() if isinstance(data_type, T.CharType | T.VarcharType) else data_type
 
 
-def is_plain(data_type: T.DataType) -> bool:
-    """Whether there is no CHAR or VARCHAR in the type."""
-    return data_type == _without_char(data_type)
+def has_no_char(data_type: T.DataType) -> bool:
+    """Whether the type holds no CHAR and no VARCHAR."""
+    return data_type == _with_strings(data_type)
 
 
 def declared_type(field: T.StructField) -> T.DataType:
@@ -103,13 +104,13 @@ def declared_type(field: T.StructField) -> T.DataType:
 
 
 def _with_char(data_type: T.DataType, text: str) -> T.DataType:
-    """The type with the CHAR and VARCHAR of its text, which is that of Spark's `catalogString`."""
+    """The type with the CHAR and VARCHAR that `text`, a `catalogString` of Spark, declares."""
     length = re.fullmatch(r"(char|varchar)\((\d+)\)", text)
     if length is not None:
         return (T.CharType if length[1] == "char" else T.VarcharType)(int(length[2]))
     if not is_nested(data_type):
         return data_type
-    parts = _parts(text[text.find("<") + 1 : -1])
+    parts = _split_at_commas(text[text.find("<") + 1 : -1])
     if isinstance(data_type, T.StructType):
         parts = [part[_name_end(part) + 1 :].strip() for part in parts]
     return with_inner_fields(
@@ -121,8 +122,8 @@ def _with_char(data_type: T.DataType, text: str) -> T.DataType:
     )
 
 
-def _parts(text: str) -> list[str]:
-    """What commas separate that are not within brackets or quotes."""
+def _split_at_commas(text: str) -> list[str]:
+    """The parts of the text between commas outside of brackets and quotes."""
     parts, depth, is_quoted = [""], 0, False
     for character in text:
         is_quoted ^= character == "`"
@@ -135,7 +136,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _name_end(part: str) -> int:
-    """Where the name of a struct's field ends and its type begins."""
+    """The position of the colon between the name and the type of a struct's field."""
     in_quotes = re.match(r"(?:`[^`]*`)+", part)
     if in_quotes is not None:
         return in_quotes.end()

@@ -1,4 +1,4 @@
-"""What the rows of a table have to satisfy, as conditions in SQL."""
+"""The checks that every row of a table has to pass, as conditions in SQL."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ CONSTRAINTS = "delta.constraints."
 
 
 def checks_of_table(metadata: Metadata, schema: T.StructType, *, schema_changes: bool = False) -> list[Check]:
-    """NOT NULL, the invariants of columns and the CHECK constraints (PROTOCOL.md, "Column Invariants",
-    "CHECK Constraints"). `schema_changes`: with this write, which may not drop a column of a constraint."""
+    """The checks for NOT NULL, for column invariants and for CHECK constraints, by PROTOCOL.md.
+
+    If this write changes the schema (`schema_changes`), it must not drop a column that a constraint names.
+    """
     without_column = (
         "DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE"
         if schema_changes
         else "DELTA_INVALID_CHECK_CONSTRAINT_REFERENCES"
     )
     return [
-        *(_not_null(path, condition) for path, condition in _conditions(schema, (), "")),
-        *_invariants(schema),
+        *(_not_null_check(path, condition) for path, condition in _not_null_conditions(schema, (), "")),
+        *_invariant_checks(schema),
         *(
             Check(
                 expression,
-                _violated(name[len(CONSTRAINTS) :], expression),
+                _violation_message(name[len(CONSTRAINTS) :], expression),
                 shows_values=True,
                 without_column=without_column,
             )
@@ -40,14 +42,14 @@ def checks_of_table(metadata: Metadata, schema: T.StructType, *, schema_changes:
     ]
 
 
-def _not_null(path: Sequence[str], condition: str) -> Check:
+def _not_null_check(path: Sequence[str], condition: str) -> Check:
     error = DeltaInvariantViolationException(
         error_class="DELTA_NOT_NULL_CONSTRAINT_VIOLATED", column_name=".".join(path)
     )
     return Check(condition, str(error))
 
 
-def _violated(name: str, expression: str) -> str:
+def _violation_message(name: str, expression: str) -> str:
     error = DeltaInvariantViolationException(
         error_class="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", name=name, expression=expression
     )
@@ -62,43 +64,45 @@ class _Invariant(msgspec.Struct):
     expression: _Expression
 
 
-def _invariants(struct: T.StructType) -> Iterator[Check]:
+def _invariant_checks(struct: T.StructType) -> Iterator[Check]:
     for field in struct.fields:
         if _INVARIANTS in field.metadata and field.nullable:
             try:
                 found = msgspec.json.decode(field.metadata[_INVARIANTS], type=_Invariant)
             except msgspec.MsgspecError as error:
                 raise UnsupportedFeatureError(
-                    f"The invariant of column {field.name} is none that deltaflow knows: "
+                    f"deltaflow cannot read the invariant of column {field.name}: "
                     f"{field.metadata[_INVARIANTS]}.",
                     features=["invariants"],
                     column=field.name,
                 ) from error
             text = found.expression.expression
-            yield Check(text, _violated(f"EXPRESSION({text})", text), shows_values=True)
+            yield Check(text, _violation_message(f"EXPRESSION({text})", text), shows_values=True)
         if isinstance(field.dataType, T.StructType):
-            yield from _invariants(field.dataType)
+            yield from _invariant_checks(field.dataType)
 
 
-def _conditions(
+def _not_null_conditions(
     struct: T.StructType, path: tuple[str, ...], prefix: str
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """(column, condition) for everything in the struct that may not be null. Where a field of a struct may
-    not be, the struct may not be either, as with delta-spark."""
+    """Pairs (column, condition) for every column and nested field that must not be null.
+
+    If a field of a struct must not be null, the struct must not be null either, as with delta-spark.
+    """
     for field in struct.fields:
         sql, name = prefix + quoted(field.name), (*path, field.name)
         if not field.nullable:
             yield name, f"{sql} is not null"
         if isinstance(field.dataType, T.StructType):
-            yield from _conditions(field.dataType, name, f"{sql}.")
+            yield from _not_null_conditions(field.dataType, name, f"{sql}.")
         else:
-            inside = _inside(sql, field.dataType, 0)
+            inside = _nested_condition(sql, field.dataType, 0)
             if inside is not None:
                 yield name, inside
 
 
-def _inside(sql: str, data_type: T.DataType, depth: int) -> str | None:
-    """The condition that nothing within an array or map is null that may not be; None without any."""
+def _nested_condition(sql: str, data_type: T.DataType, depth: int) -> str | None:
+    """The condition that nothing inside of an array or map is null against its NOT NULL; None without one."""
     element = f"e{depth}"
     match data_type:
         case T.StructType():
@@ -106,7 +110,7 @@ def _inside(sql: str, data_type: T.DataType, depth: int) -> str | None:
             for field in data_type.fields:
                 inner = f"{sql}.{quoted(field.name)}"
                 parts += [] if field.nullable else [f"{inner} is not null"]
-                inside = _inside(inner, field.dataType, depth)
+                inside = _nested_condition(inner, field.dataType, depth)
                 parts += [] if inside is None else [inside]
             return " and ".join(parts) or None
         case T.ArrayType():
@@ -120,7 +124,7 @@ def _inside(sql: str, data_type: T.DataType, depth: int) -> str | None:
             return None
     conditions = []
     for values, of, may_be_null in collections:
-        inside = _inside(element, of, depth + 1)
+        inside = _nested_condition(element, of, depth + 1)
         parts = [] if may_be_null else [f"{element} is not null"]
         parts += [] if inside is None else [inside]
         if parts:

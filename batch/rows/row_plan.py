@@ -1,8 +1,8 @@
-"""What a frame's rows go through on their way into a table: names, casts, missing columns, checks.
+"""Turns a frame's rows into rows of a table: names, casts, missing columns, checks.
 
-All of it is SQL that Spark runs in its own operators. Spark's TableOutputResolver casts the frame's columns,
-and the fields within them, to the table's types by name; after it come the columns and fields that the frame
-lacks, as nulls, and CHAR and VARCHAR; then the checks that every row has to pass.
+Spark does all of it in its own operators, by SQL. First its TableOutputResolver casts the frame's columns and
+their fields to the table's types, by name. Then columns and fields that the frame lacks become nulls, and
+CHAR and VARCHAR are cut to their length. Then every row has to pass the checks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from pyspark.sql import types as T
 
-from deltaflow.batch.rows.char_varchar import char_as_string, declared_type, is_plain, of_length
+from deltaflow.batch.rows.char_varchar import char_as_string, declared_type, has_no_char, stored_value
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaInvariantViolationException, SchemaError
 from deltaflow.log.protocol.data_types import (
@@ -26,20 +26,20 @@ from deltaflow.spark.write.file_write import Check, RowPlan
 
 
 def row_plan(
-    frame: T.StructType,
-    table: T.StructType,
+    frame_schema: T.StructType,
+    table_schema: T.StructType,
     partition_columns: Sequence[str],
     checks: Sequence[Check],
     path: str,
 ) -> RowPlan:
-    """How rows of `frame`, whose columns have the table's names, become rows of the table (at `path`).
+    """How rows of a frame become rows of the table at `path`.
 
-    The frame has no columns that the table lacks, and types that fit.
+    The frame's columns have the table's names, and types that fit; the table has all of them.
     """
-    stored = _stored(table, path)
-    wanted = [without_void(declared_type(table[name])) for name in stored.names]
-    missing = {field.name for field in table.fields} - set(frame.names)
-    needed = [f.name for f in table.fields if not f.nullable and f.name in missing]
+    stored = _stored_schema(table_schema, path)
+    wanted = [without_void(declared_type(table_schema[name])) for name in stored.names]
+    missing = {field.name for field in table_schema.fields} - set(frame_schema.names)
+    needed = [f.name for f in table_schema.fields if not f.nullable and f.name in missing]
     if needed:
         raise SchemaError(
             error_class="DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
@@ -48,23 +48,25 @@ def row_plan(
             column=needed[0],
         )
     checks = [*checks, *_binary_partition_checks(stored, partition_columns)]
-    if not checks and plain_type(frame) == plain_type(stored) and all(map(is_plain, wanted)):
-        return RowPlan(frame=plain_schema(frame), table=plain_schema(stored))
-    cast = _restricted(table, frame)
+    if not checks and plain_type(frame_schema) == plain_type(stored) and all(map(has_no_char, wanted)):
+        return RowPlan(frame=plain_schema(frame_schema), table=plain_schema(stored))
+    cast = _common_schema(table_schema, frame_schema)
     columns = [
-        _column(
+        _column_sql(
             field.name, cast[field.name].dataType, data_type, is_partition=field.name in partition_columns
         )
         if field.name not in missing
         else "null"
         for field, data_type in zip(stored.fields, wanted, strict=True)
     ]
-    return RowPlan(plain_schema(frame), _with_char(stored), cast, tuple(columns), tuple(checks))
+    return RowPlan(
+        plain_schema(frame_schema), _with_char_metadata(stored), cast, tuple(columns), tuple(checks)
+    )
 
 
-def _stored(table: T.StructType, path: str) -> T.StructType:
-    """The columns that data files have: those of type void are left out, as by delta-spark."""
-    stored = without_void(table)
+def _stored_schema(table_schema: T.StructType, path: str) -> T.StructType:
+    """The columns of data files: all but those of type void, as in delta-spark."""
+    stored = without_void(table_schema)
     assert isinstance(stored, T.StructType)
     for name, data_type in types_within(stored):
         if isinstance(data_type, T.StructType) and not data_type.fields:
@@ -73,10 +75,10 @@ def _stored(table: T.StructType, path: str) -> T.StructType:
     return stored
 
 
-def _binary_partition_checks(table: T.StructType, partition_columns: Sequence[str]) -> Iterator[Check]:
-    """The log has partition values as text: bytes that are none would be lost."""
+def _binary_partition_checks(table_schema: T.StructType, partition_columns: Sequence[str]) -> Iterator[Check]:
+    """The log keeps partition values as text, so that bytes which are no UTF-8 would be lost."""
     for name in partition_columns:
-        if isinstance(table[name].dataType, T.BinaryType):
+        if isinstance(table_schema[name].dataType, T.BinaryType):
             error = DeltaInvariantViolationException(
                 error_class="DELTA_INVALID_BINARY_PARTITION_VALUE", name=name
             )
@@ -84,31 +86,31 @@ def _binary_partition_checks(table: T.StructType, partition_columns: Sequence[st
             yield Check(f"{text} is null or is_valid_utf8({text})", str(error), shows_values=True)
 
 
-def _column(name: str, have: T.DataType, want: T.DataType, *, is_partition: bool) -> str:
-    value = _value(quoted(name), have, want, name, 0)
-    # Among partition values the empty string is null, which the checks are to see.
+def _column_sql(name: str, have: T.DataType, want: T.DataType, *, is_partition: bool) -> str:
+    value = _value_sql(quoted(name), have, want, name, 0)
+    # An empty string is null as a partition value. The checks have to see the null.
     is_text = is_partition and isinstance(have, T.StringType)
     return f"if({quoted(name)} = '', null, {value})" if is_text else value
 
 
-def _value(sql: str, have: T.DataType, want: T.DataType, column: str, depth: int) -> str:
-    """SQL for the value of type `want` that `sql`, of type `have`, becomes.
+def _value_sql(sql: str, have: T.DataType, want: T.DataType, column: str, depth: int) -> str:
+    """SQL that makes a value of type `want` of `sql`, which has the type `have`.
 
-    They differ in fields that `have` lacks, and in CHAR and VARCHAR, which `have` has as strings. Fields
-    get names that say nothing: the value is cast to the table's type afterwards, by position.
+    The types differ in fields that `have` lacks, and in CHAR and VARCHAR, which are strings in `have`. The
+    names of fields do not matter: Spark casts the value to the table's type afterwards, by position.
     """
-    if have == plain_type(want) and is_plain(want):
+    if have == plain_type(want) and has_no_char(want):
         return sql
     element = f"e{depth}"
     match have, want:
         case _, T.CharType() | T.VarcharType():
-            return of_length(sql, want, column)
+            return stored_value(sql, want, column)
         case T.StructType(), T.StructType():
             found = set(have.names)
             fields = [
                 f"'f{i}', "
                 + (
-                    _value(f"{sql}.{quoted(f.name)}", have[f.name].dataType, f.dataType, column, depth)
+                    _value_sql(f"{sql}.{quoted(f.name)}", have[f.name].dataType, f.dataType, column, depth)
                     if f.name in found
                     else "null"
                 )
@@ -116,11 +118,11 @@ def _value(sql: str, have: T.DataType, want: T.DataType, column: str, depth: int
             ]
             return f"if({sql} is null, null, named_struct({', '.join(fields)}))"
         case T.ArrayType(), T.ArrayType():
-            inner = _value(element, have.elementType, want.elementType, column, depth + 1)
+            inner = _value_sql(element, have.elementType, want.elementType, column, depth + 1)
             return f"transform({sql}, {element} -> {inner})"
         case T.MapType(), T.MapType():
-            keys = _value(element, have.keyType, want.keyType, column, depth + 1)
-            values = _value(element, have.valueType, want.valueType, column, depth + 1)
+            keys = _value_sql(element, have.keyType, want.keyType, column, depth + 1)
+            values = _value_sql(element, have.valueType, want.valueType, column, depth + 1)
             return (
                 f"map_from_arrays(transform(map_keys({sql}), {element} -> {keys}), "
                 f"transform(map_values({sql}), {element} -> {values}))"
@@ -128,45 +130,43 @@ def _value(sql: str, have: T.DataType, want: T.DataType, column: str, depth: int
     raise AssertionError(f"{have.simpleString()} is not the shape of {want.simpleString()}")
 
 
-def _restricted(table: T.StructType, frame: T.StructType) -> T.StructType:
-    """The table's schema as far as the frame has it: same types and order, nothing that the frame lacks."""
-    restricted = _restricted_type(table, frame)
+def _common_schema(table_schema: T.StructType, frame_schema: T.StructType) -> T.StructType:
+    """The table's schema without the columns and fields that the frame lacks."""
+    restricted = _common_type(table_schema, frame_schema)
     assert isinstance(restricted, T.StructType)
     return restricted
 
 
-def _restricted_type(table: T.DataType, frame: T.DataType) -> T.DataType:
-    if not have_one_shape(table, frame):
-        return plain_type(table)
-    theirs = {field.name: field.dataType for field in inner_fields(frame)}
+def _common_type(table_schema: T.DataType, frame_schema: T.DataType) -> T.DataType:
+    if not have_one_shape(table_schema, frame_schema):
+        return plain_type(table_schema)
+    theirs = {field.name: field.dataType for field in inner_fields(frame_schema)}
     fields = [
-        T.StructField(field.name, _restricted_type(field.dataType, theirs[field.name]))
-        for field in inner_fields(table)
+        T.StructField(field.name, _common_type(field.dataType, theirs[field.name]))
+        for field in inner_fields(table_schema)
         if field.name in theirs
     ]
-    return with_inner_fields(table, fields)
+    return with_inner_fields(table_schema, fields)
 
 
 def plain_type(data_type: T.DataType) -> T.DataType:
-    """The type alone: nullable throughout, no metadata, CHAR and VARCHAR as strings."""
+    """The type with all nullable, without metadata, and with CHAR and VARCHAR as strings."""
     return transformed(
         data_type, field=lambda inner: T.StructField(inner.name, inner.dataType), atomic=char_as_string
     )
 
 
 def plain_schema(schema: T.StructType) -> T.StructType:
-    """As `plain_type`, for a whole schema."""
+    """Like `plain_type`, for a schema."""
     plain = plain_type(schema)
     assert isinstance(plain, T.StructType)
     return plain
 
 
-def _with_char(table: T.StructType) -> T.StructType:
-    """The types alone, of columns that tell Spark where they are CHAR: checks compare CHAR as readers do."""
-    char = [{} if char_length(f) is None else {CHAR_VARCHAR: f.metadata[CHAR_VARCHAR]} for f in table.fields]
-    return T.StructType(
-        [
-            T.StructField(f.name, f.dataType, True, c)
-            for f, c in zip(plain_schema(table).fields, char, strict=True)
-        ]
-    )
+def _with_char_metadata(table_schema: T.StructType) -> T.StructType:
+    """The plain schema with metadata for CHAR columns, so that checks compare CHAR as readers do."""
+    fields = []
+    for field, plain in zip(table_schema.fields, plain_schema(table_schema).fields, strict=True):
+        metadata = {} if char_length(field) is None else {CHAR_VARCHAR: field.metadata[CHAR_VARCHAR]}
+        fields.append(T.StructField(plain.name, plain.dataType, True, metadata))
+    return T.StructType(fields)

@@ -1,5 +1,7 @@
-"""The metadata that a table has after a write (delta-spark's ImplicitMetadataOperation), and how the frame's
-columns are named in it."""
+"""The metadata that a table has after a write, and the table's names for a frame's columns.
+
+Source: delta-spark's ImplicitMetadataOperation.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ from deltaflow.log.protocol.schema_merging import (
 
 @dataclass(frozen=True)
 class SchemaRules:
-    """What a write may do to the table's schema, and how the frame's columns find theirs."""
+    """What a write may do to the table's schema, and how the frame's columns are matched to the table's."""
 
     overwrites: bool = False
     overwrite_schema: bool = False
@@ -44,13 +46,14 @@ class SchemaRules:
     by_position: bool = False
     replaces_table: bool = False
     needs_partition_columns: bool = True
-    """Whether the frame must have them; else they are null where they are missing, as other columns are."""
+    """Whether the frame must have all partition columns; otherwise missing ones are null, as other columns
+    are."""
     fits: Fits = can_store
 
 
 @dataclass(frozen=True)
 class DeclaredTable:
-    """What a statement says of the table that it makes or replaces."""
+    """What a statement declares of the table that it makes or replaces."""
 
     schema: T.StructType | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -67,7 +70,7 @@ def schema_rules(
     replaces_table: bool = False,
     needs_partition_columns: bool = True,
 ) -> SchemaRules:
-    """The rules that the options of a writer and Spark's settings make."""
+    """The rules by the options of a writer and Spark's settings."""
     merge = SCHEMA_AUTO_MERGE_ENABLED.of(settings)
     if option(options, "mergeSchema") is not None:
         merge = boolean_option(options, "mergeSchema")
@@ -87,55 +90,59 @@ def schema_rules(
 
 def update_metadata(
     transaction: OptimisticTransaction,
-    frame: T.StructType,
+    frame_schema: T.StructType,
     partition_by: Sequence[str],
     rules: SchemaRules,
     declared: DeclaredTable,
 ) -> None:
-    """Gives the transaction the metadata that the write leaves, where it changes.
+    """Gives the transaction the table's new metadata, if the write changes it.
 
     Raises SchemaError or UnsupportedFeatureError if the frame cannot be written.
     """
     snapshot, path = transaction.snapshot, transaction.path
-    by_name = frame
-    if rules.by_position and snapshot is not None:  # the frame's own names do not count
-        by_name = named_as_table(frame, snapshot.schema, rules, path)
+    by_name = frame_schema
+    if rules.by_position and snapshot is not None:  # The frame's own names do not matter.
+        by_name = named_as_table(frame_schema, snapshot.schema, rules, path)
     check_no_duplicates(by_name, path)
     if snapshot is None or rules.replaces_table:
-        _make(transaction, frame, partition_by, declared, rules)
+        _create_or_replace(transaction, frame_schema, partition_by, declared, rules)
     elif rules.overwrite_schema:
-        _overwrite_schema(transaction, snapshot, columns_of_table(frame), partition_by, rules)
+        _overwrite_schema(transaction, snapshot, as_table_schema(frame_schema), partition_by, rules)
     else:
-        _check_and_merge(transaction, snapshot, frame, partition_by, rules)
+        _check_and_merge(transaction, snapshot, frame_schema, partition_by, rules)
 
 
-def named_as_table(frame: T.StructType, table: T.StructType, rules: SchemaRules, path: str) -> T.StructType:
-    """The frame's columns in its order, under the table's names, nested ones included.
+def named_as_table(
+    frame_schema: T.StructType, table_schema: T.StructType, rules: SchemaRules, path: str
+) -> T.StructType:
+    """The frame's schema with the table's names for columns and nested fields.
 
-    Columns that the table lacks keep their names.
+    Columns that the table lacks keep their names, and all columns keep their order.
     """
-    if rules.by_position and len(frame.fields) < len(table.fields):
+    if rules.by_position and len(frame_schema.fields) < len(table_schema.fields):
         raise SchemaError(
             error_class="DELTA_INSERT_COLUMN_ARITY_MISMATCH",
             table_name=path,
-            table_columns=", ".join(table.names),
-            data_columns=", ".join(frame.names),
+            table_columns=", ".join(table_schema.names),
+            data_columns=", ".join(frame_schema.names),
         )
-    named = _named(frame, table, by_position=rules.by_position)
+    named = _named_type(frame_schema, table_schema, by_position=rules.by_position)
     assert isinstance(named, T.StructType)
     return named
 
 
-def _make(
+def _create_or_replace(
     transaction: OptimisticTransaction,
-    frame: T.StructType,
+    frame_schema: T.StructType,
     partition_by: Sequence[str],
     declared: DeclaredTable,
     rules: SchemaRules,
 ) -> None:
     snapshot, path = transaction.snapshot, transaction.path
     _refuse_without_data_change(rules, path, "Create a Delta table")
-    schema = columns_of_table(frame) if declared.schema is None else with_char_as_string(declared.schema)
+    schema = (
+        as_table_schema(frame_schema) if declared.schema is None else with_char_as_string(declared.schema)
+    )
     metadata = Metadata(
         id=transaction.log.ids() if snapshot is None else snapshot.metadata.id,
         description=declared.comment,
@@ -146,10 +153,10 @@ def _make(
     )
     if declared.schema is not None:
         differences = obstacles_to_writing(
-            schema, named_as_table(frame, schema, rules, path), fits=rules.fits, may_add=False
+            schema, named_as_table(frame_schema, schema, rules, path), fits=rules.fits, may_add=False
         )
         if differences:
-            raise _mismatch(metadata, schema, frame, differences, None, rules, path)
+            raise _mismatch(metadata, schema, frame_schema, differences, None, rules, path)
     if snapshot is None or metadata != snapshot.metadata:
         transaction.update_metadata(metadata)
 
@@ -161,7 +168,8 @@ def _overwrite_schema(
     partition_by: Sequence[str],
     rules: SchemaRules,
 ) -> None:
-    """Partition columns that are not named again are none any more, as in delta-spark."""
+    """Replaces schema and partitioning. Without `partition_by` the table has no partitions, as in
+    delta-spark."""
     path = transaction.path
     partition_columns = check_writable_schema(schema, partition_by, table=path)
     if schema == snapshot.schema and partition_columns == list(snapshot.partition_columns):
@@ -179,24 +187,26 @@ def _overwrite_schema(
 def _check_and_merge(
     transaction: OptimisticTransaction,
     snapshot: Snapshot,
-    frame: T.StructType,
+    frame_schema: T.StructType,
     partition_by: Sequence[str],
     rules: SchemaRules,
 ) -> None:
-    path, table = transaction.path, snapshot.schema
-    data = named_as_table(frame, table, rules, path)
+    path, table_schema = transaction.path, snapshot.schema
+    data = named_as_table(frame_schema, table_schema, rules, path)
     given = check_partition_columns(data, partition_by, path)
     other_partitioning = given if given and given != list(snapshot.partition_columns) else None
-    differences = obstacles_to_writing(table, data, fits=rules.fits, may_add=rules.merge_schema)
+    differences = obstacles_to_writing(table_schema, data, fits=rules.fits, may_add=rules.merge_schema)
     if differences or other_partitioning is not None:
-        raise _mismatch(snapshot.metadata, table, frame, differences, other_partitioning, rules, path)
+        raise _mismatch(
+            snapshot.metadata, table_schema, frame_schema, differences, other_partitioning, rules, path
+        )
     if rules.needs_partition_columns:
         _require_partition_columns(snapshot.partition_columns, data, path)
-    merged = table
+    merged = table_schema
     if rules.merge_schema:
-        merged = merge_schemas(table, columns_of_table(data), table=path, fits=rules.fits)
+        merged = merge_schemas(table_schema, as_table_schema(data), table=path, fits=rules.fits)
     check_writable_schema(merged, snapshot.partition_columns, table=path)
-    if merged != table:
+    if merged != table_schema:
         _refuse_without_data_change(rules, path, "Change the Delta table schema")
         transaction.update_metadata(
             msgspec.structs.replace(snapshot.metadata, schema_string=schema_to_string(merged))
@@ -217,27 +227,34 @@ def _require_partition_columns(partition_columns: Sequence[str], data: T.StructT
 
 def _mismatch(
     metadata: Metadata,
-    table: T.StructType,
-    frame: T.StructType,
+    table_schema: T.StructType,
+    frame_schema: T.StructType,
     differences: Sequence[str],
     other_partitioning: Sequence[str] | None,
     rules: SchemaRules,
     path: str,
 ) -> SchemaMismatchError:
-    """One error for everything that does not fit, as delta-spark's MetadataMismatchErrorBuilder. As there,
-    its condition is DELTA_FAILED_TO_MERGE_FIELDS where the type of a column is among it."""
+    """One error for everything that does not fit, like that of delta-spark's MetadataMismatchErrorBuilder.
+
+    As there, its condition is DELTA_FAILED_TO_MERGE_FIELDS if the type of a column does not fit.
+    """
     types_differ = bool(
-        obstacles_to_writing(table, named_as_table(frame, table, rules, path), fits=rules.fits, may_add=True)
+        obstacles_to_writing(
+            table_schema,
+            named_as_table(frame_schema, table_schema, rules, path),
+            fits=rules.fits,
+            may_add=True,
+        )
     )
     lines = ["A metadata mismatch was detected when writing to the Delta table."]
     if differences:
-        lines.append(f"A schema mismatch: the data's is not the table's (Table ID: {metadata.id}).")
-        lines.append(schemas_side_by_side(table, frame))
+        lines.append(f"The schema of the data does not match that of the table (Table ID: {metadata.id}).")
+        lines.append(schemas_side_by_side(table_schema, frame_schema))
         lines += ["Differences:", *(f"- {difference}" for difference in differences)]
         if not rules.merge_schema and not types_differ:
             lines.append(
-                "To let the table take over the new columns, set the option mergeSchema to true, or "
-                f"the session's {SCHEMA_AUTO_MERGE_ENABLED.name}; or select the table's columns alone."
+                "To add the new columns to the table, set the option mergeSchema or the setting "
+                f"{SCHEMA_AUTO_MERGE_ENABLED.name} to true. Otherwise select the table's columns alone."
             )
         else:
             lines.append("Cast the data's columns to the table's types, or write them under other names.")
@@ -261,11 +278,13 @@ def _refuse_without_data_change(rules: SchemaRules, path: str, operation: str) -
         raise DeltaAnalysisException(error_class="DELTA_DATA_CHANGE_FALSE", operation=operation, table=path)
 
 
-def columns_of_table(frame: T.StructType) -> T.StructType:
-    """The frame's columns as a table has them: all nullable, and of their metadata comments, CHAR and
-    VARCHAR alone. The rest is Spark's own (watermarks) or belongs to the table that the frame was read from.
+def as_table_schema(frame_schema: T.StructType) -> T.StructType:
+    """The schema of a table with the frame's columns: all are nullable, and metadata are comments, CHAR and
+    VARCHAR alone.
+
+    Other metadata are Spark's own (watermarks), or belong to the table that the frame was read from.
     """
-    nullable = _with_own_metadata(as_nullable(frame))
+    nullable = _with_own_metadata(as_nullable(frame_schema))
     assert isinstance(nullable, T.StructType)
     return nullable
 
@@ -282,17 +301,17 @@ def _with_own_metadata(data_type: T.DataType) -> T.DataType:
     )
 
 
-def _named(frame: T.DataType, table: T.DataType, *, by_position: bool) -> T.DataType:
-    if not have_one_shape(frame, table):
-        return frame
-    ours = inner_fields(table)
+def _named_type(data_type: T.DataType, table_type: T.DataType, *, by_position: bool) -> T.DataType:
+    if not have_one_shape(data_type, table_type):
+        return data_type
+    ours = inner_fields(table_type)
     by_name = {f.name.lower(): f for f in ours}
     fields = []
-    for i, f in enumerate(inner_fields(frame)):
+    for i, f in enumerate(inner_fields(data_type)):
         target = (ours[i] if i < len(ours) else None) if by_position else by_name.get(f.name.lower())
         if target is None:
             fields.append(f)
         else:
-            data_type = _named(f.dataType, target.dataType, by_position=by_position)
-            fields.append(T.StructField(target.name, data_type, f.nullable, f.metadata))
-    return with_inner_fields(frame, fields)
+            named = _named_type(f.dataType, target.dataType, by_position=by_position)
+            fields.append(T.StructField(target.name, named, f.nullable, f.metadata))
+    return with_inner_fields(data_type, fields)

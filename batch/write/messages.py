@@ -1,4 +1,4 @@
-"""What Spark asks when rows are written into a table of a path or a name."""
+"""What Spark asks when rows are written into a table by its path or its name."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class BatchWriteRequest(WriteRequest, frozen=True, kw_only=True):
     mode: str
     """Append, Overwrite, ErrorIfExists or Ignore (Spark's SaveMode)."""
     options: dict[str, str]
-    """Of the writer, their names in any case: `replaceWhere`, `partitionOverwriteMode`, `overwriteSchema`,
-    `mergeSchema`, `dataChange`, those of the files, and Spark's `__partition_columns`."""
+    """The options of the writer, with names in any case: `replaceWhere`, `partitionOverwriteMode`,
+    `overwriteSchema`, `mergeSchema`, `dataChange`, those of the files, and Spark's `__partition_columns`."""
     by_position: bool | None
-    """Into a table by name: whether the frame's columns stand for the table's by their order (INSERT INTO
-    without a list of columns; there must be as many), or by their names. None: not by name."""
+    """For a table by name: whether the frame's columns are matched to the table's by position (INSERT INTO
+    without a list of columns, which needs as many columns), or by name. None for a table by path."""

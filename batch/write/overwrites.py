@@ -50,7 +50,7 @@ class OverwriteScope:
 
 
 class WholeTable(OverwriteScope):
-    """Every file is removed."""
+    """Replaces the whole table: every file is removed."""
 
     def begin(self, transaction: OptimisticTransaction) -> None:
         transaction.record_read_of_whole_table()
@@ -63,10 +63,10 @@ class WholeTable(OverwriteScope):
 
 
 class WrittenPartitions(WholeTable):
-    """The files of the partitions that the data has are removed (dynamic partition overwrite)."""
+    """Replaces the partitions that the written rows are in (dynamic partition overwrite)."""
 
     def begin(self, transaction: OptimisticTransaction) -> None:
-        """Nothing is read yet: the partitions are known when their files are."""
+        """Records nothing: the partitions are not known before the files are written."""
 
     def record_removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
         snapshot = transaction.snapshot
@@ -78,17 +78,17 @@ class WrittenPartitions(WholeTable):
 
 
 class MatchingRows(WholeTable):
-    """The rows that a predicate is true for are replaced: files that hold any are removed, and those of
-    their rows that it is not true for are written again (delta-spark's replaceWhere).
+    """Replaces the rows for which a predicate is true (delta-spark's replaceWhere).
 
-    A predicate on partition columns alone removes files unread. For any other, one job counts the rows that
-    match, after the write's own job, and another one copies the rows that stay.
+    If the predicate names partition columns alone, the files of its partitions are removed unread. Otherwise
+    two jobs follow the write's own: one counts the rows that match in each file, and one writes the other
+    rows of these files again.
     """
 
     def __init__(
         self, handle: int, predicate: str, *, checks_rows: bool, data_columns: bool, data_change: bool
     ) -> None:
-        """`handle` is that of the write, by which its session is known."""
+        """`handle` is the handle of the write, which leads to its session."""
         self._handle = handle
         self._predicate = predicate
         self._data_columns = data_columns
@@ -101,11 +101,11 @@ class MatchingRows(WholeTable):
             self.checks = (Check(predicate, str(error), shows_values=True),)
 
     def begin(self, transaction: OptimisticTransaction) -> None:
-        """Has Spark analyse the predicate, and records the partitions that it speaks of as read."""
+        """Has Spark analyse the predicate, and records the partitions that it names as read."""
         snapshot = transaction.snapshot
         if snapshot is None:
             return
-        with self._files(transaction) as files:
+        with self._touched_files(transaction) as files:
             condition = F.expr(self._predicate)
             if has_subquery(condition):
                 raise DeltaUnsupportedOperationException(
@@ -156,18 +156,18 @@ class MatchingRows(WholeTable):
             return
         assert transaction.snapshot is not None
         matches = F.expr(self._predicate)
-        with self._files(transaction) as files:
+        with self._touched_files(transaction) as files:
             touched = files.record_touched_files(files.rows().where(matches))
             account = RowAccount(_OPERATION, transaction.snapshot, touched, touched[MATCHING_ROWS.name])
             if account.files_to_read.num_rows:
-                # Rows for which the predicate is null are kept, too.
+                # Rows for which the predicate is null stay, too.
                 kept = files.rows(account.files_to_read).where(~matches.eqNullSafe(F.lit(True)))
                 copies.copy(kept, _OPERATION)
             account.check(copies.rows)
         self._touched, self._rows_removed = account.files, account.gone
 
-    def _files(self, transaction: OptimisticTransaction) -> TouchedFiles:
-        """With the schema that the table gets: files that lack columns of it have nulls there."""
+    def _touched_files(self, transaction: OptimisticTransaction) -> TouchedFiles:
+        """The table's files, with the schema that the table gets; columns that a file lacks are null."""
         assert transaction.metadata is not None
         schema = schema_from_string(transaction.metadata.schema_string, table=transaction.path)
         return TouchedFiles(session_of_write(self._handle), transaction, _OPERATION, schema)

@@ -1,8 +1,8 @@
-"""Writes data files into a table as one commit; batch saves and the streaming sink both come through here.
+"""Writes data files into a table as one commit, for batch writes and for the streaming sink.
 
 A write is one transaction: `begin_write` reads the table and decides what may be written and how, Spark
-writes the files, `commit` takes their statistics from the footers and commits. Per write: one listing of
-the log (the commits since the last one are read), one footer a file, one put.
+writes the files, and `commit` takes their statistics from the footers and commits. A write costs one listing
+of the log, which reads the commits since the last one, one footer for each file, and one put.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WriteOperation:
-    """How a commit names itself (commitInfo): name and parameters, and the names of its metrics."""
+    """What a commit says of itself in commitInfo: name, parameters and the names of its metrics."""
 
     name: str
     parameters: Callable[[Metadata], dict[str, Any]]
-    """By the metadata that the commit leaves the table."""
-    numbers_of_files: tuple[str, str | None]
-    """Names of the metrics for added and removed files."""
+    """Makes the parameters from the metadata that the table has after the commit."""
+    file_count_metrics: tuple[str, str | None]
+    """The names of the metrics for added and for removed files."""
     source_offsets: list[str] | None = None
-    """Of a stream's batch. See deltaflow.log.Operation."""
+    """The offsets of a stream's batch. See deltaflow.log.Operation."""
 
 
 class TransactionalWrite:
-    """One write: what `begin_write` decided, waiting for its files. See FileWrite."""
+    """One write whose files are still to be written. See deltaflow.spark.write.file_write.FileWrite."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class TransactionalWrite:
             return False
         actions: list[Any] = [] if self._application is None else [self._application]
         actions += [*adds, *copies.adds, *removes]
-        name_of_added, name_of_removed = self._operation.numbers_of_files
+        name_of_added, name_of_removed = self._operation.file_count_metrics
         metrics = {
             **({name_of_removed: len(removes)} if name_of_removed else {}),
             name_of_added: len(adds) + len(copies.adds),
@@ -147,7 +147,7 @@ class TransactionalWrite:
         return True
 
     def cancel(self, files: Sequence[WrittenFile] | None) -> None:
-        """No commit of this write appears after this has returned; where none has, its files are removed."""
+        """Keeps this write from committing from now on, and removes its files if it has not committed."""
         self._data_files.discard(files, is_certain=self._transaction.cancel())
 
 
@@ -185,14 +185,14 @@ def begin_write(
     assert metadata is not None
     assert protocol is not None
     check_writable(protocol, metadata, path)
-    table = schema_from_string(metadata.schema_string, table=path)
+    schema = schema_from_string(metadata.schema_string, table=path)
     overwrite_scope.begin(transaction)
-    schema_changes = snapshot is not None and table != snapshot.schema
-    checks = [*checks_of_table(metadata, table, schema_changes=schema_changes), *overwrite_scope.checks]
-    frame = named_as_table(frame_schema, table, rules, path)
+    schema_changes = snapshot is not None and schema != snapshot.schema
+    checks = [*checks_of_table(metadata, schema, schema_changes=schema_changes), *overwrite_scope.checks]
+    named = named_as_table(frame_schema, schema, rules, path)
     return TransactionalWrite(
         transaction,
-        row_plan(frame, table, metadata.partition_columns, checks, path),
+        row_plan(named, schema, metadata.partition_columns, checks, path),
         options,
         overwrite_scope=overwrite_scope,
         operation=operation,
@@ -203,7 +203,7 @@ def begin_write(
     )
 
 
-def own_scans(scans: Iterable[str], log: DeltaLog) -> list[dict[str, Any]]:
-    """The descriptions of those scans in the frame's plan that read the table which is written."""
+def scans_of_written_table(scans: Iterable[str], log: DeltaLog) -> list[dict[str, Any]]:
+    """The descriptions of the scans that read the written table itself, of all scans in the frame's plan."""
     described = [msgspec.json.decode(scan) for scan in scans]
     return [scan for scan in described if is_same_directory(scan["path"], log.path)]

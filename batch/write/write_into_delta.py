@@ -1,6 +1,7 @@
-"""`df.write.format("delta")` and SQL's inserts: the save modes, as one write.
+"""`df.write.format("delta")` and SQL's inserts: all save modes are one write.
 
-CREATE TABLE … AS SELECT and the like are the same write, with what the statement defines (see `Definition`).
+CREATE TABLE … AS SELECT and similar statements are the same write with a definition of the table
+(`Definition`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from deltaflow.batch.write.transactional_write import (
     TransactionalWrite,
     WriteOperation,
     begin_write,
-    own_scans,
+    scans_of_written_table,
 )
 from deltaflow.errors import (
     DeltaIllegalArgumentException,
@@ -43,7 +44,7 @@ from deltaflow.log.protocol.properties import (
 )
 from deltaflow.spark.write.file_write import Skip, begins_write
 
-# Each would change what is written; so none is passed over in silence.
+# Options that would change what is written: they are refused, not ignored.
 _NOT_YET = (
     "replaceOn",
     "replaceUsing",
@@ -57,24 +58,24 @@ class DefiningStatement:
 
     name: str
     parameters: Callable[[Metadata], dict[str, Any]]
-    """Those that the history shows, by the metadata that the commit leaves."""
+    """Makes the parameters in the history from the metadata that the table has after the commit."""
     replaces: bool
-    """It may replace a table: REPLACE, CREATE OR REPLACE, saveAsTable in mode overwrite."""
+    """Whether it may replace a table: REPLACE, CREATE OR REPLACE, saveAsTable in mode overwrite."""
     is_save_as_table: bool
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What a statement says of the table that it makes or replaces with the rows of a write."""
+    """What a statement defines of the table that it makes or replaces with the rows of a write."""
 
     statement: DefiningStatement
-    """By which the commit names itself, instead of WRITE."""
+    """The commit names this statement instead of WRITE."""
     partition_by: list[str]
     declared: DeclaredTable | None = None
-    """None: the table stays what it is, as far as the writer's options leave it."""
+    """None: the write changes only what the writer's options say."""
     replaces_table: bool = False
-    """In mode Overwrite the table's schema, partitioning, properties and comment become the definition's,
-    whatever they were; its id and history stay."""
+    """Whether, in mode Overwrite, the table takes the schema, partitioning, properties and comment of the
+    definition. Its id and history stay."""
 
 
 @begins_write("batch")
@@ -135,13 +136,18 @@ def begin_write_into_delta(
 
 
 def _transaction(request: BatchWriteRequest, path: str) -> OptimisticTransaction:
-    """A transaction that has read what the frame reads of the table itself.
+    """A transaction that has read what the frame itself reads of the table.
 
-    A frame scans the version that it was loaded at: whatever was committed since is a rival, and not to
-    be overwritten unseen. A version that was asked for by number is the past, and depends on nothing.
+    If the frame scans the written table, the transaction reads the version that the frame scans: a commit
+    after that version is a rival, which must not be overwritten unseen. A version that the user asked for
+    (time travel) does not count: no later commit changes it.
     """
     log = DeltaLog.for_table(path)
-    versions = [scan["version"] for scan in own_scans(request.scans, log) if not scan.get("timeTravel", True)]
+    versions = [
+        scan["version"]
+        for scan in scans_of_written_table(request.scans, log)
+        if not scan.get("timeTravel", True)
+    ]
     if not versions:
         return log.start_transaction(request.settings)
     transaction = log.start_transaction(request.settings, read_version=min(versions))
@@ -193,7 +199,7 @@ def _overwrite_scope(
 
 
 def _is_dynamic(options: Mapping[str, str], settings: Mapping[str, str], setting_of_session: str) -> bool:
-    """The option counts; without it the session's setting holds, as in Spark."""
+    """The option decides; without it the session's setting decides, as in Spark."""
     mode = option(options, "partitionOverwriteMode") or setting_of_session
     if mode.upper() not in ("STATIC", "DYNAMIC"):
         raise DeltaIllegalArgumentException(
@@ -214,7 +220,7 @@ def _operation(
     overwrite_scope: OverwriteScope,
     partition_by: list[str],
 ) -> WriteOperation:
-    """delta-spark's DeltaOperations.Write, or those of the statement that defines the table."""
+    """delta-spark's DeltaOperations.Write, or the operation of the statement that defines the table."""
     numbers = ("numFiles", "numRemovedFiles" if rules.overwrites else None)
     options = request.options
     predicate = option(options, "replaceWhere")

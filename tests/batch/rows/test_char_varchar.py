@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
-from deltaflow.batch.rows.char_varchar import as_declared, with_char_as_string
+from deltaflow.batch.rows.char_varchar import with_char_as_string, with_declared_types
 from deltaflow.log.protocol.schema import CHAR_VARCHAR
 
 
@@ -25,7 +25,7 @@ def test_what_was_declared_is_found_again(data_type):
     declared = struct(("id", T.IntegerType(), False), ("c", data_type, True, {"comment": "a comment"}))
     kept = with_char_as_string(declared)
     assert "char" not in kept.json().replace(CHAR_VARCHAR, "").replace(kept["c"].metadata[CHAR_VARCHAR], "")
-    assert as_declared(kept) == declared
+    assert with_declared_types(kept) == declared
 
 
 def test_the_text_is_as_spark_reads_it():
@@ -38,6 +38,6 @@ def test_the_text_is_as_spark_reads_it():
 def test_text_of_other_writers_has_names_without_quotes():
     data_type = struct(("a-b", T.StringType()), ("c", T.StringType()))
     text = {CHAR_VARCHAR: "struct<a-b:char(2),c:string>"}
-    [field] = as_declared(T.StructType([T.StructField("s", data_type, True, text)])).fields
+    [field] = with_declared_types(T.StructType([T.StructField("s", data_type, True, text)])).fields
     assert field.dataType == struct(("a-b", T.CharType(2)), ("c", T.StringType()))
     assert field.metadata == {}
