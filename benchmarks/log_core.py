@@ -288,9 +288,9 @@ def stream(table: str) -> dict[str, Any]:
     """
     from deltaflow.log import DeltaLog
     from deltaflow.streaming.admission import Limits
-    from deltaflow.streaming.options import source_options
     from deltaflow.streaming.reading import Reading
     from deltaflow.streaming.source import DeltaSource
+    from deltaflow.streaming.source_options import source_options
 
     started: list[tuple[DeltaSource, str]] = []
 

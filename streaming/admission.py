@@ -1,4 +1,4 @@
-"""How much a micro-batch takes: files in their order, until one of its limits is reached."""
+"""Admits files to a micro-batch, in their order, until one of its limits is reached."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from deltaflow.log.files.file_statistics import FileStatistics
 _FILES_PER_LOOK = 4_096
 
 Selection = Callable[[pa.Table], pa.Array]
-"""One boolean a file."""
+"""Makes one boolean for each file: whether the stream reads it."""
 
 
 class Files(Protocol):
-    """Files of one version in a stream's order: those of a commit, or of the initial snapshot."""
+    """The files of a commit, or of the initial snapshot, in the order in which a stream reads them."""
 
     @property
     def num_rows(self) -> int:
         """The number of files."""
 
     def slice(self, first: int, count: int) -> pa.Table:
-        """At most `count` files from the one numbered `first` on."""
+        """At most `count` files, beginning with number `first`."""
 
 
 @dataclass
 class Limits:
-    """What is left of a batch's capacity; None where it has no such limit.
+    """The capacity that a batch has left; None means no limit.
 
-    A file is admitted as long as anything is left of each, so the last one may go beyond, and a batch has
-    one file at least (delta-spark's AdmissionLimits). A file that does not tell its rows takes all that are
-    left.
+    A file is admitted as long as every limit has something left. So the last file may exceed a limit, and
+    every batch has at least one file (delta-spark's AdmissionLimits). A file whose number of rows is unknown
+    takes all rows that are left.
     """
 
     files: int | None = None
@@ -43,10 +43,10 @@ class Limits:
     rows: int | None = None
 
     def admit(self, files: Files, first: int, selects: Selection | None = None) -> tuple[list[pa.Table], int]:
-        """The files from the one numbered `first` on that there is room for, whose room is then taken away.
+        """Admits files, beginning with number `first`, and takes them off the limits.
 
-        `selects` says which files of a table count at all. Also the number of the first file that counts and
-        finds no room; that of all files if there is none.
+        Returns them, and the number of the first file that is not admitted (the number of all files if there
+        is none). Files that `selects` rules out are passed over.
         """
         pieces: list[pa.Table] = []
         while first < files.num_rows:
@@ -64,7 +64,7 @@ class Limits:
         return pieces, files.num_rows
 
     def _files_to_look_at(self, waiting: int, selects: Selection | None) -> int:
-        """One more than there is room for, where that is known: it shows that the batch ends before it."""
+        """One file more than can be admitted, if that is known: the batch ends before this file."""
         if selects is not None or self.bytes is not None or self.rows is not None:
             return min(_FILES_PER_LOOK, waiting)
         return waiting if self.files is None else min(self.files + 1, waiting)
@@ -72,8 +72,8 @@ class Limits:
     def _room_for(self, files: pa.Table) -> int:
         return min(
             files.num_rows if self.files is None else min(files.num_rows, self.files),
-            _number_within(files["size"], self.bytes),
-            _number_within(self._rows_of(files), self.rows),
+            _count_within(files["size"], self.bytes),
+            _count_within(self._rows_of(files), self.rows),
         )
 
     def _take(self, taken: pa.Table) -> None:
@@ -90,8 +90,8 @@ class Limits:
         return pc.fill_null(FileStatistics(files["stats"], StructType()).num_records, self.rows)
 
 
-def _number_within(amounts: pa.ChunkedArray | None, capacity: int | None) -> int:
-    """How many of them have some of the capacity left before them."""
+def _count_within(amounts: pa.ChunkedArray | None, capacity: int | None) -> int:
+    """How many amounts, taken in order, begin before the capacity is used up."""
     if amounts is None or capacity is None:
         return 2**63 - 1
     before = pc.subtract(pc.cumulative_sum(amounts), amounts)

@@ -1,4 +1,4 @@
-"""From one offset to the next: where a micro-batch ends, and the files in it."""
+"""Plans micro-batches: where the next one ends, and which files lie between two offsets."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from deltaflow.streaming.admission import Files, Limits
 from deltaflow.streaming.commits import COLUMNS, check_data_loss, commits, emitted_files
 from deltaflow.streaming.initial_snapshot import initial_snapshot
 from deltaflow.streaming.reading import Reading
-from deltaflow.streaming.source_filter import selection
+from deltaflow.streaming.source_filter import file_selection
 
 
 @dataclass(frozen=True)
 class _Version:
-    """The files of a version, and the number of the first of them that a batch has still to read."""
+    """The files of a version, and the number of the first file that the stream has still to read."""
 
     version: int
     is_initial: bool
@@ -31,26 +31,26 @@ class _Version:
 def next_batch(
     reading: Reading, start: DeltaSourceOffset, last_version: int, limits: Limits
 ) -> tuple[DeltaSourceOffset, pa.Table]:
-    """The offset after as many files as the limits admit, or after `last_version`; and these files."""
+    """The offset after the files that the limits admit, at most after `last_version`; and these files."""
     offset = start
     pieces: list[pa.Table] = []
-    selects = selection(reading)
+    selects = file_selection(reading)
     for version in _versions(reading, start, last_version):
         admitted, next_index = limits.admit(version.files, version.first, selects)
         pieces.extend(admitted)
         if next_index < version.files.num_rows:
             if next_index > version.first:
-                offset = _at(start, version.version, next_index - 1, version.is_initial)
-            return offset, _emitted(reading, pieces)
-        # What adds no file passes as well, when nothing more is admitted.
-        offset = _at(start, version.version + 1, BASE_INDEX, False)
+                offset = _offset_at(start, version.version, next_index - 1, version.is_initial)
+            return offset, _files_to_read(reading, pieces)
+        # A version without files is passed even if the limits admit no more.
+        offset = _offset_at(start, version.version + 1, BASE_INDEX, False)
     if offset.reservoir_version <= last_version:
         check_data_loss(reading, offset.reservoir_version, last_version + 1)
-    return offset, _emitted(reading, pieces)
+    return offset, _files_to_read(reading, pieces)
 
 
 def files_between(reading: Reading, start: DeltaSourceOffset, end: DeltaSourceOffset) -> pa.Table:
-    """The files after `start` up to `end`, as a batch that was planned earlier has them."""
+    """The files after `start` up to `end`: those of a batch that was planned earlier."""
     if end.position <= start.position:
         return COLUMNS.empty_table()
     last = end.reservoir_version if end.index >= 0 else end.reservoir_version - 1
@@ -68,15 +68,15 @@ def files_between(reading: Reading, start: DeltaSourceOffset, end: DeltaSourceOf
             seen_version=seen,
             table=reading.path,
         )
-    return _emitted(reading, pieces)
+    return _files_to_read(reading, pieces)
 
 
-def _at(offset: DeltaSourceOffset, version: int, index: int, initial: bool) -> DeltaSourceOffset:
+def _offset_at(offset: DeltaSourceOffset, version: int, index: int, initial: bool) -> DeltaSourceOffset:
     return DeltaSourceOffset(offset.reservoir_id, version, index, initial)
 
 
 def _versions(reading: Reading, start: DeltaSourceOffset, last_version: int) -> Iterator[_Version]:
-    """What there is after `start`, up to `last_version`; read as it is asked for."""
+    """The versions after `start`, up to `last_version`, read lazily."""
     first = max(start.index, -1) + 1
     next_version = start.reservoir_version
     if start.is_starting_version:
@@ -88,10 +88,10 @@ def _versions(reading: Reading, start: DeltaSourceOffset, last_version: int) -> 
         yield _Version(commit.version, False, emitted_files(reading, commit), first if is_begun else 0)
 
 
-def _emitted(reading: Reading, pieces: Iterable[pa.Table]) -> pa.Table:
-    """The files that are read of those of a batch; the others count for its offsets all the same."""
+def _files_to_read(reading: Reading, pieces: Iterable[pa.Table]) -> pa.Table:
+    """The files of a batch that the stream reads. The others count for its offsets, too."""
     files = pa.concat_tables([COLUMNS.empty_table(), *pieces])
-    selects = selection(reading)
+    selects = file_selection(reading)
     if selects is not None:
         files = files.filter(selects(files))
     pattern = reading.options.exclude_regex

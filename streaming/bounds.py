@@ -1,4 +1,4 @@
-"""Where a stream begins and ends: starting and ending versions and timestamps."""
+"""Where a stream begins and ends, by its starting and ending versions and timestamps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from deltaflow.streaming.reading import Reading
 def first_offset(
     reading: Reading, newest: Snapshot, last_version: int, bound: int | None
 ) -> DeltaSourceOffset:
-    """Where a query without a checkpoint begins: at its starting version, else with a snapshot.
+    """Where a query without a checkpoint begins: at its starting version, or else with a snapshot.
 
-    `bound` is the last version by the ending options, `last_version` the last one that this run reads: a
-    start that comes after the latter alone is read by the next run.
-    VersionNotFoundError where the options name a version, or a time, that the table has not.
+    `bound` is the last version by the ending options, `last_version` the last one that this run reads. If the
+    stream starts after `last_version` only, the next run begins to read it. Raises VersionNotFoundError if
+    the table does not have the version or time that the options name.
     """
     version = starting_version(reading, newest)
     if version is None:
@@ -31,15 +31,15 @@ def first_offset(
 
 
 def offset_before(reading: Reading, newest: Snapshot, end: DeltaSourceOffset) -> DeltaSourceOffset:
-    """Where the first batch of a query began, which was planned before a restart to go to `end`."""
+    """Where the first batch of a query began. It was planned before a restart, and goes to `end`."""
     if end.is_starting_version:
         return DeltaSourceOffset(end.reservoir_id, end.reservoir_version, BASE_INDEX, True)
     if reading.options.starting_version == "latest":
-        # The first batch of such a query is empty: its end says what was the latest then.
+        # The first batch of such a query is empty: its end says which version was the latest.
         return DeltaSourceOffset(end.reservoir_id, end.reservoir_version, BASE_INDEX, False)
     version = starting_version(reading, newest)
     if version is not None:
-        # A time that was still to come began with the version after the newest, and that batch was empty.
+        # A start in the future became the version after the newest, with an empty batch.
         if reading.options.allow_start_out_of_range:
             version = min(version, end.reservoir_version)
         return DeltaSourceOffset(end.reservoir_id, version, BASE_INDEX, False)
@@ -47,12 +47,12 @@ def offset_before(reading: Reading, newest: Snapshot, end: DeltaSourceOffset) ->
 
 
 def starting_version(reading: Reading, newest: Snapshot) -> int | None:
-    """The version that the starting options name; None without one."""
+    """The version that the starting options name; None without such an option."""
     options = reading.options
     if options.starting_version == "latest":
         return newest.version + 1
     if isinstance(options.starting_version, int):
-        _check_there(reading, options.starting_version, newest)
+        _check_version_exists(reading, options.starting_version, newest)
         return options.starting_version
     if options.starting_timestamp_ms is None:
         return None
@@ -60,7 +60,7 @@ def starting_version(reading: Reading, newest: Snapshot) -> int | None:
 
 
 def ending_version(reading: Reading, newest: Snapshot) -> int | None:
-    """The last version that a stream may read, as far as that is certain; None while there is no bound."""
+    """The last version that a stream may read; None without a bound, or as long as it is not certain."""
     options = reading.options
     if options.ending_timestamp_ms is None:
         return options.ending_version
@@ -69,12 +69,12 @@ def ending_version(reading: Reading, newest: Snapshot) -> int | None:
     return reading.log.version_at_timestamp(options.ending_timestamp_ms)
 
 
-def _check_there(reading: Reading, version: int, newest: Snapshot) -> None:
+def _check_version_exists(reading: Reading, version: int, newest: Snapshot) -> None:
     if version > newest.version and reading.options.allow_start_out_of_range:
         return
-    there = reading.log.commit_versions()
-    if not there or not there[0] <= version <= newest.version:
-        available = f"[{there[0]}, {newest.version}]" if there else "none"
+    versions = reading.log.commit_versions()
+    if not versions or not versions[0] <= version <= newest.version:
+        available = f"[{versions[0]}, {newest.version}]" if versions else "none"
         raise VersionNotFoundError(
             f"Cannot time travel Delta table to version {version}. Available versions: {available}. "
             "Correct the option startingVersion.",
@@ -92,6 +92,6 @@ def _first_at_or_after(reading: Reading, timestamp_ms: int, newest: Snapshot) ->
         if error.error_class == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION":
             return log.available_versions()[0]
     if not reading.options.allow_start_out_of_range:
-        # The log says that it is too late, or, where a commit has come meanwhile, that it is not.
+        # Raises that the time is too late, unless a commit has come meanwhile.
         log.version_at_timestamp(timestamp_ms)
     return newest.version + 1

@@ -1,4 +1,4 @@
-"""What a stream reads of the commits of its table: all of them, in order; the files that they add."""
+"""The commits that a stream reads, in order and without a gap, and the files that it reads of each."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from deltaflow.streaming.schema_checks import check_metadata, check_partition_co
 COLUMNS = pa.schema(
     [FILES_SCHEMA.field(name) for name in ("path", "partition_values", "size", "modification_time", "stats")]
 )
-"""The columns of the files of a stream: those of a snapshot that a batch needs."""
+"""The columns of a stream's files: the columns of a snapshot's files that a batch needs."""
 
 
 def commits(reading: Reading, first: int, last: int) -> Iterator[Commit]:
     """The commits from `first` to `last`, read lazily.
 
-    DELTA_MISSING_FILES_UNEXPECTED_VERSION where some are missing before one that is there, unless the
-    stream may lose data. Those that are missing at the end are for the caller to find.
+    Raises DELTA_MISSING_FILES_UNEXPECTED_VERSION if commits are missing before one that exists, unless the
+    stream may lose data. The caller has to notice commits that are missing at the end.
     """
     expected = first
     for commit in reading.log.commits_present(first, last):
@@ -34,7 +34,7 @@ def commits(reading: Reading, first: int, last: int) -> Iterator[Commit]:
 
 
 def check_data_loss(reading: Reading, expected: int, found: int) -> None:
-    """The stream has read all before version `expected`; of those that follow `found` is the first left."""
+    """Raises an error, unless that is allowed, because the commits from `expected` to `found` are lost."""
     if reading.options.fail_on_data_loss:
         raise DeltaIllegalStateException(
             error_class="DELTA_MISSING_FILES_UNEXPECTED_VERSION",
@@ -45,7 +45,7 @@ def check_data_loss(reading: Reading, expected: int, found: int) -> None:
 
 
 def emitted_files(reading: Reading, commit: Commit) -> pa.Table:
-    """The files of a commit that a stream emits, in log order, by COLUMNS; raises where it must not go on."""
+    """The files (COLUMNS) that a stream reads of a commit, in log order; an error if it must not go on."""
     if commit.protocol is not None or commit.metadata is not None:
         protocol = commit.protocol or NEW_TABLE_PROTOCOL
         check_readable(protocol, commit.metadata, reading.path, commit.version)
@@ -54,13 +54,13 @@ def emitted_files(reading: Reading, commit: Commit) -> pa.Table:
     files = _files_by_options(reading, commit)
     columns = set(reading.partition_columns)
     for add in files:
-        # A stream that started after a change of the partition columns may have commits from before it to
-        # read, and these need not tell the columns.
+        # A stream that started after a change of the partition columns may read commits from before it, which
+        # need not contain metadata: so each file is checked.
         if add.partition_values.keys() != columns:
             check_partition_columns(reading, add.partition_values, commit.version)
         if add.deletion_vector is not None:
             raise _unreadable_file(reading, add, commit.version)
-    return file_table(files, with_stats=reading.options.reads_stats)
+    return files_of_adds(files, with_stats=reading.options.reads_stats)
 
 
 def _files_by_options(reading: Reading, commit: Commit) -> Sequence[AddFile]:
@@ -98,10 +98,10 @@ def _change_info(commit: Commit, removed_path: str) -> str:
 
 def _unreadable_file(reading: Reading, add: AddFile, version: int) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
-        f"deltaflow cannot stream version {version} of the table {reading.path}: it needs "
-        f"deletionVectors, because the file {add.path} has a deletion vector, which hides rows. "
-        "Read it with a Delta implementation that has this, or start with a new checkpoint location "
-        "once the table has no vectors any more (REORG TABLE ... APPLY (PURGE)).",
+        f"deltaflow cannot stream version {version} of the table {reading.path}: the file {add.path} has a "
+        "deletion vector, which hides rows, and deltaflow does not support deletionVectors. "
+        "Read the table with a Delta implementation that does, or start with a new checkpoint location "
+        "once the table has no deletion vectors any more (REORG TABLE ... APPLY (PURGE)).",
         features=["deletionVectors"],
         table=reading.path,
         version=version,
@@ -109,8 +109,8 @@ def _unreadable_file(reading: Reading, add: AddFile, version: int) -> Unsupporte
     )
 
 
-def file_table(adds: Sequence[AddFile], *, with_stats: bool) -> pa.Table:
-    """The files of add actions, by COLUMNS."""
+def files_of_adds(adds: Sequence[AddFile], *, with_stats: bool) -> pa.Table:
+    """The files of add actions (COLUMNS)."""
     return pa.table(
         [
             [add.path for add in adds],

@@ -1,7 +1,7 @@
 """The initial snapshot of a stream: a table's files at one version, by (modification time, path).
 
-A stream takes it in batches, and each costs what it takes: the files stay as the log's columns, with what
-identifies and reads them alone, and beside them one number a file says the order.
+The cost of a batch is that of its own files: the snapshot is sorted once, by one number for each file, and
+its columns are neither copied nor sorted.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class InitialSnapshot:
         return len(self._order)
 
     def slice(self, first: int, count: int) -> pa.Table:
-        """At most `count` files from the one numbered `first` on, in order, by COLUMNS."""
+        """At most `count` files (COLUMNS) in order, beginning with number `first`."""
         wanted = self._order.slice(first, count)
-        # Taken from each batch of the log's own: Arrow's `take` over all of them would copy the table first.
+        # Taken from each record batch alone: Arrow's `take` over all of them would copy the files first.
         pieces, positions, start = [], [], 0
         for batch in self._batches:
             end = start + batch.num_rows
@@ -60,7 +60,7 @@ class InitialSnapshot:
         return files.take(pc.sort_indices(pa.concat_arrays(positions)))
 
     def bytes_from(self, first: int) -> int:
-        """The sizes of the files from the one numbered `first` on, together."""
+        """The sum of the sizes of the files, beginning with number `first`."""
         if first >= self.num_rows:
             return 0
         before = self._bytes_up_to[first - 1].as_py() if first else 0
@@ -72,10 +72,10 @@ _in_use: WeakValueDictionary[tuple[str, str, int, bool], InitialSnapshot] = Weak
 
 
 def initial_snapshot(reading: Reading, version: int) -> InitialSnapshot:
-    """The snapshot with which a stream begins: one for all that are inside it, and gone after the last.
+    """The snapshot with which a stream begins. All streams inside of it share one object.
 
-    DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE where the log no longer has it. Checked to have the
-    stream's schema.
+    Raises DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE if the log no longer has the version, and the errors
+    of `check_metadata`.
     """
     key = reading.path, reading.table_id, version, reading.options.reads_stats
     with _lock:

@@ -1,4 +1,4 @@
-"""What Spark asks of a streaming source or sink, and what Python answers.
+"""Requests of Spark to a streaming source or sink, and Python's answers.
 
 Schemas and offsets are JSON in a string, as Spark's classes give and take them.
 """
@@ -23,25 +23,25 @@ class SourceSchemaAnswer(Message, frozen=True):
 
 
 class SourceFilter(Message, frozen=True):
-    """The option sourceFilter as Spark reads it, or what is wrong with it."""
+    """The option sourceFilter as a predicate, or the reason why Spark cannot read it (`fault`)."""
 
     predicate: Predicate | None
     fault: str | None
 
 
 class StartSourceRequest(Message, frozen=True):
-    """source.start: a query starts that reads the table."""
+    """source.start: a query that reads the table starts."""
 
     path: str | None
     options: dict[str, str]
     settings: dict[str, str]
     defined_schema: str | None
-    """That of source.schema; None where the JVM has forgotten it."""
+    """The schema that source.schema answered; None if the JVM no longer knows it."""
     source_filter: SourceFilter | None
 
 
 class ReadLimits(Message, frozen=True):
-    """The most that a micro-batch takes; a limit that is left out, or None, is none."""
+    """The most that a micro-batch takes; None means no limit."""
 
     files: int | None = None
     bytes: int | None = None
@@ -52,7 +52,7 @@ class StartSourceAnswer(Message, frozen=True):
     schema: str
     root: str
     reading: str
-    """What source.open is to be given; a DescribedReading as JSON."""
+    """A DescribedReading as JSON, for source.open."""
     limits: ReadLimits
     filter: str | None
 
@@ -71,7 +71,7 @@ class LatestOffsetRequest(Message, frozen=True):
     start: str | None
     limits: ReadLimits
     unknown_limit: str | None
-    """A limit of Spark's that the source does not know."""
+    """A limit of Spark that the source does not know."""
 
 
 class LatestOffsetAnswer(Message, frozen=True):
@@ -107,7 +107,7 @@ class OpenSinkRequest(Message, frozen=True):
 
 
 class BatchRequest(WriteRequest, frozen=True, kw_only=True):
-    """write.begin.stream: a micro-batch is to be added to the table."""
+    """write.begin.stream: the write of a micro-batch begins."""
 
     path: str | None
     options: dict[str, str]
@@ -116,4 +116,4 @@ class BatchRequest(WriteRequest, frozen=True, kw_only=True):
     query_id: str
     batch_id: int
     offsets: str | None
-    """What the checkpoint's file offsets/<batch id> holds."""
+    """The content of the checkpoint's file offsets/<batch id>."""

@@ -1,8 +1,11 @@
-"""Rows of a stream that do not fit the table (a cast, NOT NULL, CHECK, a length) go to a table of their own.
+"""Writes the rows of a stream that do not fit its table to another table, the quarantine.
 
-Per batch: the quarantine commits first, then the table, both with `txn(query id, batch id)`. Where the
-process ends between the two, the batch runs again, and what it had quarantined is replaced: rows may fit
-by now. So the two tables together hold every row once. A batch without such rows makes no commit there.
+They fail a cast, NOT NULL, a CHECK constraint or the length of a CHAR or VARCHAR column.
+
+In each batch the quarantine commits first, then the table, both with `txn(query id, batch id)`. If the
+process ends between the two, the batch runs again, and replaces the rows that it has quarantined before,
+because they may fit by now. So the two tables together hold every row once. A batch without such rows commits
+nothing to the quarantine.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from deltaflow.streaming.messages import BatchRequest
 def begin_quarantine(
     request: BatchRequest, path: str, frame: StructType, rows: RowPlan, operation: WriteOperation
 ) -> Quarantine:
-    """Begins the quarantine's write of a batch whose rows go through `rows` into the stream's table."""
+    """Begins the quarantine's write of a batch; `rows` is the row plan of the stream's own table."""
     query_id, batch_id = request.query_id, request.batch_id
     log = DeltaLog.for_table(path)
     transaction = log.start_transaction(request.settings)
@@ -50,11 +53,11 @@ def begin_quarantine(
         application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
         only_with_files=True,
     )
-    return Quarantine(write, batch_id, query_id, _cast_errors(rows), _value_errors(rows))
+    return Quarantine(write, batch_id, query_id, _cast_errors(rows), _length_errors(rows))
 
 
 class _EarlierRun(OverwriteScope):
-    """Removes what an earlier run of the same batch has quarantined."""
+    """Replaces the rows that an earlier run of the same batch has quarantined."""
 
     def __init__(self, log: DeltaLog, query_id: str, batch_id: int) -> None:
         self._log = log
@@ -77,9 +80,9 @@ class _EarlierRun(OverwriteScope):
         return earlier
 
     def _paths_of_commit(self, newest: int) -> list[str] | None:
-        """The files of the earlier run's commit, which is among the newest: one after another is read.
+        """The files of the earlier run's commit; None if log cleanup has removed the commit.
 
-        None if log cleanup has removed the commit.
+        Reads the commits one by one from the newest on, because the commit is one of the newest.
         """
         for version in reversed([found for found in self._log.commit_versions() if found <= newest]):
             for commit in self._log.commits_present(version, version):
@@ -88,9 +91,9 @@ class _EarlierRun(OverwriteScope):
         return None
 
     def _has_rows_of_batch_alone(self, statistics: FileStatistics) -> pa.Array:
-        """Of each file whether its bounds show that all its rows are of the batch.
+        """One boolean for each file: whether its bounds show that all its rows are of this batch.
 
-        The bounds of a query id may be a prefix of it, which no other query's id has.
+        A bound may be a prefix of the query id. No other query id has the same prefix.
         """
         batch, query = statistics.column(("batch_id",)), statistics.column(("query_id",))
         assert batch is not None
@@ -105,7 +108,7 @@ class _EarlierRun(OverwriteScope):
 
 
 def _cast_errors(rows: RowPlan) -> list[str]:
-    """What is said of a value that the cast to a column's type fails for, up to the value."""
+    """For each column the error of a value that cannot be cast to its type, up to the value."""
     errors = []
     for target in () if rows.cast is None else rows.cast.fields:
         error = DeltaInvariantViolationException(
@@ -118,8 +121,8 @@ def _cast_errors(rows: RowPlan) -> list[str]:
     return errors
 
 
-def _value_errors(rows: RowPlan) -> list[str]:
-    """The same of a value that is longer than its column's CHAR or VARCHAR."""
+def _length_errors(rows: RowPlan) -> list[str]:
+    """For each column the error of a value that is too long for its CHAR or VARCHAR, up to the value."""
     errors = []
     for target in rows.table.fields:
         error = DeltaInvariantViolationException(

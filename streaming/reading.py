@@ -1,4 +1,4 @@
-"""What a stream reads, and how."""
+"""The table that a stream reads, with the query's options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from deltaflow.log import DeltaLog
 from deltaflow.spark.bridge.messages import Message
-from deltaflow.streaming.options import SourceOptions
+from deltaflow.streaming.source_options import SourceOptions
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,10 @@ class Reading:
     """A table as it was when the query started, and the query's options."""
 
     log: DeltaLog
-    """Without files: a stream asks for those of its initial snapshot alone."""
+    """Its snapshots have no files: a stream asks for the files of its initial snapshot alone."""
     table_id: str
     version: int
-    """The newest version then; schema and partition columns are its own."""
+    """The newest version at the start of the query, which schema and partition columns are from."""
     schema: StructType
     partition_columns: tuple[str, ...]
     options: SourceOptions
@@ -31,7 +31,7 @@ class Reading:
 
 
 class DescribedReading(Message, frozen=True):
-    """A Reading in plain values, as which it goes through the JVM."""
+    """A Reading in plain values, to be passed through the JVM."""
 
     path: str
     id: str

@@ -1,4 +1,4 @@
-"""Whether what a table became can still be read as the stream reads it: with the schema of its start."""
+"""Checks that a version of the table can still be read with the schema that the stream started with."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.streaming.reading import Reading
 
 _RETRY = (
-    "Load the stream again and start it with the same checkpoint to read with the new schema; should it stop "
+    "Load the stream again and start it with the same checkpoint to read with the new schema. If it stops "
     "here again, it needs a new checkpoint location."
 )
 _INCOMPATIBLE = (
-    "The change is incompatible: start the query from scratch with a new checkpoint location, once the "
-    "stream is loaded again."
+    "The change is incompatible: load the stream again, and start the query from scratch with a new "
+    "checkpoint location."
 )
 
 
 def check_start(reading: Reading, version: int, newest: int) -> None:
-    """Checks the schema in force at the version with which a stream goes on, which may be long past.
+    """Checks the schema of the version with which a stream goes on.
 
-    Passed over where the log no longer tells it, and where the version is still to come.
+    Checks nothing if the log no longer has this version, or if the version is still to come.
     """
     if version > newest or reading.options.unsafe_schema_at_start:
         return
@@ -38,14 +38,14 @@ def check_start(reading: Reading, version: int, newest: int) -> None:
 
 
 def check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:
-    """A stream reads with one schema: a version whose data it would not read whole and right stops it."""
+    """Raises an error if the stream's schema cannot read all data of the version correctly."""
     check_table_id(reading, metadata.id)
-    if metadata.schema_string is None:  # without columns there are no rows
+    if metadata.schema_string is None:  # A table without columns has no rows.
         return
     changed = schema_from_string(metadata.schema_string, table=reading.path, version=version)
     takes_any_nulls = reading.options.unsafe_nullability
     if not can_read(reading.schema, changed, may_add_columns=True, takes_any_nulls=takes_any_nulls):
-        # A change that the stream's schema does not know yet is read after the next start.
+        # After a new start the stream can read with a schema that is newer than its own.
         is_new = version >= reading.version
         retryable = is_new and can_read(
             changed, reading.schema, may_add_columns=True, takes_any_nulls=takes_any_nulls
@@ -62,14 +62,14 @@ def check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:
 
 
 def check_partition_columns(reading: Reading, columns: Iterable[str], version: int) -> None:
-    """Columns by which a version, or one of its files, is partitioned."""
+    """Raises an error if a version, or a file of it, has other partition columns than the stream."""
     if set(columns) == set(reading.partition_columns) or reading.options.unsafe_partition_columns:
         return
     raise DeltaIllegalStateException(
         f"Detected a change of the partition columns: the stream reads the table partitioned by "
-        f"({', '.join(reading.partition_columns)}), version {version} is partitioned by "
-        f"({', '.join(columns)}). Load the stream again and start it with the same checkpoint; where that "
-        "stops here as well, it needs a new checkpoint location.",
+        f"({', '.join(reading.partition_columns)}), but version {version} is partitioned by "
+        f"({', '.join(columns)}). Load the stream again and start it with the same checkpoint. If it stops "
+        "here again, it needs a new checkpoint location.",
         error_class=_error_class(reading),
         table=reading.path,
         version=version,
@@ -77,7 +77,7 @@ def check_partition_columns(reading: Reading, columns: Iterable[str], version: i
 
 
 def check_table_id(reading: Reading, table_id: str) -> None:
-    """Another id is another table, made anew at the same path."""
+    """Raises an error if another table was created at the stream's path: it has another id."""
     if table_id != reading.table_id:
         raise DeltaIllegalStateException(
             error_class="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",

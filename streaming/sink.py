@@ -1,7 +1,7 @@
-"""The streaming sink: every micro-batch is one transaction of the batch writer.
+"""The streaming sink: every micro-batch is one transaction, like a batch write.
 
-Exactly once: the commit of a batch holds `txn(appId = query id, version = batch id)`, and a batch
-whose txn the table already has is skipped. Source: delta-spark's DeltaSink.
+Each batch is written exactly once: its commit holds `txn(appId = query id, version = batch id)`, and a batch
+is skipped if the table has its txn already. Source: delta-spark's DeltaSink.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 @dispatcher.handle("sink.open")
 def open_sink(request: OpenSinkRequest) -> None:
-    """Checks a writeStream when it starts."""
+    """Checks the options and the output mode of a writeStream when it starts."""
     path, mode = required_path(request.path), request.output_mode
     check_sink_options(request.options, path, mode)
     if mode not in ("Append", "Complete"):
@@ -46,7 +46,7 @@ def open_sink(request: OpenSinkRequest) -> None:
 
 
 class _WholeTable(WholeTable):
-    """Complete mode; a stream's metrics count no removed bytes, as in delta-spark."""
+    """Complete mode. As in delta-spark, a stream's metrics count no removed bytes."""
 
     def metrics(self, removed: pa.Table, copied_rows: int) -> dict[str, int]:
         return {}
@@ -54,14 +54,14 @@ class _WholeTable(WholeTable):
 
 @begins_write("stream")
 def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
-    """addBatch: nothing to write if the table has this batch already."""
+    """Begins the write of a micro-batch, or skips it if the table has it already."""
     path, query_id, batch_id = required_path(request.path), request.query_id, request.batch_id
     observe("offset written", path=path, query_id=query_id, batch_id=batch_id)
     log = DeltaLog.for_table(path)
     transaction = log.start_transaction(request.settings)
     if scans_of_written_table(request.scans, log):
-        transaction.read_whole_table()
-    committed = transaction.txn_version(query_id)
+        transaction.record_read_of_whole_table()
+    committed = transaction.record_read_of_txn(query_id)
     if committed is not None and committed >= batch_id:
         _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)
         return Skip(is_repeated=True)
@@ -95,7 +95,7 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
 
 
 def _source_offsets(entry: str | None) -> list[str] | None:
-    """An entry of Spark's offset log without its first two lines, the log's version and metadata."""
+    """The offsets in an entry of Spark's offset log, whose first two lines are version and metadata."""
     return None if entry is None else entry.splitlines()[2:]
 
 

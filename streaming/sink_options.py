@@ -1,4 +1,4 @@
-"""Options of the streaming sink, all checked when the query starts."""
+"""Options of the streaming sink. All are checked when the query starts."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from deltaflow.log import DeltaLog
 from deltaflow.store import is_same_directory
 
 _BOOLEANS = ("mergeSchema", "overwriteSchema", "optimizeWrite", "autoCompact", "dataChange")
-# Options of batch writes. Each would change what is written; so none is passed over in silence.
+# Options of batch writes that would change what is written: they are refused, not ignored.
 _OF_BATCHES = ("replaceWhere", "replaceOn", "replaceUsing", "partitionOverwriteMode", "__clustering_columns")
 
 
 def check_sink_options(options: Mapping[str, str], path: str, output_mode: str) -> None:
-    """Raises one of ours for a bad or unsupported option of a writeStream."""
+    """Raises an error for a wrong or unsupported option of a writeStream."""
     for name in _BOOLEANS:
         boolean_option(options, name)
     file_options(options, path)
-    # Checked and not used: a stream's application is the query, and its number the batch's id.
+    # txnAppId and txnVersion are checked and not used: a stream's own are the query id and the batch id.
     idempotent_write(options, {}, path)
     found = [name for name in _OF_BATCHES if option(options, name) is not None]
     if (option(options, "dataChange") or "true").lower() == "false":
         found.append("dataChange=false")
     if found:
         raise DeltaUnsupportedOperationException(
-            f"A stream does not write with option {', '.join(found)}. Remove it, or write its batches by "
-            "foreachBatch, with txnAppId and txnVersion.",
+            f"A stream does not support the option {', '.join(found)}. Remove it, or write the batches with "
+            "foreachBatch, txnAppId and txnVersion.",
             error_class="DELTA_UNSUPPORTED_OPTION",
             table=path,
         )
@@ -41,8 +41,8 @@ def check_sink_options(options: Mapping[str, str], path: str, output_mode: str) 
 def _check_quarantine(quarantine: str, path: str, output_mode: str) -> None:
     if output_mode != "Append":
         raise DeltaUnsupportedOperationException(
-            "A stream in complete mode writes all its rows again in every batch, and has no quarantine. "
-            "Remove the option quarantinePath, or write in append mode.",
+            "A stream in complete mode writes all its rows again in every batch, so it cannot have a "
+            "quarantine. Remove the option quarantinePath, or write in append mode.",
             error_class="DELTA_UNSUPPORTED_OPTION",
             table=path,
         )

@@ -1,10 +1,9 @@
-"""The streaming source: a table's rows as of its start, then what every later commit adds.
+"""The streaming source: the rows of a first snapshot, then the rows that every later commit adds.
 
-`latest_offset` admits files up to the limits, a batch is the files between two offsets; both come from the
-log alone, so a batch can be listed again after a restart. A trigger looks at the log once, and reads each
-commit that has come since the last look once; the files that it admits are kept until the batch is planned.
-Only what the stream is behind (more, or larger, commits than the log remembers) is read once more. Source:
-delta-spark's DeltaSource.
+`latest_offset` admits files up to the limits, and a batch has the files between two offsets. Both come from
+the log alone, so a batch can be listed again after a restart. A trigger lists the log once and reads each new
+commit once; the admitted files are kept until the batch is planned. Only a stream that is far behind reads
+commits twice, when the log has forgotten them. Source: delta-spark's DeltaSource.
 """
 
 from __future__ import annotations
@@ -52,17 +51,17 @@ from deltaflow.streaming.messages import (
     StartSourceAnswer,
     StartSourceRequest,
 )
-from deltaflow.streaming.options import check_load_options, source_options
 from deltaflow.streaming.reading import DescribedBatch, DescribedReading, Reading
 from deltaflow.streaming.schema_checks import check_start, check_table_id
+from deltaflow.streaming.source_options import check_load_options, source_options
 
-# Spark's own default for a relation whose size is unknown: nobody broadcasts it.
+# Spark's default for a relation of unknown size, which is never broadcast.
 _UNKNOWN_SIZE = 2**63 - 1
-_PATH_OF_A_VERSION = re.compile(r"(?P<table>.*)@(?:v[0-9]+|[0-9]{17})", re.DOTALL)
+_PATH_WITH_VERSION = re.compile(r"(?P<path>.*)@(?:v[0-9]+|[0-9]{17})", re.DOTALL)
 
 
 class DeltaSource:
-    """The state of one source between two calls: what it reads, and how far it looked."""
+    """The state of one source between two calls: the table, its newest known version, the admitted files."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -70,33 +69,33 @@ class DeltaSource:
         """The last version for Trigger.AvailableNow."""
         self._newest: Snapshot | None = None
         self._bound: int | None = None
-        """The last version by the ending options, as far as that is certain."""
+        """The last version by the ending options; None as long as it is not certain."""
         self._is_checked = False
         self._initial: InitialSnapshot | None = None
-        """Held while the stream is inside it."""
+        """The initial snapshot while the stream is inside of it."""
         self._admitted: tuple[str | None, str, pa.Table] | None = None
         self._backlog = Backlog(reading)
 
     def prepare_for_available_now(self) -> None:
-        """From now on the stream ends at the version that is the newest now."""
-        self._available_now = self._look().version
+        """Ends the stream at the version that is the newest now."""
+        self._available_now = self._look_at_log().version
 
     def latest_offset(self, start_json: str | None, limits: Limits) -> DeltaSourceOffset:
-        """The end of the next batch: what the limits admit after `start`."""
+        """The end of the next batch, which begins at `start` and has the files that the limits admit."""
         reading = self._reading
-        newest = self._look()
+        newest = self._look_at_log()
         last_version = newest.version if self._available_now is None else self._available_now
         self._bound = ending_version(reading, newest)
         last_version = self._bounded(last_version)
         if start_json is None:
             start = first_offset(reading, newest, last_version, self._bound)
             if reading.options.starting_version == "latest":
-                # An empty batch puts into the checkpoint what was the latest.
+                # An empty batch puts the latest version into the checkpoint.
                 return start
         else:
             start = parse_offset(start_json, reading.table_id, reading.path)
         is_initial = start.is_starting_version
-        # One after the other: what is held is found again, and not built anew.
+        # The old snapshot is released after the new one is found, so that the same one is not built again.
         self._initial = initial_snapshot(reading, start.reservoir_version) if is_initial else None
         if not (is_initial or self._is_checked):
             check_start(reading, start.reservoir_version, newest.version)
@@ -106,19 +105,19 @@ class DeltaSource:
         return end
 
     def newest_offset(self) -> DeltaSourceOffset | None:
-        """The end of the table, or of the stream by its ending options, when the source looked last."""
+        """The end of the table, or of the stream by its ending options, at the last look at the log."""
         if self._newest is None:
             return None
         last_version = self._bounded(self._newest.version)
         return DeltaSourceOffset(self._reading.table_id, last_version + 1, BASE_INDEX, False)
 
     def batch(self, start_json: str | None, end_json: str) -> Relation:
-        """The relation over the files between two offsets; nothing is read before Spark plans the batch."""
+        """The relation over the files between two offsets. They are listed when Spark plans the batch."""
         reading = self._reading
         end = parse_offset(end_json, reading.table_id, reading.path)
         if start_json is not None and reading.options.validate_offsets:
             check_advance(parse_offset(start_json, reading.table_id, reading.path), end, reading.path)
-        described = DescribedBatch(start=start_json, end=end_json, **_facts(reading))
+        described = DescribedBatch(start=start_json, end=end_json, **_described_fields(reading))
         description: dict[str, Any] = msgspec.to_builtins(described)
         if self._admitted is not None and self._admitted[:2] == (start_json, end_json):
             _keep_planned(description, self._admitted[2])
@@ -128,7 +127,7 @@ class DeltaSource:
         )
 
     def metrics(self, done_json: str | None) -> dict[str, str]:
-        """What the stream has left after the offset, as of the last look at the table."""
+        """The stream's backlog after the offset, at the source's last look at the log."""
         if self._newest is None or done_json is None:
             return {}
         reading = self._reading
@@ -141,13 +140,13 @@ class DeltaSource:
     def _bounded(self, version: int) -> int:
         return version if self._bound is None else min(version, self._bound)
 
-    def _look(self) -> Snapshot:
+    def _look_at_log(self) -> Snapshot:
         self._newest = newest = self._reading.log.snapshot()
         check_table_id(self._reading, newest.table_id)
         return newest
 
 
-# The files of batches that are about to be planned, by what describes them.
+# The files of batches that are about to be planned, by the description of the batch.
 _KEPT_BATCHES = 16
 _planned: OrderedDict[bytes, pa.Table] = OrderedDict()
 _planned_lock = threading.Lock()
@@ -162,16 +161,16 @@ def _keep_planned(description: dict[str, Any], files: pa.Table) -> None:
 
 @finds_files("stream")
 def files_of_batch(description: dict[str, Any]) -> ScannedFiles:
-    """The files of one micro-batch: those just admitted, else as the log has them."""
+    """The files of one micro-batch: those that were just admitted, or else from the log."""
     with _planned_lock:
         files = _planned.pop(msgspec.json.encode(description), None)
     if files is None:
-        files = _files_again(description)
+        files = _files_from_log(description)
     return ScannedFiles(description["path"], tuple(description["partitionColumns"]), files)
 
 
-def _files_again(description: dict[str, Any]) -> pa.Table:
-    """The files of a batch that was planned before: by another run of the query, say."""
+def _files_from_log(description: dict[str, Any]) -> pa.Table:
+    """The files of a batch that was planned before, for example by an earlier run of the query."""
     batch = msgspec.convert(description, DescribedBatch)
     reading = _reading(batch)
     newest = reading.log.snapshot()
@@ -188,7 +187,7 @@ def _files_again(description: dict[str, Any]) -> pa.Table:
     return files_between(reading, start, end)
 
 
-def _facts(reading: Reading) -> dict[str, Any]:
+def _described_fields(reading: Reading) -> dict[str, Any]:
     """The fields of a DescribedReading."""
     return {
         "path": reading.path,
@@ -222,10 +221,10 @@ def _schema(json: str) -> StructType:
 @dispatcher.handle("source.schema")
 def source_schema(request: SourceSchemaRequest) -> SourceSchemaAnswer:
     """readStream.load: the table's schema."""
-    snapshot = _table_to_read(request.path, request.options)
+    snapshot = _snapshot_to_read(request.path, request.options)
     if request.user_schema is not None:
         given = _schema(request.user_schema)
-        # Types, names and order: whether columns may be null is the table's to say.
+        # Types, names and order have to be equal. Nullability is taken from the table.
         if given.simpleString() != snapshot.schema.simpleString():
             raise DeltaIllegalArgumentException(
                 error_class="DELTA_READ_SOURCE_SCHEMA_CONFLICT",
@@ -238,11 +237,11 @@ def source_schema(request: SourceSchemaRequest) -> SourceSchemaAnswer:
 
 @dispatcher.handle("source.start")
 def start_source(request: StartSourceRequest) -> StartSourceAnswer:
-    """The start of the query: checks its options, and that the table still has the schema of the load.
+    """Starts a query: checks its options, and that the table still has the schema of the load.
 
-    Spark gives the batches' columns the names that they had then, by position.
+    Spark matches the columns of the batches to the schema of the load by position.
     """
-    snapshot = _table_to_read(request.path, request.options)
+    snapshot = _snapshot_to_read(request.path, request.options)
     options = source_options(request.options, request.settings, request.source_filter)
     defined = None if request.defined_schema is None else _schema(request.defined_schema)
     is_same = (
@@ -268,26 +267,26 @@ def start_source(request: StartSourceRequest) -> StartSourceAnswer:
     return StartSourceAnswer(
         schema=snapshot.schema.json(),
         root=hadoop_path(snapshot.path),
-        reading=msgspec.json.encode(DescribedReading(**_facts(reading))).decode(),
+        reading=msgspec.json.encode(DescribedReading(**_described_fields(reading))).decode(),
         limits=ReadLimits(**options.limits()),
         filter=options.source_filter,
     )
 
 
-def _table_to_read(given: str | None, options: Mapping[str, str]) -> Snapshot:
+def _snapshot_to_read(given: str | None, options: Mapping[str, str]) -> Snapshot:
     path = required_path(given)
     check_load_options(options)
     log = _log(path)
     snapshot = log.snapshot_if_exists()
     if snapshot is None:
-        version = _PATH_OF_A_VERSION.fullmatch(path)
-        if version is not None and _log(version["table"]).exists():
+        version = _PATH_WITH_VERSION.fullmatch(path)
+        if version is not None and _log(version["path"]).exists():
             raise DeltaUnsupportedOperationException(
-                error_class="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS", options=path[len(version["table"]) :]
+                error_class="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS", options=path[len(version["path"]) :]
             )
         raise DeltaTableNotFoundError(
-            f"{path} is not a Delta table: table schema is not set. Check the path, or write a table there "
-            "first.",
+            f"{path} is not a Delta table: the table schema is not set. Check the path, or write a table "
+            "there first.",
             error_class="DELTA_SCHEMA_NOT_SET",
             table=log.path,
         )
@@ -298,7 +297,7 @@ def _table_to_read(given: str | None, options: Mapping[str, str]) -> Snapshot:
 
 @dispatcher.handle("source.open")
 def open_source(request: OpenSourceRequest) -> None:
-    """The query takes up its work. Looks at nothing, so that a stop at this moment finds the handle."""
+    """Creates the source of a query, without a look at the log: a stop at this moment finds the handle."""
     described = msgspec.json.decode(request.reading, type=DescribedReading)
     dispatcher.keep(request.handle, DeltaSource(_reading(described)))
 

@@ -1,6 +1,7 @@
-"""The option sourceFilter: files that hold no row of a predicate are left out before a batch is made up.
+"""The option sourceFilter: files without rows of a predicate are left out before a batch is planned.
 
-By partition values and statistics, so a file may stay that has no such row; Spark filters the rows.
+Files are chosen by their partition values and statistics. A chosen file may have no such row; Spark filters
+the rows.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from deltaflow.log.files.partition_values import typed_values
 from deltaflow.streaming.admission import Selection
 from deltaflow.streaming.reading import Reading
 
-# The others have values that compare otherwise than their text tells (a zone that is not said, rounding).
-_EXACT = (
+# Partition values of other types cannot be compared by their text (a missing time zone, rounding).
+_TYPES_COMPARED = (
     T.StringType,
     T.ByteType,
     T.ShortType,
@@ -31,8 +32,8 @@ _EXACT = (
 )
 
 
-def selection(reading: Reading) -> Selection | None:
-    """Which files may hold rows of the stream's filter; None where it has none, or none that tells files."""
+def file_selection(reading: Reading) -> Selection | None:
+    """Selects the files that may hold rows of the stream's filter; None if files cannot be chosen by it."""
     predicate = reading.options.source_predicate
     if predicate is None:
         return None
@@ -54,13 +55,13 @@ class _Statistics(FileStatistics):
         if path not in self._partition_columns:
             return super().column(path)
         data_type = self.data_type(path)
-        if not isinstance(data_type, _EXACT):
+        if not isinstance(data_type, _TYPES_COMPARED):
             return None
         values = pc.map_lookup(self._values, path[0], "first").combine_chunks()
         try:
             typed = typed_values(values, data_type)
         except pa.ArrowInvalid:
-            return None  # the scan says which value is none
+            return None  # The scan raises the error that names the wrong value.
         is_null = typed.is_null()
         bounds = typed.cast(bound_type(data_type))
         if pa.types.is_floating(bounds.type):

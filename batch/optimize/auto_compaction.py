@@ -1,7 +1,8 @@
 """autoCompact: after a commit, small files of the partitions that it added to are rewritten into larger ones.
 
-Decided from the table's newest version alone. It gives way to all others: a lost race is tried again with
-what is there then, a few times, and what fails it is a warning; the commit that it follows stands.
+The table's newest version alone decides what is rewritten. Other writers go first: after a lost race the
+rewrite is planned anew and tried again, a few times. Any other error is logged as a warning. The commit
+stands.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ _ATTEMPTS = 3
 def auto_compaction(
     transaction: OptimisticTransaction, options: Mapping[str, str], file_options: Mapping[str, str]
 ) -> AutoCompaction | None:
-    """What follows the commit of a write, by its option, the session's setting or the table's property.
+    """The compaction that follows a write, by its option, the session's setting or the table's property.
 
-    `file_options` are those of the write's files. DeltaIllegalArgumentException for a wrong value of these.
+    `file_options` are the options of the write's files. Raises DeltaIllegalArgumentException for a wrong
+    value of the option, setting or property.
     """
     session, path = transaction.session, transaction.path
     assert transaction.metadata is not None
@@ -67,7 +69,7 @@ def auto_compaction(
 
 @dataclass(frozen=True)
 class AutoCompaction:
-    """How the files of one table are kept few. Sizes in bytes; see `bins_after_commit`."""
+    """The rules of one table's compaction, with sizes in bytes. See `bins_after_commit`."""
 
     path: str
     session: Mapping[str, str]
@@ -77,13 +79,13 @@ class AutoCompaction:
     target_size: int
 
     def after_commit(self, adds: Sequence[AddFile]) -> AutoRewrite | None:
-        """The rewrite that is due after a commit that added these files; None if none is."""
+        """The rewrite that is due after a commit of these files; None if nothing is due."""
         changed = frozenset(frozenset(add.partition_values.items()) for add in adds)
         first = self.plan(changed)
         return None if first is None else AutoRewrite(self, changed, first)
 
     def plan(self, changed: frozenset[PartitionValues]) -> BinRewrite | None:
-        """The rewrite that the table's newest version asks for in these partitions; raises nothing."""
+        """The rewrite that is due in these partitions of the table's newest version. Raises nothing."""
         if not changed:
             return None
         try:
@@ -103,14 +105,18 @@ class AutoCompaction:
                 return None
             description = describe(partition_predicates(snapshot, bins), auto=True)
             return BinRewrite(transaction, bins, description, self.file_options)
-        # Whatever it was, it must not look like a failure of the commit before.
+        # No error may look like a failure of the commit, which stands.
         except Exception:
-            _LOG.warning("%s: autoCompact found out nothing of the table's files", self.path, exc_info=True)
+            _LOG.warning(
+                "%s: autoCompact could not look at the table's files",
+                self.path,
+                exc_info=True,
+            )
             return None
 
 
 class AutoRewrite:
-    """What follows a commit. See deltaflow.spark.write.FollowUp."""
+    """The rewrite after a commit. See deltaflow.spark.write.file_write.FollowUp."""
 
     def __init__(
         self, compaction: AutoCompaction, changed: frozenset[PartitionValues], first: BinRewrite
@@ -121,7 +127,7 @@ class AutoRewrite:
         self._is_cancelled = False
 
     def run(self, spark: SparkSession) -> None:
-        """Rewrites the files; a lost race is tried again with what is there then. Raises nothing."""
+        """Rewrites the files; after a lost race plans the rewrite anew and tries again. Raises nothing."""
         path = self._compaction.path
         for _ in range(_ATTEMPTS):
             if self._rewrite is None or self._is_cancelled:
@@ -133,12 +139,12 @@ class AutoRewrite:
                 _LOG.debug("%s: autoCompact lost a race: %s", path, error)
             except Exception as error:
                 level = logging.DEBUG if self._is_cancelled or is_cancelled_job(error) else logging.WARNING
-                _LOG.log(level, "%s: autoCompact failed, and left the table as it was: %s", path, error)
+                _LOG.log(level, "%s: autoCompact failed, and left the table unchanged: %s", path, error)
                 return
             self._rewrite = self._compaction.plan(self._changed)
 
     def cancel(self) -> None:
-        """No commit of it comes after this has returned."""
+        """Keeps the rewrite from committing from now on."""
         self._is_cancelled = True
         if self._rewrite is not None:
             self._rewrite.cancel()

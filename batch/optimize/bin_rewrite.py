@@ -1,9 +1,8 @@
-"""Rewrites bins of files: the rows of each bin go into new files, and one commit puts those in their place.
+"""Rewrites bins of files for OPTIMIZE and autoCompact: one commit replaces the files of all bins by new ones.
 
-OPTIMIZE and autoCompact both come through here. The commit changes no data and depends on nothing but the
-files that it removes. Which ones, in which bins, the caller has decided; Spark reads every bin in one task,
-which writes one file of it, unless the caller lays the rows out otherwise. Crossings between Python and the
-JVM: about 10 for a bin and 20 for a job.
+The commit changes no data, and conflicts only with changes of the files that it removes. The caller chooses
+the files and the bins. Spark reads each bin in one task, which writes one file, unless the caller lays the
+rows out in another way. Python calls the JVM about 10 times for a bin and 20 times for a job.
 """
 
 from __future__ import annotations
@@ -35,27 +34,27 @@ _LOG = logging.getLogger(__name__)
 
 _OPERATION = "OPTIMIZE"
 _BINS_OF_A_JOB = 64
-# The session's own settings might split what is to be one file, or bring bins together.
+# Other values of these settings would split a file, or bring bins together.
 _SETTINGS = {
     "spark.sql.files.maxRecordsPerFile": "0",
     "spark.sql.unionOutputPartitioning": "false",
-    # A task has rows of one partition, so that the writer need not sort them.
+    # A task has rows of one partition, so the writer need not sort them.
     "spark.sql.maxConcurrentOutputFileWriters": "1",
 }
 
 Describe = Callable[[Sequence[AddFile], Sequence[RemoveFile]], Operation]
 LayOut = Callable[[int, "Sequence[DataFrame]"], "Sequence[DataFrame]"]
-"""From the rows of some bins, of which the first has this number, to what is to be written of each: every
-Spark partition of it becomes a file."""
+"""Turns the rows of some bins into the frames to write, each Spark partition of which becomes a file. The
+first argument is the number of the first bin."""
 
 
 def one_file_each(first: int, bins: Sequence[DataFrame]) -> Sequence[DataFrame]:
-    """The layout of a compaction."""
+    """The layout of a compaction: one file for each bin."""
     return [rows.coalesce(1) for rows in bins]
 
 
 class BinRewrite:
-    """One rewrite, from the choice of files to its commit. `cancel` may be called by another thread."""
+    """One rewrite of given files, with its commit. Another thread may call `cancel`."""
 
     def __init__(
         self,
@@ -65,9 +64,9 @@ class BinRewrite:
         file_options: Mapping[str, str],
         lay_out: LayOut = one_file_each,
     ) -> None:
-        """`bins` hold rows of the `files` of the transaction's snapshot, each of one partition.
+        """Each bin holds `files` of the transaction's snapshot that are in one partition.
 
-        UnsupportedFeatureError and DeltaIllegalArgumentException where the table cannot be rewritten.
+        Raises UnsupportedFeatureError or DeltaIllegalArgumentException if the table cannot be rewritten.
         """
         assert transaction.snapshot is not None
         self.bins = bins
@@ -96,7 +95,7 @@ class BinRewrite:
         return self._new.adds
 
     def run(self, spark: SparkSession) -> None:
-        """Writes the new files, and commits; raises what kept it from that, and leaves no file then."""
+        """Writes the new files and commits. If that fails, it removes the new files and raises the error."""
         try:
             self._write(session_with(spark, _SETTINGS))
             self._commit()
@@ -126,7 +125,7 @@ class BinRewrite:
         )
 
     def cancel(self) -> None:
-        """No commit of it appears after this has returned, unless it has been made."""
+        """Keeps the rewrite from committing from now on."""
         self._cancelled.set()
         self._transaction.cancel()
 

@@ -1,6 +1,6 @@
-"""Which files of a table are worth rewriting together: bins, each of files of one partition for one new file.
+"""Chooses the files to rewrite together: bins, each of files of one partition that become one new file.
 
-Planned on the columns of a snapshot's files: what is looked at one by one are partitions and bins.
+The plan is made on Arrow columns of a snapshot's files; only partitions and bins are visited one by one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from deltaflow.spark.scan.file_index import partitions_of
 PartitionValues = frozenset[tuple[str, str | None]]
 """The items of an add action's partition values."""
 _MAX_PARTITIONS_AFTER_COMMIT = 128
-"""As delta-spark's autoCompact.maxNumModifiedPartitions: so long may one commit be followed by a rewrite."""
+"""Bounds the rewrite that follows one commit, as autoCompact.maxNumModifiedPartitions does in delta-spark."""
 _ANY_SIZE = (1 << 63) - 1
 
 
 class _Partition(NamedTuple):
     rows: pa.Array
-    """Positions in the table of files, smallest file first."""
+    """The numbers of its rows in `files`, smallest file first."""
     sizes: pa.Array
 
 
@@ -37,15 +37,15 @@ def bins_after_commit(
     smaller_than: int,
     target_size: int,
 ) -> list[pa.Table]:
-    """The bins to rewrite in those of the `changed` partitions that have `min_num_files` small files.
+    """The bins to rewrite in the `changed` partitions that have at least `min_num_files` small files.
 
-    Such a partition keeps fewer small files than that, and every new file that has reached `target_size`
-    is done with. `files` are rows of a snapshot's `files`.
+    After the rewrite such a partition has fewer small files, and a new file that has reached `target_size` is
+    not rewritten again. `files` are rows of a snapshot's `files`.
     """
     bins: list[pa.Table] = []
     at_least = max(min_num_files, 2)
     for partition in _partitions(files, partition_columns, smaller_than, at_least, changed):
-        count = _lower_tiers(partition.sizes, max(at_least // 2, 2))
+        count = _count_in_lower_tiers(partition.sizes, max(at_least // 2, 2))
         for start, end in _bins(partition.sizes.slice(0, count), target_size, to_the_full=True):
             bins.append(files.take(partition.rows.slice(start, end - start)))
     return bins
@@ -63,7 +63,7 @@ def bins_of_table(
 
 
 def whole_partitions(files: pa.Table, partition_columns: tuple[str, ...]) -> list[pa.Table]:
-    """One bin a partition, with all of its files."""
+    """One bin for each partition, with all of its files."""
     return [files.take(partition.rows) for partition in _partitions(files, partition_columns, _ANY_SIZE, 1)]
 
 
@@ -74,7 +74,7 @@ def _partitions(
     at_least: int,
     among: Set[PartitionValues] | None = None,
 ) -> Iterator[_Partition]:
-    """The partitions with that many small files; of a set of them, those with the most files at first."""
+    """The partitions with `at_least` small files, those with the most files first; of `among`, if given."""
     small = pc.indices_nonzero(pc.less(files["size"], smaller_than))
     if len(small) < at_least:
         return
@@ -84,36 +84,37 @@ def _partitions(
     order = pc.sort_indices(keys, sort_keys=[("partition", "ascending"), ("size", "ascending")])
     runs = pc.value_counts(keys["partition"].take(order))
     counts = runs.field("counts")
-    table = pa.table(
+    partitions = pa.table(
         {
             "partition": runs.field("values"),
             "start": pc.subtract(pc.cumulative_sum(counts), counts),
             "count": counts,
         }
     )
-    table = table.filter(pc.greater_equal(counts, at_least)).sort_by([("count", "descending")])
-    left = _MAX_PARTITIONS_AFTER_COMMIT if among is not None else table.num_rows
-    for run in table.to_pylist():
-        of_partition = values.slice(run["partition"], 1).to_pylist()[0] if columns else {}
-        if left == 0 or not _is_wanted(of_partition, among):
+    partitions = partitions.filter(pc.greater_equal(counts, at_least)).sort_by([("count", "descending")])
+    left = _MAX_PARTITIONS_AFTER_COMMIT if among is not None else partitions.num_rows
+    for partition in partitions.to_pylist():
+        values_of_partition = values.slice(partition["partition"], 1).to_pylist()[0] if columns else {}
+        if left == 0 or not _is_wanted(values_of_partition, among):
             continue
         left -= 1
-        chosen = order.slice(run["start"], run["count"])
+        chosen = order.slice(partition["start"], partition["count"])
         yield _Partition(small.take(chosen), candidates["size"].take(chosen).combine_chunks())
 
 
 def _is_wanted(values: dict[str, Any], among: Set[PartitionValues] | None) -> bool:
-    # Spark's writer takes this value for null, so such a partition cannot be rewritten.
+    # Spark's writer would write null for this value, so such a partition cannot be rewritten.
     if NULL_FOLDER in values.values():
         return False
     return among is None or frozenset(values.items()) in among
 
 
-def _lower_tiers(sizes: pa.Array, at_least: int) -> int:
-    """How many of the ascending sizes to take: up to one, after `at_least`, larger than all before together.
+def _count_in_lower_tiers(sizes: pa.Array, at_least: int) -> int:
+    """How many of the ascending sizes to take: `at_least`, then up to one that exceeds the sum before it.
 
-    What joins is then no larger than what it joins, so that a row is rewritten a number of times that grows
-    with the logarithm of its file's size, and not each time that small files come in.
+    So a file is rewritten only together with at least as many bytes of smaller files. The number of times
+    that a row is rewritten grows with the logarithm of its file's size, and not with every small file that
+    comes.
     """
     before = pc.subtract(pc.cumulative_sum(sizes), sizes)
     larger = pc.index(pc.greater(sizes, before).slice(at_least), True).as_py()
@@ -121,7 +122,7 @@ def _lower_tiers(sizes: pa.Array, at_least: int) -> int:
 
 
 def _bins(sizes: pa.Array, size: int, *, to_the_full: bool) -> Iterator[tuple[int, int]]:
-    """Ranges of two or more of the sizes, with sums within `size`; to the full: that have just reached it."""
+    """Ranges of two or more sizes whose sum is at most `size` or, `to_the_full`, has just reached it."""
     ends = pc.cumulative_sum(sizes)
     start = before = 0
     while start < len(sizes):

@@ -1,4 +1,4 @@
-"""OPTIMIZE: small files of a table become larger ones, or all files ordered ones (OptimizeTableCommand)."""
+"""OPTIMIZE: makes larger files of small ones, or orders the rows of all files (OptimizeTableCommand)."""
 
 from __future__ import annotations
 
@@ -37,19 +37,18 @@ def optimize(
     where: Sequence[str] = (),
     z_order_by: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Rewrites files of a table, in the partitions for which all of `where` (SQL) is true; one commit.
+    """Rewrites files in the partitions for which all of `where` (SQL) is true, by one commit.
 
-    Without `z_order_by` it is the small files that become larger ones; what is left is nothing to do for the
-    next run. With columns it is all files of a partition, each time, whose rows are put in an order where
-    those that are close in these columns are in one file. Conflicts with nothing but changes to the same
-    files.
+    Without `z_order_by` small files become larger ones, and a second run finds nothing to do. With columns
+    every run rewrites all files of the partitions, so that rows which are close in these columns are in one
+    file. The commit conflicts only with changes of the same files.
 
     Returns the metrics of optimize_metrics.OPTIMIZED. `settings` are the session's spark.databricks.delta.*.
-    DELTA_NON_PARTITION_COLUMN_REFERENCE if `where` names other columns; for the columns see `z_columns`.
+    Raises DELTA_NON_PARTITION_COLUMN_REFERENCE if `where` names other columns, and the errors of `z_columns`.
     """
     start_ms = time.time_ns() // 1_000_000
     log = DeltaLog.for_table(path)
-    log.snapshot()  # there has to be a table
+    log.snapshot()  # raises an error if there is no table
     transaction = log.start_transaction(settings)
     snapshot = transaction.snapshot
     assert snapshot is not None
@@ -58,10 +57,10 @@ def optimize(
     time_zone = SESSION_TIME_ZONE.of(settings, path)
     files = files_where(spark, snapshot, where, time_zone) if where else snapshot.files
     target_size = _target_size(snapshot, settings)
-    bins = _bins(snapshot, files, settings, target_size, whole=bool(columns))
+    bins = _bins_to_rewrite(snapshot, files, settings, target_size, whole=bool(columns))
     rewrite = None
     if bins:
-        lay_out = _z_order(bins, columns, target_size) if columns else one_file_each
+        lay_out = _z_order_layout(bins, columns, target_size) if columns else one_file_each
         predicates = [simple_string_of_text(spark, condition) for condition in where]
         rewrite = BinRewrite(transaction, bins, describe(predicates, z_order_by, auto=False), {}, lay_out)
         rewrite.run(spark)
@@ -80,7 +79,7 @@ def _target_size(snapshot: Snapshot, settings: Mapping[str, str]) -> int:
     return OPTIMIZE_MAX_FILE_SIZE.of(settings, snapshot.path) if of_table is None else of_table
 
 
-def _bins(
+def _bins_to_rewrite(
     snapshot: Snapshot, files: pa.Table, settings: Mapping[str, str], target_size: int, *, whole: bool
 ) -> list[pa.Table]:
     columns = tuple(snapshot.partition_columns)
@@ -90,7 +89,7 @@ def _bins(
     return bins_of_table(files, columns, smaller_than=smaller_than, max_size=target_size)
 
 
-def _z_order(bins: Sequence[pa.Table], columns: Sequence[ZColumn], target_size: int) -> LayOut:
+def _z_order_layout(bins: Sequence[pa.Table], columns: Sequence[ZColumn], target_size: int) -> LayOut:
     def lay_out(first: int, rows: Sequence[DataFrame]) -> Sequence[DataFrame]:
         sized = [
             BinOfRows(frame, number_of_rows(files["stats"]), _num_files(files, target_size))
@@ -106,7 +105,7 @@ def _num_files(files: pa.Table, target_size: int) -> int:
 
 
 class DeltaOptimizeBuilder:
-    """How a table's files are to be optimized: see `DeltaTable.optimize`."""
+    """Builds an OPTIMIZE of a table. See `DeltaTable.optimize`."""
 
     def __init__(self, spark: SparkSession, table: NamedTable) -> None:
         self._spark = spark
@@ -114,16 +113,16 @@ class DeltaOptimizeBuilder:
         self._where: list[str] = []
 
     def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
-        """Only partitions for which the condition (SQL, on their columns) is true, and those before it."""
+        """Optimizes only partitions for which this condition, in SQL, and all earlier ones are true."""
         self._where.append(check_string(partitionFilter, "partitionFilter"))
         return self
 
     def executeCompaction(self) -> DataFrame:
-        """Makes larger files of small ones; one row with the path and the metrics."""
+        """Makes larger files of small ones. Returns one row with the path and the metrics."""
         return self._execute(())
 
     def executeZOrderBy(self, *cols: str | Sequence[str]) -> DataFrame:
-        """Puts rows that are close in these columns, names or one list of them, into one file; as above."""
+        """Puts rows that are close in these columns into one file. Returns one row, as executeCompaction."""
         names = cols[0] if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
         for name in names:
             if not isinstance(name, str):

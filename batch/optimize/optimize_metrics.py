@@ -1,4 +1,4 @@
-"""What OPTIMIZE tells of itself: in its commit, and to its caller (delta-spark's OptimizeMetrics)."""
+"""The metrics of OPTIMIZE, in its commit and for its caller (delta-spark's OptimizeMetrics)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ OPTIMIZED = StructType([StructField("path", StringType()), StructField("metrics"
 
 
 def describe(predicates: Sequence[str], z_order_by: Sequence[str] = (), *, auto: bool) -> Describe:
-    """How the commit names itself; `predicates` are conditions on partitions, as Spark shows them."""
+    """Makes the operation of the commit. `predicates` are conditions on partitions, as Spark shows them."""
     parameters: dict[str, str | bool] = {
         "predicate": msgspec.json.encode(predicates).decode(),
         "zOrderBy": msgspec.json.encode(z_order_by).decode(),
@@ -126,7 +126,7 @@ def metrics_of_command(
     start_ms: int,
     parallelism: int,
 ) -> dict[str, Any]:
-    """The struct `metrics` of OPTIMIZED; `rewrite` is None where there was nothing to do."""
+    """The struct `metrics` of OPTIMIZED. `rewrite` is None if there was nothing to do."""
     adds = [] if rewrite is None else [add.size for add in rewrite.adds]
     removes = [] if rewrite is None else rewrite.files["size"].to_pylist()
     bins = [] if rewrite is None else rewrite.bins
@@ -160,7 +160,7 @@ def metrics_of_command(
 
 
 def _z_order_stats(sizes: Sequence[int], partitions: int) -> Mapping[str, Any]:
-    """Every file of a partition is read, whatever order it has: so no file is of a cube already."""
+    """The metrics of a Z-order: all files of a partition are read, and none counts as ordered already."""
     files = {"num": len(sizes), "size": sum(sizes)}
     return {
         "strategyName": "all",

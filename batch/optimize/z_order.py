@@ -1,8 +1,8 @@
 """ZORDER BY: rows that are close in several columns come into one file (delta-spark's MultiDimClustering).
 
-The values of each column of a bin are cut into ranges of about as many rows. A row's place on the Z-order
-curve is made of the bits of the numbers of its ranges, one column's after the other's. All of it is Spark's
-own expressions; what comes to Python are the bounds of the ranges.
+The values of each column of a bin are divided into ranges with about the same number of rows. The position of
+a row on the Z-order curve interleaves the bits of its range numbers in all columns. Spark's own expressions
+compute it; only the bounds of the ranges pass through Python.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from deltaflow.log.protocol.properties import OPTIMIZE_ZORDER_CHECK_STATS
 
 _BITS = 10
 _RANGES = 1 << _BITS
-"""About as many as delta-spark's spark.databricks.io.skipping.mdc.rangeId.max has by default."""
+"""About the default of delta-spark's spark.databricks.io.skipping.mdc.rangeId.max."""
 _ROWS_OF_A_SAMPLE = 60 * _RANGES
 _BITS_OF_A_WORD = 63
 _LENGTH_OF_A_TEXT = 128
-"""So many characters or bytes of a value tell its range: a sample of long texts would fill the memory."""
+"""Only so many characters or bytes of a value are compared: a sample of long texts would need much memory."""
 _RANGE, _WORD, _RANDOM = "\0range", "\0word", "\0random"
-"""Names that no column of a table has."""
+"""Column names that no table has."""
 _POSITION, _STEP = "`\0position`", "`\0step`"
-"""Variables of a lambda, which hide columns of their name."""
+"""Variables of a lambda. They would hide columns of the same names."""
 
 
 class ZColumn(NamedTuple):
-    """A column to order by: its path through structs, and its type."""
+    """A column to order by, with its path through structs and its type."""
 
     path: tuple[str, ...]
     data_type: DataType
 
     @property
-    def key(self) -> str:
-        """The values in SQL, long ones cut, in a form that has their order, and that a text of it stands for
-        exactly."""
+    def key_sql(self) -> str:
+        """SQL for the value to compare: it has the order of the values, with long ones cut, and casting it to
+        text and back is exact."""
         value = ".".join(map(quoted, self.path))
         if isinstance(self.data_type, StringType | BinaryType):
             value = f"left({value}, {_LENGTH_OF_A_TEXT})"
@@ -68,10 +68,11 @@ class ZColumn(NamedTuple):
 
 
 def z_columns(snapshot: Snapshot, names: Sequence[str], settings: Mapping[str, str]) -> list[ZColumn]:
-    """The columns by their names, which may be paths such as a.b.
+    """The columns of these names, which may be paths such as a.b.
 
-    DELTA_ZORDERING_ON_PARTITION_COLUMN, DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST, DELTA_DUPLICATE_COLUMNS_FOUND,
-    and DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS unless the session's settings allow these.
+    Raises DELTA_ZORDERING_ON_PARTITION_COLUMN, DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST,
+    DELTA_DUPLICATE_COLUMNS_FOUND, and, unless the session's settings allow columns without statistics,
+    DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS.
     """
     partition_columns = {name.lower() for name in snapshot.partition_columns}
     found: list[ZColumn] = []
@@ -79,7 +80,7 @@ def z_columns(snapshot: Snapshot, names: Sequence[str], settings: Mapping[str, s
         path = _path(name)
         if len(path) == 1 and path[0].lower() in partition_columns:
             raise _refused("DELTA_ZORDERING_ON_PARTITION_COLUMN", name, snapshot)
-        column = _column(snapshot.schema, path)
+        column = _z_column(snapshot.schema, path)
         if column is None:
             raise _refused("DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST", name, snapshot)
         if column in found:
@@ -112,7 +113,7 @@ def _path(name: str) -> tuple[str, ...]:
     return path
 
 
-def _column(schema: StructType, path: Sequence[str]) -> ZColumn | None:
+def _z_column(schema: StructType, path: Sequence[str]) -> ZColumn | None:
     data_type: DataType = schema
     exact: list[str] = []
     for name in path:
@@ -130,34 +131,34 @@ def _refused(error_class: str, name: str, snapshot: Snapshot) -> DeltaIllegalArg
 
 
 class BinOfRows(NamedTuple):
-    """The rows of some files of one partition, and how many files they are to come into."""
+    """The rows of some files of one partition, and the number of files to write them into."""
 
     rows: DataFrame
     num_rows: int | None
-    """None where the log does not know it."""
+    """None if the log does not tell it."""
     num_files: int
 
 
 def z_ordered(bins: Sequence[BinOfRows], columns: Sequence[ZColumn]) -> list[DataFrame]:
-    """The rows of each bin in as many Spark partitions as files are wanted, in the order of the curve.
+    """The rows of each bin in the order of the curve, in one Spark partition for each file to write.
 
-    Runs one query, for the bounds of the ranges of all bins. Crossings into the JVM: about 100 for a bin.
+    Runs one query for the bounds of the ranges of all bins. Calls the JVM about 100 times for a bin.
     """
-    bounds = functools.reduce(DataFrame.union, (_bounds(each, columns) for each in bins)).toArrow()
+    bounds = functools.reduce(DataFrame.union, (_range_bounds(each, columns) for each in bins)).toArrow()
     return [
-        _laid_out(each, columns, list(row.values()))
+        _z_ordered_bin(each, columns, list(row.values()))
         for each, row in zip(bins, bounds.to_pylist(), strict=True)
     ]
 
 
-def _bounds(bin_: BinOfRows, columns: Sequence[ZColumn]) -> DataFrame:
-    """One row: for each column the lower bounds of its ranges but the first, ascending, as texts.
+def _range_bounds(bin_: BinOfRows, columns: Sequence[ZColumn]) -> DataFrame:
+    """One row with the ascending lower bounds of each column's ranges, as text, without the first range's.
 
-    A frequent value is several of them, so that the numbers of ranges tell ranks: the bits of a column with
-    few values weigh as much as those of one with many.
+    A frequent value is several bounds, so that range numbers are ranks: the bits of a column with few values
+    weigh as much as those of a column with many.
     """
     names = [f"`{_RANGE}{i}`" for i in range(len(columns))]
-    rows = bin_.rows.selectExpr(*_aliased((column.key for column in columns), names))
+    rows = bin_.rows.selectExpr(*_aliased((column.key_sql for column in columns), names))
     num_rows = rows.count() if bin_.num_rows is None else bin_.num_rows
     if num_rows > _ROWS_OF_A_SAMPLE:
         rows = rows.sample(fraction=_ROWS_OF_A_SAMPLE / num_rows, seed=0)
@@ -171,12 +172,12 @@ def _bounds(bin_: BinOfRows, columns: Sequence[ZColumn]) -> DataFrame:
     )
 
 
-def _laid_out(bin_: BinOfRows, columns: Sequence[ZColumn], bounds: Sequence[Sequence[str]]) -> DataFrame:
+def _z_ordered_bin(bin_: BinOfRows, columns: Sequence[ZColumn], bounds: Sequence[Sequence[str]]) -> DataFrame:
     own = [quoted(name) for name in bin_.rows.columns]
-    ranges = [_range(column, of_column) for column, of_column in zip(columns, bounds, strict=True)]
-    words = _words(len(columns))
+    ranges = [_range_number_sql(column, of_column) for column, of_column in zip(columns, bounds, strict=True)]
+    words = _curve_position_sqls(len(columns))
     names = [f"`{_WORD}{i}`" for i in range(len(words))]
-    # Rows at one place of the curve may be too many for one file: chance spreads them.
+    # The rows at one position of the curve may need several files: a random number divides them.
     keyed = bin_.rows.selectExpr(
         *own, f"rand(0) as `{_RANDOM}`", *_aliased(ranges, (f"`{_RANGE}{i}`" for i in range(len(ranges))))
     ).selectExpr(*own, f"`{_RANDOM}`", *_aliased(words, names))
@@ -188,23 +189,23 @@ def _aliased(expressions: Iterable[str], names: Iterable[str]) -> list[str]:
     return [f"{expression} as {name}" for expression, name in zip(expressions, names, strict=True)]
 
 
-def _range(column: ZColumn, bounds: Sequence[str]) -> str:
-    """How many of the bounds are not above the value, in SQL: none for null; found by halving steps."""
-    # A raw literal, whose escapes are those of JSON alone.
+def _range_number_sql(column: ZColumn, bounds: Sequence[str]) -> str:
+    """SQL for the number of bounds that are not above the value (0 for null), found by binary search."""
+    # In a raw literal only JSON's escapes count.
     texts = msgspec.json.encode(bounds).decode().replace("'", "\\u0027")
     values = f"cast(from_json(r'{texts}', 'array<string>') as array<{column.key_type.simpleString()}>)"
     steps = ", ".join(str(1 << bit) for bit in reversed(range(_BITS)))
-    # Beyond the last bound is null, which is no reason to step on.
-    is_reached = f"get({values}, {_POSITION} + {_STEP} - 1) <= {column.key}"
+    # Beyond the last bound `get` gives null, and the comparison is not true.
+    is_reached = f"get({values}, {_POSITION} + {_STEP} - 1) <= {column.key_sql}"
     stepped = f"if({is_reached}, {_POSITION} + {_STEP}, {_POSITION})"
     return f"aggregate(array({steps}), 0, ({_POSITION}, {_STEP}) -> {stepped})"
 
 
-def _words(count: int) -> list[str]:
-    """The place on the curve as SQL: numbers to be compared one after the other.
+def _curve_position_sqls(count: int) -> list[str]:
+    """SQL for the position on the curve: numbers that are compared one after the other.
 
-    They hold the bits of the ranges' numbers from the highest to the lowest, those of all columns for one
-    bit together.
+    They hold the bits of the range numbers from the highest to the lowest, and for each bit those of all
+    columns.
     """
     bits_of_a_word = _BITS_OF_A_WORD // count
     words = []

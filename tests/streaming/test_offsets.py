@@ -11,8 +11,8 @@ import pytest
 
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_advance, parse_offset
-from deltaflow.streaming.options import source_options
 from deltaflow.streaming.source import files_of_batch
+from deltaflow.streaming.source_options import source_options
 
 EXAMPLES = [
     (

@@ -260,7 +260,7 @@ def test_application_and_version_are_checked_and_ignored(
 def test_options_of_batch_writes_are_refused(
     streams: Any, source: Any, sink: str, checkpoint: str, name: str, value: str
 ) -> None:
-    with pytest.raises(AnalysisException, match=f"A stream does not write with option {name}"):
+    with pytest.raises(AnalysisException, match=f"A stream does not support the option {name}"):
         streams.write(source, sink, checkpoint, **{name: value})
     assert not Path(sink).exists()
 

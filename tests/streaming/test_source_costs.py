@@ -15,9 +15,9 @@ from deltaflow.store import LocalLogStore
 from deltaflow.streaming import source as streaming_source
 from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.backlog import Backlog
-from deltaflow.streaming.options import source_options
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.source import DeltaSource, files_of_batch
+from deltaflow.streaming.source_options import source_options
 from tests.streaming.source_tables import SourceTable
 
 LOOK_AHEAD = 8

@@ -139,7 +139,7 @@ def test_a_deprecated_option_warns(
     streams: Any, table: str, checkpoint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = SourceTable(table, [1])
-    with caplog.at_level(logging.INFO, "deltaflow.streaming.options"):
+    with caplog.at_level(logging.INFO, "deltaflow.streaming.source_options"):
         assert batches(streams, source, checkpoint, ignoreFileDeletion=True, nobodyKnows="this") == [[1]]
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
     assert "nobodyknows" in caplog.records[0].message.lower()

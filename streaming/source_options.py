@@ -1,4 +1,4 @@
-"""Options of the streaming source, as streaming users of Delta know them, and the settings beside them."""
+"""Options and settings of the streaming source, with the names and values of delta-spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LARGEST_LONG = 2**63 - 1
 
 _TIME_TRAVEL = ("versionAsOf", "timestampAsOf")
 _CHANGE_FEED = ("readChangeFeed", "readChangeData")
-# Each would change which rows come; so none is passed over in silence. By what it needs.
+# Options that would change which rows come, by what they need: they are refused, not ignored.
 _NEEDS = {
     "schemaTrackingLocation": "schema tracking (columnMapping, typeWidening)",
     "schemaLocation": "schema tracking (columnMapping, typeWidening)",
@@ -62,7 +62,7 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The source's options and settings, checked; what is None is not set."""
+    """The source's options and settings, checked; None means not set."""
 
     max_files_per_trigger: int | None
     max_bytes_per_trigger: int | None
@@ -79,7 +79,7 @@ class SourceOptions:
     fail_on_data_loss: bool
     source_filter: str | None
     source_predicate: Predicate | None
-    """What of the filter can be told of files, as deltaflow.log.files.data_skipping takes it."""
+    """The part of the filter that files can be chosen by (see deltaflow.log.files.data_skipping)."""
     validate_offsets: bool
     validate_trailing_commit: bool
     allow_start_out_of_range: bool
@@ -93,7 +93,7 @@ class SourceOptions:
         return self.starting_version is not None or self.starting_timestamp_ms is not None
 
     def limits(self) -> dict[str, int | None]:
-        """The fields of the Limits of a batch; without any of them the default number of files."""
+        """The limits of a batch by the fields of Limits; by default a number of files."""
         limits = (self.max_files_per_trigger, self.max_bytes_per_trigger, self.max_rows_per_trigger)
         if limits == (None, None, None):
             limits = (DEFAULT_MAX_FILES_PER_TRIGGER, None, None)
@@ -106,7 +106,7 @@ class SourceOptions:
 
 
 def check_load_options(options: Mapping[str, str]) -> None:
-    """What is refused when a stream is defined: what deltaflow lacks, and what no stream can have."""
+    """Refuses, when a stream is defined, options that deltaflow lacks or that no stream can have."""
     time_travel = [name for name in _TIME_TRAVEL if option(options, name) is not None]
     if time_travel:
         raise DeltaUnsupportedOperationException(
@@ -127,9 +127,10 @@ def source_options(
     settings: Mapping[str, str],
     source_filter: SourceFilter | None = None,
 ) -> SourceOptions:
-    """Parses the options of a readStream when its query starts; DELTA_ILLEGAL_OPTION for a wrong value.
+    """Parses the options of a readStream when its query starts.
 
-    `source_filter`: Spark's reading of that option, its `predicate`, or why it is none, `fault`.
+    `source_filter` is the option sourceFilter as Spark has parsed it. Raises DELTA_ILLEGAL_OPTION for a wrong
+    value.
     """
     unknown = sorted(name for name in options if name.lower() not in {known.lower() for known in _KNOWN})
     if unknown:
@@ -144,7 +145,7 @@ def source_options(
     if ignores_file_deletion:
         _LOG.warning(
             "The option ignoreFileDeletion is deprecated. Use ignoreDeletes for commits that only delete, "
-            "ignoreChanges or skipChangeCommits for those that change data."
+            "ignoreChanges or skipChangeCommits for commits that change data."
         )
     return SourceOptions(
         max_files_per_trigger=_number(
@@ -188,7 +189,7 @@ def _number(options: Mapping[str, str], name: str, least: int, most: int, explai
     value = option(options, name)
     if value is None:
         return None
-    # As Java reads a number: no blanks, no underscores.
+    # Like Java, and unlike Python's int(), allow no blanks and no underscores.
     if re.fullmatch(r"[+-]?[0-9]+", value) is None or not least <= int(value) <= most:
         raise _illegal(value, name, explain)
     return int(value)
@@ -211,7 +212,7 @@ _BYTE_UNITS = {
 
 
 def _bytes(options: Mapping[str, str]) -> int | None:
-    """A size as Spark's JavaUtils.byteStringAs reads it, in bytes where it has no unit."""
+    """A size in bytes, or with a unit, as Spark's JavaUtils.byteStringAs reads it."""
     value = option(options, "maxBytesPerTrigger")
     if value is None:
         return None
