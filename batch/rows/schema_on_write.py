@@ -253,8 +253,8 @@ def _mismatch(
         lines += ["Differences:", *(f"- {difference}" for difference in differences)]
         if not rules.merge_schema and not types_differ:
             lines.append(
-                "To add the new columns to the table, set the option mergeSchema or the setting "
-                f"{SCHEMA_AUTO_MERGE_ENABLED.name} to true. Otherwise select the table's columns alone."
+                "To add the new columns to the table, set the option mergeSchema to true, or the setting "
+                f"{SCHEMA_AUTO_MERGE_ENABLED.name}. Otherwise select the table's columns alone."
             )
         else:
             lines.append("Cast the data's columns to the table's types, or write them under other names.")
