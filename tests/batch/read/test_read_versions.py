@@ -182,7 +182,7 @@ def test_a_table_that_was_made_anew(spark, table):
     with pytest.raises(DeltaTableNotFoundError):
         frame.collect()
     append(spark, table, 2)
-    with pytest.raises(CorruptLogError, match="replaced by another one"):
+    with pytest.raises(CorruptLogError, match="replaced by another table"):
         frame.select("id").collect()
     assert ids(load(spark, table)) == [2]
 
