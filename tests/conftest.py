@@ -1,10 +1,11 @@
-"""What every test of Spark shares: one session."""
+"""What every test of Spark shares: one session, and its settings."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,37 @@ def no_views_left() -> Iterator[None]:
     for view in () if session is None else session.sql("SHOW VIEWS").collect():
         if view.isTemporary:
             session.catalog.dropTempView(view.viewName)
+
+
+Settings = Callable[[Mapping[str, str]], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def settings(spark: SparkSession) -> Settings:
+    """Sets settings of the session for a block."""
+
+    @contextmanager
+    def of_session(values: Mapping[str, str]) -> Iterator[None]:
+        before = {name: spark.conf.get(name, None) for name in values}
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, value)
+
+    return of_session
+
+
+@pytest.fixture
+def setting(settings: Settings) -> Iterator[Callable[[str, str], None]]:
+    """Sets a setting of the session for the rest of the test."""
+    with ExitStack() as stack:
+        yield lambda name, value: stack.enter_context(settings({name: value}))
 
 
 @pytest.fixture

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
 import math
 import random
 import re
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,114 +18,45 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltaflow.log.observer import set_observer
+from tests import tables
+from tests.tables import files_below, load, read_commits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Rows = list[Any]
-
-
-def plain(value: Any) -> Any:
-    """A value that is equal to itself, whatever implementation read it: NaN, -0.0 and time zones included."""
-    match value:
-        case float() if math.isnan(value):
-            return "NaN"
-        case float():
-            return repr(value)
-        case dt.datetime() if value.tzinfo is not None:
-            return (value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
-        case dict():
-            return {name.lower(): plain(inner) for name, inner in value.items()}
-        case list() | tuple():
-            return [plain(inner) for inner in value]
-        case bytearray():
-            return bytes(value)
-        case _:
-            return value
-
-
-def sorted_rows(rows: Rows) -> Rows:
-    return sorted((plain(row) for row in rows), key=repr)
-
-
 LOG_FILE = re.compile(r"\d{20}\.json|\d{20}\.crc|\d{20}\.checkpoint\.parquet|_last_checkpoint")
 
 
 @pytest.fixture
 def rows() -> Callable[[DataFrame], Rows]:
-    """The rows of a frame as dicts, in an order of their own."""
-    return lambda frame: sorted_rows(frame.toArrow().to_pylist())
+    return tables.rows
 
 
 @pytest.fixture
-def rows_by_deltalake(tmp_path: Path) -> Callable[[str], Rows]:
-    """The rows of a table as the independent implementation reads them, as in `rows`."""
-    import deltalake
-
-    def read(path: str) -> Rows:
-        if "%" in path:  # in the path of a table it takes %41 for A
-            path = shutil.copytree(path, tmp_path / "copy for deltalake", dirs_exist_ok=True)
-        query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path)).execute("select * from t")
-        return sorted_rows(pa.table(query.read_all()).to_pylist())
-
-    return read
-
-
-@pytest.fixture
-def settings(spark: SparkSession) -> Callable[..., contextlib.AbstractContextManager[None]]:
-    """Sets settings of the session for a block."""
-
-    @contextlib.contextmanager
-    def of_session(values: Mapping[str, str]) -> Iterator[None]:
-        before = {name: spark.conf.get(name, None) for name in values}
-        for name, value in values.items():
-            spark.conf.set(name, value)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    spark.conf.unset(name)
-                else:
-                    spark.conf.set(name, value)
-
-    return of_session
-
-
-@pytest.fixture
-def setting(settings: Any) -> Iterator[Callable[[str, str], None]]:
-    """Sets a setting of the session for the rest of the test."""
-    with contextlib.ExitStack() as stack:
-        yield lambda name, value: stack.enter_context(settings({name: value}))
+def rows_by_deltalake() -> Callable[[str], Rows]:
+    return tables.rows_by_deltalake
 
 
 @pytest.fixture
 def actions() -> Callable[..., Rows]:
-    """The actions of one kind in a commit (the newest without a version), as JSON objects."""
-
-    def of(path: str, kind: str, version: int | None = None) -> Rows:
-        files = sorted(Path(path, "_delta_log").glob("*.json"))
-        lines = files[-1 if version is None else version].read_text().splitlines()
-        return [json.loads(line)[kind] for line in lines if kind in json.loads(line)]
-
-    return of
+    return tables.actions
 
 
 @pytest.fixture
-def sound(spark: SparkSession, rows: Any, rows_by_deltalake: Any, settings: Any) -> Callable[[str], None]:
+def sound(spark: SparkSession, settings: Any) -> Callable[[str], None]:
     """Asserts of a table that deltaflow wrote: both implementations read the same rows, every add action
     tells the truth about its file, and nothing else lies in the table."""
 
     def check(path: str) -> None:
         adds = []
-        for commit in sorted(Path(path, "_delta_log").glob("*.json")):
-            kinds = [json.loads(line) for line in commit.read_text().splitlines()]
-            rearranges = kinds[0].get("commitInfo", {}).get("operation") == "OPTIMIZE"
-            for add in [kind["add"] for kind in kinds if "add" in kind]:
+        for commit in read_commits(path):
+            rearranges = commit[0].get("commitInfo", {}).get("operation") == "OPTIMIZE"
+            for add in [action["add"] for action in commit if "add" in action]:
                 check_add(path, add)
                 assert add["dataChange"] is not rearranges
                 adds.append(add)
-        found = {str(file.relative_to(path)) for file in Path(path).rglob("*") if file.is_file()}
+        found = set(files_below(path))
         log_files = {name.removeprefix("_delta_log/") for name in found if name.startswith("_delta_log/")}
         beside = {name for name in found if not name.startswith("_delta_log/")}
         strange = {name for name in beside if not name.endswith(".crc")}
@@ -136,7 +65,7 @@ def sound(spark: SparkSession, rows: Any, rows_by_deltalake: Any, settings: Any)
         assert all(LOG_FILE.fullmatch(name) for name in log_files)
         # As it is stored: deltalake fills up no CHAR.
         with settings({"spark.sql.readSideCharPadding": "false"}):
-            assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
+            assert tables.rows(load(spark, path)) == tables.rows_by_deltalake(path)
 
     return check
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import deltaflow.errors
 from deltaflow.cli import main
-from tests.log.tables import HandWrittenTable, add, meta_data, protocol
+from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
 
 
 @pytest.fixture(scope="module")

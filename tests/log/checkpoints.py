@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.log.tables import HandWrittenTable
+from tests.log.hand_written import HandWrittenTable
 
 CHECKPOINT_LAYOUTS = (
     "classic",

@@ -6,7 +6,7 @@ import pytest
 
 from deltaflow.log import DeltaLog
 from deltaflow.store import LocalLogStore
-from tests.log.tables import HandWrittenTable
+from tests.log.hand_written import HandWrittenTable
 
 
 @pytest.fixture

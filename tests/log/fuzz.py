@@ -40,7 +40,7 @@ from deltaflow.errors import CorruptLogError, DeltaError
 from deltaflow.log import DeltaLog, Snapshot, add_files, encode_actions
 from deltaflow.store import LocalLogStore
 from tests.log.checkpoints import CHECKPOINT_LAYOUTS, write_checkpoint, write_compaction, write_hint
-from tests.log.tables import HandWrittenTable, add, meta_data, protocol, remove
+from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol, remove
 
 Log = dict[str, bytes]
 """The files of a log directory, `_sidecars/…` included, by name."""

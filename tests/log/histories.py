@@ -42,7 +42,7 @@ from deltaflow.log import (
     schema_to_string,
 )
 from deltaflow.store import FileStatus, LogStore
-from tests.log.tables import add_file, new_metadata
+from tests.log.hand_written import add_file, new_metadata
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("part", IntegerType())])
 PARTS = (1, 2)

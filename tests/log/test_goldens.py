@@ -38,7 +38,7 @@ def log_of(entry: dict[str, Any]) -> DeltaLog:
     return DeltaLog(LocalLogStore(), str(GOLDENS / entry["path"]))
 
 
-def rows(snapshot: Snapshot, schema: pa.Schema) -> list[str]:
+def rows_as_text(snapshot: Snapshot, schema: pa.Schema) -> list[str]:
     """The rows of a table's files in the columns of `schema`, as sorted text."""
     found: list[str] = []
     for file in snapshot.files.select(["path", "partition_values"]).to_pylist():
@@ -79,7 +79,7 @@ def test_the_rows_of_every_listed_version(entry: dict[str, Any]) -> None:
     }
     for version, file in expected.items():
         wanted = pq.read_table(GOLDENS / file)
-        found = rows(log.snapshot_at(version), wanted.schema)
+        found = rows_as_text(log.snapshot_at(version), wanted.schema)
         wanted = wanted.select(log.snapshot_at(version).schema.names)
         columns = [wanted[name].to_pylist() for name in wanted.column_names]
         assert found == sorted(map(text, zip(*columns, strict=True))), f"version {version}"
@@ -121,7 +121,7 @@ def test_what_is_broken_is_an_error_of_ours(entry: dict[str, Any]) -> None:
     if reason == "a data file is missing":
         snapshot = log_of(entry).snapshot()
         with pytest.raises(FileNotFoundError):
-            rows(snapshot, pa.schema([(name, pa.null()) for name in snapshot.schema.names]))
+            rows_as_text(snapshot, pa.schema([(name, pa.null()) for name in snapshot.schema.names]))
     else:
         file = reason.removeprefix("invalid JSON in ")
         error_type, message = ERRORS.get(reason, (CorruptLogError, f"Line .*{file}"))

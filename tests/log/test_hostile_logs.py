@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltaflow.errors import CorruptLogError, DeltaError
-from tests.log.tables import HandWrittenTable, add, meta_data, protocol, remove
+from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol, remove
 
 ACTIONS = [
     protocol(),

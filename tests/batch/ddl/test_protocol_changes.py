@@ -17,8 +17,8 @@ from deltaflow.batch.ddl.drop_feature import drop_feature
 from deltaflow.batch.ddl.table_properties import set_properties
 from deltaflow.errors import DeltaAnalysisException, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, DomainMetadata, Protocol, set_observer
-from tests.log.tables import WRITE, HandWrittenTable, append, create, meta_data
-from tests.log.tables import protocol as protocol_action
+from tests.log.hand_written import WRITE, HandWrittenTable, append, create, meta_data
+from tests.log.hand_written import protocol as protocol_action
 
 
 @pytest.fixture

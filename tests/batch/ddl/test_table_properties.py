@@ -15,7 +15,7 @@ from deltaflow.errors import (
     UnsupportedFeatureError,
 )
 from deltaflow.log import Commit, DeltaLog
-from tests.log.tables import create
+from tests.log.hand_written import create
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from deltaflow.errors import StoreError, UnsupportedFeatureError
+from tests.tables import actions, edit_commit, load
 
 pytestmark = pytest.mark.spark
 
@@ -21,13 +21,9 @@ VECTOR = {
 
 def change_add(table, **fields):
     """Give the only add action of the first commit these fields; the file's name before."""
-    commit = Path(table, "_delta_log", f"{0:020}.json")
-    actions = [json.loads(line) for line in commit.read_text().splitlines()]
-    (add,) = [action["add"] for action in actions if "add" in action]
-    name = add["path"]
-    add.update(fields)
-    commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
-    return name
+    (before,) = actions(table, "add", 0)
+    edit_commit(table, lambda action: action.get("add", {}).update(fields))
+    return before["path"]
 
 
 @pytest.fixture
@@ -40,7 +36,7 @@ def path(spark, tmp_path):
 
 def test_a_deletion_vector_that_the_protocol_does_not_announce_is_refused(spark, path):
     name = change_add(path, deletionVector=VECTOR)
-    frame = spark.read.format("delta").load(path)
+    frame = load(spark, path)
     with pytest.raises(UnsupportedFeatureError, match="deletionVectors") as refused:
         frame.collect()
     for expected in (path, "version 0", name):
@@ -54,14 +50,14 @@ def test_an_encoded_colon_belongs_to_a_name(spark, path, directory, is_absolute)
     name = change_add(path, path=f"file://{path}/{encoded}" if is_absolute else encoded)
     Path(path, directory).mkdir()
     Path(path, name).rename(Path(path, directory, "1.parquet"))
-    rows = spark.read.format("delta").load(path).collect()
+    rows = load(spark, path).collect()
     assert sorted(row.id for row in rows) == [0, 1, 2]
 
 
 def test_a_local_file_that_hadoop_cannot_open_is_refused(spark, path):
     name = change_add(path, path="a%3Ab.parquet")
     Path(path, name).rename(Path(path, "a:b.parquet"))
-    frame = spark.read.format("delta").load(path)
+    frame = load(spark, path)
     with pytest.raises(StoreError, match="has a colon") as refused:
         frame.collect()
     assert f"{path}/a:b.parquet" in str(refused.value)

@@ -22,7 +22,7 @@ def sorted_rows(table: pa.Table) -> list[str]:
     return sorted(map(text, zip(*columns, strict=True)))
 
 
-def load(spark: SparkSession, entry: dict[str, Any], version: int) -> DataFrame:
+def golden_at(spark: SparkSession, entry: dict[str, Any], version: int) -> DataFrame:
     return spark.read.format("delta").option("versionAsOf", version).load(str(GOLDENS / entry["path"]))
 
 
@@ -34,7 +34,7 @@ def test_the_rows_of_every_listed_version(spark: SparkSession, entry: dict[str, 
         int(version): file for version, file in entry["versions"].items()
     }
     for version, file in expected.items():
-        found = load(spark, entry, version).toArrow()
+        found = golden_at(spark, entry, version).toArrow()
         wanted = pq.read_table(GOLDENS / file).select(found.column_names)
         assert sorted_rows(found.cast(wanted.schema)) == sorted_rows(wanted), f"version {version}"
 

@@ -31,7 +31,7 @@ def ps(spark: SparkSession) -> Any:
     return pyspark.pandas
 
 
-def ids(frame: Any) -> list[int]:
+def pandas_ids(frame: Any) -> list[int]:
     return sorted(frame["id"].to_numpy().tolist())
 
 
@@ -56,7 +56,7 @@ def test_a_frame_goes_into_a_table_and_comes_back(ps: Any, table: str) -> None:
 def test_modes(ps: Any, table: str, mode: str, expected: list[int]) -> None:
     ps.DataFrame({"id": [1, 2]}).to_delta(table)
     ps.DataFrame({"id": [5]}).to_delta(table, mode=mode)
-    assert ids(ps.read_delta(table)) == expected
+    assert pandas_ids(ps.read_delta(table)) == expected
 
 
 def test_a_table_that_may_not_be_there(ps: Any, table: str) -> None:
@@ -72,7 +72,7 @@ def test_partitions_and_options(ps: Any, table: str) -> None:
     ps.DataFrame({"id": [9], "p": ["a"], "q": [7]}).to_delta(
         table, mode="overwrite", partition_cols=["p", "q"], replaceWhere="p = 'a'", userMetadata="by pandas"
     )
-    assert ids(ps.read_delta(table)) == [2, 4, 9]
+    assert pandas_ids(ps.read_delta(table)) == [2, 4, 9]
     assert DeltaLog.for_table(table).snapshot().version == 1
     (commit,) = DeltaLog.for_table(table).commits(1)
     assert commit.commit_info is not None
@@ -95,10 +95,11 @@ def test_time_travel(ps: Any, table: str) -> None:
     ps.DataFrame({"id": [1]}).to_delta(table)
     first = DeltaLog.for_table(table).snapshot().timestamp_ms
     ps.DataFrame({"id": [2]}).to_delta(table, mode="append")
-    assert ids(ps.read_delta(table, version=0)) == ids(ps.read_delta(table, version="0")) == [1]
+    for version in (0, "0"):
+        assert pandas_ids(ps.read_delta(table, version=version)) == [1]
     at = pandas.Timestamp(first, unit="ms").isoformat(sep=" ")
-    assert ids(ps.read_delta(table, timestamp=at)) == [1]
-    assert ids(ps.read_delta(table, options={"versionAsOf": 1})) == [1, 2]
+    assert pandas_ids(ps.read_delta(table, timestamp=at)) == [1]
+    assert pandas_ids(ps.read_delta(table, options={"versionAsOf": 1})) == [1, 2]
     with pytest.raises(ValueError, match="cannot be used together"):
         ps.read_delta(table, version=0, timestamp=at)
     with pytest.raises(AnalysisException, match="DELTA_VERSION_NOT_FOUND"):
@@ -107,5 +108,5 @@ def test_time_travel(ps: Any, table: str) -> None:
 
 def test_a_table_by_its_name(ps: Any, database: Path) -> None:
     ps.DataFrame({"id": [1, 2]}).to_table("t", format="delta")
-    assert ids(ps.read_table("t")) == [1, 2]
+    assert pandas_ids(ps.read_table("t")) == [1, 2]
     assert DeltaLog.for_table(str(database / "t")).exists()

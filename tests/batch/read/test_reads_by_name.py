@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from deltaflow.errors import DeltaError, DeltaTableNotFoundError, VersionNotFoundError
 from deltaflow.log import DeltaLog
+from tests.tables import load
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
@@ -226,7 +227,7 @@ def test_streams_by_name(spark: SparkSession, sql: Sql, t: str, database: Path) 
     assert DeltaLog.for_table(str(database / "made")).snapshot().table_id == made.table_id
     run("external", path=str(database / "elsewhere"))
     sql("DROP TABLE external")
-    assert spark.read.format("delta").load(str(database / "elsewhere")).count() == 3
+    assert load(spark, str(database / "elsewhere")).count() == 3
     schema = spark.readStream.table(f"delta.`{database}/t`").schema
     assert schema.simpleString() == "struct<id:bigint,p:string>"
 

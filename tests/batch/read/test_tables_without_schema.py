@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,18 @@ from pyspark.sql import SparkSession
 
 from deltaflow import DeltaTable
 from deltaflow.errors import SchemaMismatchError
+from tests.tables import edit_commit, ids, load
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
 
 def _remove_schema_of_first_commit(path: str) -> None:
-    commit = Path(path, "_delta_log", f"{0:020}.json")
-    actions = [json.loads(line) for line in commit.read_text().splitlines()]
-    for action in actions:
-        action.get("metaData", {}).pop("schemaString", None)
-        action.get("metaData", {}).update(partitionColumns=[])
-    commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    def edit(action: dict[str, Any]) -> None:
+        if "metaData" in action:
+            del action["metaData"]["schemaString"]
+            action["metaData"]["partitionColumns"] = []
+
+    edit_commit(path, edit)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def later(spark: SparkSession, tmp_path: Path) -> str:
 
 
 def test_it_has_no_columns_until_a_commit_gives_it_some(spark: SparkSession, empty: str) -> None:
-    frame = spark.read.format("delta").load(empty)
+    frame = load(spark, empty)
     assert frame.columns == []
     assert frame.count() == 0
     assert spark.sql(f"DESCRIBE DETAIL delta.`{empty}`").first()["numFiles"] == 0
@@ -59,11 +59,11 @@ def test_a_write_gives_it_columns_with_merge_schema(spark: SparkSession, empty: 
     with pytest.raises(SchemaMismatchError):
         write.save(empty)
     write.option("mergeSchema", "true").save(empty)
-    assert sorted(row.id for row in spark.read.format("delta").load(empty).collect()) == [0, 1, 2]
+    assert ids(load(spark, empty)) == [0, 1, 2]
 
 
 def test_a_batch_reads_the_version_that_has_a_schema(spark: SparkSession, later: str) -> None:
-    assert sorted(row.id for row in spark.read.format("delta").load(later).collect()) == [1, 2]
+    assert ids(load(spark, later)) == [1, 2]
     first = spark.read.format("delta").option("versionAsOf", 0).load(later)
     assert (first.columns, first.count()) == ([], 0)
     assert DeltaTable.forPath(spark, later).detail().first()["partitionColumns"] == ["p"]
@@ -84,4 +84,4 @@ def test_a_stream_reads_it_from_the_first_version_on(
         finally:
             query.stop()
         spark.sql(f"INSERT INTO delta.`{later}` VALUES (3, 1)")
-    assert sorted(row.id for row in spark.read.format("delta").load(copy).collect()) == [1, 2, 3]
+    assert ids(load(spark, copy)) == [1, 2, 3]

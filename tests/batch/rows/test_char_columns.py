@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from deltaflow import DeltaTable
 from deltaflow.errors import DeltaInvariantViolationException
 from deltaflow.log import DeltaLog
+from tests.tables import ids, load
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
@@ -114,7 +115,7 @@ def test_changed_values_are_stored_as_they_are_and_others_as_they_are_read(
 
 READS: dict[str, Callable[[SparkSession, str], Any]] = {
     "by name": lambda spark, _: spark.table("chars"),
-    "by path": lambda spark, path: spark.read.format("delta").load(path),
+    "by path": load,
     "SQL by path": lambda spark, path: spark.sql(f"SELECT * FROM delta.`{path}`"),
     "an older version": lambda spark, path: spark.read.format("delta").option("versionAsOf", 2).load(path),
     "DeltaTable": lambda spark, path: DeltaTable.forPath(spark, path).toDF(),
@@ -124,7 +125,7 @@ READS: dict[str, Callable[[SparkSession, str], Any]] = {
 @pytest.mark.parametrize("door", READS)
 def test_filters_find_values_with_and_without_blanks(spark: SparkSession, mixed: str, door: str) -> None:
     frame = READS[door](spark, mixed)
-    for condition, ids in {
+    for condition, expected in {
         "c = 'ab'": [1, 2],
         "c = 'ab '": [1, 2],
         "'ab' = c": [1, 2],
@@ -134,13 +135,9 @@ def test_filters_find_values_with_and_without_blanks(spark: SparkSession, mixed:
         "c <=> 'cd' AND p <=> 'y'": [3, 4],
         "c IS NULL AND p IS NULL": [5],
     }.items():
-        assert sorted(row.id for row in frame.where(condition).collect()) == ids, condition
+        assert ids(frame.where(condition)) == expected, condition
     found = frame.selectExpr("min(c)", "max(c)", "min(p)", "count(DISTINCT c)", "count(DISTINCT p)").collect()
     assert tuple(found[0]) == ("ab   ", "cd   ", "x  ", 2, 2)
-
-
-def ids(spark: SparkSession) -> list[int]:
-    return sorted(row.id for row in spark.table("chars").collect())
 
 
 CHANGES: dict[str, Callable[[SparkSession, str, str], Any]] = {
@@ -163,7 +160,7 @@ def test_changes_find_values_with_and_without_blanks(
     spark: SparkSession, mixed: str, door: str, where: str
 ) -> None:
     CHANGES[door](spark, mixed, where)
-    assert ids(spark) == ([3, 4, 5] if "DELETE" in door.upper() else [3, 4, 5, 11, 12])
+    assert ids(spark.table("chars")) == ([3, 4, 5] if "DELETE" in door.upper() else [3, 4, 5, 11, 12])
 
 
 OVERWRITES: dict[str, Door] = {
@@ -204,7 +201,7 @@ def test_overwrites_replace_values_with_and_without_blanks(
     spark: SparkSession, mixed: str, tmp_path: Path, door: str
 ) -> None:
     OVERWRITES[door](spark, mixed, tmp_path)
-    assert ids(spark) == [3, 4, 5, 9]
+    assert ids(spark.table("chars")) == [3, 4, 5, 9]
 
 
 def test_a_condition_of_optimize_chooses_partitions_with_and_without_blanks(
@@ -221,7 +218,7 @@ def test_a_condition_of_optimize_chooses_partitions_with_and_without_blanks(
 
 
 def test_a_partition_is_loaded_by_its_path(spark: SparkSession, mixed: str) -> None:
-    assert sorted(row.id for row in spark.read.format("delta").load(f"{mixed}/p=x").collect()) == [1, 2]
+    assert ids(load(spark, f"{mixed}/p=x")) == [1, 2]
 
 
 @pytest.mark.parametrize("options", [{}, {"sourceFilter": "c = 'ab'"}, {"sourceFilter": "p = 'x'"}], ids=str)
@@ -241,7 +238,7 @@ def test_a_constraint_compares_as_readers_do(spark: SparkSession, mixed: str) ->
     spark.sql("ALTER TABLE chars ADD CONSTRAINT known CHECK (c IN ('ab', 'cd') OR c IS NULL)")
     spark.sql("INSERT INTO chars VALUES (6, 'ab', 'x'), (7, 'cd   ', 'y')")
     spark.sql("UPDATE chars SET id = id + 10")
-    assert ids(spark) == [11, 12, 13, 14, 15, 16, 17]
+    assert ids(spark.table("chars")) == [11, 12, 13, 14, 15, 16, 17]
     with pytest.raises(DeltaInvariantViolationException, match="DELTA_VIOLATE_CONSTRAINT"):
         spark.sql("INSERT INTO chars VALUES (8, 'zz', 'x')")
-    assert ids(spark) == [11, 12, 13, 14, 15, 16, 17]
+    assert ids(spark.table("chars")) == [11, 12, 13, 14, 15, 16, 17]

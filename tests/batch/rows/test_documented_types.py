@@ -11,6 +11,8 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import types as T
 
+from tests.tables import actions, load
+
 pytestmark = pytest.mark.spark
 
 LINES = [
@@ -29,7 +31,7 @@ VALUES = {
 }
 
 
-def test_every_type_of_the_table_is_written_so(spark, table, actions):
+def test_every_type_of_the_table_is_written_so(spark, table):
     type_names = [line[0].strip("`") for line in WRITTEN]
     columns = ", ".join(f"c{i} {type_name}" for i, type_name in enumerate(type_names))
     spark.sql(f"create table documented (id int, {columns}) using parquet")
@@ -74,7 +76,7 @@ def test_partition_columns_of_the_table(spark, tmp_path, line):
     write = frame.write.format("delta").partitionBy("p")
     if allowed == "yes":
         write.save(str(tmp_path / "t"))
-        assert spark.read.format("delta").load(str(tmp_path / "t")).where("p is null").count() == 1
+        assert load(spark, str(tmp_path / "t")).where("p is null").count() == 1
     else:
         with pytest.raises(AnalysisException):
             write.save(str(tmp_path / "t"))

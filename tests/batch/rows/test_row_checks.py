@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import deltalake
 import pytest
@@ -12,6 +11,7 @@ from pyspark.sql import types as T
 
 from deltaflow.errors import DeltaInvariantViolationException, SchemaError, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, Metadata, Operation, schema_to_string
+from tests.tables import files_below, ids, load, versions, write
 
 pytestmark = pytest.mark.spark
 
@@ -40,23 +40,11 @@ def struct(*fields):
     return T.StructType([T.StructField(name, data_type, *more) for name, data_type, *more in fields])
 
 
-def write(data, table, mode="append", **options):
-    data.coalesce(1).write.format("delta").mode(mode).options(**options).save(table)
-
-
 def violation(use):
     with pytest.raises(DeltaInvariantViolationException) as caught:
         use()
     assert "\tat org.apache" not in str(caught.value)
     return caught.value
-
-
-def load(spark, table):
-    return spark.read.format("delta").load(table)
-
-
-def commits(table):
-    return len(list(Path(table, "_delta_log").glob("*.json")))
 
 
 NOT_NULL = struct(
@@ -104,17 +92,17 @@ def test_not_null(spark, made, bad, column):
     assert error.getErrorClass() == "DELTA_NOT_NULL_CONSTRAINT_VIOLATED"
     assert error.getSqlState() == "23502"
     assert f"column: {column}." in str(error)
-    assert commits(table) == 3
+    assert len(versions(table)) == 3
 
 
 def test_a_column_that_may_not_be_null_is_missing(spark, made):
     table = made(struct(("id", T.LongType(), False), ("s", T.StringType())))
-    before = sorted(Path(table).rglob("*"))
+    before = files_below(table)
     with pytest.raises(SchemaError) as caught:
         write(spark.sql("select 'x' s"), table)
     assert caught.value.getErrorClass() == "DELTA_MISSING_NOT_NULL_COLUMN_VALUE"
     assert (caught.value.table, caught.value.column) == (table, "id")
-    assert sorted(Path(table).rglob("*")) == before
+    assert files_below(table) == before
 
 
 def test_merging_keeps_not_null_and_overwriting_the_schema_does_not(spark, made):
@@ -152,7 +140,7 @@ def test_check_constraints(spark, made):
         assert f"CHECK constraint {name} (" in str(error)
         for value in values:
             assert f"\n - {value}" in str(error)
-    assert sorted(row.id for row in load(spark, table).collect()) == [1, 2]
+    assert ids(load(spark, table)) == [1, 2]
     violation(lambda: write(spark.sql("select 0 id"), table, "overwrite", replaceWhere="id = 0"))
 
 
@@ -168,10 +156,10 @@ def test_check_constraints_of_deltalake(spark, tmp_path):
 @pytest.mark.parametrize("expression", ["nope > 1", "id +", "id in (select 1)", "id"])
 def test_a_constraint_that_is_none(spark, made, expression):
     table = made(struct(("id", T.LongType())), **{"delta.constraints.odd": expression})
-    before = sorted(Path(table).rglob("*"))
+    before = files_below(table)
     with pytest.raises(AnalysisException):
         write(spark.sql("select 1 id"), table)
-    assert sorted(Path(table).rglob("*")) == before
+    assert files_below(table) == before
 
 
 def test_invariants(spark, made):
@@ -218,7 +206,7 @@ CHARS = T.StructType(
 )
 
 
-def test_char_and_varchar(spark, made, rows):
+def test_char_and_varchar(spark, made):
     table = made(CHARS)
     write(
         spark.sql(

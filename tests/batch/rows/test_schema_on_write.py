@@ -14,32 +14,19 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.errors import SchemaError, SchemaMismatchError
+from tests.tables import actions, files_below, load, rows, versions, write
 
 pytestmark = pytest.mark.spark
 
 AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
-def write(data, table, mode="append", partition_by=(), **options):
-    data.coalesce(1).write.format("delta").mode(mode).options(**options).partitionBy(*partition_by).save(
-        table
-    )
-
-
-def files(table):
-    return sorted(path for path in Path(table).rglob("*") if path.is_file())
-
-
-def load(spark, table):
-    return spark.read.format("delta").load(table)
-
-
-def newest_file(table, actions):
+def newest_file(table):
     [add] = actions(table, "add")
     return Path(table, add["path"])
 
 
-def test_an_equal_schema_writes_no_metadata(spark, table, actions):
+def test_an_equal_schema_writes_no_metadata(spark, table):
     data = spark.range(2).selectExpr("id", "named_struct('a', id) st")
     write(data, table)
     for options in ({}, {"mergeSchema": "true"}, {"mode": "overwrite", "overwriteSchema": "true"}):
@@ -52,7 +39,7 @@ def test_an_equal_schema_writes_no_metadata(spark, table, actions):
     assert load(spark, table).columns == ["id", "st"]
 
 
-def test_overwrite_schema(spark, table, actions):
+def test_overwrite_schema(spark, table):
     write(
         spark.range(4).selectExpr("id", "id % 2 p"),
         table,
@@ -83,7 +70,7 @@ def test_overwrite_schema(spark, table, actions):
         write(spark.sql("select 1 y"), table, overwriteSchema="true")
 
 
-def test_merge_schema(spark, table, actions, rows):
+def test_merge_schema(spark, table):
     write(
         spark.sql(
             "select 1 id, named_struct('a', 1) st, array(named_struct('x', 1)) arr, cast(1 as tinyint) b"
@@ -137,7 +124,7 @@ def test_auto_merge(spark, table, setting):
 
 def test_one_error_shows_all_differences(spark, table):
     write(spark.range(2).selectExpr("id", "id % 2 p", "named_struct('a', 1) st"), table, partition_by=["p"])
-    before = files(table)
+    before = files_below(table)
     data = spark.sql("select array(1) id, 1L p, named_struct('a', 1, 'b', 2) st, 1 extra")
     with pytest.raises(SchemaMismatchError) as caught:
         write(data, table, "overwrite", partition_by=["extra"])
@@ -155,11 +142,11 @@ def test_one_error_shows_all_differences(spark, table):
         table,
     ):
         assert words in str(caught.value)
-    assert files(table) == before
+    assert files_below(table) == before
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_casts_by_store_assignment(spark, table, setting, rows, ansi):
+def test_casts_by_store_assignment(spark, table, setting, ansi):
     setting("spark.sql.ansi.enabled", ansi)
     setting("spark.sql.session.timeZone", "America/Los_Angeles")
     write(
@@ -201,7 +188,7 @@ def test_values_that_do_not_fit(spark, tmp_path, setting, value, ansi):
     ) as caught:
         write(spark.sql(f"select {value}"), table)
     assert "\tat " not in str(caught.value)
-    assert len(list(Path(table, "_delta_log").glob("*.json"))) == 1
+    assert len(versions(table)) == 1
 
 
 @pytest.mark.parametrize(
@@ -221,11 +208,11 @@ def test_values_that_do_not_fit(spark, tmp_path, setting, value, ansi):
 )
 def test_types_that_store_assignment_refuses(spark, table, setting, type_name, value):
     write(spark.sql(f"select cast(null as {type_name}) c"), table)
-    before = files(table)
+    before = files_below(table)
     with pytest.raises(SchemaMismatchError, match="column c") as caught:
         write(spark.sql(f"select {value} c"), table, mergeSchema="true")
     assert isinstance(caught.value, AnalysisException)
-    assert files(table) == before
+    assert files_below(table) == before
 
 
 def test_other_policies_of_store_assignment(spark, table, setting):
@@ -239,7 +226,7 @@ def test_other_policies_of_store_assignment(spark, table, setting):
     assert sorted(row.i for row in load(spark, table).collect()) == [1, 7, 8]
 
 
-def test_missing_columns_are_null(spark, table, actions):
+def test_missing_columns_are_null(spark, table):
     write(spark.sql("select 1 id, 'a' s, named_struct('x', 1, 'y', 'b') st, 2 p"), table, partition_by=["p"])
     write(spark.sql("select 3 p, named_struct('Y', 'c') st"), table)
     assert [tuple(row) for row in load(spark, table).where("p = 3").collect()] == [
@@ -247,7 +234,7 @@ def test_missing_columns_are_null(spark, table, actions):
     ]
     stats = json.loads(actions(table, "add")[0]["stats"])
     assert stats["nullCount"] == {"id": 1, "s": 1, "st": {"x": 1, "y": 0}}
-    assert pq.read_schema(newest_file(table, actions)).names == ["id", "s", "st"]
+    assert pq.read_schema(newest_file(table)).names == ["id", "s", "st"]
     with pytest.raises(SchemaError) as caught:
         write(spark.sql("select 1 id"), table)
     assert caught.value.getErrorClass() == "DELTA_PARTITION_COLUMN_NOT_FOUND"
@@ -311,7 +298,7 @@ def test_a_new_table_takes_nulls(spark, table):
 
 
 @pytest.mark.parametrize("partition_by", [(), ("ts",)])
-def test_timestamps_without_a_zone(spark, table, actions, rows, partition_by):
+def test_timestamps_without_a_zone(spark, table, partition_by):
     data = spark.createDataFrame(
         [(1, dt.datetime(2024, 3, 10, 2, 30, 0, 5)), (2, dt.datetime(1, 1, 1)), (3, None)],
         "id int, ts timestamp_ntz",
@@ -326,7 +313,7 @@ def test_timestamps_without_a_zone(spark, table, actions, rows, partition_by):
     assert load(spark, table).where("ts = timestamp_ntz'2024-03-10 02:30:00.000005'").count() == 2
 
 
-def test_a_column_without_a_zone_comes_with_its_feature(spark, table, actions):
+def test_a_column_without_a_zone_comes_with_its_feature(spark, table):
     write(spark.sql("select 1 id"), table)
     write(spark.sql("select 2 id, timestamp_ntz'2024-01-01 00:00:00' ts"), table, mergeSchema="true")
     assert actions(table, "protocol")[0]["readerFeatures"] == ["timestampNtz"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +13,7 @@ from deltaflow import DeltaTable
 from deltaflow.errors import SchemaError, SchemaMismatchError
 from deltaflow.log import DeltaLog
 from deltaflow.log.protocol.schema import READS_VOID
+from tests.tables import actions, load, tuples
 
 pytestmark = [
     pytest.mark.spark,
@@ -35,12 +35,6 @@ def made(spark: SparkSession, table: str) -> str:
     return table
 
 
-def content(spark: SparkSession, path: str) -> list[Any]:
-    return sorted(
-        tuple(row) for row in spark.read.format("delta").load(path).select("id", "v", "s.*").collect()
-    )
-
-
 def test_files_lack_them(spark: SparkSession, made: str) -> None:
     assert DeltaLog.for_table(made).snapshot().schema.simpleString() == (
         "struct<id:bigint,v:void,s:struct<a:int,n:void>>"
@@ -48,7 +42,7 @@ def test_files_lack_them(spark: SparkSession, made: str) -> None:
     [file] = Path(made).glob("*.parquet")
     assert pq.read_schema(file).names == ["id", "s"]
     assert [field.name for field in pq.read_schema(file).field("s").type] == ["a"]
-    assert content(spark, made) == [(1, None, 1, None)]
+    assert tuples(load(spark, made).select("id", "v", "s.*")) == [(1, None, 1, None)]
 
 
 def test_every_door_keeps_them(spark: SparkSession, made: str, tmp_path: Path) -> None:
@@ -66,9 +60,9 @@ def test_every_door_keeps_them(spark: SparkSession, made: str, tmp_path: Path) -
     )
     DeltaTable.forPath(spark, made).optimize().executeCompaction()
     spark.sql(f"DELETE FROM delta.`{made}` WHERE id = 4")
-    found = [(row[0], row[1], row[3]) for row in content(spark, made)]
+    found = [(row[0], row[1], row[3]) for row in tuples(load(spark, made).select("id", "v", "s.*"))]
     assert found == [(11, None, None), (12, None, None), (13, None, None)]
-    assert spark.read.format("delta").load(made).where("v IS NULL").count() == 3
+    assert load(spark, made).where("v IS NULL").count() == 3
 
 
 def test_a_merged_schema_gives_them_a_type(spark: SparkSession, made: str) -> None:
@@ -76,7 +70,7 @@ def test_a_merged_schema_gives_them_a_type(spark: SparkSession, made: str) -> No
     with pytest.raises(SchemaMismatchError):
         frame.save(made)
     frame.option("mergeSchema", "true").save(made)
-    assert content(spark, made) == [(1, None, 1, None), (2, "x", None, None)]
+    assert tuples(load(spark, made).select("id", "v", "s.*")) == [(1, None, 1, None), (2, "x", None, None)]
 
 
 def test_a_merge_adds_them(spark: SparkSession, table: str) -> None:
@@ -85,7 +79,7 @@ def test_a_merge_adds_them(spark: SparkSession, table: str) -> None:
         f"MERGE WITH SCHEMA EVOLUTION INTO delta.`{table}` t USING (SELECT 1L AS id, null AS n) s "
         "ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
     )
-    frame = spark.read.format("delta").load(table)
+    frame = load(spark, table)
     assert frame.schema.simpleString() == "struct<id:bigint,n:void>"
     assert [tuple(row) for row in frame.collect()] == [(1, None)]
 
@@ -113,6 +107,6 @@ def test_no_partition_column(spark: SparkSession, table: str) -> None:
         spark.sql("SELECT 1 AS id, null AS v").write.format("delta").partitionBy("v").save(table)
 
 
-def test_statistics_count_nulls(made: str, actions: Any) -> None:
+def test_statistics_count_nulls(made: str) -> None:
     [add] = actions(made, "add")
     assert json.loads(add["stats"])["nullCount"]["v"] == 1

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deltaflow.errors import DeltaInvariantViolationException
+from tests.tables import actions, load
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
@@ -16,11 +17,11 @@ ROWS = "SELECT * FROM VALUES (1, X'6162'), (2, X'C3A92F'), (3, X'01'), (4, X''),
 
 
 def values(spark: SparkSession, path: str, where: str = "true") -> dict[int, Any]:
-    frame = spark.read.format("delta").load(path).where(where)
+    frame = load(spark, path).where(where)
     return {row.id: None if row.b is None else bytes(row.b) for row in frame.collect()}
 
 
-def test_bytes_of_text_round_trip(spark: SparkSession, tmp_path: Path, actions: Any) -> None:
+def test_bytes_of_text_round_trip(spark: SparkSession, tmp_path: Path) -> None:
     table = str(tmp_path / "t")
     spark.sql(ROWS).write.format("delta").partitionBy("b").save(table)
     found = {add["partitionValues"]["b"] for add in actions(table, "add")}

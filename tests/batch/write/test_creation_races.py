@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from deltaflow.log import DeltaLog
+from tests.tables import load
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
@@ -105,7 +106,7 @@ def test_rows_that_were_not_checked_by_the_rules_of_the_table_are_not_committed(
         LOSERS[loser](frame, path)
     log = DeltaLog.for_table(str(path))
     assert log.latest_version() == len(RULES[rules]) - 1
-    assert spark.read.format("delta").load(str(path)).count() == 0
+    assert load(spark, str(path)).count() == 0
 
 
 @pytest.mark.parametrize("loser", ["save", "first batch"])
@@ -122,4 +123,4 @@ def test_rows_that_follow_the_same_rules_are_appended(
     before_commit(at, loser, create)
     LOSERS[loser](frame, path)
     assert DeltaLog.for_table(str(path)).latest_version() == 1
-    assert spark.read.format("delta").load(str(path)).count() == 3
+    assert load(spark, str(path)).count() == 3

@@ -16,22 +16,24 @@ from deltaflow.log import DeltaLog
 from deltaflow.log.observer import set_observer
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.store import LocalLogStore
+from tests.tables import files_below, load
 
 pytestmark = pytest.mark.spark
+
+
+def part_files(table):
+    """The names of the data files and of their checksums."""
+    return {Path(file).name for file in files_below(table) if "part-" in file}
 
 
 @pytest.fixture
 def written(spark, table):
     """A table with one row; the names of its files."""
     spark.range(1).coalesce(1).write.format("delta").save(table)
-    return data_files(table)
+    return part_files(table)
 
 
-def data_files(table):
-    return {path.name for path in Path(table).rglob("*part-*")}
-
-
-def append(spark, table):
+def append_three_files(spark, table):
     spark.range(5, 8, 1, 3).write.format("delta").mode("append").save(table)
 
 
@@ -41,8 +43,8 @@ def test_a_put_that_failed_for_certain_leaves_no_files(spark, table, written, mo
 
     monkeypatch.setattr(LocalLogStore, "put_if_absent", fail)
     with pytest.raises(StoreError, match="no space left"):
-        append(spark, table)
-    assert data_files(table) == written
+        append_three_files(spark, table)
+    assert part_files(table) == written
     assert f"{table}: a write was not committed; 3 of its 3 files were removed." in caplog.messages
 
 
@@ -61,18 +63,18 @@ def test_an_unknown_outcome_removes_nothing(spark, tmp_path, monkeypatch, caplog
 
     monkeypatch.setattr(LocalLogStore, "put_if_absent", lands_and_fails)
     with pytest.raises(CommitOutcomeUnknownError):
-        append(spark, table)
+        append_three_files(spark, table)
     monkeypatch.setattr(LocalLogStore, "put_if_absent", put)
     monkeypatch.setattr(LocalLogStore, "read", read)
     [said] = [message for message in caplog.messages if "its 3 files stay" in message]
     assert said.count(".parquet") == 3
-    assert spark.read.format("delta").load(table).count() == 4
+    assert load(spark, table).count() == 4
 
 
 def test_what_cannot_be_removed_is_named(spark, tmp_path, monkeypatch, caplog):
     table = str(tmp_path / "stays")
     spark.range(1).coalesce(1).write.format("delta").save(table)
-    before = data_files(table)
+    before = part_files(table)
     unlink = Path.unlink
 
     def refuse(self, missing_ok=False):
@@ -88,11 +90,11 @@ def test_what_cannot_be_removed_is_named(spark, tmp_path, monkeypatch, caplog):
     set_observer(interrupt)
     try:
         with pytest.raises(RuntimeError, match="on purpose"):
-            append(spark, table)
+            append_three_files(spark, table)
     finally:
         set_observer(None)
     monkeypatch.undo()
-    left = {name for name in data_files(table) - before if not name.startswith(".")}
+    left = {name for name in part_files(table) - before if not name.startswith(".")}
     assert [name[:10] for name in left] == ["part-00001"]
     assert any(
         "could not be removed" in message and left.copy().pop() in message for message in caplog.messages
@@ -104,7 +106,7 @@ def test_a_task_that_fails_leaves_no_files(spark, table, written, caplog, mode):
     rows = spark.range(1, 10, 1, 1).selectExpr("IF(id = 9, raise_error('on purpose'), id) AS id")
     with caplog.at_level(logging.WARNING), pytest.raises(Exception, match="on purpose"):
         rows.write.format("delta").mode(mode).option("maxRecordsPerFile", 2).save(table)
-    assert data_files(table) == written
+    assert part_files(table) == written
     assert any(f"{table}: a write failed before its commit" in message for message in caplog.messages)
     assert len(os.listdir(Path(table, "_delta_log"))) <= 2  # one commit, and what Hadoop puts beside it
     assert dispatcher.open_handles == 0
@@ -134,5 +136,5 @@ def test_a_cancelled_write_leaves_neither_a_commit_nor_files(spark, table, writt
     assert "cancelled" in str(error)
     assert DeltaLog.for_table(table).latest_version() == 0
     # The killed task cleans up after itself, a moment after the job has ended.
-    while data_files(table) != written:
+    while part_files(table) != written:
         time.sleep(0.01)

@@ -12,7 +12,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from deltaflow.errors import DeltaAnalysisException, DeltaError, DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog, schema_to_string
-from tests.log.tables import create
+from tests.log.hand_written import create
 
 pytestmark = pytest.mark.spark
 

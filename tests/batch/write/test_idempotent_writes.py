@@ -16,17 +16,14 @@ from deltaflow.errors import (
 )
 from deltaflow.log import DeltaLog
 from deltaflow.log.observer import set_observer
+from tests.tables import actions, ids, load
 
 pytestmark = pytest.mark.spark
 
 WRITE = "spark.databricks.delta.write."
 
 
-def ids(spark, table):
-    return sorted(row.id for row in spark.read.format("delta").load(table).collect())
-
-
-def append(spark, table, number, app="app", mode="append"):
+def write_numbered(spark, table, number, app="app", mode="append"):
     writer = spark.range(number, number + 1).write.format("delta").mode(mode)
     writer.option("txnAppId", app).option("TXNVERSION", number).save(table)
 
@@ -34,42 +31,42 @@ def append(spark, table, number, app="app", mode="append"):
 def test_spark_counts_what_is_repeated(spark, table):
     repeated = spark._jvm.io.deltaflow.spark.bridge.Metrics.repeatedWrites
     before = repeated()
-    append(spark, table, 1)
+    write_numbered(spark, table, 1)
     assert repeated() == before
     stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     writer = stream.writeStream.option("checkpointLocation", table + " checkpoint").trigger(once=True)
-    writer.foreachBatch(lambda batch, number: append(spark, table, 1)).start().awaitTermination()
-    assert ids(spark, table) == [1]
+    writer.foreachBatch(lambda batch, number: write_numbered(spark, table, 1)).start().awaitTermination()
+    assert ids(load(spark, table)) == [1]
     assert repeated() == before + 1
     spark.range(9).write.format("delta").mode("ignore").save(table)
     assert repeated() == before + 1
 
 
-def test_a_write_is_made_once(spark, table, actions, caplog):
-    append(spark, table, 1)
-    append(spark, table, 1, app="other")
+def test_a_write_is_made_once(spark, table, caplog):
+    write_numbered(spark, table, 1)
+    write_numbered(spark, table, 1, app="other")
     assert actions(table, "txn", 0)[0].items() >= {"appId": "app", "version": 1}.items()
     with caplog.at_level(logging.WARNING, logger="deltaflow.batch.idempotent"):
-        append(spark, table, 1)
-        append(spark, table, 0, mode="overwrite")
-        append(spark, table, 1, mode="error")
+        write_numbered(spark, table, 1)
+        write_numbered(spark, table, 0, mode="overwrite")
+        write_numbered(spark, table, 1, mode="error")
     assert len([r for r in caplog.records if "txnVersion" in r.message and table in r.message]) == 3
     assert DeltaLog.for_table(table).latest_version() == 1
-    append(spark, table, 3)
-    assert ids(spark, table) == [1, 1, 3]
+    write_numbered(spark, table, 3)
+    assert ids(load(spark, table)) == [1, 1, 3]
     with pytest.raises(DeltaTableAlreadyExistsError):
-        append(spark, table, 4, mode="error")
+        write_numbered(spark, table, 4, mode="error")
 
 
-def test_the_session_may_number_writes(spark, table, actions, settings):
+def test_the_session_may_number_writes(spark, table, settings):
     with settings({WRITE + "txnAppId": "session", WRITE + "txnVersion": "7"}):
         spark.range(1).write.format("delta").save(table)
         spark.range(5).write.format("delta").mode("append").save(table)
         # An option stands before the session.
-        append(spark, table, 8, app="session")
+        write_numbered(spark, table, 8, app="session")
         spark.range(6).write.format("delta").mode("append").save(table)
     assert [txn["version"] for version in (0, 1) for txn in actions(table, "txn", version)] == [7, 8]
-    assert ids(spark, table) == [0, 8]
+    assert ids(load(spark, table)) == [0, 8]
 
 
 def test_the_version_of_the_session_may_stand_for_one_write(spark, table, settings):
@@ -88,10 +85,10 @@ def test_the_version_of_the_session_may_stand_for_one_write(spark, table, settin
         with pytest.raises(DeltaTableAlreadyExistsError):
             spark.range(1).write.format("delta").save(table)
         assert spark.conf.get(WRITE + "txnVersion") == "2"
-        append(spark, table, 3)
+        write_numbered(spark, table, 3)
         assert spark.conf.get(WRITE + "txnVersion") == "2"
         spark.conf.unset(WRITE + "txnVersion")
-    assert ids(spark, table) == [0, 3]
+    assert ids(load(spark, table)) == [0, 3]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +159,7 @@ CHANGE_NO_ROW = {
 
 
 @pytest.mark.parametrize("write", CHANGE_NO_ROW.values(), ids=CHANGE_NO_ROW)
-def test_a_write_that_changes_no_row_is_made_once(spark, table, actions, settings, write):
+def test_a_write_that_changes_no_row_is_made_once(spark, table, settings, write):
     def run():
         rows = spark.table("none")
         if callable(write):
@@ -185,11 +182,11 @@ def test_a_write_that_changes_no_row_is_made_once(spark, table, actions, setting
     with settings(numbered):
         run()
     assert DeltaLog.for_table(table).latest_version() == 2
-    assert ids(spark, table) == [1, 7]
+    assert ids(load(spark, table)) == [1, 7]
 
 
 @pytest.mark.parametrize("options", [{"mode": "append"}, {"mode": "overwrite", "replaceWhere": "id = 7"}])
-def test_options_name_a_write_that_changes_no_row(spark, table, actions, options):
+def test_options_name_a_write_that_changes_no_row(spark, table, options):
     spark.range(1).write.format("delta").save(table)
     for _ in range(2):
         writer = spark.range(0).write.format("delta").options(**options, txnAppId="app", txnVersion=1)
@@ -199,24 +196,24 @@ def test_options_name_a_write_that_changes_no_row(spark, table, actions, options
 
 
 def test_two_at_once_are_one(spark, table):
-    append(spark, table, 1)
+    write_numbered(spark, table, 1)
     rival = iter([2])
 
     def race(point, facts):
         if point == "files written":
             for number in rival:
-                append(spark, table, number)
+                write_numbered(spark, table, number)
 
     set_observer(race)
     try:
         with pytest.raises(ConcurrentTransactionException):
-            append(spark, table, 2)
+            write_numbered(spark, table, 2)
     finally:
         set_observer(None)
-    assert ids(spark, table) == [1, 2]
+    assert ids(load(spark, table)) == [1, 2]
 
 
-def test_a_commit_says_what_its_user_wants(spark, table, actions, settings):
+def test_a_commit_says_what_its_user_wants(spark, table, settings):
     def said():
         return actions(table, "commitInfo")[0].get("userMetadata")
 

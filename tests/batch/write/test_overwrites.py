@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import re
-from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -18,6 +17,7 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
 )
 from deltaflow.log import set_observer
+from tests.tables import actions, files_below, ids, load, rows, versions, write
 
 pytestmark = pytest.mark.spark
 
@@ -31,29 +31,15 @@ def frame(spark, *rows):
     )
 
 
-def write(data, table, mode="append", partition_by=(), **options):
-    data.coalesce(1).write.format("delta").mode(mode).options(**options).partitionBy(*partition_by).save(
-        table
-    )
-
-
 def overwrite(data, table, **options):
     write(data, table, "overwrite", **options)
 
 
-def ids(spark, table):
-    return sorted(row.id for row in spark.read.format("delta").load(table).collect())
-
-
-def files(table):
-    return sorted(path for path in Path(table).rglob("*") if path.is_file())
-
-
-def test_replace_where_on_a_partition(spark, table, actions):
+def test_replace_where_on_a_partition(spark, table):
     write(frame(spark, (1, 1), (2, 2), (3, None)), table, partition_by=["p"])
     before = {add["partitionValues"]["p"]: add["path"] for add in actions(table, "add")}
     overwrite(frame(spark, (9, 2)), table, replaceWhere="p = 2")
-    assert ids(spark, table) == [1, 3, 9]
+    assert ids(load(spark, table)) == [1, 3, 9]
     assert [remove["path"] for remove in actions(table, "remove")] == [before["2"]]
     [info] = actions(table, "commitInfo")
     assert info["operationParameters"] == {"mode": "Overwrite", "partitionBy": "[]", "predicate": "p = 2"}
@@ -89,20 +75,20 @@ def test_replace_where_on_a_partition(spark, table, actions):
         ("false", set()),
     ],
 )
-def test_replace_where_keeps_the_other_rows(spark, table, rows, predicate, replaced):
+def test_replace_where_keeps_the_other_rows(spark, table, predicate, replaced):
     data = spark.range(9).selectExpr(
         "cast(id as int) id", "cast(id % 3 as int) p", "case when id > 0 then 's' || id end s"
     )
     write(data, table, partition_by=["p"])
     new = data.where(predicate).selectExpr("id", "p", "s")
     overwrite(new, table, replaceWhere=predicate)
-    read = spark.read.format("delta").load(table)
+    read = load(spark, table)
     assert rows(read) == rows(data)
     overwrite(new.where("false"), table, replaceWhere=predicate)
-    assert ids(spark, table) == sorted(set(range(9)) - replaced)
+    assert ids(load(spark, table)) == sorted(set(range(9)) - replaced)
 
 
-def test_replace_where_leaves_files_without_a_match_alone(spark, table, actions):
+def test_replace_where_leaves_files_without_a_match_alone(spark, table):
     write(frame(spark, (1, 1), (2, 1)), table)
     write(frame(spark, (5, 1), (6, 1)), table)
     write(frame(spark, (7, 1), (8, None)), table)
@@ -110,13 +96,13 @@ def test_replace_where_leaves_files_without_a_match_alone(spark, table, actions)
     overwrite(frame(spark, (50, 1)), table, replaceWhere="id >= 5 and p = 1")
     assert {remove["path"] for remove in actions(table, "remove")} == {both, one}
     assert untouched not in {add["path"] for add in actions(table, "add")}
-    assert ids(spark, table) == [1, 2, 8, 50]
+    assert ids(load(spark, table)) == [1, 2, 8, 50]
     metrics = actions(table, "commitInfo")[0]["operationMetrics"]
     assert [metrics[name] for name in ("numDeletedRows", "numCopiedRows", "numOutputRows")] == ["3", "1", "2"]
 
 
 @pytest.mark.parametrize("partition_by", [(), ("p",)])
-def test_rows_outside_the_predicate(spark, table, actions, partition_by):
+def test_rows_outside_the_predicate(spark, table, partition_by):
     write(frame(spark, (1, 1), (2, 2)), table, partition_by=partition_by)
     for predicate, bad in (
         ("p = 2", (77, 3, "odd")),
@@ -132,29 +118,29 @@ def test_rows_outside_the_predicate(spark, table, actions, partition_by):
         for name in {"id", "p"} & set(predicate.split()):
             assert f"\n - {name} : {'null' if values[name] is None else values[name]}" in str(caught.value)
         assert isinstance(caught.value, AnalysisException)
-    assert ids(spark, table) == [1, 2]
-    assert len(list(Path(table, "_delta_log").glob("*.json"))) == 1
+    assert ids(load(spark, table)) == [1, 2]
+    assert len(versions(table)) == 1
 
 
 def test_rows_outside_the_predicate_without_the_check(spark, table, setting):
     write(frame(spark, (1, 1), (2, 2)), table, partition_by=["p"])
     setting("spark.databricks.delta.replaceWhere.constraintCheck.enabled", "false")
     overwrite(frame(spark, (9, 3)), table, replaceWhere="p = 2")
-    assert ids(spark, table) == [1, 9]
+    assert ids(load(spark, table)) == [1, 9]
 
 
 def test_replace_where_for_partition_columns_alone(spark, table, setting):
     write(frame(spark, (1, 1), (2, 2)), table, partition_by=["p"])
     setting("spark.databricks.delta.replaceWhere.dataColumns.enabled", "false")
-    before = files(table)
+    before = files_below(table)
     message = "non-partition column 'id'. Only the partition columns may be referenced: [p]"
     for predicate in ("id = 2", "p = 2 and id = 2"):
         with pytest.raises(DeltaAnalysisException, match=re.escape(message)) as caught:
             overwrite(frame(spark, (2, 2)), table, replaceWhere=predicate)
         assert caught.value.getErrorClass() == "DELTA_NON_PARTITION_COLUMN_REFERENCE"
-    assert files(table) == before
+    assert files_below(table) == before
     overwrite(frame(spark, (9, 2)), table, replaceWhere="p = 2")
-    assert ids(spark, table) == [1, 9]
+    assert ids(load(spark, table)) == [1, 9]
 
 
 @pytest.mark.parametrize(
@@ -168,27 +154,27 @@ def test_replace_where_for_partition_columns_alone(spark, table, setting):
 )
 def test_predicates_that_are_none(spark, table, predicate, error_class):
     write(frame(spark, (1, 1)), table)
-    before = files(table)
+    before = files_below(table)
     with pytest.raises(AnalysisException) as caught:
         overwrite(frame(spark, (2, 2)), table, replaceWhere=predicate)
     assert caught.value.getCondition() == error_class
-    assert files(table) == before
+    assert files_below(table) == before
 
 
 def test_replace_where_makes_a_table_and_means_nothing_to_an_append(spark, table):
     overwrite(frame(spark, (1, 1)), table, replaceWhere="p = 1")
     write(frame(spark, (2, 2)), table, replaceWhere="p = 1")
-    assert ids(spark, table) == [1, 2]
+    assert ids(load(spark, table)) == [1, 2]
 
 
 def test_replace_where_from_the_table_itself(spark, table):
     write(frame(spark, (1, 1), (2, 2), (3, 2)), table)
-    same = spark.read.format("delta").load(table).where("p = 2").selectExpr("id * 10 as id", "p", "s")
+    same = load(spark, table).where("p = 2").selectExpr("id * 10 as id", "p", "s")
     overwrite(same, table, replaceWhere="p = 2")
-    assert ids(spark, table) == [1, 20, 30]
+    assert ids(load(spark, table)) == [1, 20, 30]
 
 
-def test_replace_where_of_odd_partition_values(spark, table, rows):
+def test_replace_where_of_odd_partition_values(spark, table):
     data = spark.createDataFrame(
         [(1, "a b/%", dt.date(2024, 1, 1)), (2, "é=:", None), (3, None, dt.date(2024, 1, 2))],
         "id int, p string, d date",
@@ -201,7 +187,7 @@ def test_replace_where_of_odd_partition_values(spark, table, rows):
         "id = 3 and d > '2020-01-01'",
     ):
         overwrite(data.where(predicate), table, replaceWhere=predicate)
-        assert rows(spark.read.format("delta").load(table)) == rows(data)
+        assert rows(load(spark, table)) == rows(data)
 
 
 @pytest.mark.parametrize("escaped", ["true", "false"])
@@ -214,26 +200,26 @@ def test_replace_where_of_texts_with_backslashes_and_quotes(spark, table, settin
     for i, text in enumerate(texts):
         new = spark.createDataFrame([(10 + i, 1, text)], "id int, p int, s string")
         new.writeTo(f"delta.`{table}`").overwrite(F.col("s") == F.lit(text))
-    assert ids(spark, table) == [10, 11, 12, 13, 14, 15]
+    assert ids(load(spark, table)) == [10, 11, 12, 13, 14, 15]
     literal = "'a\\b'" if escaped == "true" else "'a\\\\b'"
     spark.createDataFrame([(20, 1, "a\\b")], "id int, p int, s string").createOrReplaceTempView("new_rows")
     spark.sql(f"INSERT INTO delta.`{table}` REPLACE WHERE s = {literal} SELECT * FROM new_rows")
-    assert ids(spark, table) == [11, 12, 13, 14, 15, 20]
+    assert ids(load(spark, table)) == [11, 12, 13, 14, 15, 20]
     overwrite(
         spark.table("new_rows").selectExpr("id + 1 AS id", "p", "s"), table, replaceWhere=f"s = {literal}"
     )
-    assert ids(spark, table) == [11, 12, 13, 14, 15, 21]
+    assert ids(load(spark, table)) == [11, 12, 13, 14, 15, 21]
 
 
 @pytest.mark.parametrize("by_setting", [False, True])
-def test_dynamic_partition_overwrite(spark, table, actions, setting, by_setting):
+def test_dynamic_partition_overwrite(spark, table, setting, by_setting):
     write(frame(spark, (1, 1), (2, 2), (3, None)), table, partition_by=["p"])
     write(frame(spark, (4, 2)), table)
     options = {} if by_setting else {"partitionOverwriteMode": "Dynamic"}
     if by_setting:
         setting(DYNAMIC, "dynamic")
     overwrite(frame(spark, (9, 2), (8, None), (7, 5)), table, **options)
-    assert ids(spark, table) == [1, 7, 8, 9]
+    assert ids(load(spark, table)) == [1, 7, 8, 9]
     [info] = actions(table, "commitInfo")
     assert info["operationParameters"] == {
         "mode": "Overwrite",
@@ -242,12 +228,12 @@ def test_dynamic_partition_overwrite(spark, table, actions, setting, by_setting)
     }
     assert info["operationMetrics"]["numRemovedFiles"] == "3"
     overwrite(frame(spark, (9, 2)).where("false"), table, **options)
-    assert ids(spark, table) == [1, 7, 8, 9]
+    assert ids(load(spark, table)) == [1, 7, 8, 9]
     overwrite(frame(spark, (6, 6)), table, partitionOverwriteMode="static")
-    assert ids(spark, table) == [6]
+    assert ids(load(spark, table)) == [6]
 
 
-def test_dynamic_partition_overwrite_of_several_columns(spark, table, rows):
+def test_dynamic_partition_overwrite_of_several_columns(spark, table):
     data = spark.range(8).selectExpr(
         "id", "cast(id % 2 as string) a", "case when id % 4 > 1 then id % 4 end b"
     )
@@ -255,14 +241,14 @@ def test_dynamic_partition_overwrite_of_several_columns(spark, table, rows):
     new = spark.sql("select 100L id, '0' a, cast(null as long) b union all select 101L, '1', 3L")
     overwrite(new, table, partitionOverwriteMode="dynamic")
     expected = data.where("not (a = '0' and b is null) and not (a <=> '1' and b <=> 3)").union(new)
-    assert rows(spark.read.format("delta").load(table)) == rows(expected)
+    assert rows(load(spark, table)) == rows(expected)
 
 
 def test_dynamic_overwrite_means_all_of_a_table_without_partitions(spark, table, setting):
     setting(DYNAMIC, "dynamic")
     overwrite(frame(spark, (1, 1)), table)
     overwrite(frame(spark, (2, 2)), table)
-    assert ids(spark, table) == [2]
+    assert ids(load(spark, table)) == [2]
     # One that gets partitions now is replaced as well.
     overwrite(
         frame(spark, (3, 3)),
@@ -272,7 +258,7 @@ def test_dynamic_overwrite_means_all_of_a_table_without_partitions(spark, table,
         partition_by=["p"],
     )
     overwrite(frame(spark, (4, 4)), table, overwriteSchema="true")
-    assert ids(spark, table) == [4]
+    assert ids(load(spark, table)) == [4]
 
 
 @pytest.mark.parametrize(
@@ -291,18 +277,18 @@ def test_dynamic_overwrite_means_all_of_a_table_without_partitions(spark, table,
 )
 def test_options_that_contradict_each_other(spark, table, options, error_class):
     write(frame(spark, (1, 1)), table, partition_by=["p"])
-    before = files(table)
+    before = files_below(table)
     with pytest.raises(DeltaIllegalArgumentException) as caught:
         overwrite(frame(spark, (2, 1)), table, **options)
     assert caught.value.getErrorClass() == error_class
-    assert files(table) == before
+    assert files_below(table) == before
 
 
 def test_a_setting_of_dynamic_overwrite_gives_way_to_replace_where(spark, table, setting):
     write(frame(spark, (1, 1), (2, 2)), table, partition_by=["p"])
     setting(DYNAMIC, "dynamic")
     overwrite(frame(spark, (9, 1)), table, replaceWhere="p < 3")
-    assert ids(spark, table) == [9]
+    assert ids(load(spark, table)) == [9]
 
 
 def test_dynamic_overwrite_can_be_switched_off(spark, table, setting):
@@ -325,21 +311,21 @@ def test_dynamic_overwrite_can_be_switched_off(spark, table, setting):
 )
 def test_a_table_that_only_takes_appends(spark, table, options):
     write(frame(spark, (1, 1)), table, partition_by=["p"], **{"delta.appendOnly": "true"})
-    before = files(table)
+    before = files_below(table)
     with pytest.raises(DeltaUnsupportedOperationException) as caught:
         overwrite(frame(spark, (2, 1)), table, **options)
     assert caught.value.getErrorClass() == "DELTA_CANNOT_MODIFY_APPEND_ONLY"
-    assert files(table) == before
+    assert files_below(table) == before
     write(frame(spark, (2, 1)), table)
-    assert ids(spark, table) == [1, 2]
+    assert ids(load(spark, table)) == [1, 2]
 
 
-def test_rearranged_data(spark, tmp_path, actions):
+def test_rearranged_data(spark, tmp_path):
     path = str(tmp_path / "t")
     for part in ((1, 1), (2, 2), (3, 1)):
         write(frame(spark, part), path)
-    overwrite(spark.read.format("delta").load(path), path, dataChange="false")
-    assert ids(spark, path) == [1, 2, 3]
+    overwrite(load(spark, path), path, dataChange="false")
+    assert ids(load(spark, path)) == [1, 2, 3]
     [info] = actions(path, "commitInfo")
     assert info["isolationLevel"] == "SnapshotIsolation"
     changes = [action["dataChange"] for name in ("add", "remove") for action in actions(path, name)]
@@ -362,11 +348,11 @@ def test_rearranged_data_has_the_tables_schema(spark, tmp_path, columns, options
         write(frame(spark, (1, 1)), path, dataChange="false")
     assert caught.value.getErrorClass() == "DELTA_DATA_CHANGE_FALSE"
     write(frame(spark, (1, 1)), path)
-    before = files(path)
+    before = files_below(path)
     with pytest.raises(DeltaAnalysisException, match=operation) as caught:
         overwrite(frame(spark, (1, 1)).selectExpr(*columns), path, dataChange="false", **options)
     assert caught.value.getErrorClass() == "DELTA_DATA_CHANGE_FALSE"
-    assert files(path) == before
+    assert files_below(path) == before
 
 
 def test_rearranged_data_and_a_predicate_on_data(spark, tmp_path):
@@ -376,7 +362,7 @@ def test_rearranged_data_and_a_predicate_on_data(spark, tmp_path):
         overwrite(frame(spark, (1, 1)), path, dataChange="false", replaceWhere="id = 1")
     assert caught.value.getErrorClass() == "DELTA_REPLACE_WHERE_WITH_FILTER_DATA_CHANGE_UNSET"
     overwrite(frame(spark, (1, 1)), path, dataChange="false", replaceWhere="p = 1")
-    assert ids(spark, path) == [1, 2]
+    assert ids(load(spark, path)) == [1, 2]
 
 
 PARTS = [
@@ -406,4 +392,4 @@ def test_a_rival_in_the_same_partition_and_in_another(spark, table, options, riv
             overwrite(frame(spark, (5, 1)), table, **options)
     finally:
         set_observer(None)
-    assert ids(spark, table) == ([1, 2, 10] if rival == 1 else [2, 5, 10])
+    assert ids(load(spark, table)) == ([1, 2, 10] if rival == 1 else [2, 5, 10])

@@ -45,8 +45,17 @@ from deltaflow.log import (
 )
 from deltaflow.log.commits.outcomes import Outcome
 from deltaflow.log.protocol.isolation import isolation_of_table
-from tests.log.tables import SCHEMA as SCHEMA_OF_NEW
-from tests.log.tables import WRITE, HandWrittenTable, add, add_file, meta_data, new_metadata, protocol, remove
+from tests.log.hand_written import SCHEMA as SCHEMA_OF_NEW
+from tests.log.hand_written import (
+    WRITE,
+    HandWrittenTable,
+    add,
+    add_file,
+    meta_data,
+    new_metadata,
+    protocol,
+    remove,
+)
 
 SCHEMA = StructType(
     [StructField("id", LongType()), StructField("part", IntegerType()), StructField("day", DateType())]

@@ -44,7 +44,7 @@ from deltaflow.log.commits.retries import RetryPolicy
 from deltaflow.log.protocol.actions import AnyAction
 from deltaflow.log.replay.log_files import LogFiles, random_id, system_clock
 from deltaflow.store import LocalLogStore
-from tests.log.tables import (
+from tests.log.hand_written import (
     SCHEMA,
     WRITE,
     HandWrittenTable,

@@ -5,7 +5,7 @@ import pytest
 from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log.files.file_rows import logical_key, refuse_deletion_vectors
 from tests.log.checkpoints import write_checkpoint
-from tests.log.tables import HandWrittenTable, add, meta_data, protocol
+from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
 
 VECTOR = {"storageType": "u", "pathOrInlineDv": "v", "offset": 1, "sizeInBytes": 2, "cardinality": 1}
 

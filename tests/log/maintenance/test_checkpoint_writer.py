@@ -45,7 +45,7 @@ from deltaflow.log.maintenance import checkpoint_hook as hook
 from deltaflow.log.maintenance.checkpoint_parts import murmur3, parts_of_paths
 from deltaflow.log.replay.last_checkpoint import json_checksum
 from deltaflow.store import LocalLogStore, store_for
-from tests.log.tables import (
+from tests.log.hand_written import (
     WRITE,
     HandWrittenTable,
     add,
@@ -58,6 +58,7 @@ from tests.log.tables import (
     protocol,
     remove,
 )
+from tests.tables import checkpoint_versions
 
 DAY_MS = 86_400_000
 NOW_MS = 20_000 * DAY_MS
@@ -206,18 +207,18 @@ def test_deltalake_reads_every_checkpoint(table: HandWrittenTable, checkpoint: s
 
 
 class TestLayouts:
-    def names(self, table: HandWrittenTable, session: dict[str, str]) -> list[str]:
+    def checkpoint_files(self, table: HandWrittenTable, session: dict[str, str]) -> list[str]:
         log_at(table).checkpoint(session)
         return sorted(file.name for file in table.log_directory.glob("*.checkpoint*"))
 
     def test_classic(self, table: HandWrittenTable) -> None:
         table.first_commit(add("a"))
-        assert self.names(table, {}) == ["00000000000000000000.checkpoint.parquet"]
+        assert self.checkpoint_files(table, {}) == ["00000000000000000000.checkpoint.parquet"]
 
     def test_parts_hold_the_files_that_sparks_hash_gives_them(self, table: HandWrittenTable) -> None:
         files = [f"f{number}" for number in range(7)]
         table.first_commit(*(add(path) for path in files))
-        names = self.names(table, {PART_SIZE: "3"})
+        names = self.checkpoint_files(table, {PART_SIZE: "3"})
         assert names == [f"{0:020}.checkpoint.{part:010}.{3:010}.parquet" for part in (1, 2, 3)]
         parts = parts_of_paths(pa.array(files), 3).to_pylist()
         for number, name in enumerate(names):
@@ -229,12 +230,12 @@ class TestLayouts:
 
     def test_no_parts_where_v2_checkpoints_are_supported(self, table: HandWrittenTable) -> None:
         table.commit(0, V2, meta_data(), add("a"), add("b"))
-        assert self.names(table, {PART_SIZE: "1"}) == ["00000000000000000000.checkpoint.parquet"]
+        assert self.checkpoint_files(table, {PART_SIZE: "1"}) == ["00000000000000000000.checkpoint.parquet"]
 
     def test_v2(self, table: HandWrittenTable) -> None:
         configuration = {"delta.checkpointPolicy": "v2"}
         table.commit(0, V2, meta_data(configuration=configuration), add("a"), add("b"), add("c"))
-        (name,) = self.names(table, {PART_SIZE: "2"})
+        (name,) = self.checkpoint_files(table, {PART_SIZE: "2"})
         assert name.endswith(".json")
         lines = [json.loads(line) for line in (table.log_directory / name).read_text().splitlines()]
         names = [name for line in lines for name in line]
@@ -607,30 +608,25 @@ class TestHint:
 
 
 class TestAfterCommits:
-    def versions(self, log: DeltaLog) -> list[int]:
-        return sorted(
-            int(name[:20]) for name in os.listdir(f"{log.path}/_delta_log") if ".checkpoint." in name
-        )
-
     def test_every_tenth(self, log: DeltaLog) -> None:
         create(log)
         for number in range(21):
             append(log, f"f{number}")
-        assert self.versions(log) == [10, 20]
+        assert checkpoint_versions(log.path) == [10, 20]
         assert paths(DeltaLog(LocalLogStore(), log.path)) == sorted(f"f{number}" for number in range(21))
 
     def test_as_often_as_the_property_says(self, log: DeltaLog) -> None:
         create(log, configuration={"delta.checkpointInterval": "2"})
         for number in range(5):
             append(log, f"f{number}")
-        assert self.versions(log) == [2, 4]
+        assert checkpoint_versions(log.path) == [2, 4]
 
     def test_as_the_commit_itself_says(self, log: DeltaLog) -> None:
         create(log)
         transaction = log.start_transaction()
         transaction.update_metadata(new_metadata(configuration={"delta.checkpointInterval": "1"}))
         transaction.commit([], WRITE)
-        assert self.versions(log) == [1]
+        assert checkpoint_versions(log.path) == [1]
 
     def test_after_a_lost_race(self, log: DeltaLog) -> None:
         create(log, configuration={"delta.checkpointInterval": "3"})
@@ -638,7 +634,7 @@ class TestAfterCommits:
         append(log, "a")
         append(log, "b")
         assert slow.commit([add_file("c"), SetTransaction(app_id="x", version=1)], WRITE).version == 3
-        assert self.versions(log) == [3]
+        assert checkpoint_versions(log.path) == [3]
         for version in range(4):
             Path(log.path, "_delta_log", f"{version:020}.json").unlink()
         assert paths(DeltaLog(LocalLogStore(), log.path)) == ["a", "b", "c"]
@@ -667,7 +663,7 @@ class TestAfterCommits:
         (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
         assert "Version 1" in record.getMessage()
         assert "no space left" in caplog.text
-        assert self.versions(log) == []
+        assert checkpoint_versions(log.path) == []
 
     def test_a_failure_on_the_way_leaves_no_part_of_a_file(
         self, table: HandWrittenTable, monkeypatch: pytest.MonkeyPatch

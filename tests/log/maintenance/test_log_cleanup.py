@@ -11,7 +11,8 @@ import pytest
 from deltaflow.log import DeltaLog
 from deltaflow.store import LocalLogStore
 from tests.log.checkpoints import write_checkpoint
-from tests.log.tables import HandWrittenTable, add, append, create, meta_data, protocol
+from tests.log.hand_written import HandWrittenTable, add, append, create, meta_data, protocol
+from tests.tables import checkpoint_versions, set_time, versions
 
 DAY_MS = 86_400_000
 MIDNIGHT_MS = 20_000 * DAY_MS
@@ -21,22 +22,6 @@ V2 = protocol(3, 7, readerFeatures=["v2Checkpoint"], writerFeatures=["v2Checkpoi
 
 def log_at(table: HandWrittenTable, now_ms: int = NOON_MS) -> DeltaLog:
     return DeltaLog(LocalLogStore(), table.path, clock=lambda: now_ms)
-
-
-def names(table: HandWrittenTable) -> list[str]:
-    return sorted(os.listdir(table.log_directory))
-
-
-def commits(table: HandWrittenTable) -> list[int]:
-    return [int(name[:20]) for name in names(table) if name[20:] == ".json"]
-
-
-def checkpoints(table: HandWrittenTable) -> list[int]:
-    return [int(name[:20]) for name in names(table) if ".checkpoint." in name]
-
-
-def set_time(file: Path, time_ms: int) -> None:
-    os.utime(file, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
 
 def history(table: HandWrittenTable, days_ago: list[float], checkpointed: set[int], **metadata: str) -> None:
@@ -54,8 +39,8 @@ def test_what_is_below_the_checkpoint_of_the_version_at_the_limit_goes(table: Ha
     """The version that was the newest at the limit is 5: that of checkpoint 4 keeps it readable."""
     history(table, [9, 8, 7, 6, 5, 0, -1, -2, -3], {2, 4, 7})
     log_at(table).checkpoint()
-    assert commits(table) == [4, 5, 6, 7, 8]
-    assert checkpoints(table) == [4, 7, 8]
+    assert versions(table.path) == [4, 5, 6, 7, 8]
+    assert checkpoint_versions(table.path) == [4, 7, 8]
     log = log_at(table)
     assert log.available_versions() == [4, 5, 6, 7, 8]
     for version in log.available_versions():
@@ -67,41 +52,41 @@ def test_a_version_younger_than_the_limit_by_a_millisecond_is_not_the_last_befor
 ) -> None:
     history(table, [9, 8, 7, 6, 5, -0.00001, -1], {2, 5})
     log_at(table).checkpoint()
-    assert commits(table) == [2, 3, 4, 5, 6]
+    assert versions(table.path) == [2, 3, 4, 5, 6]
 
 
 def test_within_a_day_nothing_more_expires(table: HandWrittenTable) -> None:
     """Of two days, the limit is at the same midnight from its beginning to its end."""
     history(table, [9, 8, -0.4, -1.5], {1, 2})
     log_at(table, MIDNIGHT_MS + DAY_MS - 1).checkpoint()
-    assert commits(table) == [1, 2, 3]
+    assert versions(table.path) == [1, 2, 3]
     log_at(table, MIDNIGHT_MS + DAY_MS).checkpoint()
-    assert commits(table) == [2, 3]
+    assert versions(table.path) == [2, 3]
 
 
 def test_without_an_old_checkpoint_all_stays(table: HandWrittenTable) -> None:
     history(table, [9, 8, 7, -1], set())
     log_at(table).checkpoint()
-    assert commits(table) == [0, 1, 2, 3]
+    assert versions(table.path) == [0, 1, 2, 3]
 
 
 def test_times_that_go_back_count_as_those_after_the_version_before(table: HandWrittenTable) -> None:
     """Version 1 was committed within the retention, so version 2, whose file looks old, was, too."""
     history(table, [9, -5, 9, -6], {0, 2})
     log_at(table).checkpoint()
-    assert commits(table) == [0, 1, 2, 3]
+    assert versions(table.path) == [0, 1, 2, 3]
 
 
 def test_the_retention_is_the_tables(table: HandWrittenTable) -> None:
     history(table, [9, 8, -20, -29.9], {1, 2}, **{"delta.logRetentionDuration": "interval 2 days"})
     log_at(table).checkpoint()
-    assert commits(table) == [2, 3]
+    assert versions(table.path) == [2, 3]
 
 
 def test_no_cleanup_where_the_table_wants_none(table: HandWrittenTable) -> None:
     history(table, [9, 8, 7], {1, 2}, **{"delta.enableExpiredLogCleanup": "false"})
     log_at(table).checkpoint()
-    assert commits(table) == [0, 1, 2]
+    assert versions(table.path) == [0, 1, 2]
 
 
 def test_checksums_and_compactions_go_with_the_commits_and_other_files_stay(table: HandWrittenTable) -> None:
@@ -112,9 +97,9 @@ def test_checksums_and_compactions_go_with_the_commits_and_other_files_stay(tabl
     for name in [*gone, *kept]:
         (table.log_directory / name).write_bytes(b"")
     log_at(table).checkpoint()
-    assert set(kept) <= set(names(table))
-    assert not set(gone) & set(names(table))
-    assert commits(table) == [3]
+    assert set(kept) <= set(os.listdir(table.log_directory))
+    assert not set(gone) & set(os.listdir(table.log_directory))
+    assert versions(table.path) == [3]
 
 
 def test_a_broken_checkpoint_keeps_nothing_readable(
@@ -123,7 +108,7 @@ def test_a_broken_checkpoint_keeps_nothing_readable(
     history(table, [9, 8, 7, -1], {1, 2})
     (table.log_directory / f"{2:020}.checkpoint.parquet").write_bytes(b"PAR1 broken PAR1")
     log_at(table).checkpoint()
-    assert commits(table) == [1, 2, 3]
+    assert versions(table.path) == [1, 2, 3]
     assert "is broken" in caplog.text
     assert log_at(table).snapshot_at(2).num_files == 3
 
@@ -144,7 +129,7 @@ def test_a_checkpoint_of_which_only_the_footer_is_sound_keeps_nothing_readable(
     history(table, [9, 8, 7, -1], {2})
     flip_a_page(table.log_directory / f"{2:020}.checkpoint.parquet")
     log_at(table).checkpoint()
-    assert commits(table) == [0, 1, 2, 3]
+    assert versions(table.path) == [0, 1, 2, 3]
     assert "is broken" in caplog.text
     assert [log_at(table).snapshot_at(version).num_files for version in range(4)] == [1, 2, 3, 4]
 
@@ -157,7 +142,7 @@ def test_a_checkpoint_without_the_table_keeps_nothing_readable(table: HandWritte
     actions = [protocol(), meta_data(), add("f0"), add("f1"), add("f2")]
     write_checkpoint(table, 2, [action for action in actions if missing not in action])
     log.checkpoint()
-    assert commits(table) == [0, 1, 2, 3]
+    assert versions(table.path) == [0, 1, 2, 3]
 
 
 def test_a_checkpoint_is_read_only_for_what_can_be_deleted(
@@ -166,7 +151,7 @@ def test_a_checkpoint_is_read_only_for_what_can_be_deleted(
     history(table, [9, -1, -2], {0})
     flip_a_page(table.log_directory / f"{0:020}.checkpoint.parquet")
     log_at(table).checkpoint()
-    assert commits(table) == [0, 1, 2]
+    assert versions(table.path) == [0, 1, 2]
     assert "is broken" not in caplog.text
 
 
@@ -186,7 +171,7 @@ class TestSidecars:
         set_time(young, MIDNIGHT_MS - DAY_MS)
         table.commit(3, add("f3"))
         log_at(table).checkpoint()
-        assert commits(table) == [2, 3]
+        assert versions(table.path) == [2, 3]
         # Of versions 2 and 3.
         assert len(list(directory.iterdir())) == 2 + 1
         assert young.exists()
@@ -203,7 +188,7 @@ class TestSidecars:
             sidecar.unlink()
         table.commit(2, add("f2"))
         log_at(table).checkpoint()
-        assert commits(table) == [0, 1, 2]
+        assert versions(table.path) == [0, 1, 2]
 
     def test_a_checkpoint_with_a_truncated_sidecar_keeps_nothing_readable(
         self, table: HandWrittenTable
@@ -217,7 +202,7 @@ class TestSidecars:
             sidecar.write_bytes(sidecar.read_bytes()[:-20])
         table.commit(2, add("f2"))
         log_at(table).checkpoint()
-        assert commits(table) == [0, 1, 2]
+        assert versions(table.path) == [0, 1, 2]
         assert log_at(table).snapshot_at(1).num_files == 2
 
     def test_old_readers_find_the_protocol(self, table: HandWrittenTable) -> None:
@@ -229,10 +214,10 @@ class TestSidecars:
         log_at(table, 0).checkpoint()
         table.commit(2, add("f2"))
         log_at(table).checkpoint()
-        assert commits(table) == [1, 2]
-        (classic,) = [name for name in names(table) if name.endswith(".checkpoint.parquet")]
-        assert classic == f"{2:020}.checkpoint.parquet"
-        for name in names(table):
+        assert versions(table.path) == [1, 2]
+        classic = [file.name for file in table.log_directory.glob("*.checkpoint.parquet")]
+        assert classic == [f"{2:020}.checkpoint.parquet"]
+        for name in sorted(os.listdir(table.log_directory)):
             if name.endswith(".json") and name != "_last_checkpoint":
                 (table.log_directory / name).unlink()
         assert log_at(table).snapshot().num_files == 3

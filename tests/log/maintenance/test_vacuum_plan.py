@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from deltaflow.errors import CorruptLogError, StoreError, UnsupportedFeatureError
 from deltaflow.log import DeltaLog
 from deltaflow.store import LocalLogStore, data_directory
-from tests.log.tables import HandWrittenTable, add, meta_data, protocol, remove
+from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol, remove
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000

@@ -18,7 +18,7 @@ from deltaflow.log import (
     decode_actions,
     encode_actions,
 )
-from tests.log.tables import add, add_file, meta_data, protocol
+from tests.log.hand_written import add, add_file, meta_data, protocol
 
 VECTOR = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.", "offset": 4, "sizeInBytes": 40, "cardinality": 6}
 ACTIONS: list[dict[str, Any]] = [

@@ -7,7 +7,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log.protocol.features import FEATURES
-from tests.log.tables import HandWrittenTable, append, meta_data, paths, protocol, remove
+from tests.log.hand_written import HandWrittenTable, append, meta_data, paths, protocol, remove
 
 
 def table_with(table: HandWrittenTable, protocol_action: dict[str, Any], **metadata: Any) -> HandWrittenTable:

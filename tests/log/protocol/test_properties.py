@@ -23,7 +23,7 @@ from deltaflow.log.protocol.properties import (
     TARGET_FILE_SIZE_BYTES,
     Property,
 )
-from tests.log.tables import WRITE, HandWrittenTable, add_file, append, create, new_metadata
+from tests.log.hand_written import WRITE, HandWrittenTable, add_file, append, create, new_metadata
 
 DAY_MS = 86_400_000
 

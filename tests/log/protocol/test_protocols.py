@@ -29,8 +29,17 @@ from deltaflow.log import (
 )
 from deltaflow.log.protocol.protocols import merged_protocol, protocol_for, without_feature
 from deltaflow.store import LocalLogStore
-from tests.log.tables import WRITE, HandWrittenTable, add_file, append, create, meta_data, new_metadata, paths
-from tests.log.tables import protocol as protocol_action
+from tests.log.hand_written import (
+    WRITE,
+    HandWrittenTable,
+    add_file,
+    append,
+    create,
+    meta_data,
+    new_metadata,
+    paths,
+)
+from tests.log.hand_written import protocol as protocol_action
 
 ICT = "delta.enableInCommitTimestamps"
 SINCE_VERSION = "delta.inCommitTimestampEnablementVersion"

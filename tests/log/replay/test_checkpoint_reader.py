@@ -18,7 +18,7 @@ from deltaflow.log import DeltaLog, add_files, decode_actions, encode_actions, t
 from deltaflow.log.files.json_column import json_column
 from deltaflow.store import LocalLogStore
 from tests.log.checkpoints import ADD, CHECKPOINT_LAYOUTS, write_checkpoint, write_compaction, write_hint
-from tests.log.tables import HandWrittenTable, add, meta_data, paths, protocol, remove
+from tests.log.hand_written import HandWrittenTable, add, meta_data, paths, protocol, remove
 
 VECTOR = {"storageType": "u", "pathOrInlineDv": "ab", "offset": 4, "sizeInBytes": 40, "cardinality": 6}
 STATE = [

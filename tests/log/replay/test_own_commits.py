@@ -12,7 +12,7 @@ import pytest
 from deltaflow.errors import CommitReplacedError
 from deltaflow.log import DeltaLog, commit_name
 from deltaflow.store import LocalLogStore
-from tests.log.tables import add, append, create, paths
+from tests.log.hand_written import add, append, create, paths
 
 RIVAL = {"commitInfo": {"operation": "MERGE", "engineInfo": "Apache-Spark/3.5", "txnId": "of-the-rival"}}
 

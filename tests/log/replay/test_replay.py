@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from deltaflow.log import Snapshot
 from deltaflow.log.files.file_state import FileState
 from tests.log.checkpoints import CHECKPOINT_LAYOUTS, write_checkpoint, write_compaction, write_hint
-from tests.log.tables import HandWrittenTable, add, meta_data, protocol, remove
+from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol, remove
 
 FILES = st.sampled_from(["a", "b", "c", "d", "p=%2520/e", "ü", "file:/elsewhere/f"])
 VECTORS = st.sampled_from(

@@ -16,7 +16,17 @@ from deltaflow.errors import (
 )
 from deltaflow.log import FILES_SCHEMA, DeltaLog, add_files, decode_actions
 from deltaflow.store import FileStatus, LocalLogStore
-from tests.log.tables import SCHEMA, HandWrittenTable, add, append, create, meta_data, paths, protocol, remove
+from tests.log.hand_written import (
+    SCHEMA,
+    HandWrittenTable,
+    add,
+    append,
+    create,
+    meta_data,
+    paths,
+    protocol,
+    remove,
+)
 
 
 def test_a_snapshot_is_the_replay_of_its_commits(table: HandWrittenTable) -> None:

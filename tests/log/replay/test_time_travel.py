@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 from pyspark.errors import AnalysisException
 
 from deltaflow.errors import VersionNotFoundError
 from tests.log.checkpoints import write_checkpoint
-from tests.log.tables import HandWrittenTable, add, meta_data, protocol
+from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
+from tests.tables import set_time
 
 IN_COMMIT = {"readerFeatures": [], "writerFeatures": ["inCommitTimestamp"]}
 ENABLED = {"delta.enableInCommitTimestamps": "true"}
-
-
-def at(file: Path, milliseconds: int) -> None:
-    os.utime(file, ns=(milliseconds * 1_000_000,) * 2)
 
 
 def files_at(table: HandWrittenTable, *times_ms: int) -> None:
     """One commit for each modification time."""
     for version, time_ms in enumerate(times_ms):
         actions = [protocol(), meta_data()] if version == 0 else [add(f"f{version}")]
-        at(table.commit(version, *actions), time_ms)
+        set_time(table.commit(version, *actions), time_ms)
 
 
 def in_commit(time_ms: int) -> dict[str, dict[str, int]]:
@@ -63,9 +57,11 @@ def test_a_time_out_of_range_says_the_range(table: HandWrittenTable, time: int, 
 
 
 def test_in_commit_timestamps_from_the_first_version_on(table: HandWrittenTable) -> None:
-    at(table.commit(0, in_commit(100), protocol(3, 7, **IN_COMMIT), meta_data(configuration=ENABLED)), 9_000)
-    at(table.commit(1, in_commit(200)), 1_000)
-    at(table.commit(2, in_commit(300)), 500)
+    set_time(
+        table.commit(0, in_commit(100), protocol(3, 7, **IN_COMMIT), meta_data(configuration=ENABLED)), 9_000
+    )
+    set_time(table.commit(1, in_commit(200)), 1_000)
+    set_time(table.commit(2, in_commit(300)), 500)
     log = table.log()
     assert [log.version_at_timestamp(time) for time in (100, 199, 200, 300)] == [0, 0, 1, 2]
     with pytest.raises(VersionNotFoundError, match="EARLIER"):

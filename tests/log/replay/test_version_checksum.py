@@ -25,7 +25,7 @@ from deltaflow.log import (
 )
 from deltaflow.store import FileStatus, LocalLogStore
 from tests.log.checksums import RETENTION, check_checksums
-from tests.log.tables import (
+from tests.log.hand_written import (
     WRITE,
     add,
     add_file,

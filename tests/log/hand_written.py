@@ -1,4 +1,4 @@
-"""Tables for the tests of the log: written by hand, line by line, and through transactions."""
+"""Tables for the tests of the log: commits written by hand, line by line, and through transactions."""
 
 from __future__ import annotations
 
