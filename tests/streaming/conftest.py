@@ -1,4 +1,4 @@
-"""What tests of streams share: tables to read, queries run to their end, a look into checkpoints and logs."""
+"""Helpers for tests of streams: tables to read, queries, checkpoints and logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_S = 120
 
 
 class Failure(NamedTuple):
-    """An error of a query: its class, its SQLSTATE, what it says."""
+    """An error of a query: its class, its SQLSTATE and its message."""
 
     code: str
     state: str | None
@@ -43,7 +43,7 @@ class Streams:
         return self.spark.readStream.format("delta").options(**options).load(path)
 
     def write(self, frame: DataFrame, path: str, checkpoint: str, **options: Any) -> StreamingQuery:
-        """Starts a stream into a table; options: mode, trigger, partition_by, more are the sink's."""
+        """Starts a stream into a table. Other options than mode, trigger and partition_by are the sink's."""
         writer = frame.writeStream.format("delta").option("checkpointLocation", checkpoint)
         writer = writer.outputMode(options.pop("mode", "append"))
         writer = writer.trigger(**options.pop("trigger", {"availableNow": True}))
@@ -52,11 +52,11 @@ class Streams:
         return writer.options(**options).start(path)
 
     def copy(self, frame: DataFrame, path: str, checkpoint: str, **options: Any) -> StreamingQuery:
-        """As `write`, run to its end."""
+        """Like `write`, and waits for the end of the query."""
         return self.ended(self.write(frame, path, checkpoint, **options))
 
     def ended(self, query: StreamingQuery) -> StreamingQuery:
-        """Waits for a query to end; raises what failed it."""
+        """Waits for a query to end, and raises its error."""
         try:
             assert query.awaitTermination(TIMEOUT_S), "the query hangs"
         finally:
@@ -80,7 +80,7 @@ class Streams:
         return message
 
     def failure(self, query: StreamingQuery) -> Failure:
-        """As `failed`: the error as Spark shows it to programs, class and SQLSTATE of ours included."""
+        """Like `failed`, but returns the error that Spark gives to programs, with our class and SQLSTATE."""
         message = self.failed(query)
         cause = query._jsq.exception().get().getCause()  # type: ignore[attr-defined]
         while cause.getClass().getSimpleName() != "DeltaFlowException":
@@ -92,7 +92,7 @@ class Streams:
     def batches(
         self, frame: DataFrame, checkpoint: str, trigger: dict[str, Any] | None = None
     ) -> dict[int, list[Any]]:
-        """The first column of every batch by batch id, of a stream run to its end."""
+        """The first column of every batch of a finite stream, by batch id."""
         seen: dict[int, list[Any]] = {}
 
         def see(batch: DataFrame, batch_id: int) -> None:
@@ -142,7 +142,7 @@ class Streams:
 
     @staticmethod
     def actions(path: str, version: int) -> list[dict[str, Any]]:
-        """The actions of one version, as its file has them."""
+        """The actions in the file of one version."""
         text = Path(path, "_delta_log", f"{version:020}.json").read_text()
         return [json.loads(line) for line in text.splitlines()]
 
@@ -168,7 +168,7 @@ class Streams:
 
     @staticmethod
     def forget_all_but(checkpoint: str, last: int) -> None:
-        """Takes the checkpoint back to the end of batch `last`."""
+        """Resets the checkpoint to the end of batch `last`."""
         for folder in ("offsets", "commits"):
             for file in Path(checkpoint, folder).iterdir():
                 if int(file.name.strip(".").split(".")[0]) > last:
@@ -176,7 +176,7 @@ class Streams:
 
     @staticmethod
     def forget_last_batch(checkpoint: str) -> int:
-        """Takes away Spark's record that the last batch is done, as a crash at that point leaves it."""
+        """Removes Spark's record that the last batch is done, like a crash before it."""
         commits = [file for file in Path(checkpoint, "commits").iterdir() if file.name.isdigit()]
         last = max(commits, key=lambda file: int(file.name))
         last.unlink()

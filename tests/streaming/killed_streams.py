@@ -1,4 +1,4 @@
-"""Runs streams in a process of its own, which a test kills; no test module.
+"""Runs streams in a process that a test kills. This is no test module.
 
 Arguments: a folder, and the streams as JSON: a list of (name, source, query, point). First shows the source
 of the first stream on the console. Then runs them all, each of which is held in its second batch, at its
@@ -69,7 +69,7 @@ def main(folder: Path, streams: list[tuple[str, str, str, str]]) -> None:
     console = console.option("checkpointLocation", str(folder / "console"))
     console.trigger(availableNow=True).start().awaitTermination()
 
-    # A point after "quarantine: " is one of the write of the quarantine's table.
+    # "quarantine: " before a point means the write of the quarantine's table.
     points = {
         str(folder / name / ("quarantine" if point.startswith("quarantine: ") else "sink")): (name, point)
         for name, _, _, point in streams

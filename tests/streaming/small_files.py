@@ -40,7 +40,7 @@ _AUTO_COMPACT = "spark.databricks.delta.autoCompact."
 
 
 def rewrite(path: str, pause_s: float) -> None:
-    """Puts one file in the place of two of a partition, again and again, until a file `stop` is there."""
+    """Replaces two files of a partition by one, again and again, until a file `stop` exists."""
     log = DeltaLog.for_table(path)
     outcomes: Counter[str] = Counter()
     chance = random.Random(1)
@@ -92,7 +92,7 @@ class Rewriter:
         )
 
     def stop(self) -> dict[str, int]:
-        """How its commits came out."""
+        """The outcomes of its commits."""
         self._stop.touch()
         output, _ = self.process.communicate(timeout=120)
         assert self.process.returncode == 0
@@ -128,7 +128,7 @@ def follow(spark: SparkSession, folder: Path, trigger: dict[str, Any]) -> Stream
 def run(
     spark: SparkSession, folder: Path, *, count: int, min_num_files: int, target_size: int, pause_s: float
 ) -> dict[str, Any]:
-    """Runs the streams for `count` batches, checks what they have left, and tells how it went.
+    """Runs the streams for `count` batches, checks the tables, and reports the numbers.
 
     The other process pauses up to `pause_s` between two rewrites.
     """

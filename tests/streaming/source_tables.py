@@ -1,4 +1,4 @@
-"""Tables for streams to read: data files by pyarrow, commits line by line, as a test tells them."""
+"""Tables for streams to read, with data files by pyarrow and commits by hand."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SourceTable:
         return self.next_version - 1
 
     def file(self, ids: list[int]) -> dict[str, Any]:
-        """Writes a data file; its add action. Files are numbered, and as old as their numbers."""
+        """Writes a data file and returns its add action. The number of a file is its modification time."""
         path = f"f{self._number:03}.parquet"
         self._number += 1
         pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), f"{self.path}/{path}")

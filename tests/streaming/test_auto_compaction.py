@@ -44,7 +44,7 @@ def operations(path: str) -> list[str]:
 def test_a_stream_with_small_files(
     streams: Any, table: str, sink: str, checkpoint: str, tmp_path: Path
 ) -> None:
-    """Its progress tells of its own rows alone; a stream that follows it sees each of them once."""
+    """The stream's progress counts only its own rows, and a second stream reads each of them once."""
     for i in range(5):
         streams.append(table, 10 * i, 10 * i + 10)
     frame = streams.read(table, maxFilesPerTrigger=1)
@@ -122,7 +122,7 @@ small_files.compacted(small_files.batches(spark), Path(sys.argv[1])).awaitTermin
 
 
 def test_killed_in_a_rewrite(streams: Any, tmp_path: Path) -> None:
-    """Nothing but files that no commit names is left of it, and the stream goes on."""
+    """The rewrite leaves only files that no commit names, and the stream goes on."""
     root = str(Path(deltaflow.__file__).parents[1])
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path), MIN_NUM_FILES],

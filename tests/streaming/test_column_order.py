@@ -1,4 +1,4 @@
-"""A table's columns keep their order, wherever its partition columns stand."""
+"""A table's columns keep their order, whatever the positions of its partition columns are."""
 
 from pathlib import Path
 

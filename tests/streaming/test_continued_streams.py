@@ -1,4 +1,4 @@
-"""Streams begun by delta-spark go on here, from its checkpoints, as they would there.
+"""Streams of delta-spark go on here from their checkpoints, as they would there.
 
 Needs the folder `streams` of the real tables: DELTAFLOW_GOLDENS, or shared/goldens beside the repository.
 """
@@ -39,7 +39,7 @@ class Begun:
 
 
 def continued(streams: Any, begun: Begun, **options: object) -> list[dict[str, Any]]:
-    """Goes on with a stream into a function: the batches as the manifest has them."""
+    """Goes on with a stream into a function, and returns the batches in the manifest's form."""
     found = streams.batches(streams.read(begun.source, **options), begun.checkpoint)
     return [{"batch": batch, "ids": ids} for batch, ids in found.items()]
 
@@ -52,7 +52,7 @@ def test_source(streams: Any, tmp_path: Path, name: str) -> None:
     assert continued(streams, begun, **options) == begun.entry["next_batches"]
     after = streams.offsets(begun.checkpoint)
     assert {batch: after[batch] for batch in before} == before
-    # New offsets are in the old ones' letters: the same keys in the same order.
+    # New offsets have the same keys as the old ones, in the same order.
     planned = begun.entry["last_offset"]["batch"]
     assert list(json.loads(after[planned + 1][0])) == list(json.loads(before[planned][0]))
     assert json.dumps(json.loads(after[planned + 1][0]), separators=(",", ":")) == after[planned + 1][0]
@@ -83,7 +83,7 @@ def test_source_with_deletes(streams: Any, tmp_path: Path, option: str) -> None:
 
 
 def shape(action: dict[str, Any]) -> Any:
-    """The keys of an action in their order, inner ones included, with the types of the values."""
+    """The keys of an action, nested ones included, in their order and with the types of their values."""
     return [
         (key, shape(value) if isinstance(value, dict) else type(value).__name__)
         for key, value in action.items()
@@ -98,7 +98,7 @@ def test_sink(streams: Any, tmp_path: Path) -> None:
     query = streams.copy(streams.read(begun.source, **entry["options"]), begun.sink, begun.checkpoint)
     assert query.id == entry["query_id"]
     assert streams.ids(begun.sink) == entry["sink_ids_after"]
-    # The batch that the table had already made no version; each later one made its own.
+    # The batch that the table already had added no version; each later one added one.
     new = streams.versions(begun.sink)[len(before) :]
     theirs, ours = (
         {next(iter(action)): next(iter(action.values())) for action in streams.actions(begun.sink, version)}

@@ -1,4 +1,4 @@
-"""A query that fails says why in our words, never hangs, and goes on right when it is started again."""
+"""A query that fails raises an error of ours, never hangs, and goes on correctly after a new start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 
 class DiskOnFireError(Exception):
-    """An error of no library that anybody knows."""
+    """An error that belongs to no library."""
 
 
 MESSAGE = "the disk is on fire:\n“quoted” {braces} ünïcode"

@@ -1,4 +1,4 @@
-"""Streams killed (SIGKILL) at each point of a batch lose and double nothing."""
+"""Streams that are killed (SIGKILL) at each point of a batch lose no row and double none."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QUERIES = [
 
 
 class Point(NamedTuple):
-    """A point of a batch, and what the batch has left when it is killed there."""
+    """A point of a batch, and what a batch that is killed there has left."""
 
     name: str
     in_log: bool
@@ -77,7 +77,7 @@ RIVAL = ("rival", "delta", "rows", "commit prepared")
 
 
 class Killed(NamedTuple):
-    """Where the killed streams lie, what their process printed, and how the stream `rival` ended."""
+    """The folder of the killed streams, the output of their process, and the end of the stream `rival`."""
 
     folder: Path
     shown: list[str]
@@ -130,7 +130,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Killed:
 
 
 def await_lines(output: IO[str], beginnings: Iterable[str], shown: list[str]) -> set[str]:
-    """Reads until a line has begun with each of these; those that never came."""
+    """Reads lines until one has begun with each of these; returns those that never came."""
     waiting = set(beginnings)
     while waiting and (line := output.readline()):
         shown.append(line)
@@ -148,7 +148,7 @@ def overtake(spark: Any, folder: Path) -> None:
 
 
 def running(group: int) -> bool:
-    """Whether a process of the group is alive; one that nobody waited for is not."""
+    """Whether a process of the group is alive. A zombie does not count."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, pgrp = stat.read_text().rsplit(")", 1)[1].split()[:3]
@@ -160,7 +160,7 @@ def running(group: int) -> bool:
 
 
 def deliver(source: str, folder: Path, numbers: range) -> None:
-    """Three more files of the source, with the numbers; the rate source delivers by itself."""
+    """Adds three files with the numbers to the source. The rate source makes its own rows."""
     path = folder / "source"
     path.mkdir(parents=True, exist_ok=True)
     for part in (numbers[i::3] for i in range(3)):
@@ -172,7 +172,7 @@ def deliver(source: str, folder: Path, numbers: range) -> None:
 
 
 def make_constrained(sink: Path) -> None:
-    """A table that takes no id that five divides."""
+    """A table whose constraint refuses ids that are multiples of five."""
     made = deltalake.DeltaTable.create(str(sink), pa.schema([pa.field("id", pa.int64())]), mode="error")
     made.alter.add_constraint({"fives": "id % 5 != 0"})
 
@@ -203,7 +203,7 @@ def program() -> ModuleType:
 
 
 def check_rows(table: Path, query: str, numbers: Iterable[int]) -> None:
-    """The table holds what the query makes of these numbers, each once."""
+    """Checks that the table holds the query's result for these numbers, without duplicates."""
     found = deltalake.DeltaTable(str(table)).to_pyarrow_table()
     if query == "counts":
         counts = dict(zip(*found.to_pydict().values(), strict=True))
@@ -231,7 +231,7 @@ def test_killed_and_started_again(killed: Killed, streams: Any, held: Held) -> N
     folder = killed.folder / held.name
     sink, checkpoint = folder / "sink", folder / "checkpoint"
 
-    # Spark has planned the batch and does not know of its end; the log has it whole or not at all.
+    # Spark has planned the batch and has no record of its end. The log has it completely or not at all.
     assert numbered(checkpoint / "offsets") == [0, 1]
     assert numbered(checkpoint / "commits") == [0]
     there = [0, 1] if held.point.in_log else [0]
@@ -273,7 +273,7 @@ def test_the_last_file_of_commits_lost(streams: Any, tmp_path: Path, source: str
 
 @pytest.mark.parametrize("name", [name for name, *_ in QUARANTINED])
 def test_killed_between_the_commits_of_a_quarantine(killed: Killed, streams: Any, name: str) -> None:
-    """The table and the quarantine hold every row once, and the plan's rows have stayed apart."""
+    """Table and quarantine together hold every row once, each in the right one."""
     folder = killed.folder / name
     deliver("delta", folder, range(90, 99))
     frame, _ = program().stream(streams.spark, folder, "delta", "quarantined")
@@ -286,7 +286,7 @@ def test_killed_between_the_commits_of_a_quarantine(killed: Killed, streams: Any
 
 
 def test_two_processes_with_one_checkpoint(killed: Killed) -> None:
-    """The one that comes second with a batch fails, and nothing is doubled."""
+    """The second query that commits a batch fails, and no row is doubled."""
     folder = killed.folder / "rival"
     assert killed.rival.startswith("[DELTA_CONCURRENT_TRANSACTION]")
     assert str(folder / "sink") in killed.rival
@@ -295,7 +295,7 @@ def test_two_processes_with_one_checkpoint(killed: Killed) -> None:
 
 
 def test_console(killed: Killed) -> None:
-    """Its output is the JVM's, so it needs a process of its own to be read."""
+    """The console sink prints in the JVM, so its output is read from a separate process."""
     assert "Batch: 0\n" in killed.shown
     shown = [line.strip(" |\n") for line in killed.shown]
     assert {str(number) for number in range(90)} <= set(shown)

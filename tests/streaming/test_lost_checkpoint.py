@@ -78,7 +78,7 @@ def test_without_a_query_the_last_one_is_taken(streams: Any, table: str, sink: s
     streams.append(table, 0, 5)
     query = streams.copy(streams.read(table), sink, checkpoint)
     streams.append(sink, 5, 6)
-    # A log may have compacted commits as well, which say nothing of a stream.
+    # The log may also hold log compactions, which have no commitInfo.
     log = Path(sink, "_delta_log")
     lines = [line for version in (0, 1) for line in (log / f"{version:020}.json").read_text().splitlines()]
     kept = [line for line in lines if '"commitInfo"' not in line]

@@ -79,7 +79,7 @@ def test_no_offset_at_all(text: str) -> None:
 
 
 def test_a_planned_batch_does_not_read_another_table(tmp_path: Path) -> None:
-    """The table was deleted and made anew after the batch was planned."""
+    """The table was deleted and created again after the batch was planned."""
     import deltalake
 
     table = str(tmp_path / "table")

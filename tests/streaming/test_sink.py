@@ -1,4 +1,4 @@
-"""The streaming sink: one commit a batch, once; queries with state; what is refused."""
+"""The streaming sink: one commit for each batch, exactly once; queries with state; refused modes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def land(folder: Path, name: str, *records: dict[str, Any]) -> None:
 
 
 def landed(streams: Any, folder: Path, schema: str) -> Any:
-    """The folder's files as a stream, one file a batch, in order of their times."""
+    """The folder's files as a stream, one file in each batch, by modification time."""
     reader = streams.spark.readStream.format("json").schema(schema)
     return reader.option("maxFilesPerTrigger", 1).load(str(folder))
 
@@ -66,7 +66,7 @@ def test_every_batch_is_one_commit_of_the_query(streams: Any, table: str, sink: 
         assert Path(sink, add["path"]).stat().st_size == add["size"]
     assert streams.ids(sink) == list(range(10))
 
-    # Spark's record of the last batch is lost: it is not written twice, nor is anything else.
+    # Spark's record of the last batch is lost. No batch is written twice.
     before = sorted(path.name for path in Path(sink).rglob("*"))
     last = streams.forget_last_batch(checkpoint)
     again = streams.copy(source, sink, checkpoint)
@@ -79,7 +79,7 @@ def test_every_batch_is_one_commit_of_the_query(streams: Any, table: str, sink: 
 
 
 def skipped_batches(progress: Any) -> str:
-    """As JSON: the releases of PySpark differ in what they make of the metrics in it."""
+    """The progress as JSON, because the releases of PySpark parse its metrics differently."""
     metrics: dict[str, str] = json.loads(progress.json)["sink"]["metrics"]
     return metrics["numSkippedBatches"]
 
@@ -215,7 +215,7 @@ def test_join_of_two_streams_over_a_restart(
 def test_foreach_batch_writes_each_batch_once(
     streams: Any, table: str, sink: str, checkpoint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By txnAppId and txnVersion, though the function fails after the first of its two writes."""
+    """With txnAppId and txnVersion, although the function fails after the first of its two writes."""
     other = f"{sink}2"
     fails = [True, False, False]
 

@@ -60,7 +60,7 @@ ERRORS = {
 
 
 def test_every_option_and_error_has_a_test() -> None:
-    """By the marks of the sink's tests, in all their modules."""
+    """The names in the marks of all tests of the sink."""
     marked: set[str] = set()
     for module in Path(__file__).parent.glob("test_sink*.py"):
         for node in ast.walk(ast.parse(module.read_text())):
@@ -77,7 +77,7 @@ def source(streams: Any, table: str) -> Any:
 
 
 def check_refused(error: DeltaError | Any, code: str, words: str, sink: str) -> None:
-    """An error of the start of a query: it says what it should, and nothing was written."""
+    """Checks the error of a query's start, and that nothing was written."""
     assert (error.error_class, error.sqlstate) == (code, ERRORS[code])
     assert words in error.message
     assert not Path(sink).exists()
@@ -161,7 +161,7 @@ def test_partition_by(streams: Any, source: Any, table: str, sink: str, checkpoi
     frame = source.selectExpr("id", "id % 2 AS odd", "'a/b c' AS s")
     streams.copy(frame, sink, checkpoint, partition_by=["odd", "S"])
     assert deltalake.DeltaTable(sink).metadata().partition_columns == ["odd", "s"]
-    # The table knows its partitioning; the same may be said again, another may not.
+    # The table has a partitioning. The same may be given again, another may not.
     streams.append(table, 6, 8)
     streams.copy(frame, sink, checkpoint)
     streams.append(table, 8, 9)
@@ -299,7 +299,7 @@ def test_columns_without_a_type(
 
 @pytest.mark.covers("DELTA_CONCURRENT_TRANSACTION")
 def test_a_rival_run_of_the_same_query(streams: Any, table: str, sink: str, checkpoint: str) -> None:
-    """Another run of the query commits the batch first: this one fails, and the batch is there once."""
+    """Another run of the query commits the batch first. This run fails, and the batch is written once."""
     streams.append(table, 0, 5, files=2)
     source = streams.read(table, maxFilesPerTrigger=1)
     query = streams.copy(source, sink, checkpoint)
@@ -321,7 +321,7 @@ def test_a_rival_run_of_the_same_query(streams: Any, table: str, sink: str, chec
 def test_two_queries_of_one_session_with_one_checkpoint(
     streams: Any, source: Any, sink: str, checkpoint: str
 ) -> None:
-    """Spark refuses the second, or stops the first for it, by its own setting."""
+    """By Spark's own setting the second query is refused, or stops the first."""
     forever = {"processingTime": "0 seconds"}
     first = streams.write(source, sink, checkpoint, trigger=forever)
     streams.spark.conf.set("spark.sql.streaming.stopActiveRunOnRestart", "false")

@@ -1,4 +1,4 @@
-"""Rows that do not fit go to the quarantine, with the reason; it and the table hold every row once."""
+"""Rows that do not fit go to the quarantine, with the reason. Both tables together hold every row once."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_every_kind_of_row_that_does_not_fit(
     assert all(reasons[i].startswith(failed) for i in (6, 8, 9))
     [eighth] = [row for row in rows(quarantine) if row["row"]["id"] == 8]
     assert "id : 8" in eighth["reason"]
-    # As it came: under its own names, with its own types.
+    # The row keeps the frame's names and types.
     assert eighth["row"] == {"id": 8, "N": 8, "must": "x", "s": {"B": "b", "A": 8}, "l": None}
     assert (eighth["batch_id"], eighth["query_id"]) == (0, query.id)
     assert txns(streams, sink) == txns(streams, quarantine) == [(query.id, 0)]
@@ -121,7 +121,7 @@ def test_batches_without_such_rows_leave_no_commit(
     assert txns(streams, quarantine) == [(query.id, 2)]
     assert streams.ids(sink) == list(range(8))
     check_whole(sink, quarantine, range(12))
-    # Nor does a new table, which every row fits, have one.
+    # A new table, which every row fits, has no quarantine either.
     streams.copy(streams.read(table), f"{sink}2", f"{checkpoint}2", quarantinePath=f"{quarantine}2")
     assert streams.ids(f"{sink}2") == list(range(12))
     assert not Path(f"{quarantine}2", "_delta_log").exists()
@@ -130,7 +130,7 @@ def test_batches_without_such_rows_leave_no_commit(
 def test_the_plan_of_a_batch_runs_once(
     streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
 ) -> None:
-    """Every run of it would give a row another letter, and so another table."""
+    """Another run of the plan would give rows other letters, and so other tables."""
     make(sink, pa.field("id", pa.int64()), pa.field("u", pa.string()), half="u < '8'")
     streams.append(table, 0, 200, files=2)
     drawn = streams.read(table).selectExpr("id", "reflect('java.util.UUID', 'randomUUID') AS u")
@@ -196,7 +196,7 @@ def test_a_failure_at_every_point(
 def test_a_batch_that_runs_again_under_other_constraints(
     streams: Any, table: str, sink: str, checkpoint: str, quarantine: str, constraint: str | None
 ) -> None:
-    """What it had quarantined fits by now: it is in the table, and no longer in the quarantine."""
+    """Rows that were quarantined fit now: they are in the table, and no longer in the quarantine."""
     make(sink, pa.field("id", pa.int64()), small="id < 5")
     streams.append(table, 0, 10)
 
@@ -220,7 +220,7 @@ def test_a_batch_that_runs_again_under_other_constraints(
 def test_a_batch_that_runs_again_when_log_cleanup_has_removed_its_commit(
     streams: Any, table: str, sink: str, checkpoint: str, quarantine: str, loses: str
 ) -> None:
-    """Its files are known by their statistics: other batches and other queries keep theirs."""
+    """The statistics show which files are the batch's. Files of other batches and queries stay."""
     make(sink, pa.field("id", pa.int64()), small="id < 5")
     streams.append(table, 0, 10)
     other = str(Path(checkpoint).with_name("checkpoint of another query"))
@@ -253,7 +253,7 @@ def test_a_batch_that_runs_again_when_log_cleanup_has_removed_its_commit(
 def test_another_schema_of_the_stream(
     streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
 ) -> None:
-    """The quarantine takes new columns over, and keeps the old ones."""
+    """The quarantine adds new columns, and keeps the old ones."""
     make(sink, pa.field("id", pa.int64()), pa.field("n", pa.int8()), pa.field("m", pa.int8()))
     streams.append(table, 0, 1)
     streams.copy(

@@ -1,4 +1,4 @@
-"""Streams into a table that is there: casts by name, new columns, constraints, going on after an error."""
+"""Streams into an existing table: casts by name, new columns, constraints, a restart after an error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def setting(spark: Any, name: str, value: str) -> Iterator[None]:
 
 
 def check_stopped(streams: Any, query: Any, code: str, state: str, words: str, sink: str) -> None:
-    """The query failed so, and the table is as it was made."""
+    """Checks the error of the query, and that the table has not changed."""
     failure = streams.failure(query)
     assert (failure.code, failure.state) == (code, state)
     assert words in failure.message
@@ -166,7 +166,7 @@ def test_not_null(streams: Any, source: Any, sink: str, checkpoint: str) -> None
 @pytest.mark.covers("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES")
 @pytest.mark.parametrize("stateful", [False, True])
 def test_check(streams: Any, source: Any, sink: str, checkpoint: str, stateful: bool) -> None:
-    """Its violation tells the value; without the constraint the stream goes on, with its state."""
+    """The violation names the value. Without the constraint the stream goes on with its state."""
     make(sink, pa.field("id", pa.int64()))
     deltalake.DeltaTable(sink).alter.add_constraint({"small": "id < 3"})
     frame = source.dropDuplicates(["id"]) if stateful else source

@@ -1,4 +1,4 @@
-"""The streaming source: what every batch holds, where it stands in the checkpoint, how it goes on."""
+"""The streaming source: the rows of each batch, the offsets in the checkpoint, restarts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 
 def offset(table_id: str, version: int, index: int, initial: bool) -> str:
-    """An offset's JSON, letter by letter."""
+    """The exact JSON of an offset."""
     return (
         f'{{"sourceVersion":1,"reservoirId":"{table_id}","reservoirVersion":{version},"index":{index},'
         f'"isStartingVersion":{str(initial).lower()}}}'
@@ -38,7 +38,7 @@ def test_snapshot_by_time_and_path_then_commits_in_log_order(
     streams: Any, table: str, checkpoint: str
 ) -> None:
     streams.append(table, 0, 50, files=5)
-    # The times order the files neither as the log does nor as their paths do; two are equal.
+    # The modification times order the files in another way than the log and the paths; two are equal.
     actions = streams.actions(table, 0)
     times = iter([3000, 1000, 2000, 1000, 5000])
     for action in actions:
@@ -80,7 +80,7 @@ def test_snapshot_by_time_and_path_then_commits_in_log_order(
 
 
 def test_restart_inside_snapshot_and_inside_commit(streams: Any, table: str, checkpoint: str) -> None:
-    """A function that fails once at each batch leaves the batch planned: it comes again, unchanged."""
+    """If the function fails once at each batch, the planned batch comes again, unchanged."""
     streams.append(table, 0, 30, files=3)
     source = streams.read(table, maxFilesPerTrigger=2)
     attempts: list[tuple[int, list[int]]] = []
@@ -96,7 +96,7 @@ def test_restart_inside_snapshot_and_inside_commit(streams: Any, table: str, che
             streams.ended(streams.foreach(source, checkpoint, fail_at_first))
         if len(attempts) == 1:
             streams.append(table, 30, 70, files=4)
-    # Both attempts at a batch saw the same rows, though the table went on in between.
+    # Both attempts at a batch saw the same rows, although the table had a commit in between.
     assert [batch for batch, _ in attempts] == [0, 0, 1, 1, 2, 2, 3]
     assert attempts[0:6:2] == attempts[1:6:2]
     offsets = streams.offsets(checkpoint)
@@ -107,7 +107,7 @@ def test_restart_inside_snapshot_and_inside_commit(streams: Any, table: str, che
     assert rest[3] == attempts[-1][1]
     assert every_row(dict(attempts) | rest) == [*range(70), 1000, 1001, 1002]
 
-    # Spark's record of the newest batch is lost: it comes once more, and nothing else.
+    # Spark's record of the newest batch is lost. Only this batch comes again.
     last = streams.forget_last_batch(checkpoint)
     assert streams.batches(source, checkpoint) == {last: rest[last]}
 
@@ -121,7 +121,7 @@ def test_rate_limit_counts_every_batch_and_once_ignores_it(
     assert [len(ids) for ids in streams.batches(source, checkpoint).values()] == [40, 40, 10]
     [everything] = streams.batches(source, str(tmp_path / "once"), {"once": True}).values()
     assert everything == list(range(90))
-    # An option's name is one in any case.
+    # Names of options do not depend on case.
     for_each_file = streams.read(table, MAXFILESPERTRIGGER=1)
     streams.append(table, 90, 100)
     assert [len(ids) for ids in streams.batches(for_each_file, checkpoint).values()] == [10]
@@ -207,7 +207,7 @@ def test_commits_that_delete_or_change_data(streams: Any, table: str, tmp_path: 
             return seen, str(query.exception())
         return sorted(seen), None
 
-    # No change of data: nothing comes, whatever the options.
+    # Commits without a change of data give no rows, whatever the options are.
     streams.add_version(
         table, removal(streams, table, 2, dataChange=False), added_again(streams, table, 2, dataChange=False)
     )
@@ -289,7 +289,7 @@ def test_added_columns_stop_the_stream_once(streams: Any, table: str, checkpoint
     message = streams.failed(streams.foreach(source, checkpoint, lambda batch, _: None))
     assert message.startswith("[DELTA_SCHEMA_CHANGED_SINCE_ANALYSIS]")
     assert seen == [(5,)]
-    # Two changes lie behind the stream's offset, and one restart passes both.
+    # Two changes are after the stream's offset, and one restart passes both.
     wider = streams.read(table)
     seen.clear()
     streams.ended(
@@ -318,7 +318,7 @@ def test_a_schema_that_changed_between_load_and_start(
     else:
         fields[0]["metadata"] = {"comment": "tells nothing about the data"}
     streams.add_version(table, {"metaData": {**metadata, "schemaString": json.dumps(changed)}})
-    # Another load of the same table knows the new schema; this does not make it that of the first.
+    # Another load of the same table has the new schema. The first load keeps its own.
     again = streams.read(table)
     seen: list[Any] = []
 
@@ -398,7 +398,7 @@ def test_another_table_at_the_path(streams: Any, table: str, checkpoint: str, re
         assert message.startswith("[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE]")
         assert old in message
         assert new in message
-    else:  # it looked while no table was there
+    else:  # the source looked when there was no table
         assert message.startswith("[DELTA_MISSING_DELTA_TABLE]")
     assert seen == [5]
 
@@ -481,7 +481,7 @@ def test_partitioned_source(streams: Any, table: str, checkpoint: str, sink: str
 
 
 def partitioned(table: str, start: int, column: str, mode: str = "append") -> None:
-    """Commits one row; where it replaces the table, partitioned by `column` from then on."""
+    """Commits one row. If it replaces the table, the table is partitioned by `column` afterwards."""
     row = pa.table({"id": [start], "a": [f"a{start}"], "b": [f"b{start}"]})
     if mode == "overwrite":
         deltalake.write_deltalake(table, row, mode=mode, schema_mode="overwrite", partition_by=[column])
@@ -515,7 +515,7 @@ def test_other_partition_columns_stop_a_stream(streams: Any, table: str, checkpo
         streams.until(lambda: len(seen) == 2, query)
         if place == "behind the snapshot":
             query.stop()
-            # Partitioned as before: a stream that knows the new columns only must not read it with them.
+            # This commit has the old partitioning, and a stream with the new columns must not read it.
             partitioned(table, 2, "a")
     before = list(seen)
     partitioned(table, 9, "b", "overwrite")
@@ -538,7 +538,7 @@ def test_other_partition_columns_stop_a_stream(streams: Any, table: str, checkpo
 def test_a_file_with_a_deletion_vector_is_refused(
     streams: Any, table: str, checkpoint: str, place: str
 ) -> None:
-    """Also where the protocol does not list the feature."""
+    """Also if the protocol does not list the feature."""
     streams.append(table, 0, 5)
     source = streams.read(table, ignoreChanges=True)
     if place == "commit":
@@ -600,7 +600,7 @@ def test_a_stream_out_of_and_into_one_table(streams: Any, table: str, checkpoint
     source = streams.read(table).where("id < 20").selectExpr("id + 10 AS id")
     streams.copy(source, table, checkpoint)
     assert streams.ids(table) == [0, 1, 2, 10, 11, 12]
-    # Its own commit is news for it, as for every stream.
+    # Its own commit is a new version for it, as for every stream.
     streams.copy(source, table, checkpoint)
     assert streams.ids(table) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
 

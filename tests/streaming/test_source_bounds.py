@@ -1,4 +1,4 @@
-"""Where a stream begins and where it ends: by version, by time, as of its start, and after a crash."""
+"""Where a stream begins and ends: by version, by time, and after a crash."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows(streams: Any, table: SourceTable, checkpoint: object, **options: object
 
 
 def hourly(path: str) -> SourceTable:
-    """Versions 0 to 3, each with the row of its number; version 0 is of new year, then one an hour."""
+    """Versions 0 to 3, each with the row of its number, one in each hour from new year on."""
     table = SourceTable(path, [0])
     os.utime(table.commit_file(0), ns=(NEW_YEAR_MS * 1_000_000,) * 2)
     for version in (1, 2, 3):
@@ -45,7 +45,7 @@ def failure(streams: Any, table: SourceTable, checkpoint: object, **options: obj
 def test_starting_version(streams: Any, table: str, tmp_path: Path) -> None:
     source = hourly(table)
     assert rows(streams, source, tmp_path / "2", startingVersion="2") == [2, 3]
-    # On the same checkpoint it says nothing any more, whatever it is.
+    # With the same checkpoint the option has no effect any more.
     source.commit([4])
     assert rows(streams, source, tmp_path / "2", startingVersion="0") == [4]
     error = failure(streams, source, tmp_path / "9", startingVersion="9")
@@ -65,13 +65,13 @@ def test_a_starting_version_that_was_cleaned_up(streams: Any, table: str, tmp_pa
     error = failure(streams, source, tmp_path / "1", startingVersion="1")
     assert (error.code, error.state) == ("DELTA_VERSION_NOT_FOUND", "22003")
     assert "Available versions: [2, 4]" in error.message
-    # Its snapshot cannot be built any more, its commit can be read.
+    # The snapshot of this version can no longer be built, but its commit can be read.
     assert rows(streams, source, tmp_path / "2", startingVersion="2") == [2, 3, 4]
 
 
 @pytest.mark.covers("startingVersion")
 def test_latest_is_what_comes_after_the_start(streams: Any, table: str, checkpoint: str) -> None:
-    """Its first batch is empty and says where it began, so a crash, or the end of the run, loses nothing."""
+    """The first batch is empty and records the start, so that a crash or the end of the run loses nothing."""
     source = hourly(table)
     attempts: list[list[int]] = []
 
@@ -175,7 +175,7 @@ def test_a_start_that_is_still_to_come(
 def test_the_first_batch_again_after_a_crash(
     streams: Any, table: str, checkpoint: str, start: dict[str, str]
 ) -> None:
-    """Spark knows its end alone: the beginning is the option's, or the snapshot's before the end."""
+    """Spark knows only the end of the batch. It begins at the option's version, or with the snapshot."""
     source = hourly(table)
     attempts: list[list[int]] = []
 
@@ -198,7 +198,7 @@ def test_the_first_batch_again_after_a_crash(
 def test_the_first_batch_again_of_a_start_that_was_still_to_come(
     streams: Any, settings: Any, table: str, checkpoint: str, start: dict[str, str]
 ) -> None:
-    """By the restart the table has the version, or the time, that was to come: the batch is empty still."""
+    """At the restart the table has reached the version or time of the option. The batch is still empty."""
     source = hourly(table)
     settings(spark__databricks__delta__changeDataFeed__timestampOutOfRange__enabled="true")
     assert rows(streams, source, checkpoint, **start) == []
@@ -214,7 +214,7 @@ def test_the_first_batch_again_of_a_start_that_was_still_to_come(
 def test_a_start_that_arrives_as_the_last_version_of_a_run_is_fixed(
     streams: Any, table: str, checkpoint: str, monkeypatch: pytest.MonkeyPatch, start: dict[str, str]
 ) -> None:
-    """It comes after what this run reads, and the next run reads it."""
+    """The start is after the last version of this run, so the next run reads it."""
     source = hourly(table)
     prepare = DeltaSource.prepare_for_available_now
 

@@ -1,4 +1,4 @@
-"""What planning a micro-batch asks of the store, and what the progress says is left: without a JVM."""
+"""The calls of the store for one micro-batch, and the backlog in the progress; without a JVM."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reading(table: SourceTable, **options: str) -> Reading:
 
 
 class Trigger:
-    """What Spark asks of a source for one micro-batch after another."""
+    """Makes Spark's calls of a source for one micro-batch after another."""
 
     def __init__(self, reading: Reading) -> None:
         self.source = DeltaSource(reading)
@@ -54,7 +54,7 @@ class Trigger:
         self.offset: str | None = None
 
     def __call__(self) -> list[str]:
-        """The paths of the files of the next batch; empty without news."""
+        """The paths of the files of the next batch; empty if there is no new commit."""
         start = self.offset
         self.offset = self.source.latest_offset(start, Limits(**self.limits)).json()
         if self.offset == start:
@@ -90,7 +90,8 @@ def test_a_stream_that_is_behind_reads_what_it_admits_alone(tmp_path: Path, aske
     assert behind() == ["f000", "f001", "f002"]
     asked.clear()
     assert behind() == ["f003", "f004", "f005"]
-    # The commit behind the limit tells that the batch ends before it; the progress has counted all before.
+    # The commit after the limit is read, to see that the batch ends before it. The progress has counted the
+    # rest.
     assert asked == {"status": 1 + LOOK_AHEAD + 4, "read": 4}
 
 
@@ -105,13 +106,13 @@ def test_the_initial_snapshot_is_read_once(tmp_path: Path, asked: Counter[str]) 
     asked.clear()
     assert [first(), first(), first()] == [["f002", "f003"], ["f004", "f005"], ["f006"]]
     assert asked == {"status": 3 * (1 + LOOK_AHEAD)}
-    # Behind it nothing is held of it.
+    # After the snapshot none of it is kept.
     first()
     assert first.source._initial is None
 
 
 def test_a_planned_batch_is_found_again_without_its_files(tmp_path: Path) -> None:
-    """As another run of the query plans it, and when too many batches were planned since."""
+    """In another run of the query, and after too many other batches were planned."""
     table = SourceTable(str(tmp_path), [0], [1], [2])
     table.commit([3], [4])
     source = DeltaSource(reading(table, maxFilesPerTrigger="2", startingVersion="0"))

@@ -72,7 +72,7 @@ SETTINGS = [
     "streaming.unsafeReadOnNullabilityChange.enabled",
     "changeDataFeed.timestampOutOfRange.enabled",
 ]
-# Errors that only come with a feature: until it is there, the test that refuses the feature stands for them.
+# Errors that need a feature: the test that refuses the feature covers them until it is supported.
 WITH_FEATURES = {
     "DELTA_MISSING_CHANGE_DATA": "changeDataFeed",
     "DELTA_STREAMING_SCHEMA_LOCATION_NOT_UNDER_CHECKPOINT": "schemaTrackingLocation",
@@ -95,7 +95,7 @@ WITH_FEATURES = {
 
 
 def covered() -> dict[str, list[str]]:
-    """The tests by the names that they say to cover."""
+    """The tests by the names in their marks `covers`."""
     found: dict[str, list[str]] = {}
     for file in sorted(Path(__file__).parent.glob("test_source*.py")):
         text = file.read_text()
@@ -140,7 +140,7 @@ def test_a_test_uses_what_it_says_to_cover() -> None:
                     *(constant for constant in tree.body if isinstance(constant, ast.Assign)),
                 ]
             ).lower()
-            # A setting's name as an argument of the fixture; a code of two that differ at their end.
+            # The name of a setting as an argument of the fixture, and a code that an f-string builds.
             setting = name.removeprefix("streaming.").replace(".", "__")
             spellings = {name, setting, name.rpartition("_WITH_")[0] + "_WITH_{cause}"}
             if not any(spelling.lower() in used for spelling in spellings):

@@ -1,4 +1,4 @@
-"""The option sourceFilter: files without a row of it are no part of a batch, and no other row comes."""
+"""The option sourceFilter: a batch has only files that may hold its rows, and the stream only its rows."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_numbers_of_files_stay_and_the_filter_may_change(streams: Any, table: st
     )
     streams.ended(query)
     ends = [json.loads(offset)["index"] for [offset] in streams.offsets(checkpoint).values()]
-    # Each ends before the next file that counts.
+    # Each batch ends before the next file that the filter keeps.
     assert ends == [3, 5, -1]
     streams.forget_all_but(checkpoint, 0)
     assert batches(streams, source, checkpoint, sourceFilter="id <> 5") == [[4, 6, 7]]
@@ -90,7 +90,7 @@ def test_numbers_of_files_stay_and_the_filter_may_change(streams: Any, table: st
         # NaN is larger than every number, in Spark.
         ("f > 5", 2, [2, 3]),
         ("NOT (p = 'a' AND id = 0)", 3, [1, 2, 3]),
-        # Of these files tell that there are values, or nothing at all: Spark filters.
+        # Statistics cannot decide these. Spark filters the rows.
         ("length(p) = 1", 3, [0, 1, 2]),
         ("rand() < 2", 4, [0, 1, 2, 3]),
     ],

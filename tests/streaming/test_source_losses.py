@@ -1,4 +1,4 @@
-"""What a stream misses in its table's log, or finds changed there, stops it and is told."""
+"""Missing commits and changes in its table's log stop a stream, with an error that names them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def failure(streams: Any, table: SourceTable, checkpoint: object, **options: obj
 
 
 def planned(streams: Any, table: SourceTable, checkpoint: str, **options: object) -> None:
-    """Plans the next batch, which then fails: it comes again at the next start."""
+    """Plans the next batch and lets it fail, so that it comes again at the next start."""
 
     def fail(batch: Any, _: int) -> None:
         raise ValueError("planned")
@@ -84,7 +84,7 @@ def test_the_log_of_the_initial_snapshot_is_gone(streams: Any, table: str, check
 
 @pytest.mark.covers("failOnDataLoss", "DELTA_MISSING_FILES_UNEXPECTED_VERSION")
 def test_all_that_a_stream_has_still_to_read_is_gone(streams: Any, table: str, checkpoint: str) -> None:
-    """A checkpoint tells that versions were there, and no commit is left of them."""
+    """A checkpoint proves that versions existed, but their commits are missing."""
     source = SourceTable(table, [0])
     assert rows(streams, source, checkpoint) == [0]
     for version in (1, 2):
@@ -212,7 +212,7 @@ def test_tables_with_features_that_are_to_come(streams: Any, table: str, tmp_pat
             streams.read(source.path)
         assert refused.value.error_class == "DELTA_UNSUPPORTED_FEATURES_FOR_READ"
         assert (refused.value.sqlstate, refused.value.features) == ("56038", (feature,))
-    # These are for writers: the rows are read as they are.
+    # These features are for writers only, so the rows are read.
     for feature in ("changeDataFeed", "identityColumns"):
         source = SourceTable(f"{table}-{feature}", [0])
         source.commit([1], protocol={"minReaderVersion": 1, "minWriterVersion": 6})
@@ -254,7 +254,7 @@ def test_another_type_on_the_way(streams: Any, table: str, checkpoint: str, star
     "streaming.unsafeReadOnIncompatibleSchemaChangesDuringStreamStart.enabled",
 )
 def test_a_column_that_is_gone_since(streams: Any, settings: Any, table: str, checkpoint: str) -> None:
-    """The commits that the stream has to read have no metaData that would tell of it."""
+    """The commits that the stream has to read have no metaData that would show the change."""
     source = SourceTable(table, [0])
     source.commit(metaData=metadata_action(*FIELDS, MORE))
     source.commit([1])
@@ -293,7 +293,7 @@ def test_partition_columns_on_the_way(streams: Any, settings: Any, table: str, c
 
 @pytest.mark.covers("DELTA_UNKNOWN_READ_LIMIT")
 def test_a_limit_of_an_unknown_kind(streams: Any, table: str) -> None:
-    """No trigger of Spark's asks so: asked in its place."""
+    """No trigger of Spark makes this call, so the test makes it."""
     SourceTable(table, [0])
     jvm = streams.spark.sparkContext._jvm
     context = streams.spark._jsparkSession.sqlContext()

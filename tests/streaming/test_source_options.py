@@ -1,4 +1,4 @@
-"""Every option of the streaming source: what it does to the rows that come, and what is refused."""
+"""Every option of the streaming source: its effect on the rows, and refused values."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_illegal_values_are_told_when_the_query_starts(streams: Any, table: str,
     [
         ({}, [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]]),
         ({"maxFilesPerTrigger": 2}, [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9]]),
-        # As long as a byte is left the next file is admitted: the last one may go beyond.
+        # The next file is admitted as long as a byte is left, so the last one may exceed the limit.
         ({"maxBytesPerTrigger": "1b"}, [[0], [1, 2], [3], [4, 5, 6], [7], [8, 9]]),
         ({"maxBytesPerTrigger": "{two}"}, [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9]]),
         ({"maxBytesPerTrigger": "1gB"}, [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]]),
@@ -116,7 +116,7 @@ def test_commits_that_delete_or_rewrite(
         path, checkpoint = f"{table}-{change}", str(tmp_path / change)
         source = SourceTable(path, [1], [2])
         assert batches(streams, source, checkpoint) == [[1, 2]]
-        # What only rearranges is never seen.
+        # The stream ignores a commit that only rearranges rows.
         source.commit([2], data_change=False, remove=("f001.parquet",))
         version = source.commit(*([[2, 3]] if change == "changed" else []), remove=("f000.parquet",))
         source.commit([9])

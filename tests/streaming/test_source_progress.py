@@ -1,4 +1,4 @@
-"""What Spark's progress tells of the source; queries that change, or look at another table, on the way."""
+"""The source in Spark's progress; restarts with a changed query or another table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_progress(streams: Any, table: str, checkpoint: str) -> None:
         lambda batch, _: batch.count(),
     )
     streams.ended(query)
-    # As JSON: the releases of PySpark differ in what they make of the offsets in it.
+    # The progress as JSON, because the releases of PySpark parse its offsets differently.
     told = [json.loads(progress.json) for progress in query.recentProgress if progress.numInputRows]
     assert [progress["numInputRows"] for progress in told] == [2, 1, 3, 1]
     sources = [progress["sources"][0] for progress in told]
@@ -85,7 +85,7 @@ def test_a_query_that_changes_goes_on(streams: Any, table: str, checkpoint: str)
 
     first = streams.read(table, maxFilesPerTrigger=1).where("id > 0")
     assert run(first, 1) == [[(1,)]]
-    # The batch that was planned comes with its files, as the query is now.
+    # The planned batch comes with its files, through the changed query.
     second = streams.read(table, maxFilesPerTrigger=7).selectExpr("id * 10 AS tens", "'x' AS x")
     assert run(second, 1) == [[(20, "x"), (30, "x")]]
     source.commit([6])

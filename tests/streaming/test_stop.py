@@ -1,4 +1,4 @@
-"""StreamingQuery.stop() while Python or Spark works: soon, clean, and no commit after it."""
+"""StreamingQuery.stop() while Python or Spark works: it is quick and clean, and no commit follows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deltaflow.streaming.source import DeltaSource
 
 pytestmark = pytest.mark.spark
 
-# What stop() promises; the one bound in time that is itself the behaviour.
+# The time that stop() promises, the only duration that a test asserts.
 STOP_BOUND_S = 5.0
 WAIT_S = 60.0
 
@@ -122,7 +122,7 @@ def test_while_python_works(
     log = Path(sink, "_delta_log")
     assert len(list(log.glob("*.json"))) == committed
     assert not Path(checkpoint, "commits", "0").exists()
-    # What Python still does comes to nothing.
+    # The call that Python still answers has no effect.
     gate.opened.set()
     assert gate.left.wait(WAIT_S)
     calls.wait_for_the_end()
@@ -213,7 +213,7 @@ def test_a_complete_batch_is_stopped_whole(
 
 
 def test_a_release_that_overtakes_its_call() -> None:
-    """The call's thread may come last; what it opens is not kept, and its handle is not used again."""
+    """If the call's thread runs last, the source that it opens is not kept, nor its handle used again."""
     dispatcher = Dispatcher()
     assert dispatcher.release(1) is None
     dispatcher.keep(1, "late")

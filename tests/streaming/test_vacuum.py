@@ -1,4 +1,4 @@
-"""VACUUM and the streams whose checkpoints it is given: what it refuses would have broken one of them."""
+"""VACUUM with checkpoints of streams: it refuses what would break one of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _unchecked(settings: Any) -> None:
 
 
 def compact(spark: Any, path: str) -> None:
-    """Rewrites all files as one, without a change of data: streams do not notice."""
+    """Rewrites all files as one, without a change of data, which streams ignore."""
     frame = spark.read.format("delta").load(path).coalesce(1)
     frame.write.format("delta").mode("overwrite").option("dataChange", "false").save(path)
 
@@ -65,7 +65,7 @@ class Stopped:
 
 
 def check_that_it_would_break(spark: Any, streams: Any, folder: Path, **options: Any) -> None:
-    """Vacuums a copy of a stream without a word of its checkpoint."""
+    """Vacuums the table of a copied stream without its checkpoint."""
     copy = shutil.copytree(folder, folder.with_name("broken"))
     DeltaTable.forPath(spark, str(copy / "source")).vacuum(0)
     frame = streams.read(str(copy / "source"), **options)
@@ -144,7 +144,7 @@ def test_what_a_stream_does_not_need_may_go_while_it_is_on_its_way(
 
 
 def test_a_first_batch_that_was_planned_and_not_finished(spark: Any, streams: Any, tmp_path: Path) -> None:
-    """Where it began only its options tell."""
+    """Only the options tell where the stream began."""
     for options, ids in (({}, range(20)), ({"startingVersion": 1}, range(10, 20))):
         folder = tmp_path / str(len(options))
         source, checkpoint = str(folder / "source"), str(folder / "checkpoint")
@@ -250,7 +250,7 @@ def test_the_offsets_of_named_sources(spark: Any, streams: Any, tmp_path: Path) 
 
 
 def test_a_checkpoint_in_the_tables_directory(spark: Any, streams: Any, tmp_path: Path) -> None:
-    """There, its files are old files of nobody, unless the name says that they are hidden."""
+    """In the table's directory its files count as old files, unless its name makes them hidden."""
     path, sink = str(tmp_path / "table"), str(tmp_path / "sink")
     streams.append(path, 0, 10)
     for name in ("_checkpoint", "my checkpoint"):

@@ -1,4 +1,4 @@
-"""Filters on partition columns, as Spark sends them, against the values of the log."""
+"""Spark's filters on partition columns, evaluated on the values of the log."""
 
 from __future__ import annotations
 

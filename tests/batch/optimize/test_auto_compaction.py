@@ -1,4 +1,4 @@
-"""autoCompact after batch writes: when it happens, what its commit says, and what becomes of a failed one."""
+"""autoCompact after batch writes: when it runs, its commit, and a failed rewrite."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_who_asks_for_it(
     properties: dict[str, str],
     compacts: bool,
 ) -> None:
-    """The write's option before the session's setting before the table's properties."""
+    """The write's option outranks the session's setting, which outranks the table's properties."""
     if of_session is not None:
         setting(ENABLED, of_session)
     options = {} if option is None else {"autoCompact": option}
@@ -159,7 +159,7 @@ def test_what_the_commit_says(spark: SparkSession, table: str, actions: Any) -> 
 
 
 def test_partitions(spark: SparkSession, table: str, actions: Any, rows: Any, setting: Any) -> None:
-    """Values of all sorts are kept; partitions with few files, or that the commit did not touch, stay."""
+    """Values of all types are kept. Partitions with few files, or none of the commit, are not rewritten."""
     setting("spark.sql.session.timeZone", "America/New_York")
     values = "(1, null, null), (2, \"it's\", null), (3, 'a/b=c%', timestamp'2024-01-01 12:00:00.5')"
     frame = spark.sql(f"select * from values {values} t(i, `odd``name`, t)")
@@ -224,7 +224,7 @@ def test_a_table_as_other_types_and_shapes_have_it(
 
 
 def rival(at: str, act: Callable[[], None], times: int = 1) -> None:
-    """Has something happen when a rewrite comes to a point."""
+    """Calls a function when a rewrite reaches a point."""
     left = [times]
 
     def observer(point: str, facts: dict[str, Any]) -> None:
@@ -282,7 +282,7 @@ def test_it_gives_way_when_it_always_loses(spark: SparkSession, table: str) -> N
 def test_a_missing_file_loses_no_row(
     spark: SparkSession, tmp_path: Path, setting: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever the session tolerates: rows are not given up for good because a file could not be read."""
+    """Even in a session that ignores corrupt files no row is lost because a file cannot be read."""
     path = str(tmp_path / "table")
     setting("spark.sql.files.ignoreMissingFiles", "true")
     append_ids(spark, path, 2)

@@ -1,4 +1,4 @@
-"""Which files are chosen to be rewritten together, on made-up lists of files; no Spark."""
+"""Which files are chosen to be rewritten together, on generated lists of files; without Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def files(sizes: dict[str, int], partitions: dict[str, dict[str, Any]] | None = 
 def after_commit(
     table: pa.Table, changed: list[dict[str, Any]] | None = None, **options: Any
 ) -> list[list[str]]:
-    """The names in each bin; all of a table without partitions is changed, if nothing else is said."""
+    """The names in each bin. By default the commit has changed a table without partitions."""
     bins = bins_after_commit(
         table,
         options.pop("columns", ()),
@@ -48,7 +48,7 @@ def after_commit(
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), largest=st.sampled_from([2_000, 50_000, 900_000, 3_000_000]))
 def test_a_partition_never_has_more_files_than_the_bound(seed: int, largest: int) -> None:
-    """One file a batch, of any size, rewritten at any compression."""
+    """Each batch adds one file of any size, and a rewrite may compress it in any way."""
     chance = random.Random(seed)
     active: dict[str, int] = {}
     for batch in range(400):
@@ -120,7 +120,7 @@ def test_a_partition_that_spark_cannot_write_stays() -> None:
 @settings(deadline=None)
 @given(sizes=st.lists(st.integers(1, TARGET * 2), max_size=80))
 def test_bins_of_optimize(sizes: list[int]) -> None:
-    """Small files, each once, in bins of two or more that are no larger than asked for."""
+    """Each small file is in one bin, and a bin has two or more files and at most the asked size."""
     by_name = {f"f{i}": size for i, size in enumerate(sizes)}
     bins = bins_of_table(files(by_name), (), smaller_than=TARGET, max_size=TARGET)
     names = [chosen["path"].to_pylist() for chosen in bins]

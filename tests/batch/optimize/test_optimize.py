@@ -50,7 +50,7 @@ def compact(spark: SparkSession, path: str, where: str | None = None) -> dict[st
 
 
 def files_of_partitions(spark: SparkSession, path: str, commits: int) -> None:
-    """In each commit a file of each partition d, of two days."""
+    """Each commit adds a file to each of the two partitions d."""
     for i in range(commits):
         rows = spark.sql(f"select {i} i, date'2024-01-01' + cast(id as int) d from range(2)")
         rows.coalesce(1).write.format("delta").mode("append").partitionBy("d").save(path)
@@ -149,7 +149,7 @@ def test_where_names_partition_columns_only(spark: SparkSession, table: str, whe
 
 
 def test_conditions_on_partitions(spark: SparkSession, table: str) -> None:
-    """Of several all have to be true; one with a subquery is refused."""
+    """All of several predicates have to be true. A predicate with a subquery is refused."""
     files_of_partitions(spark, table, 2)
     builder = DeltaTable.forPath(spark, table).optimize()
     builder.where("d > '2024-01-01'").where("d < '2024-01-02'")
@@ -167,7 +167,7 @@ def test_a_path_without_a_table(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_sizes(spark: SparkSession, table: str, actions: Any) -> None:
-    """Files are small below one size, and become no larger than another."""
+    """One setting says which files are small, the other how large new files may be."""
     for i in range(6):
         spark.range(i, i + 1).coalesce(1).write.format("delta").mode("append").save(table)
     spark.range(20_000).coalesce(1).write.format("delta").mode("append").save(table)
@@ -218,7 +218,7 @@ def test_that_one_of_its_files_goes_is_a_conflict(spark: SparkSession, table: st
 
 @pytest.mark.parametrize("rival", ["d = '2024-01-01'", "d = '2024-01-02'"])
 def test_another_optimize_meanwhile(spark: SparkSession, table: str, run: Any, rival: str, rows: Any) -> None:
-    """Two of the same files exclude each other, two of different partitions do not."""
+    """Two runs on the same files exclude each other, two runs on different partitions do not."""
     files_of_partitions(spark, table, 2)
     before = rows(spark.read.format("delta").load(table))
     set_observer(once("rewrite files written", lambda: compact(spark, table, rival)))
@@ -256,7 +256,7 @@ def test_cancelled_it_leaves_nothing(spark: SparkSession, table: str, run: Any) 
 def test_a_job_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path, run: Any) -> None:
     table = str(tmp_path / "table")
     files_of_partitions(spark, table, 2)
-    # One partition, so one task: what another one writes, Spark removes later than it tells of the failure.
+    # With one partition there is one task. Spark removes files of a second task after it reports the failure.
     missing = next(Path(table, "d=2024-01-01").glob("*.parquet"))
     missing.rename(tmp_path / "kept")
     before = set(Path(table).rglob("*.parquet"))
@@ -280,7 +280,7 @@ def test_a_wrong_number_of_rows_is_not_committed(spark: SparkSession, tmp_path: 
 
 
 def test_its_jobs_are_of_the_callers_job_group(spark: SparkSession, table: str, run: Any) -> None:
-    """So that who cancels the group cancels them."""
+    """So cancelling the job group cancels these jobs."""
     files_of_partitions(spark, table, 2)
     context = spark.sparkContext
     context.setJobGroup("an optimize", "")
@@ -292,7 +292,7 @@ def test_its_jobs_are_of_the_callers_job_group(spark: SparkSession, table: str, 
 
 
 def test_what_only_appends_may_be_optimized(spark: SparkSession, table: str, run: Any, rows: Any) -> None:
-    """And a stream of the table sees nothing of it."""
+    """A stream out of the table ignores the commit."""
     files_of_partitions(spark, table, 2)
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
     copy = f"{table} copy"

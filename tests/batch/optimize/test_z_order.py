@@ -1,4 +1,4 @@
-"""OPTIMIZE … ZORDER BY: which files a predicate then reads, that the rows stay, what is refused."""
+"""OPTIMIZE … ZORDER BY: the files that a predicate reads afterwards, unchanged rows, refused columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def z_order(spark: SparkSession, path: str, *columns: str, where: str | None = N
 
 
 def scattered(spark: SparkSession, rows: int, *columns: str) -> DataFrame:
-    """Rows in four tasks, each with values from everywhere: `x`, `y` and `z` are permutations of the ids."""
+    """Rows in four tasks, each with values of the whole range: x, y and z are permutations of the ids."""
     factors = {"x": 7919, "y": 104729, "z": 1299709}
     permuted = [f"(id * {factor}) % {rows} {name}" for name, factor in factors.items()]
     frame = spark.range(rows).selectExpr("id", *permuted).repartition(4, "id")
@@ -57,7 +57,7 @@ def test_predicates_on_each_column_read_few_files(
     assert [scanned_files(frame.where(predicate)) for predicate in predicates] == [4, 4, 4]
     setting(MAX_FILE_SIZE, str(size_of(table) // 64))
     metrics = z_order(spark, table, "x", "Y", "z")
-    # Sampling cuts files of about the same size.
+    # Sampling makes files of about the same size.
     assert 50 <= metrics["numFilesAdded"] <= 64
     # A cube of 4 × 4 × 4 files: a narrow range of one column is in 16 of them, and in some that are across.
     assert all(scanned_files(frame.where(predicate)) <= 28 for predicate in predicates)
@@ -75,7 +75,7 @@ def test_predicates_on_each_column_read_few_files(
     [info] = actions(table, "commitInfo")
     assert info["operation"] == "OPTIMIZE"
     assert json.loads(info["operationParameters"]["zOrderBy"]) == ["x", "Y", "z"]
-    # Each run reads and writes all files anew.
+    # Each run rewrites all files.
     again = z_order(spark, table, "x")
     assert again["numFilesRemoved"] == metrics["numFilesAdded"]
     assert scanned_files(frame.where(predicates[0])) <= 4
@@ -136,13 +136,13 @@ def test_many_columns(spark: SparkSession, table: str, setting: Any, rows: Any) 
     z_order(spark, table, *columns)
     frame = spark.read.format("delta").load(table)
     assert rows(frame) == before
-    # The first column's bit is the first to part the files.
+    # The first bit of the first column divides the files.
     values = frame.groupBy("_metadata.file_name").agg({"c0": "bool_and", "c1": "count"}).collect()
     assert len([row for row in values if row["bool_and(c0)"]]) >= 1
 
 
 def test_partitions(spark: SparkSession, table: str, setting: Any, rows: Any, actions: Any) -> None:
-    """Each partition by itself, those that `where` names."""
+    """Each partition that `where` chooses is ordered separately."""
     scattered(spark, 600, "x", "id % 3 p").write.format("delta").partitionBy("p").save(table)
     before = rows(spark.read.format("delta").load(table))
     setting(MAX_FILE_SIZE, str(size_of(table) // 12))
@@ -156,7 +156,7 @@ def test_partitions(spark: SparkSession, table: str, setting: Any, rows: Any, ac
 
 
 def test_values_that_are_all_the_same(spark: SparkSession, table: str, setting: Any) -> None:
-    """One place of the curve does not end as one file; an empty table is left alone."""
+    """Rows at one position of the curve go into several files. An empty table is not changed."""
     rows = spark.range(4000).selectExpr("id", "1 c", "cast(null as int) n")
     rows.write.format("delta").save(table)
     setting(MAX_FILE_SIZE, str(size_of(table) // 4))

@@ -1,4 +1,4 @@
-"""Filtered reads: the rows that plain Parquet gives, out of no more files than the statistics allow."""
+"""Filtered reads: the same rows as plain Parquet, from no more files than the statistics allow."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def prefix(path: str, start: str) -> Leaf:
 
 
 def literal(column: str, rng: random.Random) -> tuple[str, Any]:
-    """A literal near the column's values, as SQL and as the statistics have it."""
+    """A literal near the column's values, in SQL and as in statistics."""
     n = rng.randrange(-20, 640)
     match column:
         case "i":
@@ -197,7 +197,7 @@ def random_predicate(rng: random.Random, depth: int = 0) -> Leaf:
 
 @pytest.fixture
 def interpreted(spark):
-    """A session that compiles no query: with one file a job, that would take most of the time."""
+    """A session without code generation, which would take most of the time of these small jobs."""
     session = spark.newSession()
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")

@@ -1,4 +1,4 @@
-"""Files of other writers: what their actions say is heeded, or the read is refused."""
+"""Files of other writers: their actions are followed, or the read is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VECTOR = {
 
 
 def change_add(table, **fields):
-    """Give the only add action of the first commit these fields; the file's name before."""
+    """Sets these fields of the only add action of the first commit; returns the file's old name."""
     (before,) = actions(table, "add", 0)
     edit_commit(table, lambda action: action.get("add", {}).update(fields))
     return before["path"]
@@ -28,7 +28,7 @@ def change_add(table, **fields):
 
 @pytest.fixture
 def path(spark, tmp_path):
-    """A table with one file, of which no cache knows anything yet."""
+    """A table with one file that is in no cache yet."""
     path = tmp_path / "written"
     spark.range(3).coalesce(1).write.format("delta").save(str(path))
     return str(path.rename(tmp_path / "foreign"))

@@ -1,4 +1,4 @@
-"""Reads of files that are gone, what Spark tells of files, and Spark's cache of tables."""
+"""Reads of missing files, Spark's metadata of files, and Spark's cache of tables."""
 
 from __future__ import annotations
 

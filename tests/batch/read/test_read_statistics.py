@@ -1,4 +1,4 @@
-"""count, min, max and LIMIT out of the log: where statistics are exact, and only there."""
+"""count, min, max and LIMIT are answered from the log if statistics are exact, and only then."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def table_of_numbers(spark, tmp_path_factory):
 
 
 def run(spark, query):
-    """The rows, and whether Spark scanned files for them."""
+    """The rows, and whether Spark scanned files."""
     frame = spark.sql(query)
     rows = [tuple(row) for row in frame.collect()]
     return rows, "FileScan" in frame._jdf.queryExecution().executedPlan().toString()

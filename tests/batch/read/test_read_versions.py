@@ -1,4 +1,4 @@
-"""Which version a frame reads: the newest at each execution, or the one that it was asked for."""
+"""Which version a frame reads: the newest at each execution, or the one of its options."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_each_execution_reads_the_newest_version(spark, table):
 
 
 def test_one_execution_reads_one_version(spark, tmp_path, monkeypatch):
-    """Another writer commits whenever the table's newest version is looked for: nobody sees two of them."""
+    """Another writer commits whenever the newest version is looked up, and no query sees two versions."""
     from deltaflow.log import DeltaLog
 
     table = str(tmp_path / "raced")

@@ -1,4 +1,4 @@
-"""Batch reads: Spark's own Parquet scan, of the files that the log and the filters leave over."""
+"""Batch reads: Spark's own Parquet scan of the files that the log and the filters choose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.spark
 
 
 def scans(frame):
-    """Nodes of Spark's file scan in the executed plan, those inside adaptive stages included."""
+    """The file scans in the executed plan, including those inside of adaptive stages."""
     found = []
 
     def walk(node):

@@ -35,7 +35,7 @@ def empty(spark: SparkSession, tmp_path: Path) -> str:
 
 @pytest.fixture
 def later(spark: SparkSession, tmp_path: Path) -> str:
-    """A table that gets its schema, a NOT NULL column in it, and partitioning with version 1, then rows."""
+    """A table whose version 1 sets a schema with NOT NULL, and partitioning; version 2 adds rows."""
     path = str(tmp_path / "later")
     columns = "(id BIGINT NOT NULL, p INT) USING delta PARTITIONED BY (p)"
     properties = "TBLPROPERTIES ('delta.logRetentionDuration' = '9 days')"

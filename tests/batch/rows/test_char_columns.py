@@ -1,5 +1,4 @@
-"""CHAR columns: values are stored without the blanks that CHAR adds, as delta-spark stores them, and readers
-see these blanks, whether files have them or not."""
+"""CHAR columns: values are stored as in delta-spark, without added blanks, and readers see the blanks."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ Door = Callable[[SparkSession, str, Path], Any]
 
 
 def stored(path: str | Path) -> list[tuple[int, str, str]]:
-    """What the files and the log have: id, c, and the partition value p."""
+    """The rows as the files and the log store them: id, c, and the partition value p."""
     files = DeltaLog.for_table(str(path)).snapshot().files
     partitions = pc.map_lookup(files["partition_values"], "p", "first").to_pylist()
     found = []
@@ -42,14 +41,14 @@ def path(database: Path) -> str:
 
 @pytest.fixture
 def chars(spark: SparkSession, path: str) -> str:
-    """The name of an empty table in the catalog, which lies at `path`."""
+    """The name of an empty table in the catalog, whose location is `path`."""
     spark.sql("CREATE TABLE chars (id INT, c CHAR(5), p CHAR(3)) USING delta PARTITIONED BY (p)")
     return "chars"
 
 
 @pytest.fixture
 def mixed(spark: SparkSession, chars: str, path: str) -> str:
-    """The path of a table with each row once as delta-spark writes it and once filled up."""
+    """The path of a table that has each row twice: as delta-spark writes it, and filled up with blanks."""
     spark.sql("INSERT INTO chars VALUES (1, 'ab', 'x'), (3, 'cd', 'y')")
     spark.sql("INSERT INTO chars VALUES (2, 'ab   ', 'x  '), (4, 'cd   ', 'y  '), (5, null, null)")
     assert stored(path) == [

@@ -1,4 +1,4 @@
-"""What a write does to a table's schema, and how a frame's columns become the table's."""
+"""The schema of a table after a write, and the match of a frame's columns with the table's."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_overwrite_schema(spark, table):
         [T.StructField(f.name, f.dataType) for f in other.schema]
     )
     assert load(spark, table).count() == 3
-    # Partition columns that are not named again are none any more.
+    # Without partitionBy the table has no partitions any more.
     write(other, table, "overwrite", overwriteSchema="true")
     assert actions(table, "metaData")[0]["partitionColumns"] == []
     # In another mode the option has no effect.
@@ -101,7 +101,7 @@ def test_merge_schema(spark, table):
         "id": 2, "st": {"a": None, "B": {"k": 3}}, "arr": [{"x": None, "y": 2}], "b": 70000, "New": "n",
     }  # fmt: skip
     assert actions(table, "commitInfo")[0]["operationParameters"]["canMergeSchema"] is True
-    # What the table has and the data lacks stays, and is null.
+    # Columns that the data lacks stay in the table, and are null.
     write(spark.sql("select 3 id"), table, mergeSchema="true")
     assert actions(table, "metaData") == []
     assert [row.New for row in load(spark, table).where("id = 3").collect()] == [None]

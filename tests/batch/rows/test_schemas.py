@@ -1,4 +1,4 @@
-"""Schemas: what may be appended to what, and every type there and back."""
+"""Schemas: which appends fit, and a round trip of every type."""
 
 from __future__ import annotations
 

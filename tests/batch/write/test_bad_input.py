@@ -1,4 +1,4 @@
-"""Bad input: a clear error by its class, nothing lost and nothing written."""
+"""Bad input gives a clear error of the right class, and nothing is lost or written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 
 def failing(error_type, use, *texts):
-    """The error of a call that fails, free of what only a developer of deltaflow reads."""
+    """The error of a call that fails, checked to have no internals of deltaflow in its message."""
     with pytest.raises(error_type) as caught:
         use()
     text = str(caught.value)

@@ -1,4 +1,4 @@
-"""Partition columns of type binary: the log has their bytes as text in UTF-8, as delta-spark writes them."""
+"""Partition columns of type binary: as in delta-spark, the log has their bytes as UTF-8 text."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def before_commit(at: Any, loser: str, rival: Callable[[], object]) -> None:
 
 @pytest.fixture
 def frame(spark: SparkSession) -> DataFrame:
-    """Rows that break every rule."""
+    """Rows that break each of the rules."""
     return spark.createDataFrame(
         [(None, "a long text", None), (-5, None, (None,)), (1, "a", (1,))], COLUMNS
     ).coalesce(1)
@@ -113,7 +113,7 @@ def test_rows_that_were_not_checked_by_the_rules_of_the_table_are_not_committed(
 def test_rows_that_follow_the_same_rules_are_appended(
     spark: SparkSession, frame: DataFrame, tmp_path: Path, at: Any, loser: str
 ) -> None:
-    """A table that has no other rules takes them, whatever the order of its columns and its comments."""
+    """A table without other rules takes the rows, whatever the order of its columns and its comments are."""
     path = tmp_path / "t"
     statement = f"CREATE TABLE delta.`{path}` (st STRUCT<x: INT>, s STRING COMMENT 'text', n INT) USING delta"
 

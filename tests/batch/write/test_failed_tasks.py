@@ -1,4 +1,4 @@
-"""Tasks that fail: once, and the write succeeds without their files; for good, and there is no commit."""
+"""Tasks that fail: once, and the write succeeds without their files; always, and nothing is committed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.batch.write.script_process import result_of_script
 
 pytestmark = pytest.mark.spark
 
-# A master that retries tasks is another one than the other tests', hence a process of its own.
+# Only another Spark master retries tasks, so the script runs in a process of its own.
 SCRIPT = """
 import json, os, sys
 from pathlib import Path
@@ -24,7 +24,7 @@ spark = deltaflow.session("failing tasks", master="local[2,3]", config={
     "spark.sql.shuffle.partitions": "2"})
 
 def fails_once(marker):
-    # Fails late in its task, after files have been begun, the first time that it is asked.
+    # Fails late in its first task, after files have been begun.
     def look(value):
         if value % 1000 == 990 and not os.path.exists(f"{marker}-{value}"):
             Path(f"{marker}-{value}").touch()

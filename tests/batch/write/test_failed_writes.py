@@ -1,4 +1,4 @@
-"""What is left of a write that ends without a commit: no files if that is certain, and all if it is not."""
+"""A write that certainly has no commit leaves no files. If that is not certain, all its files stay."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_task_that_fails_leaves_no_files(spark, table, written, caplog, mode):
         rows.write.format("delta").mode(mode).option("maxRecordsPerFile", 2).save(table)
     assert part_files(table) == written
     assert any(f"{table}: a write failed before its commit" in message for message in caplog.messages)
-    assert len(os.listdir(Path(table, "_delta_log"))) <= 2  # one commit, and what Hadoop puts beside it
+    assert len(os.listdir(Path(table, "_delta_log"))) <= 2  # one commit, and Hadoop's checksum beside it
     assert dispatcher.open_handles == 0
 
 

@@ -1,4 +1,4 @@
-"""The data files of a write: their statistics and sizes, and what tables and options say about them."""
+"""The data files of a write: statistics and sizes, by properties and options."""
 
 from __future__ import annotations
 

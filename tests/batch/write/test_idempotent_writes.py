@@ -1,4 +1,4 @@
-"""Writes that an application has numbered are in the table once; and what a commit says for its user."""
+"""Writes with an application's number are in the table once; user metadata of a commit."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_session_may_number_writes(spark, table, settings):
     with settings({WRITE + "txnAppId": "session", WRITE + "txnVersion": "7"}):
         spark.range(1).write.format("delta").save(table)
         spark.range(5).write.format("delta").mode("append").save(table)
-        # An option stands before the session.
+        # An option outranks the session's setting.
         write_numbered(spark, table, 8, app="session")
         spark.range(6).write.format("delta").mode("append").save(table)
     assert [txn["version"] for version in (0, 1) for txn in actions(table, "txn", version)] == [7, 8]
@@ -80,7 +80,7 @@ def test_the_version_of_the_session_may_stand_for_one_write(spark, table, settin
             spark.range(1).write.format("delta").mode("append").save(table)
         code = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_SESSION_CONFS"
         assert raised.value.getErrorClass() == code
-        # What fails has not been made: its number stands.
+        # A write that fails does not use up its number.
         spark.conf.set(WRITE + "txnVersion", "2")
         with pytest.raises(DeltaTableAlreadyExistsError):
             spark.range(1).write.format("delta").save(table)
@@ -121,7 +121,7 @@ def _merge(spark, rows, table):
     return DeltaTable.forPath(spark, table).alias("t").merge(rows.alias("s"), "t.id = s.id")
 
 
-# Of no row of the table, and with rows to write of which there is none; each would change rows with id 7.
+# Operations that change no row of the table; each of them would change rows with id 7.
 CHANGE_NO_ROW = {
     "append": lambda spark, rows, table: rows.write.format("delta").mode("append").save(table),
     "replaceWhere": _replace_where,

@@ -249,7 +249,7 @@ def test_dynamic_overwrite_means_all_of_a_table_without_partitions(spark, table,
     overwrite(frame(spark, (1, 1)), table)
     overwrite(frame(spark, (2, 2)), table)
     assert ids(load(spark, table)) == [2]
-    # One that gets partitions now is replaced as well.
+    # A table that gets partitions by this write is replaced, too.
     overwrite(
         frame(spark, (3, 3)),
         table,

@@ -1,4 +1,4 @@
-"""Partition values: every string and type comes back, through Spark and through another implementation."""
+"""Partition values of every type and string come back, in Spark and in another implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writers at once, in threads of one process and in processes of their own."""
+"""Concurrent writers in threads of one process and in separate processes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_table_of_another_schema_that_came_first(spark, table, before_commit):
 
 
 def test_an_interrupted_writer_leaves_no_commit(spark, table, before_commit):
-    """What a callback raises, even KeyboardInterrupt, ends the write before its commit."""
+    """An error of a callback, even KeyboardInterrupt, ends the write before its commit."""
     spark.range(1).write.format("delta").save(table)
 
     def interrupt():

@@ -1,4 +1,4 @@
-"""Speculative copies of tasks: of two attempts that write the same rows, one is in the table."""
+"""Speculative copies of tasks: only one of two attempts with the same rows is in the table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ spark = deltaflow.session("speculation", master=url, config={
     "spark.speculation.quantile": "0.5", "spark.speculation.minTaskRuntime": "200ms"})
 
 def slow_once(name):
-    # The first attempt of the third task comes to its last rows, with files begun, and never further.
+    # The first attempt of the third task has begun files, and stops before its last rows.
     def look(value):
         if value == 2990:
             Path(f"{root}/{name}-{uuid.uuid4()}").touch()

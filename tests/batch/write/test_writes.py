@@ -1,4 +1,4 @@
-"""Batch writes: save modes, partitioning, paths, and what a commit says of itself."""
+"""Batch writes: save modes, partitioning, paths, and commitInfo."""
 
 from __future__ import annotations
 

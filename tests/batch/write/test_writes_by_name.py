@@ -1,4 +1,4 @@
-"""saveAsTable, insertInto, INSERT and writeTo: rows into tables by name, each write a commit."""
+"""saveAsTable, insertInto, INSERT and writeTo: every write into a table by name is one commit."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_table_of_another_format_stays_what_it_is(spark: SparkSession, databas
 def test_a_delta_table_is_not_replaced_by_one_of_another_format(
     spark: SparkSession, t: str, rows: Rows
 ) -> None:
-    """Spark would drop it, history and all."""
+    """Spark would drop the table with its history."""
     with pytest.raises(DeltaUnsupportedOperationException):
         of(spark, (2, "b")).write.mode("overwrite").saveAsTable(t)
     with pytest.raises(AnalysisException, match="format"):
@@ -185,7 +185,7 @@ def test_insert_overwrite_of_dynamic_partitions(
     assert rows(t) == [(1, "b"), (5, "a"), (7, "c")]
     parameters = actions(str(database / "t"), "commitInfo")[0]["operationParameters"]
     assert parameters["isDynamicPartitionOverwrite"] in (True, "true")
-    of(spark, (8, "d")).writeTo(t).overwrite(col("id") > 5)  # says what it overwrites, whatever the setting
+    of(spark, (8, "d")).writeTo(t).overwrite(col("id") > 5)  # whatever the setting is
     assert rows(t) == [(1, "b"), (5, "a"), (8, "d")]
 
 
