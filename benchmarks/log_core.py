@@ -3,10 +3,10 @@
     python benchmarks/log_core.py [--files 1000000] [--commits 5000] [--versions 10000] [--repeats 3]
                                   [--directory DIR]
 
-Every reading is done in a process of its own, in turn (A B, then B A, …), after a warm-up of both; what is
-printed are medians, their ratio, and the bound. "Added" memory is resident memory beyond that of the process
-with its libraries loaded: "held" with the answer in hand, "peak" at its highest on the way.
-Exits 1 if something is above its bound. The figures of a busy machine are worth nothing.
+Every reading runs in a separate process, in turn (A B, then B A, …), after a warm-up of both. Prints medians,
+their ratio and the bound. "Added" memory is resident memory beyond that of the process with its libraries:
+"held" while the answer is kept, "peak" at its highest. Exits with 1 if a figure exceeds its bound. Run it on
+a quiet machine.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ METADATA: dict[str, Any] = {
 
 
 def file_columns(first: int, number: int) -> dict[str, pa.Array]:
-    """What the log says of files `first` and following, with statistics like those of a real table."""
+    """The log's columns of files, beginning with number `first`, with statistics like those of a real
+    table."""
     numbers = pa.array(range(first, first + number), pa.int64())
     text = numbers.cast(pa.string())
     padded = pc.utf8_lpad(text, 8, "0")
@@ -183,7 +184,7 @@ def add_actions(first: int, number: int) -> Iterator[dict[str, Any]]:
 
 
 def write_commit(table: Path, version: int, actions: list[dict[str, Any]]) -> None:
-    """The next commit, as another writer puts it."""
+    """The next commit, like that of another writer."""
     log = table / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
     info = {
@@ -195,7 +196,7 @@ def write_commit(table: Path, version: int, actions: list[dict[str, Any]]) -> No
 
 
 def checkpointed_log(table: Path, files: int, version: int, *, with_history: bool = False) -> None:
-    """A checkpoint and ten commits after it; `with_history`: the commits before are there, too."""
+    """A checkpoint and ten commits after it; with `with_history` also the commits before it."""
     write_checkpoint(table, version, files)
     for before in range(version + 1 if with_history else 0):
         write_commit(table, before, [])
@@ -205,7 +206,7 @@ def checkpointed_log(table: Path, files: int, version: int, *, with_history: boo
 
 
 def log_of_commits(table: Path, commits: int) -> None:
-    """Commits alone."""
+    """A log of commits only."""
     for version in range(commits):
         write_commit(table, version, list(add_actions(version * FILES_PER_COMMIT, FILES_PER_COMMIT)))
 
@@ -365,7 +366,7 @@ def run(probe: Callable[[str], dict[str, Any]], *tables: Path) -> dict[str, Any]
 
 
 class Report:
-    """Prints figures and remembers whether one is above its bound."""
+    """Prints figures, and notes whether one exceeds its bound."""
 
     def __init__(self) -> None:
         self.failed = False
@@ -462,7 +463,7 @@ def main() -> int:
         log_of_commits(commits, arguments.commits)
         checkpointed_log(late, FEW_FILES, arguments.versions, with_history=True)
         checkpointed_log(early, FEW_FILES, FEW_VERSIONS, with_history=True)
-        # What has not reached the disk yet would make the first commits wait.
+        # Data that is not on the disk yet would make the first commits wait.
         os.sync()
         title = f"{arguments.files:,} files in a checkpoint, and {COMMITS_AFTER_CHECKPOINT} commits"
         compare_opening(report, title, many, arguments.repeats, MEMORY_BOUND)

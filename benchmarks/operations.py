@@ -2,8 +2,8 @@
 
     python benchmarks/operations.py [--repeats 5] [--directory DIR] [--only OPERATION]
 
-Both sides are measured in turn, after a warm-up, in one session; what is printed are medians, their ratio,
-and the bound. Exits 1 if a ratio is above its bound. The figures of a busy machine are worth little.
+Both sides are measured in turn, after a warm-up, in one session. Prints medians, their ratio and the bound.
+Exits with 1 if a ratio exceeds its bound. Run it on a quiet machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from side_by_side import Comparison, compare, data, session, timed
 from deltaflow import DeltaTable
 
 BOUND = 1.3
-# Of a MERGE, against the rewrite of the same files and one join.
+# The bound of a MERGE, against the rewrite of the same files and one join.
 MERGE_BOUND = 2.0
 SMALL_FILES = 1_000
 ROWS_OF_A_SMALL_FILE = 5_000
@@ -34,7 +34,7 @@ _numbers = itertools.count()
 
 
 def optimize(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
-    """1,000 small files become one, against the same files read and written as one."""
+    """OPTIMIZE of 1,000 small files into one, against reading and writing them as one."""
     source = directory / "small files"
     rows = data(spark, SMALL_FILES * ROWS_OF_A_SMALL_FILE)
     rows.repartition(SMALL_FILES).write.format("delta").save(str(source))
@@ -55,7 +55,7 @@ def optimize(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
 
 
 def large_table(spark: SparkSession, directory: Path) -> Path:
-    """A table that nothing changes; the rows that an operation picks are spread over all its files."""
+    """A table that stays unchanged; the rows that an operation picks are in all of its files."""
     table = directory / "large"
     if not table.exists():
         data(spark, ROWS).repartition(FILES).write.format("delta").save(str(table))

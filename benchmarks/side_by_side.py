@@ -1,10 +1,10 @@
-"""deltaflow beside plain Parquet, in one run: scans, a point lookup, writes, a stream's micro-batches.
+"""deltaflow beside plain Parquet, in one run: scans, a point lookup, writes and micro-batches.
 
     python benchmarks/side_by_side.py [--rows 20000000] [--repeats 5] [--directory DIR]
 
 Every pair is measured in turn (A B, then B A, …), after a warm-up of both, on the same data in the same
-session; what is printed are medians, their ratio, and the bound. Exits 1 if a ratio is above its bound.
-The figures of a busy machine are worth nothing: run it on a quiet one.
+session. Prints medians, their ratio and the bound. Exits with 1 if a ratio exceeds its bound. Run it on a
+quiet machine.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ COUNT_BOUND = 0.5
 LOOKUP_BOUND = 0.5
 WRITE_BOUND = 1.15
 STREAM_BOUND = 1.5
-# What the commit of one row may take beyond the writing of its file.
+# The time that the commit of one row may take after its file is written.
 APPEND_SECONDS = 0.1
 LOOKUP_FILES = 200
 WARM_UP_REPEATS = 2
 ROWS_PER_BATCH = 1_000
 BATCHES = 30
 WARM_UP_BATCHES = 5
-# The data of scans and writes must be no smaller than this, or fixed costs decide.
+# With less data than this, fixed costs would decide scans and writes.
 LEAST_BYTES = 500_000_000
 
 
@@ -48,9 +48,9 @@ class Comparison:
     ours: list[float]
     parquet: list[float]
     bound: float
-    """Of the ratio of the medians."""
+    """The bound of the ratio of the medians."""
     extra: float = 0.0
-    """Seconds that are allowed beyond that."""
+    """Seconds that are allowed in addition."""
 
     @property
     def is_met(self) -> bool:
@@ -80,7 +80,7 @@ def compare(
         ours(), parquet()
     ours_seconds, parquet_seconds = [], []
     for repeat in range(repeats):
-        # Whoever runs second finds warmer caches, so the order changes at every repeat.
+        # The second side finds warmer caches, so the order changes at every repeat.
         for side in ("ours", "parquet") if repeat % 2 == 0 else ("parquet", "ours"):
             if side == "ours":
                 ours_seconds.append(ours())
@@ -102,7 +102,7 @@ def read_all(frame: DataFrame) -> float:
 
 
 def scans(spark: SparkSession, table: str, repeats: int) -> list[Comparison]:
-    """Plans and scans anew at every run, over the very same files."""
+    """Plans and scans the same files again at every run."""
 
     def delta() -> DataFrame:
         return spark.read.format("delta").load(table)
@@ -132,7 +132,7 @@ def scans(spark: SparkSession, table: str, repeats: int) -> list[Comparison]:
 
 
 def lookups(spark: SparkSession, frame: DataFrame, directory: Path, repeats: int) -> Comparison:
-    """One row by its key, another at every run, out of a table of LOOKUP_FILES files sorted by the key."""
+    """Looks up another row by its key at every run, in LOOKUP_FILES files sorted by the key."""
     table = str(directory / "sorted")
     rows = frame.count()
     frame.repartitionByRange(LOOKUP_FILES, "id").sortWithinPartitions("id").write.format("delta").save(table)
@@ -152,7 +152,7 @@ def lookups(spark: SparkSession, frame: DataFrame, directory: Path, repeats: int
 
 
 def appends(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
-    """One row a commit, to a table of the same runs."""
+    """Appends one row at every run, to the same table."""
     row = data(spark, 1).coalesce(1)
 
     def append(format_name: str) -> float:
@@ -215,14 +215,14 @@ def streams(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
 
 
 def data(spark: SparkSession, rows: int) -> DataFrame:
-    """Rows of about 30 bytes in Parquet: nothing that a dictionary would make small."""
+    """Rows of about 30 bytes in Parquet, which a dictionary does not make smaller."""
     return spark.range(rows).selectExpr(
         "id", "hash(id) AS key", "cast(xxhash64(id, 7) AS double) AS amount", "hex(xxhash64(id)) AS text"
     )
 
 
 def session(settings: Mapping[str, str]) -> SparkSession:
-    """A quiet session on two cores; `settings` come on top."""
+    """A quiet session on two cores, with these additional settings."""
     config = {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",

@@ -2,12 +2,12 @@
 
     python benchmarks/streams.py [--batches 2000] [--segment 100] [--directory DIR]
 
-Batches of 1,000 rows. The sink: one stream into a Delta table and one into a Parquet sink take turns by
-segments of batches, each going on from its own checkpoint, until both have made all their batches. The
-source: a stream of one file a batch over the table so made, and one over the same files as plain Parquet,
-both into Spark's noop sink, take turns the same way. Printed are the median and the 95th percentile of
-triggerExecution, their ratios and bounds, Spark's own parts of a batch, and for the sink the milliseconds
-of its steps. Exits 1 if a bound is broken. The figures of a busy machine are worth little.
+A batch has 1,000 rows. For the sink, a stream into a Delta table and one into a Parquet sink run in turn, by
+segments of batches, each from its own checkpoint, until both have made all batches. For the source, a stream
+out of this table and one out of the same files as plain Parquet run in turn into Spark's noop sink, with one
+file in each batch. Prints the median and the 95th percentile of triggerExecution, their ratios and bounds,
+Spark's own parts of a batch, and for the sink the milliseconds of its steps. Exits with 1 if a figure exceeds
+its bound. Run it on a quiet machine.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Start = Callable[[], StreamingQuery]
 
 
 class Batches:
-    """What a stream's batches took, in milliseconds, by batch id."""
+    """The time of a stream's batches, in milliseconds, by batch id."""
 
     def __init__(self, name: str, start: Start) -> None:
         self.name = name
@@ -75,11 +75,11 @@ class Batches:
         self._counted.update(p.batchId for p in done[WARM_UP:])
 
     def counted(self, part: str = "triggerExecution") -> list[int]:
-        """What the batches took that are no segment's first ones."""
+        """The times of all batches but the first ones of each segment."""
         return [took.get(part, 0) for batch, took in self.took.items() if batch in self._counted]
 
     def around(self, batch: int) -> list[int]:
-        """What the batches near this one took, those aside whose commit writes a checkpoint."""
+        """The times of the batches near this one, without those whose commit writes a checkpoint."""
         near = range(batch - GROWTH_WINDOW, batch + GROWTH_WINDOW)
         return [
             took["triggerExecution"]
@@ -97,7 +97,7 @@ class Batches:
 
 
 def take_turns(ours: Batches, parquet: Batches, batches: int, segment: int) -> bool:
-    """Runs both to that many batches; whether the ratio of the medians keeps the bound."""
+    """Runs both to that many batches; returns whether the ratio of the medians is within the bound."""
     turn = 0
     while min(len(ours.took), len(parquet.took)) < batches:
         before = len(ours.took), len(parquet.took)
@@ -117,7 +117,7 @@ def verdict(holds: bool) -> str:
 
 
 def grows_little(ours: Batches, parquet: Batches) -> bool:
-    """Compares late batches with early ones. Parquet's own figures tell what the machine was doing."""
+    """Compares late batches with early ones. The figures of Parquet show the load of the machine."""
     late = min(SEEN[1], max(ours.took))
     ratios = []
     for side in (ours, parquet):
@@ -141,7 +141,7 @@ class Steps:
         self.measure(OptimisticTransaction, "commit", "commit")
 
     def measure(self, owner: type, method: str, name: str) -> None:
-        """From now on the method's calls are timed under this name."""
+        """Times the method's calls from now on, under this name."""
         original = getattr(owner, method)
 
         def measured(*arguments: Any, **named: Any) -> Any:
@@ -219,7 +219,7 @@ def main() -> int:
     spark = session(
         {
             "spark.driver.memory": "2g",
-            "spark.log.level": "FATAL",  # a segment's end stops a batch, and that is no error
+            "spark.log.level": "FATAL",  # the end of a segment stops a batch, which is no error
             "spark.sql.streaming.numRecentProgressUpdates": "1000",
         }
     )

@@ -1,13 +1,13 @@
-"""The dry run of a vacuum on a synthetic table of a million files, all of which are there; starts no JVM.
+"""The dry run of a vacuum on a synthetic table of a million existing files; starts no JVM.
 
     python benchmarks/vacuum.py [--files 1000000] [--repeats 3] [--directory DIR]
 
-The log is a checkpoint with the files and two tenths as many tombstones, half of them expired, and ten
-commits after it. The directory has an empty file for each of them in 336 folders, and one tenth as many of
-which the log knows nothing. Printed are medians: the time, and the resident memory beyond that of the process
-with its libraries loaded, at its highest. Also with the checkpoint of a stream at the start of its first
-snapshot, and for a table that has lost all of its files, so that all are to be deleted.
-Exits 1 if the memory is above its bound.
+The log is a checkpoint with the files and one fifth as many tombstones, half of them expired, and ten commits
+after it. The directory has an empty file for each of them in 336 folders, and one tenth as many unknown
+files. Prints medians of the time and of the highest resident memory beyond that of the process with its
+libraries. It also measures a vacuum with the checkpoint of a stream at the start of its first snapshot, and a
+table that has removed all of its files, so that all are to be deleted. Exits with 1 if the memory exceeds its
+bound.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _VERSION = 10
 
 
 def write_table(table: Path, files: int) -> dict[str, int]:
-    """The log and the directory; how many files are to be deleted, and how many bytes they have."""
+    """Makes the log and the directory; returns the number and the bytes of the files to delete."""
     now_ms = time.time_ns() // 1_000_000
     tenth = files // 10
     write_checkpoint(table, files, tenth, now_ms)
