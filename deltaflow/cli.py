@@ -1,4 +1,4 @@
-"""The command `deltaflow`: looks into a table's log. It reads only, and starts no JVM."""
+"""The command `deltaflow` shows what is in a table's log. It only reads, and starts no JVM."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def commit(path: str, version: int, as_json: bool) -> None:
 def files(path: str, partitions: Sequence[str], as_json: bool) -> None:
     """The table's files with their statistics."""
     snapshot = _log_of_existing_table(path).snapshot()
-    found = _of_partitions(snapshot, partitions)
+    found = _files_of_partitions(snapshot, partitions)
     rows = (_file_row(row) for batch in found.to_batches(_FILES_PER_BATCH) for row in batch.to_pylist())
     if not as_json:
-        rows = ({**row, **_stats_for_people(row["stats"])} for row in rows)
+        rows = ({**row, **_readable_stats(row["stats"])} for row in rows)
     columns = ["path", "partition_values", "size_bytes", "modification_time_ms", "rows", "values"]
     _show(rows, as_json, columns)
 
@@ -149,7 +149,7 @@ def size(path: str, as_json: bool) -> None:
 
 
 def _log_of_existing_table(path: str) -> DeltaLog:
-    """The log at a path; DeltaTableNotFoundError where nothing speaks of a table."""
+    """The log of the table at a path; DeltaTableNotFoundError if there is none."""
     log = DeltaLog.for_table(path)
     if log.latest_version() < 0:
         log.snapshot()
@@ -215,13 +215,13 @@ def _state_row(snapshot: Snapshot) -> Row:
 
 
 def _checksum_row(differences: dict[str, tuple[Any, Any]] | None) -> Any:
-    """What the version's checksum file is worth: None without one."""
+    """How the version's checksum file compares with the log; None without one."""
     if not differences:
         return None if differences is None else "agrees with the log"
     return {name: {"log": of_log, "checksum": own} for name, (of_log, own) in differences.items()}
 
 
-def _of_partitions(snapshot: Snapshot, partitions: Iterable[str]) -> pa.Table:
+def _files_of_partitions(snapshot: Snapshot, partitions: Iterable[str]) -> pa.Table:
     found = snapshot.files
     names = {name.lower(): name for name in snapshot.partition_columns}
     for partition in partitions:
@@ -242,7 +242,7 @@ def _file_row(row: Row) -> Row:
     try:
         stats = None if row["stats"] is None else msgspec.json.decode(row["stats"])
     except msgspec.DecodeError:
-        # Only what a writer remarked about the file: shown as it is.
+        # Statistics that are not JSON are shown as they are.
         stats = row["stats"]
     return {
         "path": row["path"],
@@ -270,7 +270,7 @@ def _title(name: str) -> Text:
     return Text(name.removesuffix("_ms").removesuffix("_bytes").replace("_", " "))
 
 
-def _stats_for_people(stats: Any) -> Row:
+def _readable_stats(stats: Any) -> Row:
     """The number of rows, and a line for each column: smallest … largest, nulls."""
     if not isinstance(stats, dict):
         return {"rows": None, "values": stats}
@@ -292,7 +292,7 @@ def _write_json(rows: Iterable[Row]) -> None:
 
 
 def _text(name: str, value: Any) -> str:
-    """A value for people."""
+    """A value as readable text."""
     if value is None:
         return ""
     if name.endswith("_ms"):
@@ -303,7 +303,7 @@ def _text(name: str, value: Any) -> str:
         return "\n".join(f"{key}: {_text('', inner)}" for key, inner in _flat(value))
     if isinstance(value, list):
         return ", ".join(_text("", item) for item in value)
-    # What a log says is a stranger's: it moves no cursor.
+    # Anybody may have written the log: its control characters must not reach the terminal.
     text = str(value)
     return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
 

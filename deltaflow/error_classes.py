@@ -29,8 +29,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_AGGREGATE_IN_CHECK_CONSTRAINT": (
         "42621",
-        "Found {expr} in a CHECK constraint. Aggregate expressions are not allowed in CHECK constraints: "
-        "they are about rows one by one.",
+        "Found {expr} in a CHECK constraint. Aggregate expressions are not allowed in CHECK constraints, "
+        "which are checked for each row by itself.",
     ),
     "DELTA_AGGREGATION_NOT_SUPPORTED": (
         "42903",
@@ -106,7 +106,7 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION": ("428FT", "Cannot use all columns for partition columns."),
     "DELTA_CANNOT_WRITE_EMPTY_SCHEMA": (
         "428GU",
-        "No data file can be written: {what} has no columns of another type than void. Add one.",
+        "No data file can be written: all fields of {what} are of type void. Add one of another type.",
     ),
     "DELTA_CLONE_AMBIGUOUS_TARGET": (
         "42613",
@@ -230,7 +230,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_DUPLICATE_COLUMNS_ON_INSERT": (
         "42701",
-        "Duplicate column names in INSERT clause. Name each of them once.",
+        "Duplicate column names in INSERT clause. Name each column once.",
     ),
     "DELTA_DUPLICATE_DATA_SKIPPING_COLUMNS": (
         "42701",
@@ -406,7 +406,7 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_METADATA_ABSENT": ("XXKDS", None),
     "DELTA_METADATA_ABSENT_EXISTING_CATALOG_TABLE": (
         "42K03",
-        "The catalog has the table {table_name}, and there is no Delta table at its location. "
+        "The catalog has the table {table_name}, but there is no Delta table at its location. "
         "Drop it (DROP TABLE {table_name}) and create it again.",
     ),
     "DELTA_MISSING_DELTA_TABLE": (
@@ -647,8 +647,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_TABLE_NOT_FOUND": (
         "42P01",
-        "{table_name} is at {path}, and there is no Delta table. Check the path; a name that has lost its "
-        "files can be dropped (DROP TABLE {table_name}).",
+        "The location of {table_name} is {path}, where there is no Delta table. Check the path. If the "
+        "table's files are lost, drop its name (DROP TABLE {table_name}).",
     ),
     "DELTA_TABLE_ONLY_OPERATION": ("0AKDD", None),
     "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": (
@@ -667,7 +667,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE": (
         "42604",
-        "versionAsOf needs to be a version, a number that is not negative, and is {value!r}.",
+        "versionAsOf needs to be a version, which is a number of at least 0, and is {value!r}.",
     ),
     "DELTA_UDF_IN_CHECK_CONSTRAINT": (
         "42621",
@@ -817,6 +817,6 @@ CATALOGUE: dict[str, Entry] = {
         "{name} is a partition column. Z-Ordering can only be performed on data columns",
     ),
 }
-"""Condition → SQLSTATE; message, or None where each place that raises it has its own; and, where the class
-that is raised here lacks it, the class of PySpark by which delta-spark's error of that condition is caught.
+"""Condition → its SQLSTATE; its message, or None if the code that raises it gives one; and PySpark's class
+that delta-spark raises, if the class that is raised here does not extend it.
 """

@@ -4,8 +4,8 @@ PySpark too, + a `PySparkException`.
 An `except` clause that was written for delta-spark catches them as well. Therefore
 `DeltaIllegalArgumentException` is an `IllegalArgumentException` of PySpark too, and
 `DeltaUnsupportedOperationException` an `UnsupportedOperationException`. Where delta-spark raises a condition
-by a class that is not among the bases of the class that is raised here, the condition's entry in the
-catalogue names that class, and the error gets it as a further base.
+by a class that is not a base of the class that is raised here, the condition's entry in the catalogue names
+that class, and the error gets it as a further base.
 
     DeltaError
       DeltaConcurrentModificationException +  another writer won: run the operation again
@@ -14,7 +14,7 @@ catalogue names that class, and the error gets it as a further base.
         ProtocolChangedException
       CommitOutcomeUnknownError             the commit may have landed: delete nothing, look at the table
       CommitReplacedError                   an earlier commit was lost to a writer that replaced it
-      PostCommitHookError                   the commit is in the log; what was to follow it failed
+      PostCommitHookError                   the commit is in the log; work that follows it failed
       DeltaTableNotFoundError *             there is no Delta table
       VersionNotFoundError *                the table has no such version
       DeltaTableAlreadyExistsError *        there is a table where none may be
@@ -32,8 +32,8 @@ catalogue names that class, and the error gets it as a further base.
       SetupError                            the session or the machine is not ready
         RegistrationError, JavaNotFoundError
 
-After any other error that a commit raises than `CommitOutcomeUnknownError` and `PostCommitHookError`, the
-commit is not in the log.
+After any error of a commit except `CommitOutcomeUnknownError` and `PostCommitHookError`, the commit is not in
+the log.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _rebuild(cls: type[DeltaError], state: dict[str, Any]) -> DeltaError:
 
 @functools.cache
 def _class_of_condition(cls: Any, error_class: str) -> Any:
-    """`cls`, or a subclass of its name that has the class of the catalogue's entry among its bases."""
+    """`cls`, or a subclass with its name that also has the base that the catalogue's entry names."""
     missing = [base for base in CATALOGUE.get(error_class, ())[2:] if not issubclass(cls, base)]
     if not missing:
         return cls
@@ -79,7 +79,7 @@ class DeltaError(Exception):
     error_class: str = "DELTA_ERROR"
     sqlstate: str | None = None
     _raised_as: type[DeltaError] | None = None
-    """Of a class that was made for a condition: the class in this module that it was made of."""
+    """For a class that was made for one condition: the class of this module that it extends."""
 
     def __new__(cls, *_: object, error_class: str | None = None, **__: object) -> Self:
         """An error of the class, with the base that the catalogue names for the condition."""
@@ -107,10 +107,11 @@ class DeltaError(Exception):
             message = template.format_map(parameters)
         self.table, self.version, self.file, self.column = table, version, file, column
         self.parameters = {name: str(value) for name, value in parameters.items()}
-        self.message = message + self._place(message)
+        self.message = message + self._where(message)
         Exception.__init__(self, str(self))
 
-    def _place(self, message: str) -> str:
+    def _where(self, message: str) -> str:
+        """Table, version, file and column, as far as the message does not name them."""
         places = {"table": self.table, "version": self.version, "file": self.file, "column": self.column}
         named = [
             f"{name} {value}"
@@ -142,7 +143,7 @@ class DeltaError(Exception):
         return str(self)
 
     def getMessageParameters(self) -> dict[str, str]:
-        """What filled the message."""
+        """The parameters of the message, as texts."""
         return self.parameters
 
     def getQueryContext(self) -> list[Any]:
@@ -217,7 +218,7 @@ class CommitReplacedError(DeltaError):
 
 
 class PostCommitHookError(DeltaError):
-    """The commit is in the log, and what was to be done after it failed: do not run the operation again."""
+    """The commit is in the log, and work that follows it failed: do not run the operation again."""
 
     error_class = "DELTA_POST_COMMIT_HOOK_FAILED"
     sqlstate = "2DKD0"

@@ -36,13 +36,13 @@ class LogStore(ABC):
     """Whether a listing costs what is in its directory, wherever it begins: `status` is cheaper then."""
 
     def directory_state(self, directory: str) -> str | None:
-        """What is another after files came into the directory or went; None if the store does not know."""
+        """A text that differs once files have come into the directory or gone; None if the store has none."""
         return None
 
     def check_writable(self, directory: str) -> None:
         """StoreError, which says why, where the store cannot exclude other writers of the directory.
 
-        The writing methods ask by themselves; who has much to do before it writes asks first.
+        The writing methods check this by themselves; a caller with much work before its writes checks first.
         """
         return
 
@@ -54,7 +54,7 @@ class LogStore(ABC):
         """
 
     def status(self, path: str) -> FileStatus:
-        """The entry that a listing has of a file; FileNotFoundError if absent."""
+        """The status of a file, as a listing has it; FileNotFoundError if absent."""
         directory, _, name = path.rpartition("/")
         found = next(iter(self.list_from(directory, name)), None)
         if found is None or found.name != name:
@@ -93,9 +93,10 @@ class LogStore(ABC):
 
     @abstractmethod
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A file that appears whole, in the place of any other, when the block ends; never if it raises.
+        """A file that appears as a whole when the block ends and replaces any other; not if the block raises.
 
-        For files that every writer would write alike, or that are hints: it excludes nobody.
+        Its directory is made. It is for hints and for files that all writers would write alike, since it does
+        not exclude other writers.
         """
 
     @abstractmethod

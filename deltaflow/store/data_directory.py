@@ -1,4 +1,4 @@
-"""The directory of a table's data: what is in it, and the deletion of what is certainly inside it."""
+"""The directory of a table's data: its entries, and the deletion of files that are certainly inside it."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class DataDirectory(ABC):
 
     @abstractmethod
     def entries(self, directory: str) -> Iterator[Entry]:
-        """What is directly in a directory, in no order; nothing where there is none (any more)."""
+        """The entries of a directory, in no order; none if the directory is not there (any more)."""
 
     @abstractmethod
     def delete(self, directory: str, names: Iterable[str]) -> tuple[int, list[StoreError]]:
-        """Delete files of a directory: how many were there and are gone, and what failed for the others."""
+        """Delete files of a directory; how many were deleted, and the failures for others."""
 
     @abstractmethod
     def delete_if_empty(self, directory: str) -> bool:
-        """Delete a directory if it is there and has nothing in it; whether that was so."""
+        """Delete a directory if it is there and empty; whether it was deleted."""
 
     def real_place(self, path: str) -> str | None:
         """The place of a file by its absolute path, links on the way included; None if it is outside."""
@@ -151,7 +151,7 @@ class _LocalDataDirectory(DataDirectory):
 
     @contextmanager
     def _opened(self, verb: str, directory: str) -> Iterator[int]:
-        """A descriptor of a directory, to which no link leads from this one."""
+        """A descriptor of a directory that is reached from this one without a link."""
         flags = os.O_RDONLY | os.O_DIRECTORY
         descriptor = -1
         try:
@@ -216,7 +216,7 @@ class _FsspecDataDirectory(DataDirectory):
         return deleted, failures
 
     def delete_if_empty(self, directory: str) -> bool:
-        # On most of these storages a directory is there as long as something is in it.
+        # On most of these storages a directory exists only as long as something is in it.
         return False
 
     def _inside(self, *places: str) -> str:

@@ -1,4 +1,4 @@
-"""Log stores on fsspec's file systems: any of them for reading, in memory for all."""
+"""Log stores on fsspec's file systems: all of them for reading, and the one in memory for writing, too."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class FsspecLogStore(LogStore):
                 self._fs.rm_file(path)
 
     def _upload(self, local: str, path: str) -> None:
-        """Make the local file's content that of `path`, all at once."""
+        """Give `path` the content of the local file, all at once."""
         directory, name = posixpath.split(path)
         temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
         self._fs.makedirs(directory, exist_ok=True)
@@ -137,7 +137,7 @@ class MemoryLogStore(FsspecLogStore):
         return
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        # No other process can reach this memory, and here all wait for one another.
+        # No other process can reach this memory, and the threads of this one wait for one another.
         with self._lock:
             super().put_if_absent(path, data)
 
@@ -167,7 +167,7 @@ def as_store_errors(verb: str, path: str) -> Iterator[None]:
 
 
 def file_status(entry: dict[str, Any]) -> FileStatus:
-    """A file's status from what its file system says of it (fsspec's names differ between them)."""
+    """A file's status by its entry in fsspec's listing, whose names differ between file systems."""
     times = (entry.get(key) for key in ("LastModified", "last_modified", "mtime", "updated", "created"))
     modified = next((time for time in times if time is not None), 0)
     if isinstance(modified, str):

@@ -1,4 +1,4 @@
-"""Spark's Hadoop configuration of a storage, in the words of fsspec."""
+"""The Hadoop configuration of a storage as storage options of fsspec."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def storage_options_from_hadoop(path: str, configuration: Mapping[str, str]) -> 
     """The storage options that reach `path` as Hadoop's S3A connector with this configuration does.
 
     Keys are Hadoop's (`fs.s3a.access.key`, …); those of the path's bucket (`fs.s3a.bucket.NAME.…`) go
-    first. Without keys s3fs looks where every AWS client looks. Empty for other storages than S3.
+    first. Without keys s3fs finds credentials as every AWS client does. Empty for other storages than S3.
     """
     if scheme_of(path) != "s3":
         return {}

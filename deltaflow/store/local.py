@@ -149,7 +149,7 @@ def _as_store_errors(verb: str, path: str) -> Iterator[None]:
 
 @contextmanager
 def _temporary_beside(path: str) -> Iterator[tuple[str, BinaryIO]]:
-    """A hidden new file in the directory of `path`; gone or renamed for good afterwards."""
+    """A hidden new file in the directory of `path`; afterwards it is gone, or renamed durably."""
     temporary = _temporary_name(path)
     try:
         with open(temporary, "xb") as file:
@@ -165,8 +165,8 @@ def _temporary_name(path: str) -> str:
 
 
 def hadoop_checksum(path: str) -> str:
-    """Where Hadoop's local file system has the checksum of a file that it wrote. It refuses to read another
-    file in its place.
+    """The path of the checksum that Hadoop's local file system writes for a file. It refuses to read a file
+    that does not match.
     """
     directory, name = os.path.split(path)
     return os.path.join(directory, f".{name}.crc")

@@ -1,4 +1,4 @@
-"""From the path that a user or Spark names to a store and the path inside it."""
+"""From a path that a user or Spark gives to the store that keeps it, and the path in that store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deltaflow.store.s3 import S3LogStore
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _FSSPEC_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 """Schemes of Hadoop whose file system has another name in fsspec; the others have the same."""
-_WHAT_IT_NEEDS = {
+_REQUIREMENTS = {
     "s3": 'pip install "deltaflow[s3]"',
     "gs": "pip install gcsfs",
     "abfs": "pip install adlfs",
@@ -40,9 +40,9 @@ def scheme_of(path: str) -> str | None:
 def table_path(path: str) -> str:
     """Absolute local path, without scheme and trailing slash, of a path as Hadoop's `Path` prints it.
 
-    Such a path is not URL-encoded: a `%` stays a `%`. Schemes but `file` raise StoreError.
+    Such a path is not URL-encoded: a `%` stays a `%`. StoreError for another scheme than `file`.
     """
-    _check_given(path)
+    _check_not_blank(path)
     match = _SCHEME.match(path)
     if match is None:
         return _absolute(path)
@@ -77,10 +77,10 @@ def store_for(
     """The store that keeps `path`, and the path by which that store knows it, without trailing slash.
 
     `storage_options` are those of fsspec's file system. `single_writer` states that nobody else writes
-    there: only then are stores written that cannot exclude other writers. Equal stores and paths are the
-    same place. StoreError if there is no such file system, or it lacks something.
+    there: stores that cannot exclude other writers are written only then. Equal stores and paths are the
+    same place. StoreError if there is no such file system, or its driver is missing.
     """
-    _check_given(path)
+    _check_not_blank(path)
     scheme = scheme_of(path)
     if scheme is None or scheme == "file":
         return LocalLogStore(single_writer=single_writer), table_path(path)
@@ -101,7 +101,7 @@ def _file_system(scheme: str, url: str, storage_options: Mapping[str, Any]) -> A
         return file_system_class(**{**file_system_class._get_kwargs_from_urls(url), **storage_options})
     # A driver that is missing, or does not start, raises what its libraries raise.
     except Exception as error:
-        needed = _WHAT_IT_NEEDS.get(scheme)
+        needed = _REQUIREMENTS.get(scheme)
         reason = str(error).split("\n")[0].rstrip(".")
         raise StoreError(
             f"Cannot reach {url}: {reason}. "
@@ -111,7 +111,7 @@ def _file_system(scheme: str, url: str, storage_options: Mapping[str, Any]) -> A
         ) from error
 
 
-def _check_given(path: str) -> None:
+def _check_not_blank(path: str) -> None:
     if not path.strip():
         raise DeltaIllegalArgumentException(
             "'path' is not specified. Give the directory of the table.",

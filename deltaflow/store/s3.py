@@ -108,7 +108,7 @@ class S3LogStore(FsspecLogStore):
         self._fs.put_file(local, path)
 
     def _check_no_file_in_the_way(self, directory: str) -> None:
-        # A key may be the beginning of others.
+        # A key may be a prefix of other keys.
         return
 
     def _objects(self, bucket: str, prefix: str, after: str) -> list[FileStatus]:
