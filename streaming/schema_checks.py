@@ -45,7 +45,7 @@ def check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:
     changed = schema_from_string(metadata.schema_string, table=reading.path, version=version)
     takes_any_nulls = reading.options.unsafe_nullability
     if not can_read(reading.schema, changed, may_add_columns=True, takes_any_nulls=takes_any_nulls):
-        # After a new start the stream can read with a schema that is newer than its own.
+        # A change after the stream's own version can be read after a new start, with the new schema.
         is_new = version >= reading.version
         retryable = is_new and can_read(
             changed, reading.schema, may_add_columns=True, takes_any_nulls=takes_any_nulls

@@ -44,8 +44,10 @@ _SETTINGS = {
 
 Describe = Callable[[Sequence[AddFile], Sequence[RemoveFile]], Operation]
 LayOut = Callable[[int, "Sequence[DataFrame]"], "Sequence[DataFrame]"]
-"""Turns the rows of some bins into the frames to write, each Spark partition of which becomes a file. The
-first argument is the number of the first bin."""
+"""Makes the frames to write of the rows of some bins, the first of which has the given number.
+
+Each Spark partition of a frame becomes a file.
+"""
 
 
 def one_file_each(first: int, bins: Sequence[DataFrame]) -> Sequence[DataFrame]:

@@ -51,8 +51,10 @@ class ZColumn(NamedTuple):
 
     @property
     def key_sql(self) -> str:
-        """SQL for the value to compare: it has the order of the values, with long ones cut, and casting it to
-        text and back is exact."""
+        """SQL for the value to compare, which has the order of the column.
+
+        Long values are cut, and a cast to text and back is exact.
+        """
         value = ".".join(map(quoted, self.path))
         if isinstance(self.data_type, StringType | BinaryType):
             value = f"left({value}, {_LENGTH_OF_A_TEXT})"

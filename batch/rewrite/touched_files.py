@@ -179,8 +179,7 @@ class TouchedFiles:
         return self.record_files_at({row["path"]: row["count"] for row in counted})
 
     def record_files_at(self, matching_rows: Mapping[str, int]) -> pa.Table:
-        """The files at these paths (`_metadata.file_path`), with the given numbers of rows
-        (MATCHING_ROWS)."""
+        """The files at these paths (`_metadata.file_path`), with their numbers of rows (MATCHING_ROWS)."""
         files, path = self.snapshot.files, self.snapshot.path
         wanted = pa.table(
             {

@@ -46,8 +46,7 @@ class SchemaRules:
     by_position: bool = False
     replaces_table: bool = False
     needs_partition_columns: bool = True
-    """Whether the frame must have all partition columns; otherwise missing ones are null, as other columns
-    are."""
+    """Whether the frame must have all partition columns. If not, missing ones are null."""
     fits: Fits = can_store
 
 
@@ -168,8 +167,7 @@ def _overwrite_schema(
     partition_by: Sequence[str],
     rules: SchemaRules,
 ) -> None:
-    """Replaces schema and partitioning. Without `partition_by` the table has no partitions, as in
-    delta-spark."""
+    """Replaces schema and partitioning. As in delta-spark, no `partition_by` means no partitions."""
     path = transaction.path
     partition_columns = check_writable_schema(schema, partition_by, table=path)
     if schema == snapshot.schema and partition_columns == list(snapshot.partition_columns):
