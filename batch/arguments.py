@@ -25,7 +25,7 @@ def check_dictionary(value: Any, name: str) -> dict[Any, Any]:
     return _checked(value, name, dict, "a dict")
 
 
-def _checked(value: Any, name: str, kind: type, wanted: str) -> Any:
-    if not isinstance(value, kind):
+def _checked(value: Any, name: str, expected: type, wanted: str) -> Any:
+    if not isinstance(value, expected):
         raise ValueError(f"{name} needs to be {wanted} but got '{type(value)}'.")
     return value

@@ -89,9 +89,9 @@ class DeltaTableBuilder:
         _check_generation(colName, generatedAlwaysAs, generatedByDefaultAs)
         if comment is not None:
             _check(str, "Column comment must be str.", comment)
-        kind = type_json(self._spark, dataType) if isinstance(dataType, str) else dataType.jsonValue()
+        data_type = type_json(self._spark, dataType) if isinstance(dataType, str) else dataType.jsonValue()
         metadata = {} if comment is None else {"comment": comment}
-        self._columns.append({"name": colName, "type": kind, "nullable": nullable, "metadata": metadata})
+        self._columns.append({"name": colName, "type": data_type, "nullable": nullable, "metadata": metadata})
         return self
 
     def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder:
@@ -197,8 +197,8 @@ def _lacks(feature: str, what: str, instead: str) -> UnsupportedFeatureError:
     )
 
 
-def _check(kind: type, message: str, value: object) -> None:
-    if type(value) is not kind:
+def _check(expected: type, message: str, value: object) -> None:
+    if type(value) is not expected:
         _raise_type_error(message, value)
 
 

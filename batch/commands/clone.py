@@ -166,9 +166,9 @@ def _parquet_source(spark: SparkSession, name: str) -> _CloneSource:
     """
     entry = describe_table(spark, name)
     name = entry.name or f"{entry.provider}.`{entry.path}`"
-    kind = "View" if entry.is_view else entry.provider or "Unknown"
-    if kind.lower() != "parquet":
-        raise DeltaAnalysisException(error_class="DELTA_CLONE_UNSUPPORTED_SOURCE", name=name, format=kind)
+    provider = "View" if entry.is_view else entry.provider or "Unknown"
+    if provider.lower() != "parquet":
+        raise DeltaAnalysisException(error_class="DELTA_CLONE_UNSUPPORTED_SOURCE", name=name, format=provider)
     source = read_parquet_table(spark, entry)
     metadata = Metadata(
         id="",

@@ -68,14 +68,16 @@ def _row(record: CommitRecord) -> tuple[Any, ...]:
     return (record.version, moment_of(record.timestamp_ms), *said)
 
 
-def _value(value: Any, kind: Any) -> Any:
-    match kind:
+def _value(value: Any, data_type: Any) -> Any:
+    match data_type:
         case StringType():
             return _text(value)
         case MapType():
             return {key: _text(item) for key, item in value.items()} if isinstance(value, Mapping) else None
         case StructType():
-            return [_text(value.get(name)) for name in kind.names] if isinstance(value, Mapping) else None
+            return (
+                [_text(value.get(name)) for name in data_type.names] if isinstance(value, Mapping) else None
+            )
         case BooleanType():
             return value if isinstance(value, bool) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -130,30 +130,30 @@ def _commit(
 
 
 def _insert(column: NewColumn, table: str) -> Edit:
-    def insert(kind: T.DataType) -> T.DataType:
-        if not isinstance(kind, T.StructType):
-            raise _no_struct(kind, (*column.parent, column.field.name), table)
-        if column.field.name.lower() in (name.lower() for name in kind.names):
+    def insert(data_type: T.DataType) -> T.DataType:
+        if not isinstance(data_type, T.StructType):
+            raise _no_struct(data_type, (*column.parent, column.field.name), table)
+        if column.field.name.lower() in (name.lower() for name in data_type.names):
             raise SchemaError(
                 error_class="FIELD_ALREADY_EXISTS",
                 column_name=dotted((*column.parent, column.field.name)),
-                struct=kind.simpleString(),
+                struct=data_type.simpleString(),
                 table=table,
             )
-        position = column.position or (_after(kind.names[-1]) if kind.fields else _FIRST)
-        return T.StructType(_placed(kind.fields, column.field, position, table))
+        position = column.position or (_after(data_type.names[-1]) if data_type.fields else _FIRST)
+        return T.StructType(_placed(data_type.fields, column.field, position, table))
 
     return insert
 
 
 def _change(change: ColumnChange, shown: list[dict[str, Any]], table: str) -> Edit:
-    def edit(kind: T.DataType) -> T.DataType:
-        match kind:
+    def edit(data_type: T.DataType) -> T.DataType:
+        match data_type:
             case T.StructType():
-                return T.StructType(change_field(kind.fields))
+                return T.StructType(change_field(data_type.fields))
             case T.ArrayType() | T.MapType():
-                return with_inner_fields(kind, change_inside(inner_fields(kind)))
-        raise _no_struct(kind, change.path, table)
+                return with_inner_fields(data_type, change_inside(inner_fields(data_type)))
+        raise _no_struct(data_type, change.path, table)
 
     def change_field(fields: list[T.StructField]) -> list[T.StructField]:
         old = fields[_index(fields, change.path[-1], table)]
@@ -178,26 +178,26 @@ def _change(change: ColumnChange, shown: list[dict[str, Any]], table: str) -> Ed
 
 def _changed(old: T.StructField, change: ColumnChange, table: str) -> T.StructField:
     nullable = old.nullable if change.nullable is None else change.nullable
-    kind = old.dataType if change.data_type is None else change.data_type
-    if not check_change(old.dataType, kind, change.path, table) or (old.nullable and not nullable):
-        raise _not_supported(change, old, kind, table)
+    data_type = old.dataType if change.data_type is None else change.data_type
+    if not check_change(old.dataType, data_type, change.path, table) or (old.nullable and not nullable):
+        raise _not_supported(change, old, data_type, table)
     metadata = {**old.metadata} if change.comment is None else {**old.metadata, "comment": change.comment}
     if change.comment == "":
         del metadata["comment"]
-    return T.StructField(old.name, kind, nullable, metadata)
+    return T.StructField(old.name, data_type, nullable, metadata)
 
 
 def _not_supported(
-    change: ColumnChange, old: T.StructField, kind: T.DataType, table: str
+    change: ColumnChange, old: T.StructField, data_type: T.DataType, table: str
 ) -> DeltaAnalysisException:
     nullable = old.nullable if change.nullable is None else change.nullable
     return DeltaAnalysisException(
         error_class="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
         field_path=dotted(change.path),
         old_field=_type_text(old.dataType, old.nullable),
-        new_field=_type_text(kind, nullable),
+        new_field=_type_text(data_type, nullable),
         advice="Add a CHECK constraint (… IS NOT NULL)."
-        if kind == old.dataType
+        if data_type == old.dataType
         else "It needs the table feature typeWidening, which deltaflow lacks, or more: write the table anew "
         "with overwriteSchema.",
         table=table,
@@ -214,34 +214,36 @@ def _placed(
     return [*fields[:at], field, *fields[at:]]
 
 
-def _edited(kind: T.DataType, path: Path, edit: Edit, table: str, at: Path = ()) -> Any:
+def _edited(data_type: T.DataType, path: Path, edit: Edit, table: str, at: Path = ()) -> Any:
     """The type with `edit` applied to what is at the path."""
     if not path:
-        return edit(kind)
+        return edit(data_type)
     inside = (*at, path[0])
-    match kind, path[0].lower():
+    match data_type, path[0].lower():
         case T.StructType(), _:
-            i = _index(kind.fields, path[0], table)
-            old = kind.fields[i]
+            i = _index(data_type.fields, path[0], table)
+            old = data_type.fields[i]
             inner = _edited(old.dataType, path[1:], edit, table, inside)
             new = T.StructField(old.name, inner, old.nullable, old.metadata)
-            return T.StructType([*kind.fields[:i], new, *kind.fields[i + 1 :]])
+            return T.StructType([*data_type.fields[:i], new, *data_type.fields[i + 1 :]])
         case T.ArrayType(), "element":
-            return T.ArrayType(_edited(kind.elementType, path[1:], edit, table, inside), kind.containsNull)
+            return T.ArrayType(
+                _edited(data_type.elementType, path[1:], edit, table, inside), data_type.containsNull
+            )
         case T.MapType(), "key":
-            key = _edited(kind.keyType, path[1:], edit, table, inside)
-            return T.MapType(key, kind.valueType, kind.valueContainsNull)
+            key = _edited(data_type.keyType, path[1:], edit, table, inside)
+            return T.MapType(key, data_type.valueType, data_type.valueContainsNull)
         case T.MapType(), "value":
-            value = _edited(kind.valueType, path[1:], edit, table, inside)
-            return T.MapType(kind.keyType, value, kind.valueContainsNull)
-    raise _no_struct(kind, inside, table)
+            value = _edited(data_type.valueType, path[1:], edit, table, inside)
+            return T.MapType(data_type.keyType, value, data_type.valueContainsNull)
+    raise _no_struct(data_type, inside, table)
 
 
-def _no_struct(kind: T.DataType, path: Path, table: str) -> SchemaError:
+def _no_struct(data_type: T.DataType, path: Path, table: str) -> SchemaError:
     return SchemaError(
         error_class="DELTA_ADD_COLUMN_PARENT_NOT_STRUCT",
         column_name=dotted(path),
-        other=kind.simpleString(),
+        other=data_type.simpleString(),
         table=table,
         column=dotted(path),
     )
@@ -264,16 +266,16 @@ def _after(name: str) -> str:
     return f"AFTER {name}"
 
 
-def _type_text(kind: T.DataType, nullable: bool) -> str:
-    return kind.simpleString() + ("" if nullable else " NOT NULL")
+def _type_text(data_type: T.DataType, nullable: bool) -> str:
+    return data_type.simpleString() + ("" if nullable else " NOT NULL")
 
 
 def _shown(parent: Path, field: T.StructField) -> dict[str, Any]:
     """A column as commitInfo shows it."""
-    kind = field.dataType.jsonValue()
+    data_type = field.dataType.jsonValue()
     return {
         "name": dotted([*parent, field.name]),
-        "type": kind["type"] if isinstance(kind, dict) else kind,
+        "type": data_type["type"] if isinstance(data_type, dict) else data_type,
         "nullable": field.nullable,
         "metadata": field.metadata,
     }
@@ -290,10 +292,10 @@ def _json(value: object) -> str:
 def column_field(name: str, type_json: str, *, nullable: bool, comment: str | None) -> T.StructField:
     """A field of a type in Spark's JSON."""
     metadata = {} if comment is None else {"comment": comment}
-    return T.StructField(name, data_type(type_json), nullable, metadata)
+    return T.StructField(name, type_of_json(type_json), nullable, metadata)
 
 
-def data_type(type_json: str) -> T.DataType:
+def type_of_json(type_json: str) -> T.DataType:
     """A type from Spark's JSON."""
     field = {"name": "c", "type": msgspec.json.decode(type_json), "nullable": True, "metadata": {}}
     return T.StructType.fromJson({"type": "struct", "fields": [field]}).fields[0].dataType

@@ -25,8 +25,8 @@ def check_change(old: T.DataType, new: T.DataType, path: Path, table: str) -> bo
     """
     if old == new:
         return True
-    for kind, error_class in _NESTED:
-        if isinstance(old, kind):
+    for nested_type, error_class in _NESTED:
+        if isinstance(old, nested_type):
             name = dotted(path)
             raise DeltaAnalysisException(
                 error_class=error_class, table_name=table, field_name=name, table=table, column=name

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from deltaflow.batch.conditions import as_assignments, as_column
 from deltaflow.batch.dml.merge import merge
 from deltaflow.batch.dml.merge_clauses import Clause, When
-from deltaflow.batch.dml.merge_metrics import MergedRows
-from deltaflow.spark.sql.statements import MERGED_ROWS
+from deltaflow.spark.sql.statements import MERGED_ROWS, frame_of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +98,7 @@ class DeltaMergeBuilder:
             named=self._named,
             with_schema_evolution=self._evolves,
         )
-        return _result(self._spark, done)
+        return frame_of_rows(self._spark, [] if done is None else [done], MERGED_ROWS)
 
     def _named(self, rows: DataFrame) -> DataFrame:
         return rows if self._alias is None else rows.alias(self._alias)
@@ -133,10 +131,3 @@ def merge_builder(
     if search is None:
         raise ValueError("'condition' in merge cannot be None")
     return DeltaMergeBuilder(spark, path, alias, source, search)
-
-
-def _result(spark: SparkSession, done: MergedRows | None) -> DataFrame:
-    values = [F.lit(value).cast("long") for value in done or (0,) * len(MERGED_ROWS)]
-    columns = [value.alias(name) for value, name in zip(values, MERGED_ROWS.names, strict=True)]
-    row = spark.sql("select 1").select(*columns)  # needs no job
-    return row if done is not None else row.limit(0)

@@ -12,8 +12,8 @@ from deltaflow.batch.ddl.columns import (
     add_columns,
     change_columns,
     column_field,
-    data_type,
     replace_columns,
+    type_of_json,
 )
 from deltaflow.batch.ddl.constraints import add_constraint, drop_constraint
 from deltaflow.batch.ddl.drop_feature import drop_feature
@@ -81,7 +81,7 @@ def _change_columns(statement: Statement) -> Rows:
         _refuse_default(statement, spec)
         change = ColumnChange(
             spec["column"]["name"],
-            None if spec["newDataType"] is None else data_type(spec["newDataType"]),
+            None if spec["newDataType"] is None else type_of_json(spec["newDataType"]),
             spec["newNullability"],
             "" if spec.get("dropComment") else spec["newComment"],
             _position(spec["newPosition"]),

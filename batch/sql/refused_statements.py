@@ -85,12 +85,12 @@ def _needs_column_mapping(error_class: str, statement: Statement) -> Unsupported
 
 
 def _refuse(statement: Statement) -> NoReturn:
-    refusal = _REFUSED[statement.kind]
+    refusal = _REFUSED[statement.name]
     raise refused(refusal.name, statement.table, refusal.advice)
 
 
-for _kind, _refusal in _REFUSED.items():
-    statement(_kind, table=_refusal.table, views=_refusal.views)(_refuse)
+for _name, _refusal in _REFUSED.items():
+    statement(_name, table=_refusal.table, views=_refusal.views)(_refuse)
 
 
 def _makes_delta(fields: Mapping[str, Any]) -> bool:

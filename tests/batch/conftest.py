@@ -107,28 +107,28 @@ def check_columns(fields: Any, columns: list[pa.ChunkedArray], low: Any, high: A
             check_bounds(field.type, column, low.get(name), high.get(name))
 
 
-def check_bounds(kind: pa.DataType, column: pa.ChunkedArray, low: Any, high: Any) -> None:
-    if pa.types.is_timestamp(kind):
-        assert str(kind) in ("timestamp[us, tz=UTC]", "timestamp[us]")
+def check_bounds(arrow_type: pa.DataType, column: pa.ChunkedArray, low: Any, high: Any) -> None:
+    if pa.types.is_timestamp(arrow_type):
+        assert str(arrow_type) in ("timestamp[us, tz=UTC]", "timestamp[us]")
         for bound in (low, high):
-            assert bound is None or bound.endswith("Z") == (kind.tz is not None)
+            assert bound is None or bound.endswith("Z") == (arrow_type.tz is not None)
         column = column.cast(pa.int64())
     values = [value for value in column.to_pylist() if value is not None]
-    if not values or pa.types.is_boolean(kind) or pa.types.is_binary(kind):
+    if not values or pa.types.is_boolean(arrow_type) or pa.types.is_binary(arrow_type):
         assert (low, high) == (None, None)
-    elif pa.types.is_timestamp(kind):
+    elif pa.types.is_timestamp(arrow_type):
         if min(values) >= -62_135_596_800_000_000 and max(values) <= 253_402_300_799_999_000:
             assert milliseconds(low) == min(values) // 1000
             assert milliseconds(high) == -(-max(values) // 1000)
-    elif pa.types.is_floating(kind):
+    elif pa.types.is_floating(arrow_type):
         numbers = [value for value in values if not math.isnan(value)]
         finite = len(numbers) == len(values) and not any(map(math.isinf, values))
         assert not finite or (float(low), float(high)) == (min(values), max(values))
         assert low is None or float(low) <= min(numbers)
         assert high is None or float(high) >= max(numbers)
-    elif pa.types.is_date(kind):
+    elif pa.types.is_date(arrow_type):
         assert (dt.date.fromisoformat(low), dt.date.fromisoformat(high)) == (min(values), max(values))
-    elif pa.types.is_string(kind):
+    elif pa.types.is_string(arrow_type):
         assert low == min(values)[:32]
         assert high >= max(values)
         assert len(max(values)) > 32 or high == max(values)

@@ -246,11 +246,11 @@ OF_ITS_OWN = {"DeltaTable.addConstraint", "DeltaTable.dropConstraint"}
 
 def public_methods(name: str) -> dict[str, list[str]]:
     """The public methods of a class of `deltaflow.tables`, and the names of their parameters."""
-    kind = getattr(deltaflow.tables, name)
+    class_ = getattr(deltaflow.tables, name)
     found = {}
-    for method, member in vars(kind).items():
+    for method, member in vars(class_).items():
         if not method.startswith("_") and (callable(member) or isinstance(member, classmethod)):
-            names = list(inspect.signature(getattr(kind, method)).parameters)
+            names = list(inspect.signature(getattr(class_, method)).parameters)
             found[method] = names if isinstance(member, classmethod) else names[1:]
     return found
 

@@ -74,13 +74,13 @@ def test_tables_of_deltalake_through_their_life(spark, tmp_path, rows, rows_by_d
 
 
 def rewritten(path, change):
-    """The first commit of a table with its actions changed: {kind: function of the action}."""
+    """The first commit of a table with its actions changed: {name: function of the action}."""
     commit = Path(path, "_delta_log", f"{0:020}.json")
     lines = [json.loads(line) for line in commit.read_text().splitlines()]
     for line in lines:
-        for kind, function in change.items():
-            if kind in line:
-                function(line[kind])
+        for name, function in change.items():
+            if name in line:
+                function(line[name])
     commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -243,8 +243,8 @@ def test_files_elsewhere(spark, tmp_path, rows):
 
 def test_elements_without_nulls(spark, tmp_path, rows, rows_by_deltalake):
     path = str(tmp_path / "t")
-    kind = pa.list_(pa.field("element", pa.int32(), nullable=False))
-    deltalake.write_deltalake(path, pa.table({"a": pa.array([[1, 2]], kind)}))
+    arrow_type = pa.list_(pa.field("element", pa.int32(), nullable=False))
+    deltalake.write_deltalake(path, pa.table({"a": pa.array([[1, 2]], arrow_type)}))
     before = sorted(Path(path, "_delta_log").rglob("*"))
     with pytest.raises(DeltaInvariantViolationException, match="violated for column: a"):
         spark.createDataFrame([([1, None],)], "a array<int>").write.format("delta").mode("append").save(path)

@@ -51,9 +51,9 @@ CASES = [(name, False) for name in TYPES] + [(name, True) for name in TYPES if T
 
 @pytest.mark.parametrize(("name", "partitioned"), CASES)
 def test_both_directions(spark, tmp_path, rows, rows_by_deltalake, sound, name, partitioned):
-    kind, values, _ = TYPES[name]
+    data_type, values, _ = TYPES[name]
     values = [*values, None]
-    data = pa.table({"id": pa.array(range(len(values)), pa.int32()), "v": pa.array(values, kind)})
+    data = pa.table({"id": pa.array(range(len(values)), pa.int32()), "v": pa.array(values, data_type)})
     theirs, ours = str(tmp_path / "theirs"), str(tmp_path / "ours")
     partition_by = ["v"] if partitioned else []
     deltalake.write_deltalake(theirs, data, partition_by=partition_by)

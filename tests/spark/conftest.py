@@ -159,20 +159,20 @@ def janino(spark: SparkSession) -> Callable[[str], dict[str, bytes]]:
 
 @pytest.fixture
 def answers(spark: SparkSession) -> Iterator[Callable[..., None]]:
-    """A function: puts another one, with its schema, in the place of that for a kind of statement."""
+    """A function: registers another function, with its schema, for the statements of a name."""
     from deltaflow.spark.sql import statements
 
     java: Any = spark.sparkContext._jvm
     loader = java.java.lang.Thread.currentThread().getContextClassLoader()
-    field = loader.loadClass("io.deltaflow.spark.sql.Statements").getDeclaredField("kinds")
+    field = loader.loadClass("io.deltaflow.spark.sql.Statements").getDeclaredField("descriptions")
     field.setAccessible(True)
-    kept = dict(statements._kinds)
+    kept = dict(statements._handlers)
 
-    def answer(function: Any, kind: str = "TruncateTable", **parameters: Any) -> None:
-        statements.statement(kind, **parameters)(function)
+    def answer(function: Any, name: str = "TruncateTable", **parameters: Any) -> None:
+        statements.statement(name, **parameters)(function)
         field.set(None, None)
 
     yield answer
-    statements._kinds.clear()
-    statements._kinds.update(kept)
+    statements._handlers.clear()
+    statements._handlers.update(kept)
     field.set(None, None)

@@ -1,7 +1,8 @@
 """The statements that Delta adds to Spark's SQL, and how their texts are read.
 
-The JVM asks with the words of Spark's own lexer, so comments, strings and backticks are as in any SQL. It
-parses expressions and the table's name with Spark's own parser, and finds out whether it is a Delta table.
+The JVM sends the tokens of Spark's own lexer, so that comments, strings and backticks mean what they mean in
+any SQL. Then it parses the expressions and the table's name with Spark's own parser, and finds out whether
+the table is a Delta table.
 """
 
 from __future__ import annotations
@@ -39,29 +40,31 @@ STATEMENTS: Mapping[str, str] = {
     "DropConstraint": "ALTER TABLE <table> DROP CONSTRAINT [IF EXISTS @ifExists] <name:word>",
     "DropFeature": "ALTER TABLE <table> DROP FEATURE <featureName:word> [TRUNCATE HISTORY @truncateHistory]",
 }
-"""By the kind of statement, the fields that its function gets (see deltaflow.spark.sql.grammar)."""
+"""By the name of the statement, its pattern, which says what fields its function gets (see
+deltaflow.spark.sql.grammar)."""
 
-_PATTERNS = {kind: compiled(pattern) for kind, pattern in STATEMENTS.items()}
+_PATTERNS = {name: compiled(pattern) for name, pattern in STATEMENTS.items()}
 _BEFORE_SPARK = frozenset(("DESCRIBE", "DESC", "EXPLAIN"))
-"""The first words of what Spark's parser would take for another statement; of all else it is asked first."""
+"""First words of texts that Spark's parser would take for another statement. All other texts go to Spark's
+parser first."""
 _WITH_SPARKS_ERRORS = frozenset(("ALTER", "CREATE", "REPLACE"))
-"""The first words of statements of which Spark has so many that only its parser can tell what is wrong."""
+"""First words that so many of Spark's statements share that only Spark's parser can tell what is wrong."""
 _EXPLAIN_MODES = frozenset(("LOGICAL", "FORMATTED", "EXTENDED", "CODEGEN", "COST"))
 
 
 def first_words(request: NoFields) -> WordsAnswer:
-    """The words that texts begin with of which `parse` is to be asked, before or after Spark's parser."""
+    """The first words of the texts that `parse` may read, before or after Spark's parser has tried."""
     firsts = {re.findall(r"[A-Z]+", pattern)[0] for pattern in STATEMENTS.values()}
     return WordsAnswer(before=sorted(_BEFORE_SPARK), after=sorted(firsts | _WITH_SPARKS_ERRORS))
 
 
 def parse(request: ParseRequest) -> ParseAnswer:
-    """Reads a text, of which the JVM tells the tokens. Empty if it is none of Delta's statements."""
+    """Reads a text by its tokens. The answer is empty if the text is none of Delta's statements."""
     text = request.text
-    tokens = [Token(kind, start, end, text[start:end]) for kind, start, end in request.tokens]
+    tokens = [Token(token_type, start, end, text[start:end]) for token_type, start, end in request.tokens]
     begin = _after_explain(tokens)
     wrong = ParseAnswer()
-    for kind, pattern in _PATTERNS.items():
+    for name, pattern in _PATTERNS.items():
         reading = Reading(text, tokens, begin)
         try:
             reading.read_all(pattern)
@@ -70,7 +73,7 @@ def parse(request: ParseRequest) -> ParseAnswer:
                 wrong = ParseAnswer(table=reading.table, mismatch=mismatch.at)
             continue
         statement = ParsedStatement(
-            kind=kind,
+            name=name,
             fields=reading.fields,
             values=reading.values,
             explain=text[: tokens[begin].start] if begin else None,
@@ -80,7 +83,7 @@ def parse(request: ParseRequest) -> ParseAnswer:
 
 
 def _after_explain(tokens: Sequence[Token]) -> int:
-    """The number of the token behind EXPLAIN, which is that of the first one without it."""
+    """The number of the statement's first token: 0, or the one behind EXPLAIN and its mode."""
     words = [token.text.upper() for token in tokens[:2]]
     if words[:1] != ["EXPLAIN"]:
         return 0

@@ -1,18 +1,20 @@
 """Patterns of SQL statements, and the fields that they read from the words of a text.
 
-A pattern has WORDs, [optional parts], (one | of several), (any number of)*, '(' and ',' as such, @flag, which
-sets a field true, and <field:type>, of the types
+A pattern consists of WORDs, [optional parts], (one | of several), (any number of)*, the characters '(' and
+',', @flag, which sets a field to true, and <field:type>. The types are
 
-- table: the table that the statement is about: a name, a path as string, or IDENTIFIER(…)
-- name, column, word: a name in parts; one as text; one of a single part, or a string
-- number, literal: a number; a number or string; or a parameter of spark.sql(text, args)
-- constant, sql: an expression, which ends before one of the words that follow the type: its value, or as text
-- text: all up to the closing bracket, as it stands
-- properties: a list of them in brackets
-- rest: all up to the end, which is left out of the fields
+- table: the statement's table: a name, a path as a string, or IDENTIFIER(…)
+- name, column, word: a name as a list of its parts; a name as SQL; a name of a single part, or a string
+- number, literal: a number; a number or a string; each may be a parameter of spark.sql(text, args)
+- constant, sql: an expression, which ends before one of the words that follow the type: its value, or its
+  text
+- text: the text up to the closing bracket
+- properties: a list of properties in brackets
+- rest: the text up to the end, which the fields leave out
 
-A field `one[]` is a list, `one.two` is in an object. What a statement does not say is None, False or empty.
-Fields refer to what Spark's parser is to read: {"constant": n} and {"sql": n} are expressions by number.
+A field `one[]` is a list, and `one.two` is a field of an object. A field that the statement leaves out is
+None, False or empty. Spark's parser reads the expressions: {"constant": n} and {"sql": n} refer to them by
+number.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ _STRINGS = frozenset(("STRING_LITERAL", "DOUBLEQUOTED_STRING"))
 
 
 class Token(NamedTuple):
-    """A word of a text, or a mark; its place in characters."""
+    """A word or a punctuation mark of a text, with its position in characters."""
 
     type: str
-    """The name of the kind in Spark's lexer."""
+    """The name of its type in Spark's lexer."""
     start: int
     end: int
     text: str
@@ -40,7 +42,7 @@ class Token(NamedTuple):
 class Node(NamedTuple):
     """A part of a pattern."""
 
-    kind: str
+    construct: str
     """word, slot, flag, optional, repeat, choice or sequence."""
     name: str = ""
     type: str = ""
@@ -49,7 +51,7 @@ class Node(NamedTuple):
 
 
 class MismatchError(Exception):
-    """The words are no such statement: from the token of this number on."""
+    """The text does not match a pattern, from the token of this number on."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
@@ -67,8 +69,8 @@ def compiled(pattern: str) -> Node:
             parts = choices[-1]
             if slot:
                 name, _, rest = slot.partition(":")
-                kind, *stops = rest.split() or ("table",)
-                parts.append(Node("slot", name, kind, tuple(stops)))
+                slot_type, *stops = rest.split() or ("table",)
+                parts.append(Node("slot", name, slot_type, tuple(stops)))
             elif flag:
                 parts.append(Node("flag", flag))
             elif word or mark:
@@ -90,7 +92,7 @@ def compiled(pattern: str) -> Node:
 
 
 class Reading:
-    """The words of one text, and what has been read of them."""
+    """The tokens of one text, and what a pattern has read of them."""
 
     def __init__(self, text: str, tokens: Sequence[Token], begin: int) -> None:
         self.text = text
@@ -99,7 +101,7 @@ class Reading:
         self.table: tuple[str, int] | None = None
         self.fields: dict[str, Any] = {}
         self.values: list[tuple[str, int]] = []
-        """Expressions with their place in the text, which fields refer to by number."""
+        """The expressions that fields refer to by number: the text of each, and where it begins."""
 
     def read_all(self, pattern: Node) -> None:
         """Reads the whole text by a pattern, or raises MismatchError."""
@@ -111,8 +113,8 @@ class Reading:
         self._set_defaults(pattern)
 
     def _read(self, node: Node) -> None:
-        # A part whose first word is there is not tried another way.
-        match node.kind:
+        # Once the first word of a part matches, no alternative is tried.
+        match node.construct:
             case "word":
                 if self._word() != node.name:
                     raise MismatchError(self.at)
@@ -136,11 +138,11 @@ class Reading:
     def _set_defaults(self, node: Node) -> None:
         for part in node.parts:
             self._set_defaults(part)
-        if node.kind == "flag":
+        if node.construct == "flag":
             self.fields.setdefault(node.name, False)
-        elif node.kind == "slot" and node.name.endswith("[]"):
+        elif node.construct == "slot" and node.name.endswith("[]"):
             self.fields.setdefault(node.name.removesuffix("[]"), [])
-        elif node.kind == "slot" and node.name not in _NO_FIELDS and "." not in node.name:
+        elif node.construct == "slot" and node.name not in _NO_FIELDS and "." not in node.name:
             self.fields.setdefault(node.name, None)
 
     def _reads_one(self, nodes: Sequence[Node]) -> bool:
@@ -186,7 +188,8 @@ class Reading:
         return len(self.values) - 1
 
     def _until(self, *stops: str) -> int:
-        """Passes what comes before one of the words outside of brackets, a closing one, or the end."""
+        """Skips to one of these words outside of brackets, to a closing bracket, or to the end; returns the
+        begin."""
         begin, depth = self.at, 0
         while self.at < len(self.tokens):
             word = self._word()
@@ -250,8 +253,8 @@ class Reading:
             self._identifier()
         else:
             self.at += self._word() == "-"
-            kind = self._token().type
-            if not _NUMBERS.fullmatch(kind) and kind not in (*_STRINGS, "QUESTION"):
+            token_type = self._token().type
+            if not _NUMBERS.fullmatch(token_type) and token_type not in (*_STRINGS, "QUESTION"):
                 raise MismatchError(self.at)
             self.at += 1
         return {"constant": self._value(begin)}

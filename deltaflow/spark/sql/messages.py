@@ -17,87 +17,75 @@ class NamedTable(Message, frozen=True):
 
 
 class WordsAnswer(Message, frozen=True):
-    """statement.words: the first words of texts of which statement.parse is to be asked, before or after
-    Spark's own parser."""
+    """statement.words: the first words of the texts for which the JVM asks statement.parse, before or after
+    it has tried Spark's own parser."""
 
     before: list[str]
     after: list[str]
 
 
 class ParseRequest(Message, frozen=True):
-    """statement.parse: a text, and its tokens: the name of their type, where they begin and end."""
+    """statement.parse: a text and its tokens. Of each token: the name of its type, where it begins and
+    ends."""
 
     text: str
     tokens: list[tuple[str, int, int]]
 
 
 class ParsedStatement(Message, frozen=True):
-    """A statement of Delta's."""
+    """A statement that Delta adds to Spark's SQL."""
 
-    kind: str
+    name: str
     fields: dict[str, Any]
     values: list[tuple[str, int]]
-    """Expressions, which the fields number: their texts and where they begin."""
+    """The expressions, which the fields refer to by number: the text of each and where it begins."""
     explain: str | None
     """The text of the EXPLAIN before the statement."""
 
 
 class ParseAnswer(Message, frozen=True):
     table: tuple[str, int] | None = None
-    """The text that names the statement's table, and where it begins; None: it is none of Delta's."""
+    """The text that names the statement's table, and where it begins; None if it is no statement of
+    Delta's."""
     mismatch: int | None = None
-    """The token at which a text is no statement of Delta's after all, though it is one up to its table."""
+    """The number of the first wrong token, of a text that is a statement of Delta's up to its table."""
     statement: ParsedStatement | None = None
 
 
-class DescribedKind(Message, frozen=True):
-    """What the JVM has to know of a kind of statements; see `statement`."""
+class StatementDescription(Message, frozen=True):
+    """What the JVM has to know about the statements of one name; see `statement`."""
 
     table: str | None
     views: bool
     asks: bool
-    """Whether statement.concerns tells which of them are ours."""
+    """Whether the JVM has to ask statement.concerns if the statement names no Delta table."""
     output: str | None
-    """The schema of the rows, as JSON."""
-    asks_for_output: bool
-    """Whether statement.output tells that schema."""
+    """The schema of the rows, as JSON; None if it is that of Spark's plan."""
 
 
-class KindsAnswer(Message, frozen=True):
-    """statement.kinds."""
+class DescriptionsAnswer(Message, frozen=True):
+    """statement.descriptions, by the names of the statements."""
 
-    kinds: dict[str, DescribedKind]
+    descriptions: dict[str, StatementDescription]
 
 
 class ConcernsRequest(Message, frozen=True):
-    """statement.concerns: a statement by its kind and the fields of its plan, which names no Delta table."""
+    """statement.concerns: the name of a statement that names no Delta table, and the fields of its plan."""
 
-    kind: str
-    statement: dict[str, Any]
+    statement: str
+    fields: dict[str, Any]
 
 
 class ConcernsAnswer(Message, frozen=True):
     concerns: bool
 
 
-class OutputRequest(Message, frozen=True):
-    """statement.output."""
-
-    kind: str
-    table: NamedTable | None
-    statement: dict[str, Any]
-
-
-class OutputAnswer(Message, frozen=True):
-    output: str
-
-
 class RunRequest(Message, frozen=True):
-    """statement.run; see `Statement`."""
+    """statement.run: the name of a statement, its table and the fields of its plan; see `Statement`."""
 
-    kind: str
+    statement: str
     table: NamedTable | None
-    statement: dict[str, Any]
+    fields: dict[str, Any]
     settings: dict[str, str]
     handle: int
 

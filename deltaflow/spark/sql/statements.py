@@ -1,8 +1,7 @@
-"""SQL statements on Delta tables: which there are, and who answers them.
+"""SQL statements on Delta tables: which there are, and which function runs each.
 
-The JVM asks once which kinds of statement concern us and where their table is named, and for each
-statement on a Delta table, when Spark runs it, for its rows. A kind is the name of the class of Spark's
-parsed plan.
+The JVM asks once for the descriptions of the statements that Python runs. When Spark runs such a statement
+on a Delta table, the JVM asks for its rows. A statement is named by the class of Spark's parsed plan.
 """
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationEx
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.java_classes import java_classes
 from deltaflow.spark.bridge.messages import NoFields
+from deltaflow.spark.expressions.row_operations import delta_settings, recache
 from deltaflow.spark.sql import delta_sql
 from deltaflow.spark.sql.messages import (
     ConcernsAnswer,
     ConcernsRequest,
-    DescribedKind,
-    KindsAnswer,
-    OutputAnswer,
-    OutputRequest,
+    DescriptionsAnswer,
     RunAnswer,
     RunRequest,
+    StatementDescription,
 )
 from deltaflow.spark.sql.messages import NamedTable as NamedTable
 
@@ -46,10 +44,10 @@ MERGED_ROWS = StructType(
 """The output of MERGE."""
 
 
-def refused(name: str, table: NamedTable | None, advice: str) -> DeltaUnsupportedOperationException:
-    """What to raise for a statement that cannot be."""
+def refused(statement: str, table: NamedTable | None, advice: str) -> DeltaUnsupportedOperationException:
+    """The error of a statement that Delta tables do not support. `statement` is how SQL calls it."""
     return DeltaUnsupportedOperationException(
-        f"Operation not allowed: {name} is not supported for Delta tables"
+        f"Operation not allowed: {statement} is not supported for Delta tables"
         f"{'' if table is None else ': ' + table.name}. {advice}",
         error_class="DELTA_OPERATION_NOT_ALLOWED_DETAIL",
         table=None if table is None else table.path,
@@ -58,53 +56,58 @@ def refused(name: str, table: NamedTable | None, advice: str) -> DeltaUnsupporte
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement on a Delta table.
+    """A statement on a Delta table while it runs.
 
-    Its function runs on a thread that is to Spark as the caller's: jobs that it starts are in the caller's
-    job group and SQL execution.
+    In SQL, its function runs on a thread that has the job group and the SQL execution of the caller's thread.
     """
 
-    kind: str
+    name: str
     table: NamedTable | None
-    """None where no Delta table is named, but something else makes the statement ours."""
+    """None if the statement names no Delta table, and is ours for another reason."""
     parsed: Mapping[str, Any]
-    """The fields as the JVM says them, with numbers for expressions."""
+    """The fields as the JVM sends them, with numbers in the place of expressions."""
     settings: Mapping[str, str]
     """The session's settings spark.databricks.delta.*."""
-    handle: int
-    """By which the JVM knows the statement, as long as it runs."""
+    handle: int | None
+    """The JVM's number for the running statement; None for a statement of the Python API."""
+    caller: SparkSession | None = None
+    """The session of a statement of the Python API."""
 
     @property
     def path(self) -> str:
-        """The table's, which there is wherever a kind takes no views and needs a table (see `statement`)."""
+        """The table's path. There is one if the statement takes no views and needs a table (see
+        `statement`)."""
         assert self.table is not None
         assert self.table.path is not None
         return self.table.path
 
     @cached_property
     def fields(self) -> Mapping[str, Any]:
-        """What Spark parsed: the fields of its plan, options as value or None, types as their JSON.
+        """The fields of Spark's plan; an option is its value or None, a data type its JSON.
 
-        Expressions are Columns that nothing is resolved in yet (see expressions.expressions); relations
-        are left out (see `frame`). The clauses of a MERGE are objects with the class of Spark's plan as
-        `action` (UpdateAction, UpdateStarAction, DeleteAction, InsertAction, InsertStarAction); assignments
-        have `key` and `value`. Crossings into the JVM: 1 and 1 for each expression.
+        Expressions are unresolved Columns (see expressions.expressions). Relations are left out (see
+        `frame`). The clauses of a MERGE are objects, whose `action` is the class of Spark's plan
+        (UpdateAction, UpdateStarAction, DeleteAction, InsertAction, InsertStarAction); assignments have `key`
+        and `value`. Costs 1 crossing into the JVM, and 1 for each expression; none in the Python API.
         """
-        fields: Mapping[str, Any] = self._with_columns(self.parsed)
+        fields: Mapping[str, Any] = self.parsed if self.handle is None else self._with_columns(self.parsed)
         return fields
 
     @cached_property
     def session(self) -> SparkSession:
-        """The session in which the statement runs: newSession's or a stream's, where it is one of those."""
+        """The session that runs the statement, which may be a stream's or one made by newSession."""
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
+        if self.caller is not None:
+            return self.caller
         context = SparkContext._active_spark_context
         assert context is not None
         return SparkSession(context, self._running.session())
 
     def frame(self, field: str) -> DataFrame:
-        """The relation in a field of the plan, as a MERGE's source, with what stands behind WITH."""
+        """The relation in a field of the plan, such as a MERGE's source; it may use names of a WITH
+        clause."""
         from pyspark.sql import DataFrame
 
         return DataFrame(self._running.frame(field), self.session)
@@ -124,7 +127,7 @@ class Statement:
         jvm: Any = SparkContext._active_spark_context._jvm
         running = jvm.io.deltaflow.spark.sql.RunningStatement.find(self.handle)
         if running is None:
-            raise InterruptedError(f"{self.kind} was interrupted")
+            raise InterruptedError(f"{self.name} was interrupted")
         return running
 
     def _with_columns(self, value: Any) -> Any:
@@ -147,54 +150,55 @@ class Statement:
 
 
 Rows = Sequence[Sequence[Any]]
-"""By position. Maps are dicts with text as keys, structs dicts or sequences, timestamps aware datetimes."""
+"""Values by position. Maps are dicts with strings as keys, structs are dicts or sequences, timestamps are
+datetimes with a time zone."""
 Run = Callable[[Statement], Rows]
 Concerns = Callable[[Mapping[str, Any]], bool]
-Output = Callable[[NamedTable | None, Mapping[str, Any]], StructType]
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _Handler:
+    """The function that runs a statement, and what the JVM has to know; see `statement`."""
+
     run: Run
     table: str | None
     views: bool
     changes: bool
     concerns: Concerns | None
-    output: StructType | Output | None
+    output: StructType | None
 
-    def described(self) -> DescribedKind:
-        return DescribedKind(
+    def description(self) -> StatementDescription:
+        return StatementDescription(
             table=self.table,
             views=self.views,
             asks=self.concerns is not None,
-            output=self.output.json() if isinstance(self.output, StructType) else None,
-            asks_for_output=callable(self.output),
+            output=None if self.output is None else self.output.json(),
         )
 
 
-_kinds: dict[str, _Kind] = {}
+_handlers: dict[str, _Handler] = {}
 
 
 def statement(
-    *kinds: str,
+    *names: str,
     table: str | None = "table",
     views: bool = False,
     changes: bool = False,
     concerns: Concerns | None = None,
-    output: StructType | Output | None = None,
+    output: StructType | None = None,
 ) -> Callable[[Run], Run]:
-    """Decorator: the function runs statements of these kinds on Delta tables, and answers with their rows.
+    """Decorator: the function runs the statements of these names on Delta tables, and returns their rows.
 
-    `table` is the field of the parsed plan that names the table, or has the relation over it. `views`: also
-    on views over Delta tables. `changes`: the table is another one afterwards. `concerns` tells by the
-    plan's fields whether a statement is ours that names no Delta table. `output` is the schema of the rows,
-    or what tells it from the table and the fields; without it, it is that of Spark's plan, which most
-    changes leave empty.
+    `table` is the field of the parsed plan that has the table's name, or the relation over the table.
+    `views`: the function also gets views over Delta tables. `changes`: the statement changes the table, so
+    that Spark has to read anew what it has cached of it. `concerns` decides by the plan's fields whether a
+    statement that names no Delta table is ours. `output` is the schema of the rows; without it, the schema is
+    that of Spark's plan, which is empty for most statements that change a table.
     """
 
     def add(function: Run) -> Run:
-        for kind in kinds:
-            _kinds[kind] = _Kind(function, table, views, changes, concerns, output)
+        for name in names:
+            _handlers[name] = _Handler(function, table, views, changes, concerns, output)
         return function
 
     return add
@@ -204,50 +208,54 @@ dispatcher.handle("statement.words")(delta_sql.first_words)
 dispatcher.handle("statement.parse")(delta_sql.parse)
 
 
-@dispatcher.handle("statement.kinds")
-def _describe_kinds(request: NoFields) -> KindsAnswer:
-    return KindsAnswer(kinds={name: kind.described() for name, kind in _kinds.items()})
+@dispatcher.handle("statement.descriptions")
+def _describe(request: NoFields) -> DescriptionsAnswer:
+    return DescriptionsAnswer(
+        descriptions={name: handler.description() for name, handler in _handlers.items()}
+    )
 
 
 @dispatcher.handle("statement.concerns")
 def _concerns(request: ConcernsRequest) -> ConcernsAnswer:
-    concerns = _kinds[request.kind].concerns
-    return ConcernsAnswer(concerns=concerns is not None and concerns(request.statement))
-
-
-@dispatcher.handle("statement.output")
-def _output(request: OutputRequest) -> OutputAnswer:
-    output = _kinds[request.kind].output
-    assert callable(output)
-    return OutputAnswer(output=output(request.table, request.statement).json())
+    concerns = _handlers[request.statement].concerns
+    return ConcernsAnswer(concerns=concerns is not None and concerns(request.fields))
 
 
 @dispatcher.handle("statement.run")
 def _run(request: RunRequest) -> RunAnswer:
-    table = request.table
-    kind = _kinds[request.kind]
-    if table is None and kind.table is not None and kind.concerns is None:
+    name, table = request.statement, request.table
+    handler = _handlers[name]
+    if table is None and handler.table is not None and handler.concerns is None:
         raise DeltaAnalysisException(
-            f"{request.kind}: its table is not a Delta table, and only Delta tables have this.",
+            f"{name}: its table is not a Delta table, and only Delta tables have this.",
             error_class="DELTA_TABLE_ONLY_OPERATION",
         )
-    statement = Statement(request.kind, table, request.statement, request.settings, request.handle)
-    rows = kind.run(statement)
-    # What Spark has cached of the table is read anew.
-    changed = table.path if kind.changes and table is not None else None
-    return RunAnswer(rows=rows, changed=changed)
+    rows = handler.run(Statement(name, table, request.fields, request.settings, request.handle))
+    return RunAnswer(rows=rows, changed=_changed_path(handler, table))
 
 
-def run_statement(
-    spark: SparkSession, kind: str, table: NamedTable | None, fields: Mapping[str, Any]
-) -> DataFrame:
-    """Runs the function for statements of a kind, as the SQL text would, and returns its rows.
+def run_statement(spark: SparkSession, name: str, table: NamedTable, fields: Mapping[str, Any]) -> DataFrame:
+    """Runs a statement for the Python API, as SQL would run it, and returns its rows.
 
-    The fields are such as JSON can hold.
+    Costs 2 crossings into the JVM, and 1 if the statement changes the table.
     """
+    handler = _handlers[name]
+    rows = handler.run(Statement(name, table, fields, delta_settings(spark), None, spark))
+    path = _changed_path(handler, table)
+    if path is not None:
+        recache(spark, path)
+    return frame_of_rows(spark, rows, handler.output or StructType())
+
+
+def frame_of_rows(spark: SparkSession, rows: Rows, schema: StructType) -> DataFrame:
+    """A DataFrame of rows that are there already; to collect it starts no job."""
     from pyspark.sql import DataFrame
 
-    frame = java_classes(spark).sql.DeltaStatement.run(
-        spark._jsparkSession, kind, msgspec.json.encode(table).decode(), msgspec.json.encode(fields).decode()
-    )
+    json = msgspec.json.encode(rows).decode()
+    frame = java_classes(spark).sql.StatementRows.frame(spark._jsparkSession, json, schema.json())
     return DataFrame(frame, spark)
+
+
+def _changed_path(handler: _Handler, table: NamedTable | None) -> str | None:
+    """The path of the table that a statement has changed."""
+    return table.path if handler.changes and table is not None else None

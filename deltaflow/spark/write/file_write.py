@@ -219,12 +219,12 @@ def _quarantine_target(quarantine: Quarantine) -> QuarantineTarget:
 @dispatcher.handle("write.violated")
 def _violated(request: ViolatedRequest) -> None:
     error_class, _, message = request.message.removeprefix("[").partition("] ")
-    kind = (
+    error_type = (
         DeltaAnalysisException
         if error_class == "DELTA_REPLACE_WHERE_MISMATCH"
         else DeltaInvariantViolationException
     )
-    raise kind(message, error_class=error_class, table=_write(request.handle).path)
+    raise error_type(message, error_class=error_class, table=_write(request.handle).path)
 
 
 @dispatcher.handle("write.withoutColumn")

@@ -35,7 +35,7 @@ DETAIL = (
 
 
 def described(frame: Any) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in frame.dtypes)
+    return ", ".join(f"{name} {data_type}" for name, data_type in frame.dtypes)
 
 
 def moment(timestamp_ms: int) -> datetime:

@@ -273,19 +273,19 @@ def test_every_version_within_the_retention_reads_as_before(
     choose = random.Random(seed)
     write(spark, path, 0, 6)
     for number in range(7):
-        kind = choose.choice(["append", "overwrite", "partition", "compact", "restore"])
-        if kind == "partition":
+        action = choose.choice(["append", "overwrite", "partition", "compact", "restore"])
+        if action == "partition":
             frame = spark.range(number, number + 2).selectExpr("id", "1L AS p")
             frame.write.format("delta").mode("overwrite").option("replaceWhere", "p = 1").save(path)
-        elif kind == "compact":
+        elif action == "compact":
             frame = spark.read.format("delta").load(path).coalesce(1)
             frame.write.format("delta").mode("overwrite").option("dataChange", "false").save(path)
-        elif kind == "restore":
+        elif action == "restore":
             again = DeltaLog.for_table(path).snapshot_at(choose.randrange(number + 1)).files
             transaction = DeltaLog.for_table(path).start_transaction()
             transaction.commit(list(add_files(again)), _restore())
         else:
-            write(spark, path, number * 10, number * 10 + 4, kind)
+            write(spark, path, number * 10, number * 10 + 4, action)
     log = DeltaLog.for_table(path)
     times = [log.snapshot_at(version).timestamp_ms for version in log.available_versions()]
     first = choose.randrange(len(times))
@@ -311,7 +311,7 @@ def read_at(spark: Any, path: str, version: int) -> Any:
 
 
 class Once:
-    """An observer that acts at the first event of a kind."""
+    """An observer that acts at the first event with a name."""
 
     def __init__(self, point: str, action: Any) -> None:
         self.point, self.action = point, action

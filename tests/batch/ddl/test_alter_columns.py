@@ -53,19 +53,19 @@ def columns(table):
 
 def field(table, *path):
     """A field of the table's newest schema; `element`, `key` and `value` as in SQL."""
-    kind = DeltaLog.for_table(table).snapshot().schema
+    data_type = DeltaLog.for_table(table).snapshot().schema
     found = None
     for name in path:
-        match kind:
+        match data_type:
             case T.StructType():
-                found = kind[name]
+                found = data_type[name]
             case T.ArrayType():
-                found = T.StructField("element", kind.elementType, kind.containsNull)
+                found = T.StructField("element", data_type.elementType, data_type.containsNull)
             case T.MapType() if name == "key":
-                found = T.StructField("key", kind.keyType, False)
+                found = T.StructField("key", data_type.keyType, False)
             case T.MapType():
-                found = T.StructField("value", kind.valueType, kind.valueContainsNull)
-        kind = found.dataType
+                found = T.StructField("value", data_type.valueType, data_type.valueContainsNull)
+        data_type = found.dataType
     return found
 
 
@@ -74,7 +74,7 @@ def version(table):
 
 
 @pytest.mark.parametrize(
-    ("clause", "column", "kind"),
+    ("clause", "column", "data_type"),
     [
         ("ADD COLUMN st.`z-1` INT AFTER x", "st", "struct<x:int,z-1:int,y-1:string>"),
         ("ADD COLUMNS (arr.element.f INT FIRST)", "arr", "array<struct<f:int,e:int>>"),
@@ -83,9 +83,9 @@ def version(table):
         ("ALTER COLUMN st.x AFTER `y-1`", "st", "struct<y-1:string,x:int>"),
     ],
 )
-def test_columns_inside_others(spark, table, alter, clause, column, kind):
+def test_columns_inside_others(spark, table, alter, clause, column, data_type):
     alter(clause)
-    assert columns(table)[column] == kind
+    assert columns(table)[column] == data_type
     [row] = spark.read.format("delta").load(table).collect()
     assert (row.st.x, row.st["y-1"], row.arr[0].e, row.m["k"].v) == (1, "y", 2, 3)
     spark.read.format("delta").load(table).write.format("delta").mode("append").save(table)

@@ -76,7 +76,7 @@ def test_a_feature_of_tables_goes_into_the_protocol(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "kind", "code"),
+    ("properties", "error_type", "code"),
     [
         ({"delta.apendOnly": "true"}, DeltaAnalysisException, "DELTA_UNKNOWN_CONFIGURATION"),
         (
@@ -105,9 +105,9 @@ def test_a_feature_of_tables_goes_into_the_protocol(log: DeltaLog) -> None:
     ],
 )
 def test_what_delta_refuses_changes_nothing(
-    log: DeltaLog, properties: dict[str, str], kind: type[DeltaError], code: str
+    log: DeltaLog, properties: dict[str, str], error_type: type[DeltaError], code: str
 ) -> None:
-    with pytest.raises(kind) as raised:
+    with pytest.raises(error_type) as raised:
         set_properties(log, properties, {})
     assert raised.value.error_class == code
     assert log.latest_version() == 0

@@ -219,7 +219,7 @@ def test_a_name_that_says_otherwise_than_the_table_that_is_there(
 
 
 @pytest.mark.parametrize(
-    ("statement", "kind", "text"),
+    ("statement", "error_type", "text"),
     [
         ("CREATE TABLE t USING delta", ANALYSIS, "without columns"),
         ("CREATE TABLE t USING delta LOCATION '{path}'", ANALYSIS, "WITHOUT_SCHEMA"),
@@ -246,11 +246,11 @@ def test_a_name_that_says_otherwise_than_the_table_that_is_there(
     ],
 )  # fmt: skip
 def test_a_table_that_cannot_be_is_refused_before_a_file_is_written(
-    sql: Sql, spark: SparkSession, database: Path, statement: str, kind: type[Exception], text: str
+    sql: Sql, spark: SparkSession, database: Path, statement: str, error_type: type[Exception], text: str
 ) -> None:
     (database / "other file").touch()
     before = sorted(database.rglob("*"))
-    with pytest.raises(kind, match=text):
+    with pytest.raises(error_type, match=text):
         sql(statement)
     assert sorted(database.rglob("*")) == before
     assert not spark.catalog.tableExists("t")

@@ -88,7 +88,6 @@ WRITE = "write/FileWrite.java"
 # The other classes that put together parts of a request.
 PARTS = {
     "source.start": ["scan/SourceFilter.java"],
-    "statement.output": ["sql/TableNames.java"],
     "statement.run": ["sql/TableNames.java"],
     "write.begin.batch": [WRITE],
     "write.begin.frame": [WRITE],

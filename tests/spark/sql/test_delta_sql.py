@@ -37,8 +37,8 @@ def seen(answers: Callable[..., None]) -> Seen:
         seen.append(statement)
         return ()
 
-    for kind in STATEMENTS:
-        answers(run, kind, concerns=(lambda fields: True) if kind == "Convert" else None)
+    for name in STATEMENTS:
+        answers(run, name, concerns=(lambda fields: True) if name == "Convert" else None)
     return seen
 
 
@@ -128,17 +128,17 @@ READ: list[tuple[str, str, dict[str, Any]]] = [
 
 
 def test_what_is_read_of_a_text(spark: SparkSession, path: str, seen: Seen) -> None:
-    for text, kind, fields in READ:
+    for text, name, fields in READ:
         statement = text.format(t=f"delta.`{path}`", path=path)
         assert spark.sql("EXPLAIN EXTENDED " + statement).collect() != [], text
         assert seen == [], text
         spark.sql(statement)
         found = seen.pop()
-        assert found.kind == kind, text
+        assert found.name == name, text
         named = dict(found.fields)
         table = named.pop("table")
         assert named == fields, text
-        if kind == "Convert":
+        if name == "Convert":
             assert (found.table, table) in ((None, ["parquet", "/a b"]), (None, ["a", "b"]))
         else:
             assert found.table is not None
@@ -248,6 +248,6 @@ def test_what_is_decided_late_and_not_ours(spark: SparkSession, path: str, seen:
         spark.sql("VACUUM IDENTIFIER(:t)", args={"t": "nothing"})
 
 
-def test_kinds_without_an_operation_are_refused(spark: SparkSession, path: str) -> None:
+def test_statements_without_an_operation_are_refused(spark: SparkSession, path: str) -> None:
     with pytest.raises(DeltaUnsupportedOperationException, match="REORG TABLE"):
         spark.sql(f"REORG TABLE delta.`{path}` APPLY (PURGE)")

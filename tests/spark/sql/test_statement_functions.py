@@ -185,19 +185,6 @@ def test_rows_of_any_schema_by_sql_and_by_python(
         assert [tuple(row) for row in found] == [expected, (None,) * len(ROW), expected]
 
 
-def test_a_schema_that_depends_on_the_statement(
-    spark: SparkSession, path: str, answers: Callable[..., None]
-) -> None:
-    def output(table: NamedTable | None, fields: Any) -> StructType:
-        assert table is not None
-        return StructType().add(fields.get("column", "none"), LongType())
-
-    answers(lambda statement: [(1,)], output=output)
-    frame = run_statement(spark, "TruncateTable", NamedTable("t", path), {"column": "c"})
-    assert [row.asDict() for row in frame.collect()] == [{"c": 1}]
-    assert spark.sql(NAMED.format(path=path)).columns == ["none"]
-
-
 def test_a_statement_by_python_is_that_of_sql(spark: SparkSession, path: str) -> None:
     run_statement(spark, "TruncateTable", NamedTable(f"delta.`{path}`", path), {})
     assert DeltaLog.for_table(path).snapshot().num_files == 0

@@ -186,8 +186,8 @@ def test_columns_where_the_statement_puts_them(world: World, clause: str, schema
 
 
 def test_fields_inside_arrays_and_maps(world: World) -> None:
-    kind = "ARRAY<MAP<STRING, STRUCT<e: INT>>>"
-    world.sql(f"ALTER TABLE delta.`@PATH` ADD COLUMN deep {kind}")
+    data_type = "ARRAY<MAP<STRING, STRUCT<e: INT>>>"
+    world.sql(f"ALTER TABLE delta.`@PATH` ADD COLUMN deep {data_type}")
     world.sql("ALTER TABLE delta.`@PATH` ADD COLUMN deep.element.value.f INT FIRST")
     world.sql("ALTER TABLE delta.`@PATH` ALTER COLUMN deep.element.value.f COMMENT 'f'")
     field = world.log.snapshot().schema["deep"]

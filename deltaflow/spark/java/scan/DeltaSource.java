@@ -129,7 +129,7 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
                            : ReadLimit.compositeLimit((ReadLimit[]) all.toArray(new ReadLimit[0]));
   }
 
-  /** Spark's limit as Python's; false where it is of an unknown kind. */
+  /** Adds Spark's limit to Python's limits; false if Python has no such limit. */
   private static boolean addLimit(Map limits, ReadLimit limit) {
     if (limit instanceof ReadMaxFiles) {
       limits.put("files", Integer.valueOf(((ReadMaxFiles) limit).maxFiles()));

@@ -17,28 +17,25 @@ import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Seq;
 
 /**
- * A statement on a Delta table, which Python answers when Spark runs its commands, and not before:
- * EXPLAIN and scripts parse and analyze without running. Crossings into Python: 1.
+ * A statement on a Delta table. Python runs it when Spark runs the command, and not before: EXPLAIN and scripts
+ * parse and analyze it without running it. Crossings into Python: 1.
  */
 public final class DeltaCommand extends StatementCommand {
   private final LogicalPlan statement;
   private final String table;
   private transient Seq output;
 
-  /** table is the JSON object that tells Python about the table; "null" for a statement that is about none yet. */
+  /** table: the JSON object that tells Python about the table; "null" if the statement has none yet. */
   public DeltaCommand(LogicalPlan statement, String table) {
     this.statement = statement;
     this.table = table;
   }
 
-  /** That of Spark's plan for the statement, unless its kind has one of its own. */
+  /** The output that Python describes, or else that of Spark's plan for the statement. */
   public Seq output() {
     if (output != null) return output;
     LogicalPlan parsed = Statements.statementOf(statement);
-    JsonNode kind = Statements.kind(parsed);
-    JsonNode schema = kind.get("asksForOutput").asBoolean()
-        ? Python.call("statement.output", request(new ArrayList())).get("output")
-        : kind.get("output");
+    JsonNode schema = Statements.description(parsed).get("output");
     output =
         schema.isNull() ? parsed.output() : DataTypeUtils.toAttributes((StructType) DataType.fromJson(schema.asText()));
     return output;
@@ -46,7 +43,11 @@ public final class DeltaCommand extends StatementCommand {
 
   protected Seq run(SparkSession session) {
     List expressions = new ArrayList();
-    Map request = request(expressions);
+    LogicalPlan parsed = Statements.statementOf(statement);
+    Map request = new LinkedHashMap();
+    request.put("statement", Statements.statementName(parsed));
+    request.put("table", Python.parse(table));
+    request.put("fields", StatementFields.of(parsed, expressions));
     request.put("settings", FileWrite.deltaSettings(session));
     JsonNode answer;
     RunningStatement running = new RunningStatement(session, statement, expressions);
@@ -58,15 +59,6 @@ public final class DeltaCommand extends StatementCommand {
     }
     if (answer.hasNonNull("changed")) DeltaV1Write.recache(session, answer.get("changed").asText());
     return Plans.seq(StatementRows.of(answer.get("rows"), schema()));
-  }
-
-  private Map request(List expressions) {
-    LogicalPlan parsed = Statements.statementOf(statement);
-    Map request = new LinkedHashMap();
-    request.put("kind", Statements.kindOf(parsed));
-    request.put("table", Python.parse(table));
-    request.put("statement", StatementFields.of(parsed, expressions));
-    return request;
   }
 
   public int productArity() { return 2; }

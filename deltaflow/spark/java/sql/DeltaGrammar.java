@@ -32,9 +32,9 @@ import scala.Tuple2;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The statements that Delta adds to Spark's. Spark's lexer makes words of the text, Python tells from them what
- * statement it is, Spark's parser reads the expressions in it. Parses only; crossings into Python: 1 where the first
- * word may be Delta's.
+ * Parses the statements that Delta adds to Spark's. Spark's lexer divides the text into tokens, Python finds the
+ * statement that they make, and Spark's parser parses the expressions in it. Crossings into Python: 1 if the first
+ * word may begin a statement of Delta's.
  */
 public final class DeltaGrammar {
   private static volatile JsonNode words;
@@ -42,8 +42,8 @@ public final class DeltaGrammar {
   private DeltaGrammar() {}
 
   /**
-   * The plan of a statement on a Delta table; null for anything else. stage is "before" or "after" Spark's own parser
-   * was asked: it takes some of them for other statements. arguments are those of its method parsePlan….
+   * The plan of a statement on a Delta table; null for anything else. stage: "before" or "after" Spark's own parser
+   * has tried, which takes some of Delta's statements for others. arguments: those of Spark's method parsePlan….
    */
   public static LogicalPlan plan(SparkSession session, ParserInterface parser, String stage, Object[] arguments)
       throws ParseException {
@@ -68,7 +68,7 @@ public final class DeltaGrammar {
       return null;
     }
     LogicalPlan statement =
-        new DeltaStatement(found.get("kind").asText(), found.get("fields").toString(), Plans.seq(values), table);
+        new DeltaStatement(found.get("name").asText(), found.get("fields").toString(), Plans.seq(values), table);
     LogicalPlan answered = Statements.answered(session, statement);
     if (answered == statement) return null;
     if (found.get("explain").isNull()) return answered;
@@ -92,9 +92,9 @@ public final class DeltaGrammar {
   }
 
   /**
-   * Later releases of Spark put the values of spark.sql(text, args) into the text before they parse it, which they
-   * can do with a statement of their own alone: with a query of the same parameters. Those that they have no value
-   * for stay in the text, and Spark says so when it analyses them.
+   * The text with the values of spark.sql(text, args). Later releases of Spark put them into a text before they parse
+   * it, but only into a statement that they know. So Spark puts them into a query of the same parameters. A parameter
+   * without a value stays in the text, and Spark raises its error in the analysis.
    */
   private static String substituted(ParserInterface parser, String text, Object parameters) throws ParseException {
     List markers = markers(text);
@@ -129,7 +129,7 @@ public final class DeltaGrammar {
     throw new NoSuchMethodException("substituteParameters");
   }
 
-  /** Where the text has ? and :name, in code points as Spark's lexer counts. */
+  /** Where the text has ? or :name, in code points, as Spark's lexer counts. */
   private static List markers(String text) {
     List tokens = tokens(text);
     List markers = new ArrayList();
@@ -182,14 +182,14 @@ public final class DeltaGrammar {
     return request;
   }
 
-  /** Behind as many spaces as come before it in the statement: parameters and errors are told by their place. */
+  /** A part of the text behind as many spaces as come before it: parameters and errors have a position. */
   private static String inPlace(JsonNode part) {
     char[] before = new char[((JsonNode) part.get(1)).asInt()];
     Arrays.fill(before, ' ');
     return new String(before) + ((JsonNode) part.get(0)).asText();
   }
 
-  /** As Spark reads the name; null for what it does not take for one. */
+  /** The relation that Spark makes of the name; null if Spark does not read it as a name. */
   private static LogicalPlan table(SparkSession session, ParserInterface parser, JsonNode name) {
     String text = ((JsonNode) name.get(0)).asText();
     LogicalPlan table;

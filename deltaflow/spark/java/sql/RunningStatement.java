@@ -18,7 +18,7 @@ import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.classic.SparkSession;
 
-/** What Python may ask of a statement while it answers it. It is named by a handle until then. */
+/** A statement while Python runs it. Python finds it by its handle, and asks it for its session and expressions. */
 public final class RunningStatement implements AutoCloseable {
   private static final ConcurrentHashMap RUNNING = new ConcurrentHashMap();
 
@@ -27,7 +27,7 @@ public final class RunningStatement implements AutoCloseable {
   private final LogicalPlan plan;
   private final List expressions;
 
-  /** The expressions are those that the statement's fields number. */
+  /** The statement's fields refer to the expressions by number. */
   public RunningStatement(SparkSession session, LogicalPlan plan, List expressions) {
     this.session = session;
     this.plan = plan;
@@ -35,10 +35,10 @@ public final class RunningStatement implements AutoCloseable {
     RUNNING.put(handle, this);
   }
 
-  /** For Python; null when the statement is over: its caller was interrupted, and waits no more. */
+  /** For Python; null if the statement is over because its caller was interrupted. */
   public static RunningStatement find(long handle) { return (RunningStatement) RUNNING.get(Long.valueOf(handle)); }
 
-  /** How many there are, for tests. */
+  /** How many statements run, for tests. */
   public static int running() { return RUNNING.size(); }
 
   public Long handle() { return handle; }
@@ -48,13 +48,13 @@ public final class RunningStatement implements AutoCloseable {
   /** An expression of the statement, as it was parsed. */
   public Column column(int number) { return ExpressionUtils.column((Expression) expressions.get(number)); }
 
-  /** The value of a constant expression of the statement: a number, a boolean, else as text, or null. */
+  /** The value of a constant expression of the statement: a number, a boolean, a string, or null. */
   public Object constant(int number) { return Expressions.value(session, (Expression) expressions.get(number)); }
 
   /** An expression of the statement as SQL. */
   public String sql(int number) { return ((Expression) expressions.get(number)).sql(); }
 
-  /** The relation in a field of the plan, which may name what stands behind WITH. */
+  /** The relation in a field of the plan; it may use the names of a WITH clause. */
   public org.apache.spark.sql.Dataset frame(String field) {
     LogicalPlan relation = (LogicalPlan) Statements.field(Statements.statementOf(plan), field);
     return Dataset.ofRows(session,
@@ -66,7 +66,7 @@ public final class RunningStatement implements AutoCloseable {
   /** Rows under the alias that the statement gives to its table, or under the table's name. */
   public org.apache.spark.sql.Dataset named(org.apache.spark.sql.Dataset rows, String table) {
     LogicalPlan statement = Statements.statementOf(plan);
-    String field = Statements.kind(statement).get("table").asText();
+    String field = Statements.description(statement).get("table").asText();
     Object target = Statements.field(statement, field);
     AliasIdentifier name =
         target instanceof SubqueryAlias ? ((SubqueryAlias) target).identifier() : RowOperations.name(session, table);

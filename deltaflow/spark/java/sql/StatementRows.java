@@ -11,15 +11,21 @@ import java.util.Map;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.TextNode;
+import io.deltaflow.spark.bridge.Python;
+import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.types.*;
 
-/**
- * The rows that Python answers a statement with, as Spark's: a struct is a list in the order of its fields, or an
- * object.
- */
+/** Converts the rows of a statement from Python's JSON to Spark's. A struct is an object, or a list of its values. */
 public final class StatementRows {
   private StatementRows() {}
+
+  /** For Python: a DataFrame of the rows, a local relation. rows, schema: JSON. */
+  public static Dataset frame(SparkSession session, String rows, String schema) {
+    StructType type = (StructType) DataType.fromJson(schema);
+    return session.createDataFrame(of(Python.parse(rows), type), type);
+  }
 
   public static List of(JsonNode rows, StructType schema) {
     List converted = new ArrayList();
@@ -40,7 +46,7 @@ public final class StatementRows {
     if (type instanceof DecimalType) return new BigDecimal(value.asText());
     if (type instanceof TimestampType) return OffsetDateTime.parse(value.asText()).toInstant();
     if (type instanceof DateType) return LocalDate.parse(value.asText());
-    throw new IllegalStateException("rows of statements have no values of type " + type.sql());
+    throw new IllegalStateException("a statement returns no values of type " + type.sql());
   }
 
   private static Object struct(JsonNode value, StructType type) {

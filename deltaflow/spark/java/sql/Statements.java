@@ -27,14 +27,14 @@ import scala.Product;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Which parsed statements are ours to answer. Their kinds are Python's to name; every other plan stays as it is. */
+/** Finds the parsed statements that Python runs. Python describes them; every other plan stays as it is. */
 public final class Statements {
-  /** By the class name of a statement's plan: the field with its table, and how Python is asked. */
-  private static volatile JsonNode kinds;
+  /** Python's descriptions of statements (StatementDescription), by the class names of their plans. */
+  private static volatile JsonNode descriptions;
 
   private Statements() {}
 
-  /** The plan, with a command of ours in the place of a statement on a Delta table. Runs nothing. */
+  /** The plan, in which a DeltaCommand replaces a statement on a Delta table. Runs nothing. */
   public static LogicalPlan answered(SparkSession session, LogicalPlan plan) {
     if (plan instanceof CompoundBody) return (LogicalPlan) script(plan);
     if (plan instanceof ExplainCommand) {
@@ -44,17 +44,17 @@ public final class Statements {
     }
     LogicalPlan statement = statementOf(plan);
     if (hasOpenName(statement)) return LateStatement.of(plan);
-    JsonNode kind = kind(statement);
-    if (kind == null) return plan;
-    Object target = target(statement, kind);
+    JsonNode description = description(statement);
+    if (description == null) return plan;
+    Object target = target(statement, description);
     Map table = target == null ? null : TableNames.find(session, nameOf(target));
     if (statement instanceof Union) table = insertedInto(session, (Union) statement);
-    if (!isOurs(table, kind) && !concerns(statement, kind)) return plan;
+    if (!isOurs(table, description) && !concerns(statement, description)) return plan;
     if (LateStatement.hasParameters(plan)) return LateStatement.of(plan);
     return new DeltaCommand(plan, Python.json(table));
   }
 
-  /** Whether a statement of our kinds has IDENTIFIER(…) for its table's name, in its field or around it all. */
+  /** Whether a statement that Python describes has IDENTIFIER(…) for its table's name, or is inside of one. */
   private static boolean hasOpenName(LogicalPlan statement) {
     if (statement instanceof PlanWithUnresolvedIdentifier) {
       PlanWithUnresolvedIdentifier open = (PlanWithUnresolvedIdentifier) statement;
@@ -62,23 +62,23 @@ public final class Statements {
       anyName.add("name");
       try {
         Seq name = CollectionConverters.asScala(anyName).toList();
-        return kind((LogicalPlan) open.planBuilder().apply(name, open.children())) != null;
+        return description((LogicalPlan) open.planBuilder().apply(name, open.children())) != null;
       } catch (Exception e) {
-        return false; // the statement wants a certain name, which Spark will tell
+        return false; // the statement takes only certain names; Spark will say so
       }
     }
-    JsonNode kind = kind(statement);
-    return kind != null && target(statement, kind) instanceof PlanWithUnresolvedIdentifier;
+    JsonNode description = description(statement);
+    return description != null && target(statement, description) instanceof PlanWithUnresolvedIdentifier;
   }
 
-  /** What comes behind WITH, or the plan itself. */
+  /** The statement behind a WITH clause, or the plan itself. */
   public static LogicalPlan statementOf(LogicalPlan plan) {
     return plan instanceof UnresolvedWith ? ((UnresolvedWith) plan).child() : plan;
   }
 
   /**
-   * A script is parsed before its first statement runs, so what names mean in it is not known yet: each
-   * statement that may be ours is decided when it runs. Not all parts of a script are children of their plan.
+   * A script is parsed before its first statement runs, so that its names cannot be resolved yet. A LateStatement
+   * decides about each statement that may be ours when it runs. Not all parts of a script are children of a plan.
    */
   private static Object script(Object part) {
     if (part instanceof Seq) {
@@ -92,33 +92,38 @@ public final class Statements {
     for (int i = 0; i < fields.length; i++) fields[i] = script(node.productElement(i));
     if (part instanceof SingleStatement) {
       LogicalPlan statement = ((SingleStatement) part).parsedPlan();
-      if (kind(statementOf(statement)) == null && !hasOpenName(statementOf(statement))) return part;
+      if (description(statementOf(statement)) == null && !hasOpenName(statementOf(statement))) return part;
       fields[0] = LateStatement.of(statement);
     }
     return node.makeCopy(fields);
   }
 
-  /** What Python says of statements of this kind; null if they are not ours. */
-  public static JsonNode kind(LogicalPlan statement) {
-    // The plan of a query, which is most of what is parsed, is of another package or name.
+  /** Python's description of such statements; null if Python does not run them. */
+  public static JsonNode description(LogicalPlan statement) {
+    // A union is ours only as FROM … INSERT … INSERT.
     if (statement instanceof Union && !(statement.children().head() instanceof InsertIntoStatement)) return null;
-    if (kinds == null) kinds = Python.call("statement.kinds", new LinkedHashMap()).get("kinds");
-    return kinds.get(kindOf(statement));
+    if (descriptions == null) {
+      descriptions = Python.call("statement.descriptions", new LinkedHashMap()).get("descriptions");
+    }
+    return descriptions.get(statementName(statement));
   }
 
-  public static String kindOf(LogicalPlan statement) {
+  /** The name by which Python knows the statement. */
+  public static String statementName(LogicalPlan statement) {
     boolean isDeltas = statement instanceof DeltaStatement;
-    return isDeltas ? ((DeltaStatement) statement).kind() : statement.getClass().getSimpleName();
+    return isDeltas ? ((DeltaStatement) statement).name() : statement.getClass().getSimpleName();
   }
 
-  private static Object target(LogicalPlan statement, JsonNode kind) {
+  /** The plan or identifier that names the statement's table; null if there is none. */
+  private static Object target(LogicalPlan statement, JsonNode description) {
     if (statement instanceof DeltaStatement) return ((DeltaStatement) statement).table();
-    Object target = kind.get("table").isNull() ? null : field(statement, kind.get("table").asText());
+    if (description.get("table").isNull()) return null;
+    Object target = field(statement, description.get("table").asText());
     while (target instanceof UnaryNode) target = ((UnaryNode) target).child();
     return target;
   }
 
-  /** FROM … INSERT … INSERT, which Spark plans as a union of them: the first Delta table among theirs. */
+  /** The first Delta table that a FROM … INSERT … INSERT writes; Spark plans it as a union of its inserts. */
   private static Map insertedInto(SparkSession session, Union inserts) {
     for (Object insert : CollectionConverters.asJava(inserts.children())) {
       Map table = TableNames.find(session, nameOf(((InsertIntoStatement) insert).table()));
@@ -127,19 +132,20 @@ public final class Statements {
     return null;
   }
 
-  private static boolean isOurs(Map table, JsonNode kind) {
-    return table != null && (kind.get("views").asBoolean() || !TableNames.isView(table));
+  private static boolean isOurs(Map table, JsonNode description) {
+    return table != null && (description.get("views").asBoolean() || !TableNames.isView(table));
   }
 
-  /** Whether Python claims a statement that names no Delta table. Crossings into Python: 1. */
-  private static boolean concerns(LogicalPlan statement, JsonNode kind) {
-    if (!kind.get("asks").asBoolean()) return false;
+  /** Whether Python runs a statement that names no Delta table. Crossings into Python: 1. */
+  private static boolean concerns(LogicalPlan statement, JsonNode description) {
+    if (!description.get("asks").asBoolean()) return false;
     Map request = new LinkedHashMap();
-    request.put("kind", kindOf(statement));
-    request.put("statement", StatementFields.of(statement));
+    request.put("statement", statementName(statement));
+    request.put("fields", StatementFields.of(statement));
     return Python.call("statement.concerns", request).get("concerns").asBoolean();
   }
 
+  /** The parts of the table's name; empty if the target has none. */
   public static List nameOf(Object target) {
     if (target instanceof UnresolvedTable) return parts(((UnresolvedTable) target).multipartIdentifier());
     if (target instanceof UnresolvedTableOrView) return parts(((UnresolvedTableOrView) target).multipartIdentifier());
