@@ -12,12 +12,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from deltaflow.batch import named_table
-from deltaflow.batch.arguments import check_boolean, check_integer, check_string
+from deltaflow.batch.arguments import as_assignments, as_column, check_boolean, check_integer, check_string
 from deltaflow.batch.commands import convert
 from deltaflow.batch.commands.clone import clone
 from deltaflow.batch.commands.generate import generate
 from deltaflow.batch.commands.vacuum import vacuum
-from deltaflow.batch.conditions import as_assignments, as_column
 from deltaflow.batch.ddl.protocol_changes import add_feature, drop_feature_of, upgrade_protocol
 from deltaflow.batch.dml.delete import delete
 from deltaflow.batch.dml.merge_builder import DeltaMergeBuilder, merge_builder

@@ -12,9 +12,9 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from deltaflow.batch.named_table import at_path, of_name
 from deltaflow.errors import DeltaAnalysisException, UnsupportedFeatureError
+from deltaflow.spark.sql.catalog_tables import create_table
 from deltaflow.spark.sql.sql_text import type_json
 from deltaflow.spark.sql.statements import NamedTable
-from deltaflow.spark.sql.table_builder import run_table_builder
 from deltaflow.store import table_path
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class DeltaTableBuilder:
             "properties": self._properties,
             "comment": self._comment,
         }
-        run_table_builder(self._spark, statement)
+        create_table(self._spark, statement)
         return self._opened(self._made())
 
     def _made(self) -> NamedTable:

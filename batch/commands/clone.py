@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType
 
 from deltaflow.batch.arguments import check_boolean, check_dictionary, check_string
 from deltaflow.batch.commands.clone_target import CloneTarget
 from deltaflow.batch.commands.parquet_source import read_parquet_table
 from deltaflow.batch.named_table import at_path, of_name
 from deltaflow.batch.read.load_path import version_number
+from deltaflow.batch.result_rows import schema_of
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log import (
     AddFile,
@@ -46,18 +47,13 @@ from deltaflow.spark.sql.statements import NamedTable, run_statement
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CLONED = StructType(
-    [
-        StructField(name, LongType())
-        for name in (
-            "source_table_size",
-            "source_num_of_files",
-            "num_removed_files",
-            "num_copied_files",
-            "removed_files_size",
-            "copied_files_size",
-        )
-    ]
+CLONED = schema_of(
+    source_table_size=LongType(),
+    source_num_of_files=LongType(),
+    num_removed_files=LongType(),
+    num_copied_files=LongType(),
+    removed_files_size=LongType(),
+    copied_files_size=LongType(),
 )
 """The output of SHALLOW CLONE."""
 _METRICS = (

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import LOG_DIRECTORY, DeltaLog
-from deltaflow.spark.sql.sql_text import find_table, new_table
-from deltaflow.spark.sql.table_builder import run_table_builder
+from deltaflow.spark.sql.catalog_tables import create_table, find_table, new_table
 from deltaflow.store import table_path
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class CloneTarget:
             "location": self.location,
             "comment": None,
         }
-        run_table_builder(spark, statement)
+        create_table(spark, statement)
 
 
 def clone_target(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType
 
+from deltaflow.batch.result_rows import schema_of
 from deltaflow.errors import StoreError, VersionNotFoundError
 from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, add_files, remove_files
 from deltaflow.log.files.file_rows import file_keys, refuse_deletion_vectors
@@ -28,18 +29,13 @@ from deltaflow.store import table_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RESTORED = StructType(
-    [
-        StructField(name, LongType())
-        for name in (
-            "table_size_after_restore",
-            "num_of_files_after_restore",
-            "num_removed_files",
-            "num_restored_files",
-            "removed_files_size",
-            "restored_files_size",
-        )
-    ]
+RESTORED = schema_of(
+    table_size_after_restore=LongType(),
+    num_of_files_after_restore=LongType(),
+    num_removed_files=LongType(),
+    num_restored_files=LongType(),
+    removed_files_size=LongType(),
+    restored_files_size=LongType(),
 )
 """The output of RESTORE."""
 _METRICS = (

@@ -1,7 +1,7 @@
-"""Tables by name, as Spark's catalog asks: what a table is now, and what a CREATE or REPLACE makes of it.
+"""Answers Spark's catalog: describes a table by its log, and commits CREATE and REPLACE TABLE.
 
-The catalog's entry of a table holds its name and its location. Schema, partitioning, properties and
-comment are the log's, here and now: an entry that says otherwise is never believed.
+The catalog's entry of a table holds its name and its location. The schema, the partitioning, the properties
+and the comment come from the log each time; those of the entry are ignored.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from deltaflow.batch.ddl.messages import (
-    DefinitionRequest,
     LoadedTable,
     LoadTableAnswer,
     LoadTableRequest,
@@ -35,10 +34,7 @@ from deltaflow.store import table_path
 
 @dispatcher.handle("catalog.load")
 def load(request: LoadTableRequest) -> LoadTableAnswer:
-    """A table as its log has it, now or at the version or time that a query names.
-
-    None without a table, if the request says that it may be so.
-    """
+    """The table as its log describes it, now or at the version or time that a query names."""
     loaded = _loaded(request)
     log = DeltaLog.for_table(loaded.table_path)
     newest = log.snapshot_if_exists()
@@ -57,7 +53,7 @@ def load(request: LoadTableRequest) -> LoadTableAnswer:
 
 
 def _loaded(request: LoadTableRequest) -> LoadPath:
-    """Where the table is, and the version that is asked for. A query that names a path may say both there."""
+    """The table's path and the version that is asked for, which the path in a query may have as well."""
     path, version, micros = required_path(request.path), request.version, request.as_of_micros
     loaded = load_path(path, {}, request.settings) if request.is_path_of_query else LoadPath(path, path=path)
     if version is None and micros is None:
@@ -75,15 +71,14 @@ def exists(request: TableExistsRequest) -> TableExistsAnswer:
 
 
 @dispatcher.handle("catalog.check")
-def check(request: DefinitionRequest) -> None:
-    """Refuses a CREATE or REPLACE that cannot be, before its query runs."""
-    TableDefinition.of(request).check()
+def check(definition: TableDefinition) -> None:
+    """Checks a CREATE or REPLACE before its query runs."""
+    definition.check()
 
 
 @dispatcher.handle("catalog.commit")
-def commit(request: DefinitionRequest) -> None:
-    """CREATE or REPLACE without a query: one commit, or none where there is the same table already."""
-    definition = TableDefinition.of(request)
+def commit(definition: TableDefinition) -> None:
+    """CREATE or REPLACE without a query: one commit, or none if the same table exists already."""
     log = DeltaLog.for_table(definition.path)
     transaction = log.start_transaction(definition.settings)
     snapshot = transaction.snapshot
@@ -108,7 +103,7 @@ def commit(request: DefinitionRequest) -> None:
 
 @dispatcher.handle("catalog.refuse")
 def refuse(request: RefusedRequest) -> None:
-    """A statement that would go past the log."""
+    """Refuses a statement that would change a table without a commit in its log."""
     raise DeltaUnsupportedOperationException(
         error_class="DELTA_OPERATION_NOT_ALLOWED_DETAIL",
         operation=request.what,
@@ -118,7 +113,7 @@ def refuse(request: RefusedRequest) -> None:
 
 @dispatcher.handle("catalog.refuseOtherFormat")
 def refuse_other_format(request: OtherFormatRequest) -> None:
-    """A Delta table in the place of a table of another format."""
+    """Refuses to put a Delta table in the place of a table of another format."""
     raise DeltaAnalysisException(error_class="DELTA_NOT_A_DELTA_TABLE", table_name=request.table)
 
 

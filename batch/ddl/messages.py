@@ -6,7 +6,7 @@ from deltaflow.spark.bridge.messages import Message
 
 
 class LoadTableRequest(Message, frozen=True):
-    """catalog.load; `version` is that of VERSION AS OF, `as_of_micros` the time of TIMESTAMP AS OF."""
+    """catalog.load. `version` is what VERSION AS OF says, `as_of_micros` the time of TIMESTAMP AS OF."""
 
     name: str
     path: str
@@ -18,7 +18,7 @@ class LoadTableRequest(Message, frozen=True):
 
 
 class LoadedTable(Message, frozen=True):
-    """A table as an entry of the catalog is to describe it. The schema is JSON."""
+    """The table as the catalog's entry is to describe it. The schema is JSON."""
 
     path: str
     version: int | None
@@ -30,7 +30,7 @@ class LoadedTable(Message, frozen=True):
 
 class LoadTableAnswer(Message, frozen=True):
     table: LoadedTable | None
-    """None: there is no table, and the request says that it may be so."""
+    """None if there is no table, and the request says that it may be absent."""
 
 
 class TableExistsRequest(Message, frozen=True):
@@ -41,38 +41,14 @@ class TableExistsAnswer(Message, frozen=True):
     exists: bool
 
 
-class Transform(Message, frozen=True):
-    """An expression of PARTITIONED BY: its function, "identity" for a column alone, and its columns."""
-
-    transform: str
-    columns: list[str]
-
-
-class DefinitionRequest(Message, frozen=True):
-    """catalog.check, catalog.commit: a statement that creates or replaces a table; see TableDefinition."""
-
-    operation: str
-    name: str
-    path: str
-    location: str | None
-    is_path: bool
-    is_in_catalog: bool
-    is_managed: bool
-    is_save_as_table: bool
-    defined_schema: str
-    partitioning: list[Transform]
-    properties: dict[str, str]
-    settings: dict[str, str]
-
-
 class RefusedRequest(Message, frozen=True):
-    """catalog.refuse: an operation on a table that its commits would not show."""
+    """catalog.refuse: an operation that would change a table without a commit in its log."""
 
     what: str
     table: str
 
 
 class OtherFormatRequest(Message, frozen=True):
-    """catalog.refuseOtherFormat: the name of a table that is no Delta table."""
+    """catalog.refuseOtherFormat: the name of a table of another format."""
 
     table: str

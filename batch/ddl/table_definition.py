@@ -1,15 +1,12 @@
-"""What a statement that creates or replaces a table says, and whether that can be."""
+"""The definition of a table in a statement that creates or replaces it, and its checks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from pyspark.sql.types import StructField, StructType
 
-from deltaflow.batch.ddl.messages import DefinitionRequest, Transform
 from deltaflow.batch.options import required_path
 from deltaflow.batch.rows.char_varchar import with_char_as_string
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
@@ -25,9 +22,10 @@ from deltaflow.log import (
 )
 from deltaflow.log.protocol.configuration import canonical_name, checked_name
 from deltaflow.log.protocol.protocols import is_of_protocol
+from deltaflow.spark.bridge.messages import Message
 from deltaflow.store import table_path
 
-# TableCatalog's names for what is not a property of the table.
+# What TableCatalog passes as properties, though it is none of the table.
 _NOT_PROPERTIES = {
     "location",
     "provider",
@@ -50,9 +48,16 @@ _UNSUPPORTED_IN_COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
-class TableDefinition:
-    """One CREATE TABLE, REPLACE TABLE or CREATE OR REPLACE TABLE, from whatever API."""
+class Transform(Message, frozen=True):
+    """An expression of PARTITIONED BY: its function, "identity" for a column alone, and its columns."""
+
+    transform: str
+    columns: list[str]
+
+
+class TableDefinition(Message, frozen=True):
+    """catalog.check, catalog.commit: one CREATE TABLE, REPLACE TABLE or CREATE OR REPLACE TABLE of any
+    API."""
 
     operation: str
     """create, replace or createOrReplace."""
@@ -65,37 +70,42 @@ class TableDefinition:
     is_in_catalog: bool
     is_managed: bool
     is_save_as_table: bool
-    """In mode overwrite it overwrites rows, as save(path) does; the table stays what it is."""
-    schema: StructType
-    """Without columns where the statement names none."""
-    transforms: Sequence[Transform]
-    properties: Mapping[str, str]
-    comment: str | None
-    settings: Mapping[str, str]
+    """saveAsTable in mode overwrite: it replaces the rows as save(path) does, and keeps the table."""
+    defined_schema: str
+    """JSON, without columns if the statement names none."""
+    partitioning: list[Transform]
+    properties: dict[str, str]
+    """Those of Spark's TableCatalog: the table's own, and what Spark passes among them, such as the
+    comment."""
+    settings: dict[str, str]
 
-    @classmethod
-    def of(cls, request: DefinitionRequest) -> TableDefinition:
-        """The definition in a request of the JVM."""
-        return cls(
-            operation=request.operation,
-            name=request.name,
-            path=required_path(request.path),
-            location=request.location,
-            is_path=request.is_path,
-            is_in_catalog=request.is_in_catalog,
-            is_managed=request.is_managed,
-            is_save_as_table=request.is_save_as_table,
-            schema=with_char_as_string(StructType.fromJson(msgspec.json.decode(request.defined_schema))),
-            transforms=request.partitioning,
-            properties=_properties(request.properties),
-            comment=request.properties.get("comment"),
-            settings=request.settings,
-        )
+    @property
+    def schema(self) -> StructType:
+        """The defined schema as the log stores it."""
+        return with_char_as_string(StructType.fromJson(msgspec.json.decode(self.defined_schema)))
+
+    @property
+    def comment(self) -> str | None:
+        """The table's description."""
+        return self.properties.get("comment")
+
+    @property
+    def table_properties(self) -> dict[str, str]:
+        """The table's own properties: not those by which Spark says something else, nor its second copy of
+        options."""
+        options = {name.removeprefix(_OPTION) for name in self.properties if name.startswith(_OPTION)}
+        return {
+            name: value
+            for name, value in self.properties.items()
+            if name not in _NOT_PROPERTIES
+            and not name.startswith(_OPTION)
+            and (name not in options or name.lower().startswith("delta."))
+        }
 
     @property
     def partition_columns(self) -> list[str]:
-        """The columns of PARTITIONED BY; DELTA_UNSUPPORTED_... for anything but columns."""
-        for transform in self.transforms:
+        """The columns of PARTITIONED BY. Raises DELTA_OPERATION_NOT_ALLOWED for any other expression."""
+        for transform in self.partitioning:
             if transform.transform != "identity" or "." in transform.columns[0]:
                 raise DeltaUnsupportedOperationException(
                     f"The table {self.name} is to be laid out by {transform.transform}"
@@ -104,36 +114,36 @@ class TableDefinition:
                     error_class="DELTA_OPERATION_NOT_ALLOWED",
                     table=self.path,
                 )
-        return [transform.columns[0] for transform in self.transforms]
+        return [transform.columns[0] for transform in self.partitioning]
 
     def check(self) -> None:
-        """Raises for what no table could be, before a query runs or a file is written."""
-        partition_columns = self.partition_columns
+        """Raises for a definition that no table could have, before a query runs or a file is written."""
+        required_path(self.path)
+        partition_columns, schema = self.partition_columns, self.schema
         if self.location is not None:
             self._check_location(self.location)
-        for name, value in self.properties.items():
+        for name, value in self.table_properties.items():
             checked_name(name, value, self.settings, self.path)
-        if self.schema.fields:
-            check_columns(self.schema, self.path)
-            check_writable_schema(self.schema, partition_columns, table=self.path)
+        if schema.fields:
+            check_columns(schema, self.path)
+            check_writable_schema(schema, partition_columns, table=self.path)
         elif partition_columns:
             raise self.without_schema(self.path)
 
     def check_same_as(self, snapshot: Snapshot) -> None:
-        """Raises unless the table that is there is the one that is defined, as far as it is."""
-        if self.schema.fields:
-            if _plain(self.schema) != _plain(snapshot.schema):
+        """Raises if the existing table differs from the definition in what the definition says."""
+        schema, properties = self.schema, self.table_properties
+        if schema.fields:
+            if _plain(schema) != _plain(snapshot.schema):
                 raise DeltaAnalysisException(
                     error_class="DELTA_CREATE_TABLE_SCHEME_MISMATCH",
-                    specified=self.schema.simpleString(),
+                    specified=schema.simpleString(),
                     existing=snapshot.schema.simpleString(),
                     table=self.path,
                 )
             check_partitioning(list(snapshot.partition_columns), self.partition_columns, table=self.path)
-        own = {
-            canonical_name(name): value for name, value in self.properties.items() if not is_of_protocol(name)
-        }
-        if self.properties and own != snapshot.metadata.configuration:
+        own = {canonical_name(name): value for name, value in properties.items() if not is_of_protocol(name)}
+        if properties and own != snapshot.metadata.configuration:
             raise DeltaAnalysisException(
                 error_class="DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY",
                 specified=own,
@@ -142,7 +152,8 @@ class TableDefinition:
             )
 
     def check_location(self, *, exists: bool, as_select: bool) -> None:
-        """Raises where the table cannot come, or a query's rows: `exists` a Delta table there already."""
+        """Raises if the table cannot be made at its path. `exists`: there is a Delta table already.
+        `as_select`: the statement has a query."""
         if not exists and self.is_in_catalog:
             raise DeltaAnalysisException(
                 error_class="DELTA_METADATA_ABSENT_EXISTING_CATALOG_TABLE",
@@ -153,7 +164,7 @@ class TableDefinition:
             self._check_empty()
 
     def _check_empty(self) -> None:
-        """Nothing may be there, except what a failed attempt left."""
+        """Raises if there is anything but what a failed attempt has left."""
         folder = Path(table_path(self.path))
         has_log = (folder / LOG_DIRECTORY).exists() and not DeltaLog.for_table(self.path).exists()
         if folder.exists() and not has_log and any(folder.iterdir()):
@@ -164,7 +175,7 @@ class TableDefinition:
             )
 
     def without_schema(self, path: str) -> DeltaAnalysisException:
-        """The error of a definition that needs columns and has none."""
+        """The error for a definition that needs columns and has none."""
         if self.operation != "create":
             return DeltaAnalysisException(error_class="DELTA_SCHEMA_NOT_PROVIDED", table=path)
         if self.is_managed:
@@ -176,7 +187,7 @@ class TableDefinition:
         return DeltaAnalysisException(error_class=error_class, table_name=self.name, table=path)
 
     def metadata(self, schema: StructType, transaction: OptimisticTransaction) -> Metadata:
-        """What the commit gives the table; one that is replaced keeps its id."""
+        """The metadata that the commit gives the table; a replaced table keeps its id."""
         partition_columns = check_writable_schema(schema, self.partition_columns, table=self.path)
         before = None if transaction.snapshot is None else transaction.snapshot.metadata
         return Metadata(
@@ -185,12 +196,12 @@ class TableDefinition:
             description=self.comment,
             schema_string=schema_to_string(schema),
             partition_columns=partition_columns,
-            configuration=dict(self.properties),
+            configuration=self.table_properties,
             created_time=transaction.log.clock() if before is None else before.created_time,
         )
 
     def operation_name(self, *, as_select: bool) -> str:
-        """As the history names it."""
+        """The operation's name in the history."""
         return _NAMES[self.operation] + (" AS SELECT" if as_select else "")
 
     def parameters(self, metadata: Metadata) -> dict[str, str | None]:
@@ -220,32 +231,21 @@ class TableDefinition:
         )
 
 
-def _properties(given: Mapping[str, str]) -> dict[str, str]:
-    """The table's properties: Spark has names of its own among them, and options twice."""
-    options = {name.removeprefix(_OPTION) for name in given if name.startswith(_OPTION)}
-    return {
-        name: value
-        for name, value in given.items()
-        if name not in _NOT_PROPERTIES
-        and not name.startswith(_OPTION)
-        and (name not in options or name.lower().startswith("delta."))
-    }
-
-
-def check_columns(schema: StructType, table: str) -> None:
+def check_columns(schema: StructType, path: str) -> None:
+    """Raises DELTA_UNSUPPORTED_COLUMN for a column with a default, a generation expression or an identity."""
     for column in schema.fields:
         for key, what in _UNSUPPORTED_IN_COLUMNS.items():
             if key in column.metadata:
                 raise DeltaUnsupportedOperationException(
                     f"Column {column.name} has {what}, which deltaflow does not support yet. Leave it out.",
                     error_class="DELTA_UNSUPPORTED_COLUMN",
-                    table=table,
+                    table=path,
                     column=column.name,
                 )
 
 
 def _plain(schema: StructType) -> StructType:
-    """A schema to compare by: comments included, and no other metadata."""
+    """The schema with comments and no other metadata, for comparisons."""
     fields = []
     for column in schema.fields:
         comment = {key: value for key, value in column.metadata.items() if key == "comment"}

@@ -10,7 +10,7 @@ from deltaflow.batch.options import boolean_option, required_path
 from deltaflow.errors import DeltaAnalysisException, DeltaTableNotFoundError
 from deltaflow.log import DeltaLog
 from deltaflow.spark.scan.file_index import hadoop_path
-from deltaflow.spark.sql.table_location import set_location
+from deltaflow.spark.sql.catalog_tables import set_location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

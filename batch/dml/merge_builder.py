@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 
-from deltaflow.batch.conditions import as_assignments, as_column
+from deltaflow.batch.arguments import as_assignments, as_column
 from deltaflow.batch.dml.merge import merge
 from deltaflow.batch.dml.merge_clauses import Clause, When
 from deltaflow.spark.sql.statements import MERGED_ROWS, frame_of_rows

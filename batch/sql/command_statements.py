@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StringType
 
 from deltaflow.batch.commands.clone import CLONED, shallow_clone
 from deltaflow.batch.commands.clone_target import clone_target
 from deltaflow.batch.commands.convert import columns_of_ddl, convert_to_delta
-from deltaflow.batch.commands.detail import DETAIL, describe_detail
+from deltaflow.batch.commands.describe_detail import DETAIL, describe_detail
+from deltaflow.batch.commands.describe_history import HISTORY, describe_history
 from deltaflow.batch.commands.generate import generate
-from deltaflow.batch.commands.history import HISTORY, describe_history
 from deltaflow.batch.commands.restore import RESTORED, restore_to_timestamp, restore_to_version
 from deltaflow.batch.commands.vacuum import delete_unneeded, retained_hours, would_delete
 from deltaflow.batch.files.partitions import partition_folders
 from deltaflow.batch.optimize.optimize import optimize
 from deltaflow.batch.optimize.optimize_metrics import OPTIMIZED
 from deltaflow.batch.read.load_path import version_number
+from deltaflow.batch.result_rows import schema_of
 from deltaflow.batch.sql_names import quoted_name
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, Operation, remove_files
@@ -24,7 +25,7 @@ from deltaflow.log.protocol.properties import SESSION_TIME_ZONE
 from deltaflow.spark.scan.file_index import hadoop_path
 from deltaflow.spark.sql.statements import Rows, Statement, refused, statement
 
-_PATHS = StructType([StructField("path", StringType())])
+_PATHS = schema_of(path=StringType())
 
 
 @statement("Vacuum", changes=True, output=_PATHS)

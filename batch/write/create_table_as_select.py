@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from deltaflow.batch.ddl.messages import DefinitionRequest
 from deltaflow.batch.ddl.table_definition import TableDefinition
 from deltaflow.batch.rows.schema_on_write import DeclaredTable
 from deltaflow.batch.write.messages import BatchWriteRequest
@@ -19,13 +18,13 @@ class TableAsSelectRequest(BatchWriteRequest, frozen=True, kw_only=True):
     The definition counts: its path is the table's, and it gives the mode.
     """
 
-    definition: DefinitionRequest
+    definition: TableDefinition
 
 
 @begins_write("tableAsSelect")
 def begin_table_as_select(request: TableAsSelectRequest) -> FileWrite | Skip:
     """Begins the write of a query's rows into the table that its statement defines."""
-    definition = TableDefinition.of(request.definition)
+    definition = request.definition
     exists = DeltaLog.for_table(definition.path).exists()
     definition.check_location(exists=exists, as_select=True)
     statement = DefiningStatement(
@@ -46,7 +45,7 @@ def begin_table_as_select(request: TableAsSelectRequest) -> FileWrite | Skip:
         Definition(
             statement,
             definition.partition_columns,
-            DeclaredTable(properties=definition.properties, comment=definition.comment),
+            DeclaredTable(properties=definition.table_properties, comment=definition.comment),
             replaces_table=replaces,
         ),
     )

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import StructType
 
-from deltaflow.batch.conditions import check_predicate
+from deltaflow.batch.arguments import check_predicate
 from deltaflow.batch.idempotent import idempotent_write
 from deltaflow.batch.options import (
     boolean_option,

@@ -5,42 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from pyspark.sql.types import (
-    ArrayType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, TimestampType
 
-from deltaflow.batch.timestamps import moment_of
+from deltaflow.batch.result_rows import datetime_of, schema_of
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.data_path import hadoop_path
 from deltaflow.log.protocol.features import supported_features
 from deltaflow.spark.sql.statements import NamedTable, Rows
 
 _NAMES = ArrayType(StringType())
-DETAIL = StructType(
-    [
-        StructField("format", StringType()),
-        StructField("id", StringType()),
-        StructField("name", StringType()),
-        StructField("description", StringType()),
-        StructField("location", StringType()),
-        StructField("createdAt", TimestampType()),
-        StructField("lastModified", TimestampType()),
-        StructField("partitionColumns", _NAMES),
-        StructField("clusteringColumns", _NAMES),
-        StructField("numFiles", LongType()),
-        StructField("sizeInBytes", LongType()),
-        StructField("properties", MapType(StringType(), StringType())),
-        StructField("minReaderVersion", IntegerType()),
-        StructField("minWriterVersion", IntegerType()),
-        StructField("tableFeatures", _NAMES),
-    ]
+DETAIL = schema_of(
+    format=StringType(),
+    id=StringType(),
+    name=StringType(),
+    description=StringType(),
+    location=StringType(),
+    createdAt=TimestampType(),
+    lastModified=TimestampType(),
+    partitionColumns=_NAMES,
+    clusteringColumns=_NAMES,
+    numFiles=LongType(),
+    sizeInBytes=LongType(),
+    properties=MapType(StringType(), StringType()),
+    minReaderVersion=IntegerType(),
+    minWriterVersion=IntegerType(),
+    tableFeatures=_NAMES,
 )
 """The output of DESCRIBE DETAIL."""
 
@@ -66,8 +55,8 @@ def _row(table: NamedTable, snapshot: Snapshot, modified_ms: int | None) -> tupl
         metadata.name if table.name.startswith("delta.`") else table.name,
         metadata.description,
         hadoop_path(snapshot.path),
-        None if created_ms is None else moment_of(created_ms),
-        None if modified_ms is None else moment_of(modified_ms),
+        None if created_ms is None else datetime_of(created_ms),
+        None if modified_ms is None else datetime_of(modified_ms),
         metadata.partition_columns,
         _clustering_columns(snapshot),
         snapshot.num_files,

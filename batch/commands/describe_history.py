@@ -6,53 +6,38 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from pyspark.sql.types import (
-    BooleanType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import BooleanType, LongType, MapType, StringType, StructType, TimestampType
 
-from deltaflow.batch.timestamps import moment_of
+from deltaflow.batch.result_rows import datetime_of, schema_of
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog
 from deltaflow.log.replay.commit_history import CommitRecord
 from deltaflow.spark.sql.statements import Rows
 
 _TEXTS = MapType(StringType(), StringType())
-_JOB = StructType(
-    [
-        StructField(name, StringType())
-        for name in ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")
-    ]
-)
-HISTORY = StructType(
-    [
-        StructField("version", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("userId", StringType()),
-        StructField("userName", StringType()),
-        StructField("operation", StringType()),
-        StructField("operationParameters", _TEXTS),
-        StructField("job", _JOB),
-        StructField("notebook", StructType([StructField("notebookId", StringType())])),
-        StructField("clusterId", StringType()),
-        StructField("readVersion", LongType()),
-        StructField("isolationLevel", StringType()),
-        StructField("isBlindAppend", BooleanType()),
-        StructField("operationMetrics", _TEXTS),
-        StructField("userMetadata", StringType()),
-        StructField("engineInfo", StringType()),
-    ]
+_JOB = ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")
+HISTORY = schema_of(
+    version=LongType(),
+    timestamp=TimestampType(),
+    userId=StringType(),
+    userName=StringType(),
+    operation=StringType(),
+    operationParameters=_TEXTS,
+    job=schema_of(**dict.fromkeys(_JOB, StringType())),
+    notebook=schema_of(notebookId=StringType()),
+    clusterId=StringType(),
+    readVersion=LongType(),
+    isolationLevel=StringType(),
+    isBlindAppend=BooleanType(),
+    operationMetrics=_TEXTS,
+    userMetadata=StringType(),
+    engineInfo=StringType(),
 )
 """The output of DESCRIBE HISTORY."""
 
 
 def describe_history(path: str, limit: int | None) -> Rows:
-    """The rows of HISTORY of a table's newest versions, `limit` of them, the newest first."""
+    """The rows of HISTORY for the newest `limit` versions of a table, the newest one first."""
     if not isinstance(limit, int | None):
         raise DeltaIllegalArgumentException(
             f"DESCRIBE HISTORY … LIMIT needs a whole number of versions, and has {limit!r}."
@@ -62,10 +47,10 @@ def describe_history(path: str, limit: int | None) -> Rows:
 
 
 def _row(record: CommitRecord) -> tuple[Any, ...]:
-    """What the commit's writer says; null for what it does not, or by another type."""
+    """A field is null if the commitInfo lacks it, or has it with another type."""
     info = record.info or {}
-    said = (_value(info.get(field.name), field.dataType) for field in HISTORY.fields[2:])
-    return (record.version, moment_of(record.timestamp_ms), *said)
+    values = (_value(info.get(field.name), field.dataType) for field in HISTORY.fields[2:])
+    return (record.version, datetime_of(record.timestamp_ms), *values)
 
 
 def _value(value: Any, data_type: Any) -> Any:
@@ -84,5 +69,5 @@ def _value(value: Any, data_type: Any) -> Any:
 
 
 def _text(value: Any) -> str | None:
-    """A parameter may be of any type: texts as they are, all else as JSON has it."""
+    """A parameter of any type: a string as it is, anything else as JSON."""
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
