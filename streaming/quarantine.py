@@ -110,10 +110,10 @@ class _EarlierRun(OverwriteScope):
 def _cast_errors(rows: RowPlan) -> list[str]:
     """For each column the error of a value that cannot be cast to its type, up to the value."""
     errors = []
-    for target in () if rows.cast is None else rows.cast.fields:
+    for target in () if rows.cast_schema is None else rows.cast_schema.fields:
         error = DeltaInvariantViolationException(
             error_class="DELTA_CAST_OVERFLOW_IN_TABLE_WRITE",
-            source_type=rows.frame[target.name].dataType.simpleString().upper(),
+            source_type=rows.frame_schema[target.name].dataType.simpleString().upper(),
             target_type=target.dataType.simpleString().upper(),
             column_name=target.name,
         )
@@ -124,7 +124,7 @@ def _cast_errors(rows: RowPlan) -> list[str]:
 def _length_errors(rows: RowPlan) -> list[str]:
     """For each column the error of a value that is too long for its CHAR or VARCHAR, up to the value."""
     errors = []
-    for target in rows.table.fields:
+    for target in rows.table_schema.fields:
         error = DeltaInvariantViolationException(
             f"The value exceeds the char/varchar length limitation of column {target.name}.",
             error_class="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",

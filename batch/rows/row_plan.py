@@ -49,7 +49,7 @@ def row_plan(
         )
     checks = [*checks, *_binary_partition_checks(stored, partition_columns)]
     if not checks and plain_type(frame_schema) == plain_type(stored) and all(map(has_no_char, wanted)):
-        return RowPlan(frame=plain_schema(frame_schema), table=plain_schema(stored))
+        return RowPlan(frame_schema=plain_schema(frame_schema), table_schema=plain_schema(stored))
     cast = _common_schema(table_schema, frame_schema)
     columns = [
         _column_sql(

@@ -1,7 +1,7 @@
-"""A write as the JVM drives it: begin in Python, files by Spark, commit in Python.
+"""A write that the JVM drives: Python begins it, Spark writes the files, Python commits them.
 
-Between the two calls the write is kept under the JVM's handle. `abort` may come at any moment, also
-while `begin` or `commit` still run: after it has answered, no commit of this write can appear.
+Between the two calls the dispatcher keeps the write under the JVM's handle. `abort` may come at any moment,
+also while `begin` or `commit` still run. After `abort` has returned, no commit of this write can appear.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def local_path(encoded: str) -> str:
-    """The local path of a URI-encoded one as Hadoop gives it."""
+    """The local path of one that Hadoop gives URI-encoded."""
     return unquote(encoded).removeprefix("file://").removeprefix("file:")
 
 
@@ -52,29 +52,30 @@ class Skip(NamedTuple):
     """There is nothing to write."""
 
     settings_to_unset: Sequence[str] = ()
-    """As of FileWrite."""
+    """See FileWrite."""
     is_repeated: bool = False
-    """The table has this very write already; counted by Spark's metrics system."""
+    """The table has this very write already. Spark's metrics system counts such writes."""
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """How a frame's rows become the table's.
+    """How the rows of a frame become rows of the table.
 
-    `frame`: the frame's columns in its order, under the table's names. They are cast to `cast`, the table's
-    types without what the frame lacks, by name; then `columns`, SQL, one a column of `table`, are selected
-    and `checks` made. Without `cast` the rows are written as they are.
+    `frame_schema` has the frame's columns in its order, under the table's names. First they are cast by name
+    to `cast_schema`: the table's types, without the columns and fields that the frame lacks. Then `columns`
+    are selected, an SQL expression for each column of `table_schema`, and `checks` are made. Without
+    `cast_schema` the rows are written as they are.
     """
 
-    frame: StructType
-    table: StructType
-    cast: StructType | None = None
+    frame_schema: StructType
+    table_schema: StructType
+    cast_schema: StructType | None = None
     columns: Sequence[str] = ()
     checks: Sequence[Check] = ()
 
 
 class FileWrite(Protocol):
-    """What `begin` decided about one write."""
+    """A write that has begun: what was decided about it, and its end."""
 
     @property
     def path(self) -> str:
@@ -82,11 +83,11 @@ class FileWrite(Protocol):
 
     @property
     def folder(self) -> str | None:
-        """The folder inside the table that the files go into; None: the table's own."""
+        """The folder inside the table that gets the files; None for the table's own directory."""
 
     @property
     def rows(self) -> RowPlan:
-        """What the frame's rows go through."""
+        """How the frame's rows become rows of the table."""
 
     @property
     def partition_columns(self) -> Sequence[str]:
@@ -98,32 +99,33 @@ class FileWrite(Protocol):
 
     @property
     def optimized_write_bytes(self) -> int | None:
-        """The rows of a partition are brought together before the write, this many bytes to a task; None:
-        every task writes the rows that it has."""
+        """If given, the rows of a partition are shuffled to tasks of this many bytes before they are written.
+        If None, every task writes the rows that it has."""
 
     @property
     def settings_to_unset(self) -> Sequence[str]:
-        """Settings of the session that the write uses up: they are unset when it is done."""
+        """Settings of the session that hold for this write alone: they are unset when it is done."""
 
     @property
     def quarantine(self) -> Quarantine | None:
-        """Where rows go that do not fit the table; None: the first of them fails the write."""
+        """Where rows go that do not fit the table. If None, the first such row fails the write."""
 
     def commit(self, files: Sequence[WrittenFile]) -> FollowUp | None:
-        """Commits the files; raises one of ours where that can't be. Returns what is to follow."""
+        """Commits the files. Returns what has to run after the commit."""
 
     def cancel(self, files: Sequence[WrittenFile] | None) -> None:
-        """Makes sure that no commit comes any more; waits for a put that has begun. Then nobody needs the
-        `files`; None: Spark's job, which removes its files itself, has failed or was not begun."""
+        """Makes sure that no commit of this write appears any more, and removes the files. Waits for a put
+        that has begun. `files` is None if Spark's job was not begun, or has failed and removed its files
+        itself."""
 
 
 @dataclass(frozen=True)
 class Quarantine:
-    """A write of the rows of a batch that do not fit the table, with the columns reason, batch id, query id
-    and row (see Quarantine.java). It commits first.
+    """The write of a batch's rows that do not fit the table. It commits before the write of the other rows.
 
-    A reason is one of these texts with the value after it, one for each column of the write's RowPlan.cast
-    and of its RowPlan.table, or the message of a check.
+    Its columns are reason, batch id, query id and row (see Quarantine.java). A reason is the message of a
+    check, or an error text followed by the value: `cast_errors` has one for each column of the RowPlan's
+    `cast_schema`, `value_errors` one for each column of its `table_schema`.
     """
 
     write: FileWrite
@@ -134,13 +136,13 @@ class Quarantine:
 
 
 class FollowUp(Protocol):
-    """What is done after a write's commit, on the thread of the write's caller."""
+    """Work that follows a write's commit, on the thread of the write's caller."""
 
     def run(self, spark: SparkSession) -> None:
-        """Does it, in the write's session. A failure is not the write's: that has been committed."""
+        """Runs in the write's session. Its failure does not undo the write, which has been committed."""
 
     def cancel(self) -> None:
-        """After this has returned, no commit of it comes any more."""
+        """After this has returned, no commit of the follow-up can appear."""
 
 
 _Request = TypeVar("_Request", bound=WriteRequest)
@@ -148,8 +150,7 @@ _Begin = Callable[[_Request], FileWrite | Skip]
 
 
 def begins_write(name: str) -> Callable[[_Begin[_Request]], _Begin[_Request]]:
-    """Decorator: the function begins writes that the JVM asks for as write.begin.`name`, by requests of its
-    parameter's type."""
+    """Decorator: the function answers write.begin.`name`, whose requests have the type of its parameter."""
 
     def add(function: _Begin[_Request]) -> _Begin[_Request]:
         def begin(request: Any) -> BeginAnswer:
@@ -169,7 +170,7 @@ class _Slot:
 
 def _begin(request: _Request, begins: _Begin[_Request]) -> BeginAnswer:
     slot = _Slot()
-    # Kept before the work begins, so that an abort that overtakes it leaves nothing behind.
+    # The slot is kept before the work begins, so that an abort that overtakes the work leaves nothing behind.
     dispatcher.keep(request.handle, slot)
     write = begins(request)
     if isinstance(write, Skip):
@@ -195,12 +196,12 @@ def _target(write: FileWrite) -> dict[str, Any]:
     return {
         "path": hadoop_path(write.path if write.folder is None else f"{write.path}/{write.folder}"),
         "partition_columns": list(write.partition_columns),
-        # Partition folders show timestamps in this zone; the log's values are in UTC.
+        # Spark writes the timestamps in partition folders in this zone; the log has them in UTC.
         "options": {**write.file_options, "timeZone": "UTC"},
         "optimized_write_bytes": write.optimized_write_bytes,
-        "frame": rows.frame.json(),
-        "table": rows.table.json(),
-        "cast": None if rows.cast is None else rows.cast.json(),
+        "frame_schema": rows.frame_schema.json(),
+        "table_schema": rows.table_schema.json(),
+        "cast_schema": None if rows.cast_schema is None else rows.cast_schema.json(),
         "columns": list(rows.columns),
         "checks": list(rows.checks),
     }
@@ -249,7 +250,7 @@ def _commit(request: CommitRequest) -> CommitAnswer:
     follow_up = write.commit(request.files)
     slot: _Slot | None = dispatcher.find(request.handle)
     if slot is not None and follow_up is not None:
-        # It stands under the handle from now on, for an abort too.
+        # From now on an abort finds the follow-up under the handle.
         slot.follow_up = follow_up
         return CommitAnswer(is_followed=True)
     dispatcher.release(request.handle)
@@ -281,7 +282,7 @@ def _begin_frame(request: FrameWriteRequest) -> FileWrite:
 
 
 def write_frame(rows: DataFrame, write: FileWrite, operation: str) -> None:
-    """Has Spark write a frame's rows by a write of Python's; `operation` is shown in Spark's UI."""
+    """Lets Spark write a frame's rows by a write that Python has begun. Spark's UI shows the `operation`."""
     handle = new_handle(rows.sparkSession)
     dispatcher.keep(handle, write)
     try:
@@ -291,7 +292,7 @@ def write_frame(rows: DataFrame, write: FileWrite, operation: str) -> None:
 
 
 def session_of_write(handle: int) -> SparkSession:
-    """The session of a write that runs: newSession's or a stream's, where it is one of those."""
+    """The session of a running write, which may be a stream's or one made by newSession."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

@@ -11,7 +11,8 @@ from deltaflow.spark.bridge.messages import Message
 
 
 class WrittenFile(NamedTuple):
-    """A new data file: its URI-encoded absolute path as Hadoop gives it, bytes, ms since the epoch."""
+    """A new data file: its absolute path, URI-encoded as by Hadoop, its size in bytes, and ms since the
+    epoch."""
 
     path: str
     size: int
@@ -19,32 +20,32 @@ class WrittenFile(NamedTuple):
 
 
 class WriteRequest(Message, frozen=True, kw_only=True):
-    """write.begin.…: what every write says. The settings are the session's.
-
-    Each way to write has a method and a request of its own; see `begins_write`.
-    """
+    """write.begin.…: the fields that all writes have. Each way to write has its own method and request (see
+    `begins_write`)."""
 
     handle: int
     schema: str
     """The frame's."""
     scans: list[str]
-    """Those of Delta tables in the frame's plan."""
+    """The descriptions of the scans of Delta tables in the frame's plan."""
     settings: dict[str, str]
-    """Those of deltaflow.log.protocol.properties."""
+    """The session's settings that deltaflow.log.protocol.properties knows."""
     partition_overwrite_mode: str
     store_assignment_policy: str
 
 
 class FrameWriteRequest(WriteRequest, frozen=True, kw_only=True):
-    """write.begin.frame: Python writes a frame; `write` is the handle of its FileWrite."""
+    """write.begin.frame: Python has begun the write; `write` is the handle of its FileWrite."""
 
     write: int
 
 
 class Check(Message, frozen=True):
-    """A condition, in SQL, that every row has to satisfy: where it is false or null, `message`, which begins
-    with an error class in brackets, is the error. `shows_values`: the values of its columns follow.
-    `without_column`: the class of the error where the rows lack a column of the condition; None: Spark's own.
+    """A condition, in SQL, that every row has to satisfy.
+
+    If it is false or null, `message` is the error; it begins with an error class in brackets. If
+    `shows_values`, the values of the condition's columns follow it. `without_column` is the class of the
+    error if the rows lack a column of the condition; None for Spark's own error.
     """
 
     condition: str
@@ -54,22 +55,22 @@ class Check(Message, frozen=True):
 
 
 class Target(Message, frozen=True, kw_only=True):
-    """Where rows are written, and what they go through before (see RowPlan)."""
+    """Where rows are written, and how they become rows of the table (see RowPlan)."""
 
     path: str
     partition_columns: list[str]
     options: dict[str, str]
     """Of Spark's Parquet writer."""
     optimized_write_bytes: int | None
-    frame: str
-    table: str
-    cast: str | None
+    frame_schema: str
+    table_schema: str
+    cast_schema: str | None
     columns: list[str]
     checks: list[Check]
 
 
 class QuarantineTarget(Target, frozen=True, kw_only=True):
-    """Where the rows of a batch go that do not fit the table; see Quarantine."""
+    """Where the rows go that do not fit the table; see Quarantine."""
 
     batch_id: int
     query_id: str
@@ -78,7 +79,7 @@ class QuarantineTarget(Target, frozen=True, kw_only=True):
 
 
 class BeginAnswer(Message, frozen=True):
-    """`target` None: there is nothing to write; `is_repeated`: the table has this very write already."""
+    """`target` is None if there is nothing to write. `is_repeated`: the table has this very write already."""
 
     target: Target | None
     quarantine: QuarantineTarget | None
@@ -87,7 +88,7 @@ class BeginAnswer(Message, frozen=True):
 
 
 class CommitRequest(Message, frozen=True):
-    """write.commit, with the files of the rows, and those of the rows that are quarantined."""
+    """write.commit: the files of the table's rows, and the files of the quarantined rows."""
 
     handle: int
     files: list[WrittenFile]
@@ -96,11 +97,12 @@ class CommitRequest(Message, frozen=True):
 
 class CommitAnswer(Message, frozen=True):
     is_followed: bool
-    """write.followUp is to be called."""
+    """The JVM has to call write.followUp."""
 
 
 class AbortRequest(Message, frozen=True):
-    """write.abort; files are None where Spark's job was not begun, or has failed and removed its own."""
+    """write.abort. Files are None if Spark's job was not begun, or has failed and removed its files
+    itself."""
 
     handle: int
     files: list[WrittenFile] | None
@@ -108,7 +110,7 @@ class AbortRequest(Message, frozen=True):
 
 
 class ViolatedRequest(Message, frozen=True):
-    """write.violated: a row failed a check, whose message begins with the error class in brackets."""
+    """write.violated: a row failed a check. The message begins with the error class in brackets."""
 
     handle: int
     message: str
@@ -123,6 +125,6 @@ class WithoutColumnRequest(Message, frozen=True):
 
 
 class UnplannableRequest(Message, frozen=True):
-    """write.unplannable: an expression that rows cannot be checked with."""
+    """write.unplannable: an expression that Spark cannot evaluate row by row."""
 
     expression: str

@@ -16,7 +16,7 @@ import org.apache.spark.sql.execution.streaming.runtime.*;
 import org.apache.spark.sql.streaming.OutputMode;
 import scala.Option;
 
-/** The sink of a streaming query: every micro-batch is one FileWrite. */
+/** The sink of a streaming query. It writes every micro-batch by one FileWrite. */
 public final class DeltaSink implements Sink, ReportsSinkMetrics {
   private final org.apache.spark.sql.classic.SparkSession session;
   private final String path;
@@ -44,17 +44,17 @@ public final class DeltaSink implements Sink, ReportsSinkMetrics {
     request.put("queryId", queryId);
     request.put("batchId", Long.valueOf(batchId));
     request.put("offsets", offsets(queryId, batchId));
-    // The batch carries its own incremental execution; the session of its plan is the stream's clone.
+    // The batch has its own incremental execution. The session of its plan is the stream's clone.
     if (!FileWrite.run(((org.apache.spark.sql.classic.Dataset) data).sparkSession(), data, "stream", request))
       skipped++;
   }
 
-  /** For the progress: how many batches of this run the table had already. */
+  /** For the query's progress: how many batches of this run the table had already. */
   public Map metrics() { return Collections.singletonMap("numSkippedBatches", String.valueOf(skipped)); }
 
   /**
-   * What the checkpoint's file offsets/<batchId> holds, null if the query is not known. Spark has the newest
-   * entries of its log in memory, so nothing is read.
+   * The text of the checkpoint's file offsets/<batchId>; null if the query is unknown. Spark has the newest entries
+   * in memory, so that no file is read.
    */
   private String offsets(String queryId, long batchId) {
     Object query = session.sharedState().activeStreamingQueries().get(UUID.fromString(queryId));

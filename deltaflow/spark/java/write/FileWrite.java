@@ -43,23 +43,23 @@ import scala.runtime.BoxedUnit;
 /**
  * One write into a table, by a batch or by a micro-batch of a stream.
  *
- * Python begins it (what is allowed, which columns, where), Spark's own Parquet writer writes the
- * files on the caller's thread, Python commits them. Crossings into Python: 2, and 1 where the commit is followed
- * by a compaction.
+ * Python begins it: it decides whether, where and with which columns the rows are written. Spark's own Parquet
+ * writer writes the files on the caller's thread. Python commits them. Crossings into Python: 2, and 1 if a
+ * compaction follows the commit.
  */
 public final class FileWrite {
   private static final ConcurrentHashMap SESSIONS = new ConcurrentHashMap();
 
   private FileWrite() {}
 
-  /** For Python: the session of a write that runs; null when it is over. */
+  /** For Python: the session of a running write; null if the write is over. */
   public static org.apache.spark.sql.classic.SparkSession session(long handle) {
     return (org.apache.spark.sql.classic.SparkSession) SESSIONS.get(Long.valueOf(handle));
   }
 
   /**
-   * Runs the write. request describes it to Python, where it begins as write.begin.`name`. Python may answer that
-   * there is nothing to do: then false.
+   * Runs the write, which Python begins by write.begin.`name`. request: the fields of that method's request, which
+   * this method completes. Returns false if Python answers that there is nothing to write.
    */
   public static boolean run(org.apache.spark.sql.classic.SparkSession session, Dataset data, String name, Map request) {
     Long handle = Long.valueOf(Python.newHandle());
@@ -86,10 +86,10 @@ public final class FileWrite {
       skipped = plan.isNull();
       if (begun.get("isRepeated").asBoolean()) Metrics.repeatedWrite();
       if (!skipped) {
-        // Whatever the analysis refuses, it refuses before a file is written.
+        // The analysis raises its errors here, before a file is written.
         RowChanges rows = null;
         JsonNode target = begun.get("quarantine");
-        if (target.isNull() || plan.get("cast").isNull()) {
+        if (target.isNull() || plan.get("castSchema").isNull()) {
           commit.put("quarantined", new ArrayList());
           rows = new RowChanges(session, query.executedPlan(), plan);
         } else {
@@ -111,8 +111,8 @@ public final class FileWrite {
       SESSIONS.remove(handle);
       if (quarantine != null) quarantine.close();
       if (!ended) {
-        // Python forgets the write, and removes what files there are. After this returns, no commit of it, or of
-        // what was to follow it, can appear any more.
+        // Python forgets the write and removes its files. After this call no commit of the write, or of its
+        // follow-up, can appear.
         Python.callToTheEnd("write.abort", commit);
       }
     }
@@ -142,8 +142,8 @@ public final class FileWrite {
         CollectionConverters.asScala(new ArrayList()).toList(), scalaOptions, Integer.valueOf(0)}));
     Method write = fileFormatWriterWrite();
     if (write.getParameterTypes().length == 12) arguments.add(new Nothing());
-    // Tasks take settings from these properties. Days are to be those of the proleptic Gregorian calendar,
-    // whatever the session's setting: only Spark knows the mark that tells files of the other one.
+    // Tasks take settings from these properties. Dates are always written in the proleptic Gregorian calendar: only
+    // Spark knows the mark in the footers of files that use the Julian one.
     String calendar = session.sparkContext().getLocalProperty(CALENDAR);
     session.sparkContext().setLocalProperty(CALENDAR, "CORRECTED");
     try {
@@ -162,8 +162,8 @@ public final class FileWrite {
   private static final String CALENDAR = "spark.sql.parquet.datetimeRebaseModeInWrite";
 
   /**
-   * The descriptions of the scans of Delta tables in the query, its subqueries included: those of the newest
-   * version with the version that this very execution reads.
+   * The descriptions of the scans of Delta tables in the query and its subqueries. A scan of the newest version is
+   * described with the version that this execution reads.
    */
   public static List scans(QueryExecution query) {
     List plans = new ArrayList();
@@ -187,7 +187,7 @@ public final class FileWrite {
     return descriptions;
   }
 
-  /** What the session sets of Delta's own settings, and its time zone, by a name that Python knows as well. */
+  /** The session's settings spark.databricks.delta.*, and its time zone as an id that Python knows as well. */
   public static Map deltaSettings(org.apache.spark.sql.classic.SparkSession session) {
     Map settings = new LinkedHashMap();
     Map all = CollectionConverters.asJava(session.sessionState().conf().getAllConfs());
@@ -209,8 +209,8 @@ public final class FileWrite {
   }
 
   /**
-   * Parquet whose footers have bounds where Spark's defaults have none: timestamps as TIMESTAMP_MICROS
-   * instead of INT96, and bounds of long strings cut short instead of dropped with their null count.
+   * Parquet files whose footers have more bounds than Spark's defaults give: timestamps are TIMESTAMP_MICROS instead
+   * of INT96, and the bounds of long strings are truncated instead of dropped together with the null count.
    */
   private static final class BoundedParquet extends ParquetFileFormat {
     public OutputWriterFactory prepareWrite(
@@ -229,8 +229,8 @@ public final class FileWrite {
   }
 
   /**
-   * The manifest of Spark's commit protocol, kept in memory: the files that committed tasks wrote.
-   * Spark hands it every committed task's files once, so those of failed tasks never get here.
+   * The manifest of Spark's commit protocol, kept in memory. Spark adds the files of each committed task once, and
+   * never those of failed tasks.
    */
   private static final class Written extends FileStreamSinkLog {
     final List files = new ArrayList();
@@ -239,7 +239,7 @@ public final class FileWrite {
       super(1, session, directory, Option.empty());
     }
 
-    /** The log's constructor makes its directory, so it gets an empty one that is removed at once. */
+    /** The log's constructor makes its directory, so it gets an empty one, which is removed at once. */
     static Written create(org.apache.spark.sql.classic.SparkSession session) {
       try {
         java.nio.file.Path directory = Files.createTempDirectory("deltaflow-");

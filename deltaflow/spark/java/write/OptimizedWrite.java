@@ -20,22 +20,22 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 /**
- * Brings the rows of a write together before they are written: those of a table's partition into few tasks, of
- * about a size each, so that few files are written where many tasks have a few rows for many partitions.
+ * Shuffles the rows of a write before they are written, so that few tasks of about one size have all rows of a
+ * partition. Otherwise many tasks with a few rows for many partitions would write many small files.
  *
- * Spark's own REBALANCE hint does it, by adaptive execution. It stands on the rows as they were planned, since a
- * micro-batch's plan may not be planned again: they are given to Spark as foreachBatch gives them, as an RDD.
+ * Spark's REBALANCE hint does the shuffle, by adaptive execution. The rows are given to Spark as an RDD, as
+ * foreachBatch gives them, because the plan of a micro-batch may not be planned again.
  */
 final class OptimizedWrite {
   private OptimizedWrite() {}
 
-  // As many blocks as a shuffle's driver can look after, and as many reducers as it knows the exact sizes of.
+  // The driver can track this many blocks of a shuffle, and knows the exact sizes for this many reducers.
   private static final int MAX_BLOCKS = 50000000;
   private static final int MAX_REDUCERS = 2000;
 
   /**
-   * The rows, rebalanced if the write is to be optimized: plan has the bytes of a task's rows, or null. The written
-   * columns stand for the rows' in their order (those of a micro-batch have other ids).
+   * The rows, rebalanced if the plan has optimizedWriteBytes. The columns name those of the rows by position: the
+   * columns of a micro-batch have other ids.
    */
   static SparkPlan over(SparkSession session, SparkPlan rows, List columns, List partitionColumns, JsonNode plan) {
     if (plan.get("optimizedWriteBytes").isNull()) return rows;
@@ -51,7 +51,7 @@ final class OptimizedWrite {
     settings.set("spark.sql.adaptive.optimizeSkewsInRebalancePartitions.enabled", "true");
     settings.set("spark.sql.adaptive.localShuffleReader.enabled", "false");
     settings.set("spark.sql.shuffle.partitions", partitionColumns.isEmpty() ? "1" : String.valueOf(reducers));
-    // Columns go by their position: the rows' own names may hold anything.
+    // The columns get new names, since the rows' own names may contain any character.
     List keys = new ArrayList();
     StructField[] fields = new StructField[columns.size()];
     for (int i = 0; i < fields.length; i++) {

@@ -40,11 +40,11 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The rows of a micro-batch in two: those that fit the table, and those that do not, each with the reason.
+ * Divides the rows of a micro-batch into those that fit the table, and those that do not, each with the reason.
  *
- * The batch's plan runs once: Spark's own cache keeps what comes of it, in memory or else on disk, until both
- * parts are written. An expression that throws for a row is null there (Spark's TryEval); what may be null by
- * itself is in a struct of one field, which is null for no other reason.
+ * The batch's plan runs once: Spark's cache keeps its rows, in memory or on disk, until both parts are written.
+ * Spark's TryEval makes an expression null for a row for which it throws. An expression that may be null anyway is
+ * put into a struct of one field, which is null for no other reason.
  */
 public final class Quarantine {
   private final SparkSession session;
@@ -56,14 +56,14 @@ public final class Quarantine {
   private final InMemoryRelation rows;
 
   /**
-   * batch: the physical plan of the frame. plan, target: what Python says of the write, and of that into the
-   * quarantine.
+   * batch: the physical plan of the frame. plan: Python's Target of the write into the table. target: that of the
+   * write into the quarantine.
    */
   public Quarantine(SparkSession session, SparkPlan batch, JsonNode plan, JsonNode target) {
     this.session = session;
     this.plan = plan;
     this.target = target;
-    frame = Plans.renamed(batch.output(), Plans.schema(plan.get("frame").asText()));
+    frame = Plans.renamed(batch.output(), Plans.schema(plan.get("frameSchema").asText()));
     List reasons = new ArrayList();
     Project cast = projection(RowChanges.cast(session, frame, plan));
     LogicalPlan tried = tried(Plans.standIn(frame), cast, frame, target.get("castErrors"), reasons);
@@ -75,7 +75,7 @@ public final class Quarantine {
       Expression[] analyzed = RowChanges.check(session, selected, check);
       violations.add(new If(new IsNull(new TryEval(onlyTrue(analyzed[0]))), analyzed[1], nothing()));
     }
-    // A row whose values do not fit would fail the checks as well, for no reason of its own.
+    // A row whose values do not fit would fail the checks only because of that.
     Expression misfits = lines(reasons);
     Expression all = new If(new EqualTo(misfits, RowChanges.text("")), lines(violations), misfits);
     Alias reasonOrNull = alias(new If(new EqualTo(all, RowChanges.text("")), nothing(), all), "reason");
@@ -88,15 +88,15 @@ public final class Quarantine {
         Option.empty(), Plans.standIn(columnsOf(judged)));
   }
 
-  /** The rows that fit, as the table's. */
+  /** The rows that fit, as rows of the table. */
   public SparkPlan accepted() { return new ProjectExec(Plans.seq(table), new FilterExec(new IsNull(reason), scan())); }
 
-  /** Their attributes under the table's names. */
-  public List columns() { return Plans.renamed(Plans.seq(table), Plans.schema(plan.get("table").asText())); }
+  /** The attributes of the accepted rows under the table's names. */
+  public List columns() { return Plans.renamed(Plans.seq(table), Plans.schema(plan.get("tableSchema").asText())); }
 
-  /** The rows that do not, as those of the quarantine's table: reason, batch, query, and the row as it came. */
+  /** The rows that do not fit, as rows of the quarantine: reason, batch, query, and the row of the frame. */
   public RowChanges refused() {
-    StructField row = Plans.schema(target.get("frame").asText()).fields()[3];
+    StructField row = Plans.schema(target.get("frameSchema").asText()).fields()[3];
     List values = new ArrayList();
     for (int i = 0; i < frame.size(); i++) {
       values.add(RowChanges.text(((StructType) row.dataType()).fields()[i].name()));
@@ -111,14 +111,14 @@ public final class Quarantine {
         session, new ProjectExec(Plans.seq(columns), new FilterExec(new IsNotNull(reason), scan())), target);
   }
 
-  /** The rows are needed no more. */
+  /** Frees the rows. */
   public void close() { rows.cacheBuilder().clearCache(false); }
 
   private SparkPlan scan() { return new InMemoryTableScanExec(rows.output(), Plans.seq(new ArrayList()), rows); }
 
   /**
-   * The rows with the values of a projection, null where one throws; for each that does, its error goes to
-   * reasons, followed by the value of the source column of the same name.
+   * The rows with the values of a projection; a value is null if its expression throws. Adds to reasons, for each
+   * column, its error followed by the value of the source column of the same name.
    */
   private static LogicalPlan tried(LogicalPlan rows, Project projection, List sources, JsonNode errors, List reasons) {
     List attempts = new ArrayList(CollectionConverters.asJava(rows.output()));
@@ -133,7 +133,7 @@ public final class Quarantine {
       attempts.add(attempt);
       Expression of = new GetStructField(attempt.toAttribute(), 0, Option.empty());
       values.add(attempt.toAttribute());
-      // A column that passes through has its own attribute already.
+      // A column that only passes through has its attribute already.
       if (each instanceof Alias) values.add(alias(of, column.name(), column.exprId()));
       Expression text = RowChanges.text(((JsonNode) messages.next()).asText());
       for (Object source : sources) {
@@ -145,7 +145,7 @@ public final class Quarantine {
     return new Project(Plans.seq(values), new Project(Plans.seq(attempts), rows));
   }
 
-  /** Where all columns pass through, Spark makes none. */
+  /** The plan's projection; Spark makes none if all columns pass through. */
   private static Project projection(LogicalPlan plan) {
     return plan instanceof Project ? (Project) plan : new Project(plan.output(), plan);
   }

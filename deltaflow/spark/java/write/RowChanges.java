@@ -38,15 +38,15 @@ import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** A frame's rows as the table's, by what Python decided (deltaflow.spark.write.file_write.RowPlan). */
+/** Turns the rows of a frame into rows of the table, by Python's RowPlan (deltaflow.spark.write.file_write). */
 public final class RowChanges {
   private final SparkPlan plan;
   private final List columns;
 
-  /** rows: the physical plan of the frame; its columns are taken by position, since a micro-batch's have other ids. */
+  /** rows: the physical plan of the frame. Its columns go by position: those of a micro-batch have other ids. */
   public RowChanges(SparkSession session, SparkPlan rows, JsonNode changes) {
-    List attributes = Plans.renamed(rows.output(), Plans.schema(changes.get("frame").asText()));
-    if (changes.get("cast").isNull()) {
+    List attributes = Plans.renamed(rows.output(), Plans.schema(changes.get("frameSchema").asText()));
+    if (changes.get("castSchema").isNull()) {
       plan = rows;
       columns = attributes;
       return;
@@ -54,7 +54,7 @@ public final class RowChanges {
     LogicalPlan changed = selected(session, cast(session, attributes, changes), changes);
     for (JsonNode check : changes.get("checks")) changed = checked(session, changed, check);
     plan = Plans.on(session, changed, rows);
-    columns = Plans.renamed(changed.output(), Plans.schema(changes.get("table").asText()));
+    columns = Plans.renamed(changed.output(), Plans.schema(changes.get("tableSchema").asText()));
   }
 
   public SparkPlan plan() { return plan; }
@@ -62,14 +62,14 @@ public final class RowChanges {
   /** The plan's output under the table's names. */
   public List columns() { return columns; }
 
-  /** A projection over a stand-in for the attributes, to the types of their table. */
+  /** The cast of a stand-in for the attributes to the types of the table, analysed. */
   public static LogicalPlan cast(SparkSession session, List attributes, JsonNode changes) {
     return Plans.analyzed(session,
-        assigned(session, Plans.standIn(attributes), Plans.schema(changes.get("cast").asText()),
+        assigned(session, Plans.standIn(attributes), Plans.schema(changes.get("castSchema").asText()),
             changes.get("path").asText()));
   }
 
-  /** Spark's own store assignment, by name, in nested types too: a projection over the rows, not analysed. */
+  /** A projection of the rows by Spark's store assignment, by name also in nested types; not analysed. */
   public static LogicalPlan assigned(SparkSession session, LogicalPlan rows, StructType types, String table) {
     List expected = new ArrayList();
     for (StructField field : types.fields()) {
@@ -77,7 +77,7 @@ public final class RowChanges {
           NamedExpression.newExprId(), Plans.seq(new ArrayList())));
     }
     try {
-      // Its last parameter differs between releases; its default asks for no default values in all.
+      // The last parameter differs between releases. Its default means in all of them: use no default values.
       Object noDefaults =
           TableOutputResolver$.class.getMethod("resolveOutputColumns$default$6").invoke(TableOutputResolver$.MODULE$);
       for (Method method : TableOutputResolver$.class.getMethods()) {
@@ -93,9 +93,9 @@ public final class RowChanges {
     }
   }
 
-  /** One column a field of the table, from SQL, by position of its nested fields. */
+  /** The table's columns, each from its SQL expression. Nested fields are cast by position. */
   public static LogicalPlan selected(SparkSession session, LogicalPlan rows, JsonNode changes) {
-    StructType table = Plans.schema(changes.get("table").asText());
+    StructType table = Plans.schema(changes.get("tableSchema").asText());
     List selected = new ArrayList();
     int i = 0;
     for (JsonNode column : changes.get("columns")) {
@@ -108,7 +108,7 @@ public final class RowChanges {
     return Plans.analyzed(session, new Project(Plans.seq(selected), rows));
   }
 
-  /** The rows, or an error at the first that does not satisfy the condition. */
+  /** The rows, with an error at the first row that does not satisfy the condition. */
   private static LogicalPlan checked(SparkSession session, LogicalPlan rows, JsonNode check) {
     Expression[] analyzed = check(session, rows, check);
     Expression error =
@@ -117,9 +117,9 @@ public final class RowChanges {
     return Plans.analyzed(session, new Filter(holds, rows));
   }
 
-  /** A check of the rows: whether it holds for one (true or false), and what to say of one for which it does not. */
+  /** A check as two expressions: whether a row satisfies it (true or false), and the message if it does not. */
   public static Expression[] check(SparkSession session, LogicalPlan rows, JsonNode check) {
-    // Analysed by itself first: it is to be a condition, and tells which columns it speaks of.
+    // It is analysed by itself first, to make sure that it is a condition, and to find its columns.
     Expression condition = analyzed(session, rows, check);
     List message = new ArrayList();
     message.add(text(check.get("message").asText()));
@@ -151,7 +151,7 @@ public final class RowChanges {
     }
   }
 
-  /** A value as text, "null" for none. */
+  /** A value as text; "null" for null. */
   public static Expression shown(Expression value) {
     Expression text = new Cast(value, DataTypes.StringType, Option.empty(), EvalMode$.MODULE$.ANSI());
     return new Coalesce(Plans.seq(Arrays.asList(new Object[] {text, text("null")})));

@@ -7,11 +7,11 @@ import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.bridge.Thrown;
 import org.apache.spark.SparkThrowable;
 
-/** What the tasks of a write failed for, out of what Spark's scheduler has wrapped it into. */
+/** Finds the reason for the failure of a write's tasks in the exceptions that Spark has wrapped around it. */
 public final class Violations {
   private Violations() {}
 
-  /** Python's error for a row that failed a check, Spark's own for a value that does not fit; else the failure. */
+  /** Throws Python's error for a row that failed a check, Spark's for a value that does not fit, else the failure. */
   public static RuntimeException found(Throwable failure, Long handle) {
     for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
       if (!(cause instanceof SparkThrowable)) continue;
