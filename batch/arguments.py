@@ -53,7 +53,7 @@ def as_column(given: str | Column | None) -> Column | None:
     )
 
 
-def check_predicate(predicate: str, table: str) -> None:
+def check_predicate(predicate: str, path: str) -> None:
     """Raises DELTA_FAILED_RECOGNIZE_PREDICATE if the text is no expression of SQL; 1 crossing."""
     try:
         sql_text(F.expr(predicate))
@@ -62,7 +62,7 @@ def check_predicate(predicate: str, table: str) -> None:
             error_class="DELTA_FAILED_RECOGNIZE_PREDICATE",
             predicate=predicate,
             reason=str(error).strip(),
-            table=table,
+            table=path,
         ) from error
 
 

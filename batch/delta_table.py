@@ -1,6 +1,6 @@
-"""`DeltaTable`: a table's operations by Python, with the names and signatures of `delta.tables`.
+"""`DeltaTable`: the operations on a table for Python, with the names and signatures of `delta.tables`.
 
-Each method hands over to the module of its operation; this one only says what table it is about.
+Each method calls the module of its operation.
 """
 
 from __future__ import annotations
@@ -49,20 +49,21 @@ class DeltaTable:
     ) -> DeltaTable:
         """The table whose directory is `path`; DELTA_MISSING_DELTA_TABLE if there is none.
 
-        `hadoopConf` has settings of Hadoop's file systems, by keys that begin with "fs." or "dfs.": Spark
-        reads the files of `toDF` with them. The log needs none, since Spark's tables are on the local disk.
+        `hadoopConf` has settings of Hadoop's file systems, whose keys begin with "fs." or "dfs.". Spark reads
+        the files of `toDF` with them. The log does not need them, since Spark's tables are on the local disk.
         """
         options = named_table.file_system_options(hadoopConf)
-        return cls(sparkSession, named_table.at_path(path), options)
+        return cls(sparkSession, named_table.table_at_path(path), options)
 
     @classmethod
     def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> DeltaTable:
         """The table of this name in Spark's session catalog, or delta.`path` with an absolute path.
 
-        DELTA_MISSING_DELTA_TABLE for views and for names of nothing or of other tables;
-        DELTA_TABLE_NOT_FOUND for a name whose table is gone.
+        DELTA_MISSING_DELTA_TABLE if there is no such table, or the name is that of a view or a table of
+        another format. DELTA_TABLE_NOT_FOUND if the catalog has the name, and its directory has no Delta
+        table.
         """
-        return cls(sparkSession, named_table.of_name(sparkSession, tableOrViewName))
+        return cls(sparkSession, named_table.table_of_name(sparkSession, tableOrViewName))
 
     @classmethod
     def convertToDelta(
@@ -72,7 +73,7 @@ class DeltaTable:
 
         `partitionSchema`: the partition columns, as DDL or a StructType; without it they are inferred.
         """
-        return cls(sparkSession, convert.converted(sparkSession, identifier, partitionSchema))
+        return cls(sparkSession, convert.convert_table(sparkSession, identifier, partitionSchema))
 
     @classmethod
     def isDeltaTable(cls, sparkSession: SparkSession, identifier: str) -> bool:
@@ -105,20 +106,20 @@ class DeltaTable:
         return DeltaTableBuilder(session, operation, partial(cls, session))
 
     def toDF(self) -> DataFrame:
-        """The table's newest version, at each execution; under the alias, if there is one."""
-        frame = named_table.frame(self._spark, self._table, self._options)
+        """The rows of the table's newest version at each execution, under the alias if there is one."""
+        frame = named_table.read_table(self._spark, self._table, self._options)
         return frame if self._alias is None else frame.alias(self._alias)
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """What was done to the table, newest version first, as DESCRIBE HISTORY shows it.
+        """The operations on the table, the newest first, as DESCRIBE HISTORY shows them.
 
-        `limit`: of so many versions up to the newest. Log cleanup takes versions out of it.
+        `limit` is the number of versions. Versions that log cleanup has removed are not shown.
         """
         fields = {"limit": None if limit is None else check_integer(limit, "limit")}
         return run_statement(self._spark, "DescribeHistory", self._table, fields)
 
     def detail(self) -> DataFrame:
-        """One row that says where the table is, how large, and with what properties and protocol."""
+        """One row with the table's location, size, properties and protocol, as DESCRIBE DETAIL shows it."""
         return run_statement(self._spark, "DescribeDetail", self._table, {})
 
     def optimize(self) -> DeltaOptimizeBuilder:
@@ -126,21 +127,22 @@ class DeltaTable:
         return DeltaOptimizeBuilder(self._spark, self._table)
 
     def restoreToVersion(self, version: int) -> DataFrame:
-        """Makes the table, by a new version, what it was at this one; one row of numbers and sizes of files.
+        """Commits a new version with the contents of this one. Returns one row with numbers and sizes of
+        files.
 
-        No row where the version is the newest: nothing is done then.
+        If the version is the newest, nothing is done and no row is returned.
         """
         fields = {"version": check_integer(version, "version"), "timestamp": None}
         return run_statement(self._spark, "Restore", self._table, fields)
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
-        """As `restoreToVersion`, to the version at a time: yyyy-MM-dd or yyyy-MM-dd HH:mm:ss."""
+        """As `restoreToVersion`, for the version at a time: yyyy-MM-dd or yyyy-MM-dd HH:mm:ss."""
         fields = {"version": None, "timestamp": check_string(timestamp, "timestamp")}
         return run_statement(self._spark, "Restore", self._table, fields)
 
     def addConstraint(self, name: str, expr: str) -> None:
-        """Adds a CHECK constraint, which the rows that are there have to satisfy, as ALTER TABLE … ADD
-        CONSTRAINT does. `delta.tables` has no such method.
+        """Adds a CHECK constraint, as ALTER TABLE … ADD CONSTRAINT does; existing rows have to satisfy it.
+        `delta.tables` has no such method.
         """
         constraint = {"userProvidedName": check_string(name, "name"), "condition": check_string(expr, "expr")}
         run_statement(self._spark, "AddCheckConstraint", self._table, {"checkConstraint": constraint})
@@ -163,9 +165,9 @@ class DeltaTable:
     ) -> DataFrame:
         """Deletes the files that no version within the retention needs, by default that of the table: 7 days.
 
-        Returns an empty frame, or, by `dryRun`, which deletes nothing, `path` and `size` of what would go.
-        `checkpoints` are checkpoint directories of streams: if one has yet to read a file that would go,
-        nothing is deleted, and the error says which.
+        Returns an empty frame. With `dryRun` nothing is deleted, and the frame has the `path` and `size` of
+        each file that a vacuum would delete. `checkpoints` are checkpoint directories of streams: if a stream
+        has yet to read a file that would be deleted, nothing is deleted, and the error names the stream.
         """
         return vacuum(self._spark, self._table, retentionHours, checkpoints, dry_run=dryRun)
 
@@ -178,8 +180,8 @@ class DeltaTable:
     ) -> DeltaTable:
         """Makes a table, at a path or under a name, that has this table's rows and shares its files.
 
-        Only shallow clones can be made. `replace`: also where there is a table without files. `properties`
-        go before the table's own.
+        Only shallow clones are supported. `replace`: a table without files is replaced. `properties` override
+        the table's own.
         """
         return self._clone(target, isShallow, replace, properties)
 
@@ -217,7 +219,8 @@ class DeltaTable:
         return renamed
 
     def delete(self, condition: str | Column | None = None) -> None:
-        """Delete the rows for which the condition (SQL or a Column) is true; all of them without one."""
+        """Deletes the rows for which the condition (SQL or a Column) is true, or all rows without a
+        condition."""
         delete(self._spark, self._path, as_column(condition), named=self._named)
 
     def update(
@@ -225,8 +228,8 @@ class DeltaTable:
         condition: str | Column | None = None,
         set: Mapping[str, str | Column] | None = None,  # noqa: A002 (its name in delta.tables)
     ) -> None:
-        """Set columns to values (SQL or Columns) in the rows for which the condition is true, in all without
-        one. A name with dots sets a field of a struct."""
+        """Sets columns to values (SQL or Columns) in the rows for which the condition is true, or in all rows
+        without a condition. A name with dots sets a field of a struct."""
         values = as_assignments(set, "'set'")
         update(self._spark, self._path, values, as_column(condition), named=self._named)
 
@@ -243,7 +246,7 @@ class DeltaTable:
         drop_feature_of(self._spark, self._table, featureName, truncateHistory)
 
     def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
-        """Merge the rows of `source` into the table, as the clauses say that are added to the builder."""
+        """Merges the rows of `source` into the table, by the clauses that are added to the builder."""
         assert self._table.path is not None
         return merge_builder(self._spark, self._table.path, self._alias, source, condition)
 
@@ -253,5 +256,5 @@ class DeltaTable:
         return self._table.path
 
     def _named(self, rows: DataFrame) -> DataFrame:
-        """Rows of the table under the name by which expressions call it."""
-        return named_table.named(rows, self._table) if self._alias is None else rows.alias(self._alias)
+        """Rows of the table under the alias or name by which expressions call it."""
+        return named_table.qualified(rows, self._table) if self._alias is None else rows.alias(self._alias)

@@ -1,7 +1,7 @@
-"""Writes that are made once: what an application has numbered is skipped when the table has it already.
+"""Idempotent writes: a write is skipped if the table has a write of the same application and number.
 
-The number (txnVersion) of an application (txnAppId) comes from the write's options, or else from the
-session's settings; the commit holds it as a `txn` action. Source: delta-spark's DeltaCommand.
+The application (txnAppId) and the number (txnVersion) come from the write's options, or else from the
+session's settings. The commit records them in a `txn` action, as delta-spark's DeltaCommand does.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ _SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.wr
 
 @dataclass(frozen=True)
 class IdempotentWrite:
-    """An application's name for one write."""
+    """The application and the number of one write."""
 
     app_id: str
     version: int
     settings_to_unset: tuple[str, ...]
-    """Settings of the session that stood for this write alone, and go when it is done or skipped."""
+    """Settings of the session that hold for this write alone: they are unset when it is done or skipped."""
 
     def is_done(self, transaction: OptimisticTransaction) -> bool:
-        """Whether the table has the write, or a later one, already; a rival with it is a conflict."""
+        """Whether the table has this write or a later one. Records the read: a rival with the same write is a
+        conflict."""
         newest = transaction.record_read_of_txn(self.app_id)
         if newest is None or newest < self.version:
             return False
@@ -45,17 +46,17 @@ class IdempotentWrite:
         return True
 
     def action(self, transaction: OptimisticTransaction) -> SetTransaction:
-        """What the commit says of the write."""
+        """The `txn` action of the commit."""
         return SetTransaction(app_id=self.app_id, version=self.version, last_updated=transaction.log.clock())
 
 
 def idempotent_write(
-    options: Mapping[str, str], settings: Mapping[str, str], table: str
+    options: Mapping[str, str], settings: Mapping[str, str], path: str
 ) -> IdempotentWrite | None:
-    """The name that options or session give to a write; None without one.
+    """The application and number that the options or the session give to a write; None without them.
 
-    DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS where only one half of it is given, DELTA_ILLEGAL_OPTION for a
-    version that is no number.
+    DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS if only one of the two is given, DELTA_ILLEGAL_OPTION if the
+    version is no number.
     """
     given = [option(options, name) for name in OPTIONS]
     version_name, missing = (
@@ -67,19 +68,19 @@ def idempotent_write(
         given = [settings.get(name) for name in _SETTINGS]
         version_name = _SETTINGS[1]
         missing = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_SESSION_CONFS"
-        if TXN_VERSION_AUTO_RESET_ENABLED.of(settings, table):
+        if TXN_VERSION_AUTO_RESET_ENABLED.of(settings, path):
             to_unset = (version_name,)
     app_id, version = given
     if app_id is None and version is None:
         return None
     if app_id is None or version is None:
-        raise DeltaIllegalArgumentException(error_class=missing, table=table)
+        raise DeltaIllegalArgumentException(error_class=missing, table=path)
     if not (version.isascii() and version.isdigit() and int(version) < 2**63):
         raise DeltaIllegalArgumentException(
             error_class="DELTA_ILLEGAL_OPTION",
             input=version,
             name=version_name,
             explain="must be a non-negative integer",
-            table=table,
+            table=path,
         )
     return IdempotentWrite(app_id, int(version), to_unset)

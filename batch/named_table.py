@@ -1,4 +1,4 @@
-"""From a path or a name to the Delta table that operations are about, and to its rows."""
+"""Finds the Delta table of a path or a name, and reads its rows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _OF_PATH = "delta.`"
 
 
-def at_path(path: str) -> NamedTable:
-    """The table at a path; DELTA_MISSING_DELTA_TABLE if there is none, or the path is a part of one."""
+def table_at_path(path: str) -> NamedTable:
+    """The table at a path. DELTA_MISSING_DELTA_TABLE if there is none, or if the path lies inside of one."""
     if not is_table(path):
         raise DeltaTableNotFoundError(
             error_class="DELTA_MISSING_DELTA_TABLE", table_name=path, advice=_advice(path)
@@ -32,21 +32,21 @@ def at_path(path: str) -> NamedTable:
 
 
 def quoted_path(path: str) -> str:
-    """A path as a name: delta.`path`."""
+    """The name delta.`path` of a path."""
     return f"{_OF_PATH}{path.replace('`', '``')}`"
 
 
-def of_name(spark: SparkSession, name: str) -> NamedTable:
+def table_of_name(spark: SparkSession, name: str) -> NamedTable:
     """The table of a name, or of delta.`path`.
 
-    DELTA_MISSING_DELTA_TABLE for all else; DELTA_TABLE_NOT_FOUND if its files are gone.
+    DELTA_MISSING_DELTA_TABLE for any other name; DELTA_TABLE_NOT_FOUND if the directory has no Delta table.
     """
     found = find_table(spark, check_string(name, "tableOrViewName"))
     if found is None or found.path is None:
         advice = "Check the name." if found is None else "It is a view: name the table."
         raise DeltaTableNotFoundError(error_class="DELTA_MISSING_DELTA_TABLE", table_name=name, advice=advice)
     if is_named_by_path(found):
-        return at_path(found.path)
+        return table_at_path(found.path)
     if not is_table(found.path):
         raise DeltaTableNotFoundError(
             error_class="DELTA_TABLE_NOT_FOUND", table_name=found.name, path=found.path
@@ -55,7 +55,7 @@ def of_name(spark: SparkSession, name: str) -> NamedTable:
 
 
 def is_named_by_path(table: NamedTable) -> bool:
-    """Whether the table's name is delta.`path`: it has no entry in the catalog then."""
+    """Whether the table's name is delta.`path`, so that it has no entry in the catalog."""
     return table.name.startswith(_OF_PATH)
 
 
@@ -88,16 +88,16 @@ def session_or_active(session: SparkSession | None) -> SparkSession:
     return found
 
 
-def frame(spark: SparkSession, table: NamedTable, options: Mapping[str, str]) -> DataFrame:
-    """The table's newest version, at each execution; its columns are qualified by the name, if it has one."""
+def read_table(spark: SparkSession, table: NamedTable, options: Mapping[str, str]) -> DataFrame:
+    """The rows of the table's newest version at each execution. A table by name qualifies its columns."""
     reader = spark.read.options(**options)
     if is_named_by_path(table):
         return reader.format("delta").load(table.path)
     return reader.table(table.name)
 
 
-def named(rows: DataFrame, table: NamedTable) -> DataFrame:
-    """Rows of the table, qualified by its name, if it has one."""
+def qualified(rows: DataFrame, table: NamedTable) -> DataFrame:
+    """Rows of the table, whose columns the name of a table by name qualifies."""
     return rows if is_named_by_path(table) else under_name(rows, table.name)
 
 

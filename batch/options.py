@@ -1,4 +1,4 @@
-"""Options of readers and writers: keys in any case, values as Spark passes them, strings."""
+"""Reads the options of readers and writers, whose names are in any case and whose values are strings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOper
 from deltaflow.store import table_path
 
 FILE_SYSTEM_PREFIXES = ("fs.", "dfs.")
-"""Of the options that are settings of Hadoop's file systems."""
+"""Options that begin so are settings of Hadoop's file systems."""
 
 
 def required_path(path: str | None) -> str:
@@ -18,18 +18,18 @@ def required_path(path: str | None) -> str:
             "'path' is not specified. Give it to load(…), save(…) or start(…), or as option(\"path\", …)",
             error_class="DELTA_PATH_REQUIRED",
         )
-    # Spark's side reads and writes local files only: other places are refused before anything is read there.
+    # Spark reads and writes local tables only. This refuses other paths before anything is read.
     table_path(path)
     return path
 
 
 def option(options: Mapping[str, str], name: str) -> str | None:
-    """The value of an option, its name in any case; None when it isn't set."""
+    """The value of an option; None if it is not set."""
     return next((value for key, value in options.items() if key.lower() == name.lower()), None)
 
 
 def boolean_option(options: Mapping[str, str], name: str) -> bool:
-    """A true/false option, false when it isn't set; DELTA_ILLEGAL_OPTION for anything else."""
+    """The value of a boolean option, false if it is not set. DELTA_ILLEGAL_OPTION for another value."""
     value = option(options, name)
     if value is None:
         return False
@@ -41,9 +41,9 @@ def boolean_option(options: Mapping[str, str], name: str) -> bool:
 
 
 def unsupported_options(options: Mapping[str, str], names: Iterable[str], doing: str) -> None:
-    """Refuses options that are not built yet and would change the result: passing them over would be wrong.
+    """Raises for options that would change the result and are not supported yet.
 
-    An option that is set to `false` asks for nothing, and `static` (partitionOverwriteMode) for what is done.
+    The values `false` and `static` (of partitionOverwriteMode) ask for what is done anyway.
     """
     found = [name for name in names if (option(options, name) or "false").lower() not in ("false", "static")]
     if found:
@@ -54,5 +54,5 @@ def unsupported_options(options: Mapping[str, str], names: Iterable[str], doing:
 
 
 def table_properties(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that become properties of a table which the write makes: those that begin with "delta."."""
+    """The options that become properties of a new table: those that begin with "delta."."""
     return {name: value for name, value in options.items() if name.lower().startswith("delta.")}

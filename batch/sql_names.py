@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 def quoted(name: str) -> str:
-    """A name, whatever is in it."""
+    """A name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def quoted_name(parts: Sequence[str]) -> str:
-    """A name in parts, as SQL has it."""
+    """A name of several parts, each in backticks."""
     return ".".join(map(quoted, parts))

@@ -1,4 +1,4 @@
-"""`DeltaTableBuilder`: CREATE and REPLACE TABLE, said by methods."""
+"""`DeltaTableBuilder`: CREATE TABLE and REPLACE TABLE for Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import msgspec
 from pyspark.sql.types import DataType, StructField, StructType
 
-from deltaflow.batch.named_table import at_path, of_name
+from deltaflow.batch.named_table import table_at_path, table_of_name
 from deltaflow.errors import DeltaAnalysisException, UnsupportedFeatureError
 from deltaflow.spark.sql.catalog_tables import create_table
 from deltaflow.spark.sql.sql_text import type_json
@@ -35,7 +35,7 @@ class IdentityGenerator:
 
 
 class DeltaTableBuilder:
-    """What a table is to be, until `execute` makes it. Begin with `DeltaTable.create` and its like.
+    """Collects the definition of a table until `execute` makes it. `DeltaTable.create` and others return one.
 
     TypeError for arguments of a wrong type, UnsupportedFeatureError for what needs a table feature that
     deltaflow lacks.
@@ -61,7 +61,7 @@ class DeltaTableBuilder:
         return self
 
     def location(self, location: str) -> DeltaTableBuilder:
-        """The table's directory. Without a name, that is all that names the table."""
+        """The table's directory, which names the table if it has no other name."""
         _check(str, "Location must be str.", location)
         self._location = location
         return self
@@ -81,7 +81,7 @@ class DeltaTableBuilder:
         generatedByDefaultAs: IdentityGenerator | None = None,
         comment: str | None = None,
     ) -> DeltaTableBuilder:
-        """A column; its type as in SQL, or a DataType. Generated ones are refused by their feature."""
+        """A column; its type is a type of SQL or a DataType. Generated columns are refused."""
         _check(str, "Column name must be str.", colName)
         if not isinstance(dataType, str | DataType):
             _raise_type_error("Column data type must be str or DataType.", dataType)
@@ -126,7 +126,7 @@ class DeltaTableBuilder:
 
         `createIfNotExists` leaves what is there as it is.
         """
-        self._settle_place()
+        self._check_name_and_location()
         statement = {
             "name": self._name,
             "location": self._location,
@@ -138,16 +138,17 @@ class DeltaTableBuilder:
             "comment": self._comment,
         }
         create_table(self._spark, statement)
-        return self._opened(self._made())
+        return self._opened(self._table())
 
-    def _made(self) -> NamedTable:
+    def _table(self) -> NamedTable:
         if self._name is not None:
-            return of_name(self._spark, self._name)
+            return table_of_name(self._spark, self._name)
         assert self._location is not None
-        return at_path(self._location)
+        return table_at_path(self._location)
 
-    def _settle_place(self) -> None:
-        """Raises for no place, and for two; what names a table by itself is to be absolute."""
+    def _check_name_and_location(self) -> None:
+        """Raises if the table has no path or name, or two paths. A path that names the table becomes
+        absolute."""
         if self._name is None:
             if self._location is None:
                 raise DeltaAnalysisException(error_class="DELTA_CREATE_TABLE_MISSING_TABLE_NAME_OR_LOCATION")
@@ -171,7 +172,7 @@ def _names(given: Sequence[str | Sequence[str]], message: str) -> list[str]:
 
 
 def _check_generation(column: str, always: object, by_default: object) -> None:
-    """Raises for everything but two times None."""
+    """Raises if a column is to be generated."""
     if always is not None and by_default is not None:
         raise ValueError(
             "generatedByDefaultAs and generatedAlwaysAs cannot both be set.", [by_default, always]

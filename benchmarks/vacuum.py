@@ -124,9 +124,9 @@ def write_checkpoint(table: Path, files: int, tenth: int, now_ms: int) -> None:
 
 def plan(table: str, *checkpoints: str) -> dict[str, Any]:
     """The dry run of `DeltaTable.vacuum`, up to the frame that Spark makes of it."""
-    from deltaflow.batch.commands.vacuum import would_delete
+    from deltaflow.batch.commands.vacuum import deletable_files
 
-    return measured(lambda: would_delete(table, None, {}, checkpoints))
+    return measured(lambda: deletable_files(table, None, {}, checkpoints))
 
 
 def run(*arguments: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""SHALLOW CLONE: a table with the rows of another one, and with its files (delta-spark's CloneTableCommand).
+"""SHALLOW CLONE: makes a table that shares the files of another one (delta-spark's CloneTableCommand).
 
-The clone's log names the source's files by absolute paths. What is written to the clone lies in its own
-directory; what is deleted there leaves its log, and never the source's directory. A VACUUM of the source that
-deletes files of a version takes them from the clones of that version, too.
+The clone's log names the source's files by absolute paths. Writes to the clone go to its own directory;
+deletes change its log, and never the source's directory. If a VACUUM of the source deletes the files of a
+version, the clones of that version lose them, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType
 from deltaflow.batch.arguments import check_boolean, check_dictionary, check_string
 from deltaflow.batch.commands.clone_target import CloneTarget
 from deltaflow.batch.commands.parquet_source import read_parquet_table
-from deltaflow.batch.named_table import at_path, of_name
+from deltaflow.batch.named_table import table_at_path, table_of_name
 from deltaflow.batch.read.load_path import version_number
 from deltaflow.batch.result_rows import schema_of
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
@@ -65,7 +65,7 @@ _METRICS = (
     "copiedFilesSize",
 )
 """The same numbers by their names in commitInfo."""
-# They tell about versions of the source.
+# These properties refer to versions of the source.
 _OF_HISTORY = ("delta.inCommitTimestampEnablementTimestamp", "delta.inCommitTimestampEnablementVersion")
 
 
@@ -80,7 +80,8 @@ def clone(
     version: int | None = None,
     timestamp: str | None = None,
 ) -> NamedTable:
-    """What SQL's statement does, and the clone. `target` is an absolute path or a name."""
+    """Clones the table as SQL's statement does, and returns the clone. `target` is an absolute path or a
+    name."""
     check_string(target, "target")
     check_boolean(shallow, "isShallow")
     check_boolean(replace, "replace")
@@ -98,12 +99,12 @@ def clone(
         "properties": properties or {},
     }
     run_statement(spark, "ShallowClone", source, fields)
-    return at_path(target) if is_path else of_name(spark, target)
+    return table_at_path(target) if is_path else table_of_name(spark, target)
 
 
 @dataclass(frozen=True)
 class _CloneSource:
-    """What is cloned: a name, a version of a table, and how the log of the clone names its files."""
+    """The source of a clone: its name and version, and the add actions for the clone's log."""
 
     name: str
     version: int
@@ -123,7 +124,7 @@ def shallow_clone(
     version: int | str | None = None,
     timestamp: str | None = None,
 ) -> tuple[int, ...]:
-    """Commits the clone of a Delta table, or of the Parquet table of a name; the row of CLONED."""
+    """Clones a Delta table, or the Parquet table of a name. Returns the row of CLONED."""
     if isinstance(source, str):
         if version is not None or timestamp is not None:
             raise DeltaAnalysisException(
@@ -132,11 +133,11 @@ def shallow_clone(
             )
         found = _parquet_source(spark, source)
     else:
-        found = _source(spark, source, version, timestamp)
-    return _make(spark, found, target, properties, settings)
+        found = _delta_source(spark, source, version, timestamp)
+    return _commit(spark, found, target, properties, settings)
 
 
-def _source(
+def _delta_source(
     spark: SparkSession, table: NamedTable, version: int | str | None, timestamp: str | None
 ) -> _CloneSource:
     assert table.path is not None
@@ -156,9 +157,9 @@ def _source(
 
 
 def _parquet_source(spark: SparkSession, name: str) -> _CloneSource:
-    """A Parquet table by name or as parquet.`path`, which has no versions; its files get statistics.
+    """A Parquet table by name or as parquet.`path`. Statistics are collected from its files.
 
-    DELTA_CLONE_UNSUPPORTED_SOURCE for all else.
+    DELTA_CLONE_UNSUPPORTED_SOURCE for any other name.
     """
     entry = describe_table(spark, name)
     name = entry.name or f"{entry.provider}.`{entry.path}`"
@@ -183,21 +184,21 @@ def _adds(snapshot: Snapshot) -> list[AddFile]:
     column = snapshot.files.schema.get_field_index("path")
     paths = absolute_uris(snapshot.path, snapshot.files["path"])
     files = snapshot.files.set_column(column, snapshot.files.schema.field("path"), paths)
-    # Rows of a clone are numbered anew.
+    # The rows of a clone get row ids of their own.
     return [
         msgspec.structs.replace(add, base_row_id=None, default_row_commit_version=None)
         for add in add_files(files)
     ]
 
 
-def _make(
+def _commit(
     spark: SparkSession,
     source: _CloneSource,
     target: CloneTarget,
     properties: Mapping[str, str],
     settings: Mapping[str, str],
 ) -> tuple[int, ...]:
-    """Commits the clone, and makes its entry in the catalog; the row of CLONED."""
+    """Commits the clone, and makes its entry in the catalog. Returns the row of CLONED."""
     transaction = DeltaLog.for_table(target.path).start_transaction(settings)
     transaction.record_read_of_whole_table()
     if transaction.snapshot is None:
@@ -209,15 +210,16 @@ def _make(
     metrics = {name: str(number) for name, number in zip(_METRICS, row, strict=True)}
     parameters: dict[str, str | bool | int | None] = {"source": source.name, "sourceVersion": source.version}
     transaction.commit(source.adds, Operation("CLONE", parameters, metrics))
-    target.enter(spark)
+    target.update_catalog(spark)
     return row
 
 
 def _protocol_and_metadata(
     transaction: OptimisticTransaction, source: _CloneSource, properties: Mapping[str, str]
 ) -> tuple[Protocol, Metadata]:
-    """The source's schema, partitioning and properties, these under the statement's, with an id of its own; a
-    protocol with all that the source supports, the properties ask for and the target has supported so far."""
+    """The clone's metadata is the source's with an id of its own, and with the statement's properties above
+    the source's. Its protocol supports what the source, the properties and the target's earlier versions
+    need."""
     path, before = transaction.path, transaction.snapshot
     own = {checked_name(name, value, transaction.session, path): value for name, value in properties.items()}
     inherited = {

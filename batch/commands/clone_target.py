@@ -1,4 +1,4 @@
-"""Where a clone goes: a path, or a name of the catalog with the place that it has or gets."""
+"""The target of a clone: a path, or a name of the catalog with its path."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _PATH_AS_NAME = re.compile(r"`?delta`?\.`.*`", re.DOTALL | re.IGNORECASE)
 
 @dataclass(frozen=True)
 class CloneTarget:
-    """The place of a clone."""
+    """The name and path of a clone."""
 
     name: str
     path: str
     is_new: bool
-    """A name that the catalog has not yet."""
+    """The catalog has no table of this name."""
     location: str | None
     replaces: bool
     must_exist: bool
@@ -41,7 +41,7 @@ class CloneTarget:
         return not self.is_new and not _PATH_AS_NAME.fullmatch(self.name)
 
     def check(self) -> None:
-        """Raises where the statement cannot make a clone, before it does anything."""
+        """Raises if the statement cannot make a clone here."""
         if self.must_exist and not self.exists:
             raise DeltaAnalysisException(
                 error_class="DELTA_CANNOT_REPLACE_MISSING_TABLE", table_name=self.name, table=self.path
@@ -53,7 +53,7 @@ class CloneTarget:
                 error_class="DELTA_TABLE_ALREADY_EXISTS", table_name=self.name, table=self.path
             )
         folder = Path(table_path(self.path))
-        # A log without a commit is what a failed attempt left.
+        # A failed attempt may have left a log without a commit.
         left = {LOG_DIRECTORY} if folder.is_dir() and not DeltaLog.for_table(self.path).exists() else set()
         if folder.exists() and any(entry.name not in left for entry in folder.iterdir()):
             raise DeltaAnalysisException(
@@ -62,8 +62,8 @@ class CloneTarget:
                 table=self.path,
             )
 
-    def enter(self, spark: SparkSession) -> None:
-        """Makes the entry of a new name; what Spark has cached of a table that was there is read anew."""
+    def update_catalog(self, spark: SparkSession) -> None:
+        """Makes the entry of a new name. Of an existing table, Spark reads anew what it has cached."""
         if not self.is_new:
             spark.catalog.refreshByPath(self.path)
             return
@@ -83,10 +83,11 @@ class CloneTarget:
 def clone_target(
     spark: SparkSession, name: str, *, replaces: bool, must_exist: bool, location: str | None
 ) -> CloneTarget:
-    """The place that a name, or delta.`path`, and a LOCATION give.
+    """The target that a name, or delta.`path`, and a LOCATION name.
 
-    DELTA_CLONE_AMBIGUOUS_TARGET, DELTA_TABLE_LOCATION_MISMATCH for two places, DELTA_INVALID_CLONE_PATH for a
-    path that is not absolute, DELTA_NOT_A_DELTA_TABLE for the name of another table.
+    DELTA_CLONE_AMBIGUOUS_TARGET or DELTA_TABLE_LOCATION_MISMATCH if they name two paths,
+    DELTA_INVALID_CLONE_PATH for a path that is not absolute, DELTA_NOT_A_DELTA_TABLE for a table of another
+    format.
     """
     if location is not None and not (Path(location).is_absolute() or location.startswith("file:/")):
         raise DeltaIllegalArgumentException(error_class="DELTA_INVALID_CLONE_PATH", path=location)

@@ -1,8 +1,7 @@
-"""CONVERT TO DELTA: a directory of Parquet files becomes a Delta table where it is (ConvertToDeltaCommand).
+"""CONVERT TO DELTA: one commit makes a Delta table of a directory of Parquet files (ConvertToDeltaCommand).
 
-One commit makes the table: before its put nothing is in the directory that was not there, and no file of it
-is moved or changed at any time. Where a conversion ends early, or another one wins, the next one finds either
-a Parquet table or a Delta table, and converts the one and leaves the other.
+No file is moved or changed. If a conversion ends early, or another one wins, the next conversion finds either
+a Parquet table, which it converts, or a Delta table, which it leaves as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from deltaflow.batch.arguments import check_string
 from deltaflow.batch.commands.parquet_source import properties_of, read_parquet_table
-from deltaflow.batch.named_table import at_path, enclosing_table, of_name
+from deltaflow.batch.named_table import enclosing_table, table_at_path, table_of_name
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import (
     LOG_DIRECTORY,
@@ -27,7 +26,7 @@ from deltaflow.log import (
 )
 from deltaflow.log.protocol.properties import CONVERT_METADATA_CHECK_ENABLED
 from deltaflow.spark.expressions.row_operations import delta_settings
-from deltaflow.spark.sql.parquet_tables import TableEntry, becomes_delta, describe_table
+from deltaflow.spark.sql.parquet_tables import TableEntry, describe_table, make_entry_delta
 from deltaflow.spark.sql.statements import NamedTable
 from deltaflow.store import table_path
 
@@ -35,16 +34,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def converted(spark: SparkSession, identifier: str, partition_columns: str | StructType | None) -> NamedTable:
-    """As `convert_to_delta`, of partition columns as DDL, too; the table that it then is."""
+def convert_table(
+    spark: SparkSession, identifier: str, partition_columns: str | StructType | None
+) -> NamedTable:
+    """As `convert_to_delta`, with partition columns that may be DDL. Returns the Delta table."""
     if isinstance(partition_columns, str):
         partition_columns = columns_of_ddl(partition_columns)
     entry = convert_to_delta(spark, check_string(identifier, "identifier"), partition_columns)
-    return at_path(entry.path) if entry.name is None else of_name(spark, entry.quoted)
+    return table_at_path(entry.path) if entry.name is None else table_of_name(spark, entry.quoted)
 
 
 def columns_of_ddl(ddl: str) -> StructType:
-    """The columns that a text such as `day DATE, country STRING` defines."""
+    """The columns of a text such as `day DATE, country STRING`."""
     columns = StructType.fromDDL(ddl)
     assert isinstance(columns, StructType)
     return columns
@@ -57,9 +58,10 @@ def convert_to_delta(
     *,
     collect_stats: bool = True,
 ) -> TableEntry:
-    """Makes a Delta table of parquet.`path`, or of a Parquet table of the catalog; its entry becomes Delta's.
+    """Makes a Delta table of parquet.`path`, or of a Parquet table of the catalog, whose entry is changed,
+    too.
 
-    Nothing happens to a Delta table. `partition_columns` have to be the catalog's, or the folders'.
+    A Delta table stays as it is. `partition_columns` have to be those of the catalog or of the folders.
     """
     entry = describe_table(spark, identifier)
     if (entry.provider or "").lower() == "delta":
@@ -73,7 +75,7 @@ def convert_to_delta(
     elif entry.name is not None:
         _merge_properties(transaction, entry)
     if entry.name is not None:
-        becomes_delta(spark, entry)
+        make_entry_delta(spark, entry)
     return entry
 
 
@@ -138,7 +140,7 @@ def _convert(
 
 
 def _merge_properties(transaction: OptimisticTransaction, entry: TableEntry) -> None:
-    """The directory is a Delta table, and its entry is not yet: the entry's properties go into the log."""
+    """Commits the properties of a catalog entry whose directory is a Delta table already."""
     assert transaction.metadata is not None
     before = transaction.metadata.configuration
     own = properties_of(entry)
@@ -166,5 +168,5 @@ def _merge_properties(transaction: OptimisticTransaction, entry: TableEntry) -> 
 def _remove_if_empty(directory: str) -> None:
     try:
         os.rmdir(directory)
-    except OSError:  # it was never made, or another writer's commit is in it
+    except OSError:  # it does not exist, or has the commit of another writer
         return

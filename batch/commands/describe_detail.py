@@ -1,4 +1,4 @@
-"""DESCRIBE DETAIL: what a table is, in one row (delta-spark's TableDetail)."""
+"""DESCRIBE DETAIL: one row that describes a table (delta-spark's TableDetail)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Clustering(msgspec.Struct, rename="camel"):
 
 
 def describe_detail(table: NamedTable) -> Rows:
-    """The one row of DETAIL."""
+    """The row of DETAIL, as a list."""
     assert table.path is not None
     log = DeltaLog.for_table(table.path)
     snapshot = log.snapshot()

@@ -1,4 +1,4 @@
-"""DESCRIBE HISTORY: what was done to a table, one row for each version (delta-spark's DeltaHistory)."""
+"""DESCRIBE HISTORY: one row for each version, with its operation (delta-spark's DeltaHistory)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GENERATE: files that let other engines read a table (delta-spark's DeltaGenerateCommand)."""
+"""GENERATE: writes manifests, by which other engines read a table (delta-spark's DeltaGenerateCommand)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _MODE = "symlink_format_manifest"
 
 
 def generate(table: NamedTable, mode: str) -> None:
-    """Writes the manifests of a table (deltaflow.log.maintenance.manifests); `mode` says so, in any case.
+    """Writes the manifests of a table (deltaflow.log.maintenance.manifests).
 
-    DELTA_MODE_NOT_SUPPORTED for another mode.
+    DELTA_MODE_NOT_SUPPORTED unless `mode` is symlink_format_manifest, in any case.
     """
     assert table.path is not None
     if mode.lower() != _MODE:

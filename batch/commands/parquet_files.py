@@ -1,7 +1,7 @@
-"""The files of a directory of Parquet files: which there are, in which partitions, with which columns.
+"""Lists the Parquet files of a directory and their partitions.
 
-Files and partitions are what Spark's readers see of the directory: folders `column=value`, nothing whose name
-begins with `_` or `.`, and of a directory that a stream wrote those files that its `_spark_metadata` lists.
+It lists what Spark's readers read: partitions are folders `column=value`, names that begin with `_` or `.`
+are left out, and if a stream wrote the directory, its `_spark_metadata` lists the files.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from deltaflow.log.files.partition_values import NULL_FOLDER, folder_values
 from deltaflow.store import table_path
 
 RawValues = tuple[tuple[str, str | None], ...]
-"""Columns and values as folders have them, decoded."""
+"""The columns and values in the name of a folder, decoded."""
 _SINK_LOG = "_spark_metadata"
 
 
 @dataclass(frozen=True)
 class ParquetFiles:
-    """Files below `root`, columnar: one row of `files` a file, one of `partitions` a partition."""
+    """The files below `root`: `files` has a row for each file, `partitions` an entry for each partition."""
 
     root: str
     files: pa.Table
-    """path (relative, not encoded), size, modification_time (ms), partition (its number)."""
+    """path (relative, not encoded), size, modification_time (ms), partition (its index in `partitions`)."""
     partitions: Sequence[RawValues]
     folders: Sequence[str]
-    """The folders of the partitions as they are named; "" without any."""
+    """The folder of each partition; "" for a table without partitions."""
 
     def local_files(self, start: int, count: int) -> list[tuple[str, int]]:
         """Complete paths and sizes of some of the files."""
@@ -52,7 +52,7 @@ class ParquetFiles:
 
 
 def files_of_directory(root: str) -> ParquetFiles:
-    """The files in a directory; DELTA_PATH_DOES_NOT_EXIST without it."""
+    """The files in a directory; DELTA_PATH_DOES_NOT_EXIST if there is none."""
     if not os.path.isdir(root):
         raise DeltaAnalysisException(error_class="DELTA_PATH_DOES_NOT_EXIST", path=root)
     listing = _Listing(root)
@@ -65,12 +65,12 @@ def files_of_directory(root: str) -> ParquetFiles:
 
 
 def files_of_partitions(root: str, partitions: Mapping[str, Mapping[str, str | None]]) -> ParquetFiles:
-    """The files of those partitions, by their directories, that a catalog lists with their values."""
+    """The files of the partitions that a catalog lists: the values of each, by its directory."""
     listing = _Listing(root)
     for directory, values in partitions.items():
         folder = _relative(root, table_path(directory))
         if not os.path.isdir(os.path.join(root, folder)):
-            continue  # as for Spark's readers: it has no rows
+            continue  # Spark's readers read no rows there
         for path in _walk(root, folder):
             raw = tuple((name, None if v == NULL_FOLDER else v) for name, v in values.items())
             listing.add(path, folder, raw)
@@ -118,7 +118,7 @@ class _Listing:
 
 
 def _walk(root: str, folder: str) -> Iterator[str]:
-    """The paths, relative to the root, of the files below one of its folders, in order of their names."""
+    """The relative paths of the files below a folder of the root, in the order of their names."""
     with os.scandir(os.path.join(root, folder)) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
@@ -133,7 +133,7 @@ def _walk(root: str, folder: str) -> Iterator[str]:
 
 
 def _refuse_loop(root: str, path: str) -> None:
-    """A linked directory may not hold itself, or its files would be read again and again."""
+    """Raises for a link to a directory that has the link in it."""
     link = os.path.join(root, path)
     target = os.path.realpath(link)
     if os.path.join(os.path.realpath(os.path.dirname(link)), "").startswith(os.path.join(target, "")):
@@ -145,8 +145,8 @@ def _refuse_loop(root: str, path: str) -> None:
 
 
 def _partition_of(path: str) -> tuple[str, RawValues]:
-    """The folder of a file's partition, and its values: as PartitioningUtils.parsePartition, the innermost
-    folders `column=value` without another one between them."""
+    """The folder and the values of a file's partition: the innermost consecutive folders `column=value`, as
+    in Spark's PartitioningUtils.parsePartition."""
     folders = path.split("/")[:-1]
     while folders and "=" not in folders[-1]:
         folders.pop()
@@ -163,8 +163,8 @@ def _partition_of(path: str) -> tuple[str, RawValues]:
 
 
 def _files_of_sink(root: str, sink_log: str) -> list[str]:
-    """The files that a stream's file sink has committed (Spark's FileStreamSinkLog): the newest batch that
-    repeats all before it (`.compact`), and those after it."""
+    """The files that a stream's file sink has committed (Spark's FileStreamSinkLog): those of the newest
+    batch that repeats all earlier ones (`.compact`), and of the batches after it."""
     names = {name for name in os.listdir(sink_log) if name.removesuffix(".compact").isdecimal()}
     compacted = max((int(name.removesuffix(".compact")) for name in names if "." in name), default=-1)
     batches = sorted(int(name) for name in names if "." not in name and int(name) > compacted)
@@ -182,7 +182,7 @@ def _files_of_sink(root: str, sink_log: str) -> list[str]:
 
 
 def _relative(root: str, path: str) -> str:
-    """A complete path below the root, relative to it; an error elsewhere."""
+    """A path below the root, relative to it. Raises for a path that is not below the root."""
     if path == root:
         return ""
     if not path.startswith(root + "/"):

@@ -1,4 +1,4 @@
-"""The columns of a directory of Parquet files: those that their footers have, and those that folders name."""
+"""The columns of a directory of Parquet files: those of the footers, and the partition columns."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _KEPT_METADATA = ("comment",)
 def data_schema(spark: SparkSession, files: ParquetFiles) -> StructType:
     """The columns of all files, merged (byte, short and int grow), nullable.
 
-    Reads each footer, in Python, for what distinguishes schemas; Spark then says what the first file with
-    each of these has. DELTA_FAILED_READ_FILE_FOOTER names a file that is not Parquet,
-    DELTA_FAILED_MERGE_SCHEMA_FILE one that does not fit.
+    Python reads each footer to find the distinct schemas; Spark reads the schema of the first file with each
+    of them. DELTA_FAILED_READ_FILE_FOOTER names a file that is not Parquet, DELTA_FAILED_MERGE_SCHEMA_FILE
+    one whose schema does not fit.
     """
     merged = StructType()
     for path in _of_distinct_schemas(files):
@@ -65,7 +65,7 @@ def _of_distinct_schemas(files: ParquetFiles) -> Sequence[str]:
 
 
 def _plain(schema: StructType) -> StructType:
-    """Spark's notes on its columns, but for comments, are about the table that a file comes from."""
+    """The schema without metadata but comments: other metadata is about the table that a file comes from."""
     fields = []
     for column in schema.fields:
         kept = {key: column.metadata[key] for key in _KEPT_METADATA if key in column.metadata}
@@ -74,11 +74,10 @@ def _plain(schema: StructType) -> StructType:
 
 
 def partition_schema(spark: SparkSession, files: ParquetFiles, given: StructType | None) -> StructType:
-    """The partition columns: those given, if the folders have them, or else those of the folders with types
-    as Spark infers them.
+    """The partition columns: the given ones, or else those of the folders with the types that Spark infers.
 
-    DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME or DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME,
-    with a file, for folders of other columns.
+    DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME or DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME
+    names a file if a folder has other columns.
     """
     expected = [name for name, _ in files.partitions[0]] if given is None else given.names
     for number, values in enumerate(files.partitions):
@@ -106,7 +105,8 @@ def partition_schema(spark: SparkSession, files: ParquetFiles, given: StructType
 
 
 def merged_with_partitions(data: StructType, partitions: StructType) -> StructType:
-    """All columns: a partition column that files hold, too, stays where they have it, with its own type."""
+    """All columns. A partition column that the files have as well keeps its position, with the partition's
+    type."""
     columns = {field.name.lower(): field for field in data.fields}
     columns.update({field.name.lower(): field for field in partitions.fields})
     return as_nullable(StructType(list(columns.values())))
@@ -115,8 +115,8 @@ def merged_with_partitions(data: StructType, partitions: StructType) -> StructTy
 def partition_values(
     spark: SparkSession, files: ParquetFiles, schema: StructType
 ) -> list[dict[str, str | None]]:
-    """The values of each partition as the log has them; DELTA_FAILED_CAST_PARTITION_VALUE for one that is not
-    of its column's type. Timestamps of folders are in the session's time zone, those of the log in UTC."""
+    """The values of each partition as the log stores them. DELTA_FAILED_CAST_PARTITION_VALUE for a value that
+    its column's type does not have. Folders have timestamps in the session's time zone, the log in UTC."""
     if not schema.fields:
         return [{} for _ in files.partitions]
     texts = [[values[i][1] for values in files.partitions] for i in range(len(schema))]

@@ -1,4 +1,4 @@
-"""A Parquet table as the Delta table that it can become, or that a clone of it is."""
+"""Reads a Parquet table for CONVERT TO DELTA and SHALLOW CLONE."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ _NOT_PROPERTIES = ("transient_lastDdlTime",)
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """The files of a Parquet table, and what of its metadata a Delta table has."""
+    """The files of a Parquet table, and its metadata for a Delta table."""
 
     files: ParquetFiles
     schema: StructType
     partition_columns: list[str]
     partition_values: Sequence[dict[str, str | None]]
-    """As the log has them, of each of the files' partitions."""
+    """The values of each partition of `files`, as the log stores them."""
     properties: dict[str, str]
 
     @property
     def size_in_bytes(self) -> int:
-        """Of all files."""
+        """The size of all files."""
         return pc.sum(self.files.files["size"]).as_py() or 0
 
     def add_actions(self, statistics_of: Metadata | None, prefix: str = "") -> list[AddFile]:
-        """The add actions of the files, with the statistics that a table of this metadata collects, if any.
+        """The add actions of the files, whose paths get the `prefix`.
 
-        Their paths follow the `prefix`. Reads one footer a file, in parallel.
+        With `statistics_of`, they have the statistics that a table of this metadata collects; the footers are
+        read in parallel.
         """
         adds: list[AddFile] = []
         files = self.files
@@ -81,16 +82,16 @@ class ParquetSource:
 
 
 def properties_of(entry: TableEntry) -> dict[str, str]:
-    """The properties of a table of the catalog that its Delta table has."""
+    """The properties of a catalog entry that the Delta table gets."""
     return {name: value for name, value in entry.properties.items() if name not in _NOT_PROPERTIES}
 
 
 def read_parquet_table(
     spark: SparkSession, entry: TableEntry, given: StructType | None = None
 ) -> ParquetSource:
-    """What is in a Parquet table; `given` are its partition columns, if they are not to be inferred.
+    """Reads a Parquet table. `given` are its partition columns; without them, Spark infers them.
 
-    Of a table of the catalog, schema and partitions are those of its entry, as for Spark's readers.
+    The schema and the partitions of a table of the catalog are those of its entry, as for Spark's readers.
     """
     path = table_path(entry.path)
     given = None if given is None else with_char_as_string(given)

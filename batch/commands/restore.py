@@ -1,7 +1,7 @@
-"""RESTORE: a table becomes again what it was at one of its versions (delta-spark's RestoreTableCommand).
+"""RESTORE: a commit gives a table the contents of one of its earlier versions (RestoreTableCommand).
 
-One commit adds the files that the newest version lacks, removes those that it has beyond, and brings the
-metadata back. Nothing of the history is lost: the version that was the newest can be restored, too.
+The commit adds the files that the newest version lacks, removes those that the earlier version lacks, and
+restores the metadata. The history is kept: the version that was the newest can be restored as well.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _MISSING_FILES_NAMED = 100
 def restore_to_version(
     spark: SparkSession, path: str, version: int, settings: Mapping[str, str]
 ) -> list[tuple[int, ...]]:
-    """The row of RESTORED; none where the version is the newest, which nothing is done for.
+    """Restores a version, and returns the row of RESTORED. If it is the newest, nothing is done: no row.
 
-    `settings` are the session's spark.databricks.delta.*.
-    DELTA_CANNOT_RESTORE_TABLE_VERSION for one that the log cannot give; StoreError for one whose files are
-    gone, unless spark.sql.files.ignoreMissingFiles is true; a conflict for any commit meanwhile.
+    `settings` are the session's spark.databricks.delta.*. DELTA_CANNOT_RESTORE_TABLE_VERSION if the log
+    cannot rebuild the version. StoreError if its files are missing, unless spark.sql.files.ignoreMissingFiles
+    is true. Any commit meanwhile is a conflict.
     """
     return _restore(
         spark, DeltaLog.for_table(path), version, {"version": version, "timestamp": None}, settings
@@ -69,10 +69,9 @@ def restore_to_version(
 def restore_to_timestamp(
     spark: SparkSession, path: str, timestamp: str, settings: Mapping[str, str]
 ) -> list[tuple[int, ...]]:
-    """As `restore_to_version`, to the version that was the newest at a time, in the session's time zone.
+    """As `restore_to_version`, for the version that was the newest at a time, in the session's time zone.
 
-    DELTA_CANNOT_RESTORE_TIMESTAMP_EARLIER and …_GREATER for a time before the first version and after the
-    last.
+    DELTA_CANNOT_RESTORE_TIMESTAMP_EARLIER for a time before the first version, …_GREATER after the last one.
     """
     log = DeltaLog.for_table(path)
     time = timestamp_of_text(timestamp, spark)
@@ -98,7 +97,7 @@ def _restore(
     settings: Mapping[str, str],
 ) -> list[tuple[int, ...]]:
     log.snapshot()  # there has to be a table
-    # One attempt: what was committed meanwhile would be undone unseen, or outlive the restore.
+    # One attempt: the restore was not computed for what a rival commits meanwhile.
     session = {**settings, MAX_COMMIT_ATTEMPTS.name: "1"}
     transaction = log.start_transaction(session)
     transaction.record_read_of_whole_table()
@@ -109,7 +108,7 @@ def _restore(
     for snapshot in (current, restored):
         check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
         refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
-    added, removed = _beyond(restored, current), _beyond(current, restored)
+    added, removed = _files_only_in(restored, current), _files_only_in(current, restored)
     if (spark.conf.get("spark.sql.files.ignoreMissingFiles") or "").lower() != "true":
         _refuse_missing(added, restored)
     may_downgrade = RESTORE_PROTOCOL_DOWNGRADE_ALLOWED.of(session, log.path)
@@ -142,14 +141,14 @@ def _snapshot_at(log: DeltaLog, version: int) -> Snapshot:
         ) from error
 
 
-def _beyond(snapshot: Snapshot, other: Snapshot) -> pa.Table:
+def _files_only_in(snapshot: Snapshot, other: Snapshot) -> pa.Table:
     """The files of the snapshot that the other one lacks."""
     own, others = (file_keys(each.files["path"], each.path) for each in (snapshot, other))
     return snapshot.files.filter(pc.invert(pc.is_in(own, value_set=others)))
 
 
 def _refuse_missing(files: pa.Table, snapshot: Snapshot) -> None:
-    """StoreError if any of the files, which the snapshot has, is not there any more."""
+    """StoreError if any of these files of the snapshot is missing."""
     paths = complete_paths(snapshot.path, files["path"]).to_pylist()
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
         parts = [paths[i : i + _FILES_OF_A_LOOK] for i in range(0, len(paths), _FILES_OF_A_LOOK)]

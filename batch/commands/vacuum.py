@@ -1,7 +1,7 @@
 """VACUUM: deletes the files that no version within the retention needs (delta-spark's VacuumCommand).
 
-Which they are, the log core says (vacuum_plan). They are deleted in parallel, between two commits
-that tell of it.
+The log core finds them (vacuum_plan). They are deleted in parallel, between the commits VACUUM START and
+VACUUM END.
 """
 
 from __future__ import annotations
@@ -52,32 +52,33 @@ def vacuum(
     *,
     dry_run: bool,
 ) -> DataFrame:
-    """Delete what may be; an empty frame. The dry run deletes nothing: `path` and `size` of each file.
+    """Deletes the files and returns an empty frame. A dry run returns the `path` and `size` of each file
+    instead.
 
-    Without `retention_hours` the table's delta.deletedFileRetentionDuration counts. `checkpoints` are those
-    of streams: DELTA_VACUUM_BREAKS_STREAM if one has yet to read a file that would go. StoreError if files
-    could not be deleted; all others are.
+    Without `retention_hours` the table's delta.deletedFileRetentionDuration holds. `checkpoints` are those of
+    streams: DELTA_VACUUM_BREAKS_STREAM if a stream has yet to read a file that would be deleted. StoreError
+    if some files could not be deleted; the others are.
     """
     _check_arguments(retention_hours, dry_run, checkpoints)
     if dry_run:
         names = (RETENTION_CHECK_ENABLED.name, VACUUM_LITE_ENABLED.name)
         settings = {name: value for name in names if (value := spark.conf.get(name, None)) is not None}
         assert table.path is not None
-        # Arrow to Arrow: the rows pass no Python worker.
-        return spark.createDataFrame(would_delete(table.path, retention_hours, settings, checkpoints))
+        # There may be a million files: they stay columns.
+        return spark.createDataFrame(deletable_files(table.path, retention_hours, settings, checkpoints))
     fields = {"retentionHours": retention_hours, "dryRun": False, "checkpoints": list(checkpoints)}
     run_statement(spark, "Vacuum", table, fields)
     return spark.range(0).select()
 
 
-def would_delete(
+def deletable_files(
     path: str, retention_hours: float | None, settings: Mapping[str, str], checkpoints: Sequence[str] = ()
 ) -> pa.Table:
-    """The path and size of everything that would go, empty directories at the end with size 0.
+    """The path and size of each file that a vacuum would delete, and of empty directories, whose size is 0.
 
     `settings` are the session's spark.databricks.delta.*.
     """
-    _, _, plan = _planned(path, retention_hours, settings, checkpoints)
+    _, _, plan = _plan(path, retention_hours, settings, checkpoints)
     root = pa.scalar(f"{hadoop_path(plan.directory.path)}/")
     directories = pa.table(
         [plan.empty_directories, [0] * len(plan.empty_directories)], schema=plan.files.schema
@@ -97,23 +98,23 @@ def _check_arguments(retention_hours: Any, dry_run: Any, checkpoints: Any) -> No
         check_string(checkpoint, "checkpoints")
 
 
-def delete_unneeded(
+def delete_files(
     path: str, retention_hours: float | None, settings: Mapping[str, str], checkpoints: Sequence[str] = ()
 ) -> str:
-    """Deletes everything that `would_delete` names, between the two commits of a vacuum; the table's path."""
-    log, kept, plan = _planned(path, retention_hours, settings, checkpoints)
+    """Deletes the files that `deletable_files` returns, between the commits of a vacuum. Returns the path."""
+    log, kept, plan = _plan(path, retention_hours, settings, checkpoints)
     _delete(log, kept, plan, settings)
     return hadoop_path(log.path)
 
 
-def retained_hours(value: Any) -> float | None:
-    """What RETAIN says: a number, or a parameter of any type."""
+def retention_hours_of(value: Any) -> float | None:
+    """The hours of RETAIN: a number, or a parameter, which may have any type."""
     if value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool)):
         return None if value is None else float(value)
     raise DeltaIllegalArgumentException(f"VACUUM RETAIN needs a number of hours, and has {value!r}.")
 
 
-def _planned(
+def _plan(
     path: str, retention_hours: float | None, settings: Mapping[str, str], checkpoints: Sequence[str]
 ) -> tuple[DeltaLog, Retention, VacuumPlan]:
     # The log is followed without the table's files; the plan reads of them what it needs.
@@ -183,7 +184,7 @@ def _end(plan: VacuumPlan, deletion: Deletion, *, is_complete: bool) -> Operatio
 
 
 def _commit(path: str, operation: Operation, settings: Mapping[str, str]) -> None:
-    """Commit an operation that changes nothing: it says the same after whatever commit of others."""
+    """Commits an operation that changes no file. It is retried, since it holds after any other commit."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             DeltaLog.for_table(path).start_transaction(settings).commit([], operation)
@@ -194,11 +195,11 @@ def _commit(path: str, operation: Operation, settings: Mapping[str, str]) -> Non
             return
 
 
-def _incomplete(deletion: Deletion, table: str) -> DeltaError:
+def _incomplete(deletion: Deletion, path: str) -> DeltaError:
     first = "; ".join(failure.message for failure in deletion.failures[:_NAMED_FAILURES])
     return StoreError(
         f"VACUUM deleted {deletion.number} files and directories and could not delete "
         f"{deletion.num_failures} others: {first}. Run it again when their cause is removed.",
         error_class="DELTA_VACUUM_INCOMPLETE",
-        table=table,
+        table=path,
     )

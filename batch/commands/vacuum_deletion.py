@@ -1,4 +1,4 @@
-"""The deletion of what a vacuum may delete: in parallel rounds, with a progress bar on a terminal."""
+"""Deletes the files of a vacuum plan, in parallel rounds, with a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ _KEPT_FAILURES = 100
 
 @dataclass(slots=True)
 class Deletion:
-    """How far a deletion has come."""
+    """The progress of a deletion."""
 
     number: int = 0
-    """Of the files and directories that were there and are gone."""
+    """The number of deleted files and directories."""
     num_failures: int = 0
     failures: list[StoreError] = field(default_factory=list)
-    """The first of them."""
+    """The first failures."""
     is_complete: bool = False
     """Whether everything has been tried."""
 
     def failed(self, failures: list[StoreError]) -> None:
-        """Count failures, and keep the first."""
+        """Counts failures, and keeps the first ones."""
         self.num_failures += len(failures)
         self.failures += failures[: _KEPT_FAILURES - len(self.failures)]
 
 
 def delete_planned(log: DeltaLog, plan: VacuumPlan, deletion: Deletion) -> None:
-    """Delete the files of a plan and directories that are empty (then); `deletion` tells how far it is.
+    """Deletes the files of a plan, and the directories that are empty then. Records its progress in
+    `deletion`.
 
-    What cannot be deleted is told there, and the rest goes on. The log is looked at before every round: a
-    file that a commit has added since the plan stays.
+    A file that cannot be deleted is recorded as a failure, and the deletion goes on. The log is read before
+    every round: a file that a commit has added since the plan was made stays.
     """
     console = Console(stderr=True)
     emptied: set[str] = set()
@@ -70,7 +71,7 @@ def delete_planned(log: DeltaLog, plan: VacuumPlan, deletion: Deletion) -> None:
 
 
 def _rounds(files: pa.Table) -> Iterator[pa.Table]:
-    """The files, so many at a time as go in a round, in their order."""
+    """The files in slices, one for each round."""
     for start in range(0, files.num_rows, _FILES_OF_A_ROUND):
         yield files.slice(start, _FILES_OF_A_ROUND)
 
@@ -98,7 +99,7 @@ def _delete_files(root: DataDirectory, task: dict[str, list[str]]) -> tuple[int,
 
 
 def _delete_directories(root: DataDirectory, directories: set[str], deletion: Deletion) -> None:
-    """Delete those that are empty, and the directories above them that are so then."""
+    """Deletes the empty ones of the directories, and the directories above them that become empty."""
     # The inner ones first. The table's own, "", is not one of them.
     todo = sorted((directory for directory in directories if directory), reverse=True)
     for directory in todo:

@@ -106,15 +106,15 @@ def refuse(request: RefusedRequest) -> None:
     """Refuses a statement that would change a table without a commit in its log."""
     raise DeltaUnsupportedOperationException(
         error_class="DELTA_OPERATION_NOT_ALLOWED_DETAIL",
-        operation=request.what,
-        table_name=request.table,
+        operation=request.operation,
+        table_name=request.name,
     )
 
 
 @dispatcher.handle("catalog.refuseOtherFormat")
 def refuse_other_format(request: OtherFormatRequest) -> None:
     """Refuses to put a Delta table in the place of a table of another format."""
-    raise DeltaAnalysisException(error_class="DELTA_NOT_A_DELTA_TABLE", table_name=request.table)
+    raise DeltaAnalysisException(error_class="DELTA_NOT_A_DELTA_TABLE", table_name=request.name)
 
 
 def _described(snapshot: Snapshot, path: str, version: int | None) -> LoadedTable:

@@ -1,7 +1,8 @@
 """ALTER TABLE … ADD, ALTER and REPLACE COLUMNS: one commit that changes a table's schema, and no file.
 
-Columns are found by name, regardless of case, in nested structs by their path, in which `element`,
-`key` and `value` stand for what arrays and maps hold. CHAR and VARCHAR are types here; the log has strings.
+Columns are found by name, regardless of case. The path of a nested field has `element`, `key` and `value` for
+the contents of arrays and maps. CHAR and VARCHAR are types here; the log stores them as strings with
+metadata.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _FIRST = "FIRST"
 
 @dataclass(frozen=True)
 class NewColumn:
-    """A column of ADD COLUMNS: the path of its struct, the field, and where among its siblings."""
+    """A column of ADD COLUMNS: the path of its struct, the field, and its position in the struct."""
 
     parent: Path
     field: T.StructField
@@ -37,18 +38,18 @@ class NewColumn:
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """What ALTER COLUMN changes of a column; None is for what stays."""
+    """The changes of one ALTER COLUMN; None where nothing changes."""
 
     path: Path
     data_type: T.DataType | None = None
     nullable: bool | None = None
     comment: str | None = None
-    """The empty text: none."""
+    """The empty string removes the comment."""
     position: str | None = None
 
 
 def add_columns(log: DeltaLog, columns: Sequence[NewColumn], settings: Mapping[str, str]) -> int:
-    """Adds nullable columns; the version of the commit. Raises, and changes nothing, for all others."""
+    """Adds columns, which have to be nullable. Returns the commit's version."""
     for column in columns:
         if not all(field.nullable for field in fields_within(column.field)):
             raise DeltaUnsupportedOperationException(
@@ -69,10 +70,10 @@ def add_columns(log: DeltaLog, columns: Sequence[NewColumn], settings: Mapping[s
 
 
 def change_columns(log: DeltaLog, changes: Sequence[ColumnChange], settings: Mapping[str, str]) -> int:
-    """Changes comments and positions of columns, drops NOT NULL, lengthens CHAR and VARCHAR and gives VOID a
-    type; the version of the commit.
+    """Changes comments and positions of columns, drops NOT NULL, lengthens CHAR and VARCHAR, and gives VOID a
+    type. Returns the commit's version.
 
-    DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP for another type and for a NOT NULL that the data may break.
+    DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP for other changes of a type, and for SET NOT NULL.
     """
     transaction, metadata, schema = _begin(log, settings)
     shown: list[dict[str, Any]] = []
@@ -91,10 +92,9 @@ def change_columns(log: DeltaLog, changes: Sequence[ColumnChange], settings: Map
 
 
 def replace_columns(log: DeltaLog, columns: Sequence[T.StructField], settings: Mapping[str, str]) -> int:
-    """Gives the table these columns, in this order, which are those that it has and new ones; the version of
-    the commit.
+    """Gives the table these columns in this order: its own and new ones. Returns the commit's version.
 
-    DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP where that drops a column or gives one another type.
+    DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP if that drops a column or changes its type.
     """
     transaction, metadata, schema = _begin(log, settings)
     wanted = T.StructType(list(columns))
@@ -215,7 +215,7 @@ def _placed(
 
 
 def _edited(data_type: T.DataType, path: Path, edit: Edit, table: str, at: Path = ()) -> Any:
-    """The type with `edit` applied to what is at the path."""
+    """The type, in which `edit` has changed the type at the path."""
     if not path:
         return edit(data_type)
     inside = (*at, path[0])
@@ -271,7 +271,7 @@ def _type_text(data_type: T.DataType, nullable: bool) -> str:
 
 
 def _shown(parent: Path, field: T.StructField) -> dict[str, Any]:
-    """A column as commitInfo shows it."""
+    """A column as commitInfo has it."""
     data_type = field.dataType.jsonValue()
     return {
         "name": dotted([*parent, field.name]),
@@ -290,12 +290,12 @@ def _json(value: object) -> str:
 
 
 def column_field(name: str, type_json: str, *, nullable: bool, comment: str | None) -> T.StructField:
-    """A field of a type in Spark's JSON."""
+    """A field, whose type is given as Spark's JSON."""
     metadata = {} if comment is None else {"comment": comment}
     return T.StructField(name, type_of_json(type_json), nullable, metadata)
 
 
 def type_of_json(type_json: str) -> T.DataType:
-    """A type from Spark's JSON."""
+    """The data type of Spark's JSON."""
     field = {"name": "c", "type": msgspec.json.decode(type_json), "nullable": True, "metadata": {}}
     return T.StructType.fromJson({"type": "struct", "fields": [field]}).fields[0].dataType

@@ -1,7 +1,7 @@
 """ALTER TABLE … ADD and DROP CONSTRAINT: CHECK constraints, one commit that changes a table's metadata.
 
-A constraint is the property delta.constraints.<name> (PROTOCOL.md, "CHECK Constraints"); who writes rows
-checks them by it (deltaflow.batch.rows.row_checks).
+A constraint is the property delta.constraints.<name> (PROTOCOL.md, "CHECK Constraints"). Writes check their
+rows by it (deltaflow.batch.rows.row_checks).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _RESERVED = "__CHAR_VARCHAR_STRING_LENGTH_CHECK__"
-"""delta-spark's name for the check that CHAR and VARCHAR are."""
+"""delta-spark's name for the check of the lengths of CHAR and VARCHAR."""
 _FAULTS = {
     "aggregate": "DELTA_AGGREGATE_IN_CHECK_CONSTRAINT",
     "nondeterministic": "DELTA_NON_DETERMINISTIC_EXPRESSION_IN_CHECK_CONSTRAINT",
@@ -37,10 +37,10 @@ _FAULTS = {
 def add_constraint(
     spark: SparkSession, table: NamedTable, name: str, expression: str, settings: Mapping[str, str]
 ) -> int:
-    """Adds a CHECK constraint after one job has found that all rows satisfy it; the version of the commit.
+    """Adds a CHECK constraint if all rows satisfy it, which one job checks. Returns the commit's version.
 
-    `settings` are the session's. Raises, and changes nothing, for names and expressions that cannot be
-    constraints and for rows that break it. Rows that another writer adds meanwhile are a conflict.
+    `settings` are the session's. Raises if the name or the expression cannot be a constraint's, or if a row
+    breaks the constraint. Rows that another writer adds meanwhile are a conflict.
     """
     assert table.path is not None
     if name == _RESERVED:
@@ -67,10 +67,10 @@ def add_constraint(
 
 
 def drop_constraint(table: NamedTable, name: str, if_exists: bool, settings: Mapping[str, str]) -> int:
-    """Drops a CHECK constraint; the version of the commit.
+    """Drops a CHECK constraint. Returns the commit's version.
 
-    DELTA_CONSTRAINT_DOES_NOT_EXIST where there is none of this name, unless `if_exists` or the session's
-    setting spark.databricks.delta.constraints.assumesDropIfExists.enabled.
+    DELTA_CONSTRAINT_DOES_NOT_EXIST if there is none of this name, unless `if_exists` or the session's setting
+    spark.databricks.delta.constraints.assumesDropIfExists.enabled is true.
     """
     assert table.path is not None
     transaction, metadata = begin_change(DeltaLog.for_table(table.path), settings)
@@ -96,7 +96,7 @@ def drop_constraint(table: NamedTable, name: str, if_exists: bool, settings: Map
 
 
 def _check_expression(spark: SparkSession, snapshot: Snapshot, name: str, expression: str) -> None:
-    """Raises for what is no condition, or none that can be checked of every row by itself and for good."""
+    """Raises if the expression is no condition, or cannot be checked for each row by itself."""
     try:
         fault = fault_in(spark, expression, snapshot.schema)
     except AnalysisException as error:
@@ -122,7 +122,7 @@ def _check_expression(spark: SparkSession, snapshot: Snapshot, name: str, expres
 def _check_rows(
     spark: SparkSession, table: NamedTable, transaction: OptimisticTransaction, expression: str
 ) -> None:
-    """Counts the rows that break the constraint, null included. One job."""
+    """Raises if rows break the constraint, which null does, too; 1 job."""
     from pyspark.sql import functions as F
 
     with TouchedFiles(spark, transaction, "ADD CONSTRAINT") as files:

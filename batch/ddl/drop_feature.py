@@ -1,8 +1,9 @@
-"""ALTER TABLE … DROP FEATURE: a table feature leaves the protocol, when nothing of the table needs it.
+"""ALTER TABLE … DROP FEATURE: removes a table feature from the protocol.
 
-What the newest version has of it goes first; where readers of older versions need it, they have to be gone
-from the log. delta-spark can drop those at once with the feature checkpointProtection, which deltaflow lacks:
-it does as delta-spark with spark.databricks.delta.tableFeatures.fastDropFeature.enabled=false.
+First the newest version loses its traces of the feature. If readers of older versions need the feature, those
+versions have to be gone from the log. delta-spark can drop such features at once with the feature
+checkpointProtection, which deltaflow lacks: it behaves as delta-spark does under
+spark.databricks.delta.tableFeatures.fastDropFeature.enabled=false.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ _IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 _CONSTRAINTS_PREFIX = "delta.constraints."
 _ATTEMPTS = 5
 _TRACELESS = ("checkConstraints", "identityColumns", "vacuumProtocolCheck")
-"""Nothing of them is left in a table whose metadata does not ask for them."""
+"""They leave no trace in a table whose metadata does not ask for them."""
 _REMOVABLE = (*_TRACELESS, "domainMetadata", "inCommitTimestamp", "v2Checkpoint")
 _OF_HISTORY = ("v2Checkpoint", "vacuumProtocolCheck")
-"""Features for readers: delta-spark takes TRUNCATE HISTORY for these."""
+"""Features for readers, for which delta-spark accepts TRUNCATE HISTORY."""
 
 
 def drop_feature(log: DeltaLog, name: str, truncate_history: bool, settings: Mapping[str, str]) -> int:
-    """Drops a feature, its name in any case; the version of the commit.
+    """Drops a feature, whose name may be in any case. Returns the commit's version.
 
-    The protocol gets its weakest form. DeltaAnalysisException with a code DELTA_FEATURE_DROP_… says why not,
-    or what has to be waited for.
+    The protocol becomes the weakest one that the other features allow. A DeltaAnalysisException with a
+    condition DELTA_FEATURE_DROP_… says why the feature cannot be dropped, or what to wait for.
     """
     snapshot = log.snapshot()
     feature = _removable(name, truncate_history, snapshot)
@@ -60,7 +61,7 @@ def drop_feature(log: DeltaLog, name: str, truncate_history: bool, settings: Map
 
 
 def _removable(given: str, truncate_history: bool, snapshot: Snapshot) -> str:
-    """The feature by its own name; raises unless this table has it, and it can be dropped."""
+    """The feature's name in its own case. Raises unless the table has the feature and it can be dropped."""
     known = {name.lower(): name for name in FEATURES}
     supported = {name.lower(): name for name in supported_features(snapshot.protocol)}
     name = given.lower()
@@ -78,7 +79,7 @@ def _removable(given: str, truncate_history: bool, snapshot: Snapshot) -> str:
 
 
 def _check_no_constraints(snapshot: Snapshot) -> None:
-    # They are part of what the table is: a change of its protocol must not take them away.
+    # A change of the protocol must not remove constraints.
     names = [name for name in snapshot.metadata.configuration if name.startswith(_CONSTRAINTS_PREFIX)]
     if names:
         constraints = ", ".join(name.removeprefix(_CONSTRAINTS_PREFIX) for name in names)
@@ -100,7 +101,7 @@ def _remove_domains(log: DeltaLog, settings: Mapping[str, str]) -> None:
 
 
 def _leave_v2_checkpoints(log: DeltaLog, truncate_history: bool, settings: Mapping[str, str]) -> None:
-    """Raises until the log has no V2 checkpoint, and no commit after which there may be one."""
+    """Raises while the log has a V2 checkpoint, or a version at which one may be written."""
     if asks_for_v2_checkpoints(log.snapshot().metadata):
         set_properties(log, {"delta.checkpointPolicy": "classic"}, settings)
         log.checkpoint(settings)
@@ -113,7 +114,7 @@ def _leave_v2_checkpoints(log: DeltaLog, truncate_history: bool, settings: Mappi
 
 
 def _commit(log: DeltaLog, feature: str, truncate_history: bool, settings: Mapping[str, str]) -> int:
-    """A commit that is made of exactly the version that it follows: a rival may have used the feature."""
+    """Commits right after the version that was checked, since a rival may have used the feature."""
     once = {**settings, MAX_COMMIT_ATTEMPTS.name: "1"}
     operation = Operation("DROP FEATURE", {"featureName": feature, "truncateHistory": truncate_history})
     for _ in range(_ATTEMPTS):

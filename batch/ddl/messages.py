@@ -44,11 +44,11 @@ class TableExistsAnswer(Message, frozen=True):
 class RefusedRequest(Message, frozen=True):
     """catalog.refuse: an operation that would change a table without a commit in its log."""
 
-    what: str
-    table: str
+    operation: str
+    name: str
 
 
 class OtherFormatRequest(Message, frozen=True):
     """catalog.refuseOtherFormat: the name of a table of another format."""
 
-    table: str
+    name: str

@@ -1,4 +1,4 @@
-"""Changes of a table's protocol by Python: the statements of SQL that make them."""
+"""Changes of a table's protocol for the Python API, made by the statements of SQL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def upgrade_protocol(spark: SparkSession, table: NamedTable, reader: int, writer: int) -> None:
-    """Gives the protocol all features of these versions; ValueError for what are no integers."""
+    """Gives the protocol all features of these versions; ValueError if they are no integers."""
     for name, version in (("readerVersion", reader), ("writerVersion", writer)):
         if not isinstance(version, int):
             raise ValueError(f"The {name} needs to be an integer but got '{type(version)}'.")

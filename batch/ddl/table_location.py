@@ -1,4 +1,4 @@
-"""ALTER TABLE … SET LOCATION: a name stands for the Delta table of another directory. No file is moved."""
+"""ALTER TABLE … SET LOCATION: gives a name the Delta table of another directory. No file is moved."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def set_table_location(
 ) -> None:
     """Gives the catalog's entry of a table another location, that of a Delta table with the same columns.
 
-    DELTA_CANNOT_SET_LOCATION_ON_PATH_IDENTIFIER for a table without an entry, DELTA_MISSING_DELTA_TABLE where
-    there is no Delta table, DELTA_SET_LOCATION_SCHEMA_MISMATCH for other columns or partition columns.
+    DELTA_CANNOT_SET_LOCATION_ON_PATH_IDENTIFIER for a table without an entry, DELTA_MISSING_DELTA_TABLE if
+    there is no Delta table at the location, DELTA_SET_LOCATION_SCHEMA_MISMATCH if it has other columns.
     """
     assert table.path is not None
     if is_named_by_path(table):

@@ -15,12 +15,12 @@ _RESERVED = {"location": "DELTA_CANNOT_CHANGE_LOCATION", "provider": "DELTA_CANN
 
 
 def set_properties(log: DeltaLog, properties: Mapping[str, str], settings: Mapping[str, str]) -> int:
-    """Sets properties of a table, `comment` being its description; the version of the commit.
+    """Sets properties of a table, and its description by `comment`. Returns the commit's version.
 
-    `settings` are the session's. Raises, and changes nothing, for names and values that Delta refuses.
+    `settings` are the session's. Raises for names and values that Delta refuses.
     """
     transaction, metadata = begin_change(log, settings)
-    _refuse_what_is_no_property(properties, log.path)
+    _refuse_reserved_names(properties, log.path)
     checked = {checked_name(name, value, settings, log.path): value for name, value in properties.items()}
     new = {name: value for name, value in checked.items() if name != _COMMENT}
     return commit_change(
@@ -37,14 +37,14 @@ def set_properties(log: DeltaLog, properties: Mapping[str, str], settings: Mappi
 def unset_properties(
     log: DeltaLog, names: Sequence[str], if_exists: bool, settings: Mapping[str, str]
 ) -> int:
-    """Removes properties of a table, or its description (`comment`); the version of the commit.
+    """Removes properties of a table, or its description by `comment`. Returns the commit's version.
 
-    DELTA_UNSET_NON_EXISTENT_PROPERTY for one that is not set, unless `if_exists`.
+    DELTA_UNSET_NON_EXISTENT_PROPERTY for a property that is not set, unless `if_exists`.
     """
     transaction, metadata = begin_change(log, settings)
-    usual = [canonical_name(name) for name in names]
+    canonical = [canonical_name(name) for name in names]
     present = {*metadata.configuration, *([] if metadata.description is None else [_COMMENT])}
-    for name in usual:
+    for name in canonical:
         if name not in present and not if_exists:
             raise DeltaAnalysisException(
                 error_class="DELTA_UNSET_NON_EXISTENT_PROPERTY",
@@ -52,20 +52,21 @@ def unset_properties(
                 table_name=log.path,
                 table=log.path,
             )
-    kept = {name: value for name, value in metadata.configuration.items() if name not in usual}
+    kept = {name: value for name, value in metadata.configuration.items() if name not in canonical}
     return commit_change(
         transaction,
         msgspec.structs.replace(
             metadata,
-            description=None if _COMMENT in usual else metadata.description,
+            description=None if _COMMENT in canonical else metadata.description,
             configuration=kept,
         ),
-        Operation("UNSET TBLPROPERTIES", {"properties": _json(usual), "ifExists": _json(if_exists)}),
+        Operation("UNSET TBLPROPERTIES", {"properties": _json(canonical), "ifExists": _json(if_exists)}),
     )
 
 
 def begin_change(log: DeltaLog, settings: Mapping[str, str]) -> tuple[OptimisticTransaction, Metadata]:
-    """A transaction that is to change a table's metadata, and that; DeltaTableNotFoundError without one."""
+    """A transaction for a change of a table's metadata, and the metadata. DeltaTableNotFoundError if there is
+    no table."""
     transaction = log.start_transaction(settings)
     if transaction.snapshot is None:
         raise DeltaTableNotFoundError(
@@ -75,17 +76,17 @@ def begin_change(log: DeltaLog, settings: Mapping[str, str]) -> tuple[Optimistic
 
 
 def commit_change(transaction: OptimisticTransaction, metadata: Metadata, operation: Operation) -> int:
-    """Commits the metadata alone; the version."""
+    """Commits the metadata, and returns the version."""
     transaction.update_metadata(metadata)
     return transaction.commit([], operation).version
 
 
-def _refuse_what_is_no_property(properties: Mapping[str, str], table: str) -> None:
+def _refuse_reserved_names(properties: Mapping[str, str], path: str) -> None:
     for name in properties:
         if name.lower().startswith("delta.constraints."):
-            raise DeltaAnalysisException(error_class="DELTA_ADD_CONSTRAINTS", table=table)
+            raise DeltaAnalysisException(error_class="DELTA_ADD_CONSTRAINTS", table=path)
         if name in _RESERVED:
-            raise DeltaAnalysisException(error_class=_RESERVED[name], table=table)
+            raise DeltaAnalysisException(error_class=_RESERVED[name], table=path)
 
 
 def _json(value: object) -> str:

@@ -1,6 +1,6 @@
-"""Which types of columns may become which without rewriting a file (delta-spark's SchemaUtils).
+"""Decides which changes of a column's type need no rewrite of a file (delta-spark's SchemaUtils).
 
-A wider number needs the table feature typeWidening, a dropped column columnMapping: deltaflow has neither.
+To widen a number needs the table feature typeWidening, to drop a column columnMapping; deltaflow has neither.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NESTED: tuple[tuple[type[T.DataType], str], ...] = (
 def check_change(old: T.DataType, new: T.DataType, path: Path, table: str) -> bool:
     """Whether ALTER COLUMN may give a column the new type.
 
-    DELTA_CANNOT_UPDATE_… for nested types: their parts are changed by their own paths.
+    DELTA_CANNOT_UPDATE_… for nested types, whose parts are changed by their own paths.
     """
     if old == new:
         return True
@@ -35,12 +35,12 @@ def check_change(old: T.DataType, new: T.DataType, path: Path, table: str) -> bo
 
 
 def obstacle_to_change(old: T.DataType, new: T.DataType, path: Path) -> str | None:
-    """Why data of the old type cannot be read as the new one, in words; None if it can be."""
+    """The reason why data of the old type cannot be read as the new one; None if it can be."""
     return obstacle_to_reading(new, old, path, fits=_fits, by_name=str.lower, may_add_columns=True)
 
 
 def replaced(old: T.DataType, new: T.DataType) -> T.DataType:
-    """The new type, in which columns of the old one keep their names and metadata but for new comments."""
+    """The new type, in which the old columns keep their names, and their metadata except for new comments."""
     if not have_one_shape(old, new):
         return new
     by_name = {field.name.lower(): field for field in inner_fields(old)}

@@ -1,1 +1,1 @@
-"""SQL statements on Delta tables: each calls an operation of the rooms below, or is refused."""
+"""SQL statements on Delta tables: each calls an operation of a room below, or is refused."""

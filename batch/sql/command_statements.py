@@ -11,7 +11,7 @@ from deltaflow.batch.commands.describe_detail import DETAIL, describe_detail
 from deltaflow.batch.commands.describe_history import HISTORY, describe_history
 from deltaflow.batch.commands.generate import generate
 from deltaflow.batch.commands.restore import RESTORED, restore_to_timestamp, restore_to_version
-from deltaflow.batch.commands.vacuum import delete_unneeded, retained_hours, would_delete
+from deltaflow.batch.commands.vacuum import deletable_files, delete_files, retention_hours_of
 from deltaflow.batch.files.partitions import partition_folders
 from deltaflow.batch.optimize.optimize import optimize
 from deltaflow.batch.optimize.optimize_metrics import OPTIMIZED
@@ -34,10 +34,10 @@ def _vacuum(statement: Statement) -> Rows:
     fields = statement.fields
     if fields.get("lite"):
         raise refused("VACUUM LITE", statement.table, "Leave LITE out: the directory is listed.")
-    path, hours = statement.path, retained_hours(fields["retentionHours"])
+    path, hours = statement.path, retention_hours_of(fields["retentionHours"])
     if fields["dryRun"]:
-        return [(path,) for path in would_delete(path, hours, statement.settings)["path"].to_pylist()]
-    return [(delete_unneeded(path, hours, statement.settings, fields.get("checkpoints", ())),)]
+        return [(path,) for path in deletable_files(path, hours, statement.settings)["path"].to_pylist()]
+    return [(delete_files(path, hours, statement.settings, fields.get("checkpoints", ())),)]
 
 
 @statement("Optimize", changes=True, output=OPTIMIZED)

@@ -1,4 +1,4 @@
-"""SQL statements that Delta tables do not have, or not yet: refused before Spark runs them past the log."""
+"""SQL statements that deltaflow refuses, since Spark would change the table without a commit in its log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deltaflow.store import scheme_of
 
 class _Refusal(NamedTuple):
     name: str
-    """How SQL calls the statement."""
+    """The statement's name in SQL."""
     table: str | None
     """The field of Spark's plan that names the table."""
     advice: str

@@ -1,1 +1,1 @@
-"""SQL: Delta's statements, who answers them, and how their texts are read."""
+"""SQL: the statements on Delta tables, and the parsing of those that Delta adds."""

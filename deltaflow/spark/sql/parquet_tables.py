@@ -1,4 +1,4 @@
-"""Parquet tables by name or path, as Spark's catalog and its rules for partition folders know them."""
+"""What Spark knows about Parquet tables: their catalog entries, and the rules for partition folders."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class PartitionEntry(msgspec.Struct, frozen=True):
-    """A partition that the catalog lists: its directory, and its values as text."""
+    """A partition in the catalog: its directory, and its values as text."""
 
     path: str
     values: dict[str, str | None]
 
 
 class TableEntry(msgspec.Struct, frozen=True):
-    """What a name is; a format.`path` has no `name`, and its database for a `provider`."""
+    """What a name stands for. For format.`path`, `name` is None and `provider` is the format."""
 
     provider: str | None = None
     path: str = ""
@@ -35,38 +35,38 @@ class TableEntry(msgspec.Struct, frozen=True):
     partition_columns: list[str] = []
     properties: dict[str, str] = {}
     partitions: list[PartitionEntry] | None = None
-    """None where the table's partitions are the folders that its directory has."""
+    """None if the table's partitions are the folders of its directory."""
 
 
 def describe_table(spark: SparkSession, name: str) -> TableEntry:
-    """What a name is, which may be format.`path`; Spark's own error for a name of nothing."""
+    """Describes a name, which may be format.`path`. Raises Spark's error if there is no such table."""
     described = java_classes(spark).sql.ParquetTables.describe(spark._jsparkSession, name)
     return msgspec.json.decode(described, type=TableEntry)
 
 
-def becomes_delta(spark: SparkSession, entry: TableEntry) -> None:
-    """Makes the catalog's entry that of a Delta table."""
-    java_classes(spark).sql.ParquetTables.becomesDelta(spark._jsparkSession, entry.quoted)
+def make_entry_delta(spark: SparkSession, entry: TableEntry) -> None:
+    """Changes the catalog's entry into that of a Delta table."""
+    java_classes(spark).sql.ParquetTables.makeEntryDelta(spark._jsparkSession, entry.quoted)
     spark.catalog.refreshTable(entry.quoted)
 
 
 def inferred_partition_schema(spark: SparkSession, folders: Sequence[str]) -> StructType:
-    """The columns of folders `column=value/…`, which all have the same ones, by Spark's rules."""
+    """The columns that Spark infers from folders `column=value/…`, which all have the same columns."""
     text = msgspec.json.encode(folders).decode()
     schema = java_classes(spark).sql.ParquetTables.partitionSchema(spark._jsparkSession, text)
     return StructType.fromJson(msgspec.json.decode(schema))
 
 
 def schema_of_file(spark: SparkSession, path: str) -> StructType:
-    """The columns of a Parquet file as Spark reads them; no row is read."""
-    # The option keeps Spark from taking characters of the path for a pattern.
+    """The schema of a Parquet file as Spark reads it; no row is read."""
+    # With this option, Spark does not read the path as a pattern.
     return spark.read.option("__globPaths__", "false").parquet(f"file:{path}").schema
 
 
 def cast_columns(spark: SparkSession, columns: pa.Table, schema: StructType) -> pa.Table:
-    """Columns of text, cast by Spark to the types of the schema and to text again: null where it fails.
+    """Lets Spark cast columns of text to the types of the schema and back to text; null if a cast fails.
 
-    A row is a partition, never one of a table.
+    The rows are partitions, not rows of a table.
     """
     names = [str(i) for i in range(columns.num_columns)]
     frame = spark.createDataFrame(columns.rename_columns(names))

@@ -1,4 +1,4 @@
-"""What Spark refuses for us of tables by name, in words that help."""
+"""A better error for an INSERT that Spark refuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from deltaflow.errors import DeltaUnsupportedOperationException
 
 
 def insert_into_view_error() -> DeltaUnsupportedOperationException:
-    """What to say when Spark refuses an INSERT into a view over a Delta table for having two paths."""
+    """The error for an INSERT into a view over a Delta table, which Spark refuses since the view has two
+    paths."""
     return DeltaUnsupportedOperationException(
         "Cannot insert into a view over a Delta table: it would go past the table's log. Insert into the "
         "table itself, by its name or as delta.`path`. (Spark 4.0 takes the table itself for one if the "

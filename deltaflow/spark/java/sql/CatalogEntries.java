@@ -28,8 +28,8 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Spark's entries for tables in its catalog (CatalogTable), which have other fields in other releases of
- * Spark: made and changed by the names of their fields.
+ * Makes and changes the entries of Spark's catalog (CatalogTable). They have other fields in other releases of Spark,
+ * so that fields are set by their names.
  */
 public final class CatalogEntries {
   private CatalogEntries() {}
@@ -44,33 +44,33 @@ public final class CatalogEntries {
     entries.alterTable((CatalogTable) copied(entry, changes));
   }
 
-  /** Of the parts of a name, of which the last two are the database and the table. */
+  /** The identifier of a name whose last two parts are the database and the table. */
   private static TableIdentifier identifier(Seq parts) {
     return new TableIdentifier((String) parts.last(), Option.apply((String) ((Seq) parts.init()).last()));
   }
 
-  /** The entry to store: as delta-spark stores it, without the schema and all else that the log knows. */
+  /** The entry to store. As in delta-spark, it lacks the schema and all else that the log has. */
   public static CatalogTable stored(Identifier ident, String path, boolean managed) {
     return create(identifier(ident), managed ? CatalogTableType.MANAGED() : CatalogTableType.EXTERNAL(),
         storage(CatalogStorageFormat.empty(), path, new HashMap()));
   }
 
-  /** An entry for a table that is named by its path; it is in no catalog. */
+  /** An entry for a table that is named by its path, and has none in the catalog. */
   public static CatalogTable ofPath(Identifier ident) {
     return create(identifier(ident), CatalogTableType.EXTERNAL(),
         storage(CatalogStorageFormat.empty(), ident.name(), new HashMap()));
   }
 
-  /** The entry with what Python told of the table. With a version it is the table at that version alone. */
+  /** The entry with Python's description of the table, which may be at a fixed version. */
   public static CatalogTable described(CatalogTable entry, JsonNode table) {
     Map changes = new HashMap();
     Map options = new HashMap();
     if (table.hasNonNull("version")) {
       String version = table.get("version").asText();
       options.put("versionAsOf", version);
-      // Above the query's own options, which named the version or time first.
+      // It overrides the query's own options, which may give the version or time in another way.
       options.put("deltaflow.versionOfName", version);
-      // Spark keeps relations by the entry's name: a version's must not be taken for the table's.
+      // Spark caches relations by the entry's name: a version needs a name of its own.
       TableIdentifier name = entry.identifier();
       changes.put(
           "identifier", new TableIdentifier(name.table(), name.database(), Option.apply("spark_catalog@v" + version)));
@@ -81,12 +81,12 @@ public final class CatalogEntries {
     changes.put("partitionColumnNames", strings(table.get("partitionColumns")));
     changes.put("properties", scalaMap(Python.strings(table.get("properties"))));
     changes.put("comment", Option.apply(table.hasNonNull("comment") ? table.get("comment").asText() : null));
-    changes.put("stats", Option.empty()); // ANALYZE TABLES leaves some, of the files that were there then
+    changes.put("stats", Option.empty()); // those of ANALYZE TABLES are out of date
     changes.put("storage", storage(entry.storage(), table.get("path").asText(), options));
     return (CatalogTable) copied(entry, changes);
   }
 
-  /** The entry of a table whose directory has become a Delta table: as `stored`, with its name and location. */
+  /** The entry of a table that CONVERT TO DELTA has converted: as `stored`, with its name and location. */
   public static CatalogTable converted(CatalogTable entry) {
     Map formats = new HashMap();
     formats.put("inputFormat", Option.empty());
@@ -104,18 +104,18 @@ public final class CatalogEntries {
     return (CatalogTable) copied(entry, changes);
   }
 
-  /** A Hadoop path, as text, of the entry's location. */
+  /** The entry's location as a Hadoop path. */
   public static String path(CatalogTable entry) { return new Path(entry.location()).toString(); }
 
-  /** The same of a location as statements have it. */
+  /** The location of a statement as a Hadoop path. */
   public static String path(String location) { return new Path(CatalogUtils.stringToURI(location)).toString(); }
 
-  /** Where a managed table goes; Spark's own error where there is no such database. */
+  /** The path of a managed table. Throws Spark's own error if there is no such database. */
   public static String defaultPath(SparkSession session, Identifier ident) {
     return new Path(session.sessionState().catalog().defaultTablePath(identifier(ident))).toString();
   }
 
-  /** What Spark refuses only when the entry is stored, after the table's first commit. */
+  /** Throws the errors that Spark would throw only when the entry is stored, after the table's first commit. */
   public static void checkName(SparkSession session, Identifier ident) {
     String[] namespace = ident.namespace();
     session.sessionState().catalog().getDatabaseMetadata(namespace[namespace.length - 1]);
@@ -130,7 +130,7 @@ public final class CatalogEntries {
         ident.name(), Option.apply(namespace[namespace.length - 1]), Option.apply("spark_catalog"));
   }
 
-  /** options: null for those that are there. */
+  /** options: null to keep those of the entry. */
   private static CatalogStorageFormat storage(CatalogStorageFormat before, String path, Map options) {
     Map changes = new HashMap();
     changes.put("locationUri", Option.apply(new Path(path).toUri()));
@@ -160,7 +160,7 @@ public final class CatalogEntries {
     return (CatalogTable) made(constructor, fields);
   }
 
-  /** A case class's copy with some fields changed. */
+  /** A copy of a case class with some fields changed. */
   private static Object copied(Product before, Map changes) {
     Object[] fields = new Object[before.productArity()];
     for (int i = 0; i < fields.length; i++) {

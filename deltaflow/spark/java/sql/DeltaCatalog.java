@@ -33,8 +33,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * Spark's session catalog, with Delta tables by name and, in the namespace `delta`, by path.
  *
- * Spark's own catalog keeps their entries, which hold a name and a location: what the table is, the log
- * tells each time that the table is loaded. Tables of other formats pass through untouched.
+ * Spark's own catalog keeps the entries of Delta tables, which have a name and a location. The log describes the
+ * table each time that it is loaded. Tables of other formats are left to Spark's catalog.
  *
  * Crossings into Python: 1 for each table that is loaded; 2 to create or replace one without a query.
  */
@@ -43,13 +43,13 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
 
   public void initialize(String name, CaseInsensitiveStringMap options) {
     this.name = name;
-    // Under another name than spark_catalog, Spark gives it no catalog to extend: it has the same entries.
+    // Spark gives a catalog of another name than spark_catalog no delegate: it gets one with the same entries.
     if (!name.equals("spark_catalog")) setDelegateCatalog(new V2SessionCatalog(session().sessionState().catalog()));
   }
 
   public String name() { return name; }
 
-  // Reading, and whatever a command is about
+  // Loading
 
   public Table loadTable(Identifier ident) throws NoSuchTableException {
     Table other = isPath(ident) ? null : super.loadTable(ident);
@@ -60,11 +60,11 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     return isRelation ? (Table) table : new DeltaTable(table);
   }
 
-  /** As the target of a write. */
+  /** Loads the target of a write. */
   public Table loadTable(Identifier ident, Set writePrivileges) throws NoSuchTableException {
     Table other = isPath(ident) ? null : super.loadTable(ident);
     if (other != null && !isDelta(other)) {
-      // Only in mode overwrite does saveAsTable ask to delete: Spark would drop the other table first.
+      // saveAsTable asks to delete only in mode overwrite. Spark would then drop the other table first.
       if (writePrivileges.size() > 1 && Callers.isSaveAsTableLooking()) refuseOther(ident);
       return other;
     }
@@ -170,7 +170,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     }
   }
 
-  /** Drops what a table of another format replaces, which is what Spark does with catalogs that don't stage. */
+  /** Drops the table that a table of another format replaces, as Spark does for catalogs that cannot stage. */
   private boolean dropForOther(Identifier ident) {
     if (isPath(ident)) refuse("replace it by a table of another format", ident);
     try {
@@ -190,7 +190,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     }
   }
 
-  // Dropping and changing: the entry is dropped by Spark's catalog, and the files of a managed table with it.
+  // Dropping and changing. Spark's catalog drops the entry, and the files of a managed table.
 
   public boolean dropTable(Identifier ident) {
     if (isPath(ident)) refuse("drop it", ident);
@@ -207,7 +207,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     return super.alterTable(ident, changes);
   }
 
-  /** Spark moves the directory of a managed table, and with it the log. */
+  /** Spark moves the directory of a managed table, which has the log. */
   public void renameTable(Identifier from, Identifier to) throws NoSuchTableException, TableAlreadyExistsException {
     if (isPath(from)) refuse("rename it", from);
     if (isPath(to)) refuse("rename a table to it", to);
@@ -215,8 +215,8 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
   }
 
   /**
-   * A Delta table as its log has it now, or at a version or time. entry: the catalog's, none for a path.
-   * isRelation: a query reads it, so that Python says what is wrong where there is no table.
+   * The Delta table as its log describes it now, or at a version or time. entry: the catalog's; null for a path.
+   * isRelation: a query reads the table, so that Python raises its own error if there is none.
    */
   private V1Table described(Identifier ident, Table entry, String version, Long timestampMicros, boolean isRelation)
       throws NoSuchTableException {
@@ -232,7 +232,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     JsonNode found = Python.call("catalog.load", request).get("table");
     if (found.isNull()) throw new NoSuchTableException(ident);
     CatalogTable table = CatalogEntries.described(known, found);
-    // Spark keeps the relation that it made for a name, with the schema of that time.
+    // Spark caches the relation of a name with the schema that it had then.
     session().sessionState().catalog().invalidateCachedTable(table.identifier());
     return new V1Table(table);
   }
@@ -257,16 +257,16 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     return provider != null && (provider.equalsIgnoreCase("delta") || provider.equals(DeltaProvider.class.getName()));
   }
 
-  private static void refuse(String what, Identifier ident) {
+  private static void refuse(String operation, Identifier ident) {
     Map request = new LinkedHashMap();
-    request.put("what", what);
-    request.put("table", ident.toString());
+    request.put("operation", operation);
+    request.put("name", ident.toString());
     Python.call("catalog.refuse", request);
   }
 
   private static void refuseOther(Identifier ident) {
     Map request = new LinkedHashMap();
-    request.put("table", ident.toString());
+    request.put("name", ident.toString());
     Python.call("catalog.refuseOtherFormat", request);
   }
 }

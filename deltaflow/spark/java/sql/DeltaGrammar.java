@@ -69,7 +69,7 @@ public final class DeltaGrammar {
     }
     LogicalPlan statement =
         new DeltaStatement(found.get("name").asText(), found.get("fields").toString(), Plans.seq(values), table);
-    LogicalPlan answered = Statements.answered(session, statement);
+    LogicalPlan answered = Statements.withDeltaCommands(session, statement);
     if (answered == statement) return null;
     if (found.get("explain").isNull()) return answered;
     ExplainCommand explain = (ExplainCommand) parser.parsePlan(found.get("explain").asText() + "SELECT 1");

@@ -15,11 +15,11 @@ import org.apache.spark.sql.internal.SessionState;
 import scala.runtime.AbstractFunction2;
 
 /**
- * The parser of a session: Spark's own parses, then statements on Delta tables become commands of ours, and so
- * do those that only Delta has (DeltaGrammar).
+ * The parser of a session. Spark's own parser parses, then statements on Delta tables become commands of ours.
+ * DeltaGrammar parses the statements that only Delta has.
  *
- * A proxy, because the interface has other methods in other releases of Spark: all whose name begins
- * with parsePlan answer with the plan of a statement.
+ * It is a proxy, because the interface has other methods in other releases of Spark. All methods whose names begin
+ * with parsePlan return the plan of a statement.
  */
 public final class DeltaParser implements InvocationHandler {
   private final SparkSession session;
@@ -44,23 +44,23 @@ public final class DeltaParser implements InvocationHandler {
       if (deltas != null) return deltas;
       throw e.getCause();
     }
-    return isStatement ? Statements.answered(session, (LogicalPlan) parsed) : parsed;
+    return isStatement ? Statements.withDeltaCommands(session, (LogicalPlan) parsed) : parsed;
   }
 
-  /** For sessions to come: their builders make their parsers with this. */
+  /** Makes the parsers of new sessions. */
   public static final class Injected extends AbstractFunction2 {
     public Object apply(Object session, Object parser) {
       return over((SparkSession) session, (ParserInterface) parser);
     }
   }
 
-  /** For a session that is there: in the two places that hold its parser. Idempotent. */
+  /** Replaces the parser of an existing session in the two fields that hold it. Idempotent. */
   public static void replace(SparkSession session) {
     SessionState state = session.sessionState();
     ParserInterface ours = over(session, state.sqlParser());
     if (ours == state.sqlParser()) return;
     set(SessionState.class, "sqlParser", state, ours);
-    // EXECUTE IMMEDIATE parses with this one in some releases.
+    // In some releases, EXECUTE IMMEDIATE parses with this one.
     set(SessionCatalog.class, "parser", state.catalog(), ours);
   }
 

@@ -16,15 +16,15 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * A Delta table by name as the target of a write or a command. It cannot be read: that is for Spark's own
- * V1Table, which leads to a file scan, but also to commands that would go past the log.
+ * A Delta table by name as the target of a write or a command. Queries get Spark's V1Table instead, which Spark
+ * scans; for a command on a V1Table, Spark would change the table without a commit in its log.
  */
 public final class DeltaTable implements SupportsWrite, V2TableWithV1Fallback {
   private final V1Table described;
 
   public DeltaTable(V1Table described) { this.described = described; }
 
-  /** For writeStream.toTable, which goes on to the path. */
+  /** For writeStream.toTable, which takes the path from it. */
   public CatalogTable v1Table() { return described.catalogTable(); }
 
   public String path() { return CatalogEntries.path(described.catalogTable()); }
@@ -42,8 +42,8 @@ public final class DeltaTable implements SupportsWrite, V2TableWithV1Fallback {
   public Map properties() { return described.properties(); }
 
   /**
-   * Rows arrive as a DataFrame (V1) of any schema, which Python checks. BATCH_WRITE is only said, because
-   * Spark asks for it to overwrite partitions dynamically: DynamicOverwrite plans that as the others are.
+   * A write gets its rows as a DataFrame (V1_BATCH_WRITE) of any schema, which Python checks. Spark demands
+   * BATCH_WRITE for a dynamic overwrite of partitions; DynamicOverwrite plans that as a V1 write, too.
    */
   public Set capabilities() {
     Set capabilities = new HashSet();

@@ -80,7 +80,7 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
 
   public String description() { return "DeltaWrite(" + table.name() + ")"; }
 
-  /** The rows are the statement's own query: `ignored` has none where DynamicOverwrite planned the write. */
+  /** The rows come from the statement's query: `ignored` has none if DynamicOverwrite has planned the write. */
   public void insert(Dataset ignored, boolean overwrite) {
     SparkSession session = (SparkSession) ignored.sparkSession();
     V2WriteCommand command = command(session);
@@ -92,7 +92,7 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
     recache(session, table.path());
   }
 
-  /** What Spark has cached of the table is read anew. */
+  /** Lets Spark read anew what it has cached of the table. */
   public static void recache(SparkSession session, String path) {
     if (session.sharedState().cacheManager().isEmpty()) return;
     Map request = new LinkedHashMap();
@@ -102,7 +102,7 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
         session, LogicalRelation$.MODULE$.apply(DeltaProvider.read(session, request), false));
   }
 
-  /** What is asked of Python for a write of this mode. */
+  /** The first fields of the request for a write in this mode. */
   public static Map request(String path, String mode, Map options) {
     Map request = new LinkedHashMap();
     request.put("path", path);
@@ -113,8 +113,8 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
   }
 
   /**
-   * The part of the statement being executed that writes this table (FROM … INSERT … INSERT … has several):
-   * it alone knows whether columns go by name, and the predicate.
+   * The part of the running statement that writes this table; FROM … INSERT … INSERT … has several parts. Only the
+   * statement knows the predicate, and whether columns go by name.
    */
   private V2WriteCommand command(SparkSession session) {
     String id = session.sparkContext().getLocalProperty("spark.sql.execution.id");
@@ -137,7 +137,7 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
     for (Object child : CollectionConverters.asJava(plan.children())) addCommands((LogicalPlan) child, commands);
   }
 
-  /** A predicate on the table's columns as SQL that this session's parser reads, without the table's name. */
+  /** A predicate on the table's columns as SQL for this session's parser, without the table's name. */
   private static String sql(SparkSession session, Expression predicate) {
     Expression unqualified = (Expression) predicate.transform(new Unqualified());
     if (session.sessionState().conf().escapedStringLiterals()) {
@@ -147,8 +147,8 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
   }
 
   /**
-   * Texts with characters that a literal escapes become literals of their bytes: under
-   * spark.sql.parser.escapedStringLiterals the parser takes an escape for the characters that it is made of.
+   * Replaces string literals that need escapes by literals of their bytes: under
+   * spark.sql.parser.escapedStringLiterals the parser does not read escapes.
    */
   private static final class Unescaped extends AbstractPartialFunction {
     public boolean isDefinedAt(Object expression) {

@@ -15,8 +15,8 @@ import scala.runtime.AbstractFunction0;
 import scala.runtime.BoxedUnit;
 
 /**
- * Plans a dynamic overwrite of partitions by name as a V1 write, which Spark has for all other writes: its
- * own plan would send the rows to a writer of ours on the executors.
+ * Plans a dynamic overwrite of a table by name as a V1 write, as Spark plans all other writes. Spark's own plan
+ * would send the rows to a writer of ours on the executors.
  */
 public final class DynamicOverwrite extends SparkStrategy {
   public Seq apply(LogicalPlan plan) {
@@ -25,7 +25,7 @@ public final class DynamicOverwrite extends SparkStrategy {
       Option write = ((OverwritePartitionsDynamic) plan).write();
       if (!write.isEmpty() && write.get() instanceof DeltaV1Write) {
         DeltaV1Write deltaWrite = (DeltaV1Write) write.get();
-        // DeltaV1Write takes the rows from the statement; this plan would be an optimized one, not to analyze again.
+        // DeltaV1Write takes the rows from the statement: the optimized plan here may not be analyzed again.
         plans.add(new AppendDataExecV1(deltaWrite.table(), new OneRowRelation(), new Nothing(), deltaWrite));
       }
     }

@@ -16,11 +16,11 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * A statement of which only Spark's analysis tells whose table it is about: one in a script, or with
- * IDENTIFIER(…). When it runs it becomes a command of ours or stays Spark's.
+ * A statement whose table is known only when it runs: one in a script, or one with IDENTIFIER(…). When it runs, it
+ * becomes a command of ours or stays Spark's.
  *
- * Spark binds the parameters of spark.sql(text, args) in the expressions of a plan's nodes, so this one
- * shows those of its statement.
+ * Spark binds the parameters of spark.sql(text, args) in the expressions of a plan's nodes. That is why this node
+ * has the parameters of its statement among its fields.
  */
 public final class LateStatement extends StatementCommand {
   private final LogicalPlan statement;
@@ -65,7 +65,7 @@ public final class LateStatement extends StatementCommand {
 
   protected Seq run(SparkSession session) { return rows(session, settled(session)); }
 
-  /** The statement with its parameters and names in place, answered as if it had been parsed so. */
+  /** The statement with its parameters bound and its names resolved, as if it had been parsed so. */
   private LogicalPlan settled(final SparkSession session) {
     LogicalPlan bound = (LogicalPlan) statement.transformAllExpressions(new AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) { return node instanceof Parameter; }
@@ -82,8 +82,8 @@ public final class LateStatement extends StatementCommand {
       }
     });
     if (hasOpenName(named)) return named;
-    LogicalPlan answered = Statements.answered(session, named);
-    // Of a statement that only Delta has, on another table, Spark has nothing to say: Python refuses it.
+    LogicalPlan answered = Statements.withDeltaCommands(session, named);
+    // Spark does not know a statement that only Delta has. On a table of another format, Python refuses it.
     return answered instanceof DeltaStatement ? new DeltaCommand(answered, "null") : answered;
   }
 
@@ -97,7 +97,7 @@ public final class LateStatement extends StatementCommand {
 
   private Object value(String name) { return values.apply(parameters.indexOf(name)); }
 
-  /** What Spark plans for the name that the expression says; what it cannot say is left for Spark to refuse. */
+  /** The plan for the name that the expression gives. If it gives none, the plan stays, and Spark refuses it. */
   public static LogicalPlan named(SparkSession session, PlanWithUnresolvedIdentifier plan) {
     if (plan.identifierExpr() instanceof Parameter) return plan;
     Object name = Expressions.value(session, plan.identifierExpr());

@@ -15,10 +15,7 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.StructType;
 
-/**
- * A table of another format that is there as soon as it is staged, which is what Spark does with catalogs
- * that don't stage.
- */
+/** A table of another format. It is created as soon as it is staged, as Spark does for catalogs that cannot stage. */
 public final class OtherStagedTable implements StagedTable, SupportsWrite {
   private final TableCatalog catalog;
   private final Identifier ident;

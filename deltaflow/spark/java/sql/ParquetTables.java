@@ -22,13 +22,13 @@ import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Parquet tables as Spark knows them, for Python to make Delta tables of them. */
+/** Describes Parquet tables to Python, which makes Delta tables of them. */
 public final class ParquetTables {
   private static final String HIVE_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe";
 
   private ParquetTables() {}
 
-  /** What a name, or format.`path`, is, as JSON (see parquet_tables.py). For Python: 1 crossing. */
+  /** Describes a name, or format.`path`, as JSON (see parquet_tables.py). For Python: 1 crossing. */
   public static String describe(SparkSession session, String name) throws Exception {
     SessionCatalog entries = session.sessionState().catalog();
     TableIdentifier ident = session.sessionState().sqlParser().parseTableIdentifier(name);
@@ -79,11 +79,11 @@ public final class ParquetTables {
     return partitions;
   }
 
-  /** The schema that Spark infers of folders column=value/…, a JSON array, which have the same columns. 1 crossing. */
+  /** The schema that Spark infers from folders column=value/…, a JSON array. For Python: 1 crossing. */
   public static String partitionSchema(SparkSession session, String folders) throws IOException {
     List paths = new ArrayList();
     for (Object folder : (List) new ObjectMapper().readValue(folders, List.class))
-      paths.add(new Path("/" + folder)); // a child of its own with a colon would be no path
+      paths.add(new Path("/" + folder)); // a relative path with a colon is none for Hadoop
     List base = new ArrayList();
     base.add(new Path("/"));
     SQLConf conf = session.sessionState().conf();
@@ -95,8 +95,8 @@ public final class ParquetTables {
         .json();
   }
 
-  /** Makes the entry of a table one of a Delta table, which its directory has become. 1 crossing. */
-  public static void becomesDelta(SparkSession session, String name) throws Exception {
+  /** Makes the entry of a converted table that of a Delta table. For Python: 1 crossing. */
+  public static void makeEntryDelta(SparkSession session, String name) throws Exception {
     SessionCatalog entries = session.sessionState().catalog();
     TableIdentifier ident = session.sessionState().sqlParser().parseTableIdentifier(name);
     entries.alterTable(CatalogEntries.converted(entries.getTableRawMetadata(ident)));

@@ -21,8 +21,8 @@ import org.apache.spark.sql.sources.InsertableRelation;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * A Delta table that a statement is about to create or replace. Rows are only noted, and written when the
- * statement commits: until then nothing has been touched, so there is nothing to take back.
+ * A Delta table that a statement is about to create or replace. Its rows are written when the statement commits.
+ * Until then nothing has changed, so that abortStagedChanges has nothing to undo.
  */
 public final class StagedDeltaTable implements StagedTable, SupportsWrite {
   private final TableDefinition definition;
@@ -62,7 +62,7 @@ public final class StagedDeltaTable implements StagedTable, SupportsWrite {
   }
 
   private final class Rows implements SupportsTruncate, V1Write, InsertableRelation {
-    /** What is replaced is so by the commit. */
+    /** The commit replaces the rows. */
     public WriteBuilder truncate() { return this; }
 
     public Write build() { return this; }

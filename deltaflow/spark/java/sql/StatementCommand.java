@@ -16,13 +16,13 @@ import scala.collection.immutable.Map$;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** What Scala would give to a case class that is a LeafRunnableCommand. */
+/** The methods that Scala would add to a case class that is a LeafRunnableCommand. */
 public abstract class StatementCommand extends LogicalPlan implements LeafRunnableCommand {
   protected abstract Seq run(SparkSession session);
 
   public final Seq run(org.apache.spark.sql.SparkSession session) { return run((SparkSession) session); }
 
-  /** The rows of a plan, run in this command's place. */
+  /** Runs a plan in the place of this command, and returns its rows. */
   public static Seq rows(SparkSession session, LogicalPlan plan) {
     return CollectionConverters.asScala(new ArrayList(Dataset.ofRows(session, plan).collectAsList())).toList();
   }

@@ -20,8 +20,8 @@ import scala.collection.Iterable;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The fields of a parsed statement for Python: case classes as objects, types as their JSON, expressions by
- * their number in a list, plans left out.
+ * Converts the fields of a parsed statement for Python: case classes become objects, types their JSON, expressions
+ * their numbers in a list. Plans are left out.
  */
 public final class StatementFields {
   private final List expressions;
@@ -36,7 +36,7 @@ public final class StatementFields {
                                                : new StatementFields(expressions).object(statement);
   }
 
-  /** What was read of a statement that Spark has no plan for. */
+  /** The fields of a statement that Spark has no plan for. */
   private static Object read(DeltaStatement statement, List expressions) {
     expressions.addAll(CollectionConverters.asJava(statement.values()));
     ObjectNode fields = (ObjectNode) Python.parse(statement.fields());
@@ -79,7 +79,7 @@ public final class StatementFields {
     return String.valueOf(value);
   }
 
-  /** What Spark makes an expression of that is none in SQL: assignments, the position of a column and the like. */
+  /** Whether an Expression of Spark is none of SQL: an assignment, the position of a column and the like. */
   private static boolean isPartOfPlan(Object value) {
     return value.getClass().getName().startsWith(LogicalPlan.class.getPackage().getName()) || value instanceof FieldName
         || value instanceof FieldPosition || value instanceof PartitionSpec

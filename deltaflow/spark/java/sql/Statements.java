@@ -35,11 +35,11 @@ public final class Statements {
   private Statements() {}
 
   /** The plan, in which a DeltaCommand replaces a statement on a Delta table. Runs nothing. */
-  public static LogicalPlan answered(SparkSession session, LogicalPlan plan) {
+  public static LogicalPlan withDeltaCommands(SparkSession session, LogicalPlan plan) {
     if (plan instanceof CompoundBody) return (LogicalPlan) script(plan);
     if (plan instanceof ExplainCommand) {
       ExplainCommand explain = (ExplainCommand) plan;
-      LogicalPlan explained = answered(session, explain.logicalPlan());
+      LogicalPlan explained = withDeltaCommands(session, explain.logicalPlan());
       return explained == explain.logicalPlan() ? plan : explain.copy(explained, explain.mode());
     }
     LogicalPlan statement = statementOf(plan);

@@ -27,7 +27,7 @@ import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** What a builder in Python was told, as the plan of a CREATE or REPLACE TABLE: from there on it is SQL's way. */
+/** Runs CREATE or REPLACE TABLE for a builder in Python: it makes the plan that SQL's parser would make. */
 public final class TableBuilder {
   private TableBuilder() {}
 
@@ -56,13 +56,13 @@ public final class TableBuilder {
     return new CreateTable(name, seq(columns), seq(partitioning), spec(told), isLenient);
   }
 
-  /** The name that a path has: where the session catalog is another project's, ours stands beside it. */
+  /** The name of a path. If the session catalog is another project's, it is a name in our own catalog. */
   private static List ofPath(SparkSession session, String path) {
     boolean isOurs = session.sessionState().catalogManager().v2SessionCatalog() instanceof DeltaCatalog;
     return isOurs ? Arrays.asList("delta", path) : Arrays.asList("deltaflow", "delta", path);
   }
 
-  /** By reflection: a newer Spark has further fields, lists of what the builder cannot be told. */
+  /** Made by reflection: newer releases have further fields, which are lists that the builder leaves empty. */
   private static TableSpecBase spec(JsonNode told) {
     Object[] known = {CatalogEntries.scalaMap(Python.strings(told.get("properties"))), Option.apply("delta"),
         CatalogEntries.scalaMap(new java.util.HashMap()), text(told, "location"), text(told, "comment"), Option.empty(),

@@ -18,8 +18,8 @@ import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * What a statement that creates or replaces a Delta table says. Python checks it and commits it to the log;
- * the entry in Spark's catalog comes after that, so that a name never leads to nothing.
+ * The definition of a Delta table in a statement that creates or replaces it. Python checks it and commits it to the
+ * log. The entry in Spark's catalog is made after that, so that no name stands for a missing table.
  */
 public final class TableDefinition {
   private final SparkSession session;
@@ -31,7 +31,7 @@ public final class TableDefinition {
   private final StructType schema;
   private final Map request = new LinkedHashMap();
 
-  /** existing: the entry that is there, of a Delta table, or null. */
+  /** existing: the entry of the Delta table of this name, or null. */
   public TableDefinition(String operation, Identifier ident, boolean isPath, CatalogTable existing, StructType schema,
       Transform[] partitions, Map properties) {
     this.session = (SparkSession) org.apache.spark.sql.SparkSession.active();
@@ -69,13 +69,13 @@ public final class TableDefinition {
 
   public StructType schema() { return schema; }
 
-  /** Without a query: one commit of the log. */
+  /** Commits a definition without a query. */
   public void commit() {
     Python.call("catalog.commit", request);
     register();
   }
 
-  /** With the rows of a query, in one commit. */
+  /** Commits the definition together with the rows of a query. */
   public void commit(Dataset data, Map options) {
     Map write = DeltaV1Write.request(path, "Overwrite", options);
     write.put("byPosition", null);

@@ -30,11 +30,11 @@ import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Names in SQL as Spark reads them, for one question: is it a Delta table, and where? Reads no table. */
+/** Finds out whether a name in SQL is that of a Delta table, and where the table is. Reads no table. */
 public final class TableNames {
   private TableNames() {}
 
-  /** The same of a name as SQL has it, as JSON; null for all else. For Python: 1 crossing. */
+  /** What `find` returns for a name in SQL, as JSON; null if it is no Delta table. For Python: 1 crossing. */
   public static String locate(SparkSession session, String name) throws ParseException {
     Map table =
         find(session, CollectionConverters.asJava(session.sessionState().sqlParser().parseMultipartIdentifier(name)));
@@ -42,8 +42,8 @@ public final class TableNames {
   }
 
   /**
-   * The full name of a table that is to be made under a name of the session catalog, and where a managed one
-   * would be, as JSON; null if there is a table or view. For Python: 1 crossing.
+   * The full name of a new table of the session catalog, and the path that a managed table would have, as JSON; null
+   * if there is a table or view of this name. For Python: 1 crossing.
    */
   public static String locateNew(SparkSession session, String name) throws ParseException {
     SessionCatalog entries = session.sessionState().catalog();
@@ -56,7 +56,7 @@ public final class TableNames {
         CatalogEntries.defaultPath(session, full)));
   }
 
-  /** What Python is to know about the Delta table of this name, or about the view over one; null for all else. */
+  /** Describes to Python the Delta table of this name, or the view over one; null for anything else. */
   public static Map find(SparkSession session, List parts) {
     if (parts.isEmpty()) return null;
     SessionCatalog entries = session.sessionState().catalog();
@@ -71,11 +71,11 @@ public final class TableNames {
         catalog = catalogs.catalog((String) parts.get(0));
         namespace = namespace.subList(1, namespace.size());
       } catch (Exception e) {
-        // Undeclared and checked, so it can't be caught by its name. The part is a namespace then.
+        // A checked exception that is not declared cannot be caught by its name. The part is a namespace then.
         if (!(e instanceof CatalogNotFoundException)) throw Thrown.asIs(e);
       }
     }
-    // In the session catalog of another project too, Spark would run the statement past the log.
+    // A session catalog of another project counts as well: Spark would run the statement without our log.
     boolean hasEntries = catalog instanceof DeltaCatalog || catalog.name().equals("spark_catalog");
     if (!hasEntries || namespace.size() != 1) return null;
     String database = (String) namespace.get(0);
@@ -126,7 +126,7 @@ public final class TableNames {
     return null;
   }
 
-  /** Whether what `find` has found is a view. */
+  /** Whether `find` has found a view. */
   public static boolean isView(Map table) { return table.get("path") == null; }
 
   private static Map described(String name, String path) {
