@@ -91,7 +91,7 @@ def _change_columns(statement: Statement) -> Rows:
     return ()
 
 
-@statement("AddCheckConstraint", table="child", changes=True)
+@statement("AddCheckConstraint", table_field="child", changes=True)
 def _add_constraint(statement: Statement) -> Rows:
     """ADD CONSTRAINT … CHECK; `checkConstraint` has the `userProvidedName` and the `condition` as text."""
     assert statement.table is not None

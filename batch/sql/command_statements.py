@@ -127,7 +127,7 @@ def _truncate(statement: Statement) -> Rows:
     return ()
 
 
-@statement("ShowColumns", table="child")
+@statement("ShowColumns", table_field="child")
 def _show_columns(statement: Statement) -> Rows:
     return [(name,) for name in DeltaLog.for_table(statement.path).snapshot().schema.names]
 

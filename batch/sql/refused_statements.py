@@ -16,7 +16,7 @@ from deltaflow.store import scheme_of
 class _Refusal(NamedTuple):
     name: str
     """The statement's name in SQL."""
-    table: str | None
+    table_field: str | None
     """The field of Spark's plan that names the table."""
     advice: str
     views: bool = False
@@ -90,15 +90,15 @@ def _refuse(statement: Statement) -> NoReturn:
 
 
 for _name, _refusal in _REFUSED.items():
-    statement(_name, table=_refusal.table, views=_refusal.views)(_refuse)
+    statement(_name, table_field=_refusal.table_field, views=_refusal.views)(_refuse)
 
 
 def _makes_delta(fields: Mapping[str, Any]) -> bool:
     return _is_delta(fields["provider"])
 
 
-@statement("CreateTableLike", table="source", concerns=_makes_delta)
-@statement("CreateTableLikeCommand", table="sourceTable", concerns=_makes_delta)
+@statement("CreateTableLike", table_field="source", concerns=_makes_delta)
+@statement("CreateTableLikeCommand", table_field="sourceTable", concerns=_makes_delta)
 def _create_like(statement: Statement) -> NoReturn:
     raise refused(
         "CREATE TABLE LIKE", statement.table, "Use CREATE TABLE … USING delta AS SELECT * FROM … WHERE false."
@@ -110,7 +110,7 @@ def _writes_into_table(fields: Mapping[str, Any]) -> bool:
     return _is_delta(fields["provider"]) or (location is not None and _is_in_table(location))
 
 
-@statement("InsertIntoDir", table=None, concerns=_writes_into_table)
+@statement("InsertIntoDir", table_field=None, concerns=_writes_into_table)
 def _insert_into_directory(statement: Statement) -> NoReturn:
     raise refused(
         "INSERT OVERWRITE DIRECTORY",

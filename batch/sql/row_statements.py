@@ -12,7 +12,7 @@ from deltaflow.batch.dml.update import update
 from deltaflow.spark.expressions.expressions import sql_text
 from deltaflow.spark.sql.statements import AFFECTED_ROWS, MERGED_ROWS, Rows, Statement, refused, statement
 
-# By delta-spark: it does not count the rows of files without statistics.
+# The number of deleted rows if files have no statistics, as in delta-spark.
 _UNKNOWN = -1
 
 _CLAUSES = {
@@ -33,7 +33,7 @@ _ACTIONS = {
 def _delete(statement: Statement) -> Rows:
     path = _path(statement, "DELETE")
     condition = statement.fields["condition"]
-    if sql_text(condition) == "true":  # Spark's, where there is none
+    if sql_text(condition) == "true":  # Spark's condition for a DELETE without one
         condition = None
     deleted = delete(statement.session, path, condition, named=statement.under_its_name)
     return [(_UNKNOWN if deleted is None else deleted,)]
@@ -47,7 +47,7 @@ def _update(statement: Statement) -> Rows:
     return [(updated,)]
 
 
-@statement("MergeIntoTable", table="targetTable", views=True, changes=True, output=MERGED_ROWS)
+@statement("MergeIntoTable", table_field="targetTable", views=True, changes=True, output=MERGED_ROWS)
 def _merge(statement: Statement) -> Rows:
     assert statement.table is not None
     if statement.table.path is None:

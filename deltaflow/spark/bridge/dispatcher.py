@@ -1,9 +1,8 @@
 """The one object that Spark's JVM calls: it finds the Python function for a method name.
 
-Requests and answers are JSON objects, each with a class of its own (see `Message`); an answer of bulk data
-is the bytes of an Arrow stream. Errors are answers too; the Java side throws them on Spark's thread. What
-lives in Python between two calls (an open write, an open source) is kept under an integer handle that the
-JVM chose.
+Requests and answers are JSON objects, each with a class of its own (see `Message`). An answer with bulk data
+is the bytes of an Arrow stream. Errors are answers, too, which the Java side throws on Spark's thread. What
+Python keeps between two calls, such as an open write or source, has an integer handle that the JVM chose.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ Answer = Message | bytes | None
 Handler = Callable[[Any], Answer]
 _AnyHandler = TypeVar("_AnyHandler", bound=Handler)
 
-# An abort may overtake the call that opens what it aborts; so many of them at once are not to be thought of.
+# An abort may overtake the call that opens what it aborts. There are never so many of them at once.
 _REMEMBERED_RELEASES = 1_000
-# Exceptions are kept for the caller of a batch operation. Spark may throw what one plan threw again and
-# again, and of a stream's errors it shows the message alone, so none is known to be done with: the oldest
-# make room.
+# Exceptions are kept for the caller of a batch operation. Spark may throw the same exception again, and shows
+# only the message of a stream's exception, so that no exception is known to be unneeded: the oldest ones are
+# dropped.
 _KEPT_ERRORS = 64
 
 
@@ -47,7 +46,7 @@ class Dispatcher:
         self._released_early: OrderedDict[int, None] = OrderedDict()
 
     def handle(self, method: str) -> Callable[[_AnyHandler], _AnyHandler]:
-        """Decorator: the function answers calls of `method`, whose requests are of its parameter's type."""
+        """Decorator: the function answers calls of `method`, whose requests have its parameter's type."""
 
         def add(function: _AnyHandler) -> _AnyHandler:
             self.answer(method, function, request_type(function))
@@ -56,7 +55,7 @@ class Dispatcher:
         return add
 
     def answer(self, method: str, function: Handler, request: Any) -> None:
-        """From now on the function answers calls of `method`, whose requests are of the type `request`."""
+        """Registers the function for calls of `method`, whose requests have the type `request`."""
         self._handlers[method] = function
         self._decoders[method] = msgspec.json.Decoder(request)
 
@@ -66,7 +65,8 @@ class Dispatcher:
         return {method: decoder.type for method, decoder in self._decoders.items()}
 
     def keep(self, handle: int, value: Any) -> None:
-        """Keeps `value` under the JVM's `handle` until it is released; not at all if it was already."""
+        """Keeps `value` under the JVM's `handle` until it is released; not at all if it has been released
+        before."""
         with self._lock:
             if handle in self._released_early:
                 del self._released_early[handle]
@@ -74,11 +74,11 @@ class Dispatcher:
                 self._handles[handle] = value
 
     def find(self, handle: int) -> Any | None:
-        """What is kept under `handle`; None when it was released."""
+        """The value that is kept under `handle`; None if the handle was released."""
         return self._handles.get(handle)
 
     def release(self, handle: int) -> Any | None:
-        """Forgets `handle` and returns what it held; None when it holds nothing (yet, or any more)."""
+        """Forgets `handle` and returns its value; None if nothing is kept under it, now or yet."""
         with self._lock:
             if handle not in self._handles:
                 self._released_early[handle] = None
@@ -88,11 +88,11 @@ class Dispatcher:
 
     @property
     def open_handles(self) -> int:
-        """How many handles are held, for tests and for finding leaks."""
+        """The number of handles that are kept, for tests."""
         return len(self._handles)
 
     def apply(self, method: str, request: str) -> str | bytes:
-        """BiFunction.apply, called by the JVM. Raises nothing: py4j would lose what it was."""
+        """BiFunction.apply, called by the JVM. Raises nothing, since py4j would lose the exception."""
         try:
             answer = self._handlers[method](self._decoded(method, request))
             if isinstance(answer, bytes):
@@ -127,7 +127,7 @@ class Dispatcher:
         return msgspec.json.encode(ErrorAnswer(error=described)).decode()
 
     def find_error(self, error_id: int) -> BaseException | None:
-        """The exception behind a DeltaFlowException; None when it had to make room."""
+        """The exception behind a DeltaFlowException; None if it has been dropped."""
         with self._lock:
             return self._errors.get(error_id)
 
@@ -144,10 +144,10 @@ def request_type(function: Callable[..., Any]) -> Any:
 
 
 def _message(error: BaseException) -> str:
-    """What Spark shows of any exception, as text that JSON can hold."""
+    """The message of any exception as text that JSON can encode."""
     try:
         message = str(error)
-    except Exception as failure:  # an exception's own __str__ may fail; its type can still be told
+    except Exception as failure:  # an exception's own __str__ may fail
         message = f"{type(error).__name__} (its message cannot be shown: {failure!r})"
     return (message or type(error).__name__).encode("utf-8", "replace").decode()
 

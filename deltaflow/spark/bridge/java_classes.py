@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 
 
 def java_classes(spark: SparkSession) -> Any:
-    """The Java package io.deltaflow.spark, with its sub-packages, as py4j gives it."""
+    """The Java package io.deltaflow.spark, with its sub-packages."""
     jvm: Any = spark.sparkContext._jvm
     return jvm.io.deltaflow.spark

@@ -1,6 +1,6 @@
-"""The base of what the JVM and Python say to each other, and the messages that every call may need.
+"""The base class of the messages between the JVM and Python, and the messages that all rooms use.
 
-Each room declares the requests and answers of its own calls beside the functions that answer them.
+Each room declares the requests and answers of its own calls.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ import msgspec
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A request or an answer: plain values, whose names are in camelCase in JSON.
+    """A request or an answer, whose fields have names in camelCase in JSON.
 
-    A request has no defaults: the JVM gives every field, null where there is nothing to say.
+    A request has no defaults: the JVM sends every field, which may be null.
     """
 
 
 class NoFields(Message, frozen=True):
-    """A request that its method's name says all of."""
+    """A request without fields."""
 
 
 class HandleRequest(Message, frozen=True):
-    """A request about what is kept under a handle."""
+    """A request with nothing but a handle."""
 
     handle: int
 
 
 class ErrorDescription(Message, frozen=True):
-    """An exception as Spark shows it, and the number by which Python finds it again."""
+    """An exception as Spark shows it, and the number under which Python keeps it."""
 
     id: int
     message: str

@@ -13,14 +13,14 @@ import org.apache.spark.sql.classic.SparkSession;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 
-/** What a session needs beside the format itself: rules of its optimizer and planner, and our parser. */
+/** Adds to a session what it needs beside the format: rules of the optimizer and the planner, and our parser. */
 public final class DeltaExtensions {
-  /** The SparkSessionExtensions that know our rules; sessions made by newSession share their parent's. */
+  /** The SparkSessionExtensions that have our rules. Sessions made by newSession share those of their parent. */
   private static final ConcurrentMap INJECTED = new MapMaker().weakKeys().makeMap();
 
   private DeltaExtensions() {}
 
-  /** Idempotent. Sessions cloned from this one (streams) have its rules, those made by newSession too. */
+  /** Idempotent. Sessions that are cloned from this one, as for streams, or made by newSession have the rules, too. */
   public static synchronized void install(SparkSession session) {
     addRule(session);
     addStrategy(session);
@@ -38,7 +38,7 @@ public final class DeltaExtensions {
     session.extensions().injectParser(new DeltaParser.Injected());
   }
 
-  /** A session that is there has built its optimizer; this is the one list that it looks at each time. */
+  /** An existing session has built its optimizer. Only this list of rules is read each time. */
   private static void addRule(SparkSession session) {
     List rules = new ArrayList(CollectionConverters.asJava(session.experimental().extraOptimizations()));
     for (Object rule : rules) {

@@ -41,18 +41,18 @@ import scala.Tuple2;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** The format "delta": where Spark comes in for load, save, readStream and writeStream. */
+/** The format "delta", which Spark calls for load, save, readStream and writeStream. */
 public final class DeltaProvider implements RelationProvider, CreatableRelationProvider, StreamSourceProvider,
                                             StreamSinkProvider, DataSourceRegister, TableProvider {
   /**
-   * The schemas with which streams were defined, as JSON, by the map of their options: Spark hands the very
-   * same one over when the query starts, though to another instance of this class. Compared by identity.
+   * The schemas with which streams were defined, as JSON, by the maps of their options, which are compared by identity:
+   * Spark passes the same map when the query starts, though to another instance of this class.
    */
   private static final ConcurrentMap DEFINED_SCHEMAS = new MapMaker().weakKeys().makeMap();
 
   public String shortName() { return "delta"; }
 
-  /** Spark's own messages name the format so. */
+  /** The format's name in Spark's own messages. */
   public String toString() { return "delta"; }
 
   // spark.read.format("delta").load(path)
@@ -60,7 +60,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     return read(session(context), request(options));
   }
 
-  /** The relation over the table of a request (path, options), as Python finds it. */
+  /** The relation over the table of a request, which has the path and the options. */
   public static HadoopFsRelation read(SparkSession session, Map request) {
     request.put("settings", FileWrite.deltaSettings(session));
     return Relations.of(session, Python.call("read", request));
@@ -73,7 +73,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     request.put("mode", mode.name());
     request.put("byPosition", null);
     FileWrite.run(session(context), data, "batch", request);
-    // Spark refreshes what is cached of the relation that is returned.
+    // Spark refreshes its cache for the relation that is returned.
     if (session(context).sharedState().cacheManager().isEmpty()) return new WrittenRelation(context, data.schema());
     return read(session(context), request(options));
   }
@@ -121,8 +121,8 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   private static SparkSession session(SQLContext context) { return (SparkSession) context.sparkSession(); }
 
-  // A TableProvider goes through the session catalog when it is named in SQL, which is where DeltaCatalog
-  // answers. Its table can do nothing, so that paths take the interfaces above.
+  // As a TableProvider, the format goes through the session catalog in SQL, and so to DeltaCatalog. The provider's own
+  // table has no capabilities, so that Spark uses the interfaces above for paths.
 
   public StructType inferSchema(CaseInsensitiveStringMap options) { return new StructType(); }
 

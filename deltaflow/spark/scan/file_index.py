@@ -1,4 +1,4 @@
-"""Answers what Spark asks of a scan at planning time: which partitions, which files.
+"""Gives Spark the partitions and the files of a scan at planning time.
 
 A scan is named by its description, a JSON object: what it reads (`reads`), the table's path and id, its
 version or the offsets of a stream. The rooms above register a function for each value of `reads`, which
@@ -37,14 +37,14 @@ from deltaflow.spark.scan.messages import (
     Relation,
 )
 
-# A plan asks twice or thrice for the same scan; a self-join or a stream's batch a few times more.
+# Spark asks two or three times about a scan of a plan, and a few times more for a self-join or a micro-batch.
 _KEPT_LISTINGS = 16
 
 NEWEST = "newest"
 """What a scan without a version reads: the JVM asks `scan.pin` for one at each execution of its query."""
 
 READ_ALL: Mapping[str, str] = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""Options of a relation whose rows are to be all of its files', whatever the session's settings leave out."""
+"""Options of a relation that has to read all of its files, whatever the session's settings are."""
 
 FilesOf = Callable[[dict[str, Any]], "ScannedFiles"]
 _files_by_reads: dict[str, FilesOf] = {}
@@ -52,14 +52,14 @@ _files_by_reads: dict[str, FilesOf] = {}
 
 @dataclass(frozen=True)
 class ScannedFiles:
-    """What a scan reads. files: columns path (as in the log), partition_values (map), size and
-    modification_time, one row a file; more columns do no harm."""
+    """The files that a scan reads: a row each, with at least the columns path (as in the log),
+    partition_values (map), size and modification_time."""
 
     path: str
     partition_columns: tuple[str, ...]
     files: pa.Table
     statistics: FileStatistics | None = None
-    """Of `files`, row by row, for skipping those in which a filter finds nothing."""
+    """The statistics of `files`, row by row, for data skipping."""
 
 
 def finds_files(reads: str) -> Callable[[FilesOf], FilesOf]:
@@ -82,15 +82,15 @@ def relation(
 ) -> Relation:
     """The answer from which the JVM makes a HadoopFsRelation over the scan.
 
-    options: of Spark's Parquet reader. The data schema holds the partition columns too, which keeps them
-    where the table has them.
+    `options` are those of Spark's Parquet reader. The data schema has the partition columns, too, so that
+    they keep their positions in the table.
     """
     return Relation(
         root=hadoop_path(path),
         pinned=description["reads"] != NEWEST,
         scan=msgspec.json.encode(description).decode(),
         partition_schema=StructType([schema[name] for name in partition_columns]).json(),
-        # All columns: Spark then keeps the table's order, which a stream matches by position.
+        # With all columns, Spark keeps the table's order, by which a stream matches columns.
         data_schema=schema.json(),
         size_in_bytes=size_in_bytes,
         options=dict(options or {}),
@@ -100,9 +100,9 @@ def relation(
 @dataclass(frozen=True)
 class _Listing:
     partitions: pa.Table
-    """One row a partition, one string column a partition column."""
+    """A row for each partition, a string column for each partition column."""
     files: pa.Table
-    """partition (row number in `partitions`), path (complete, decoded), size, modificationTime."""
+    """partition (index of a row of `partitions`), path (complete, decoded), size, modificationTime."""
     statistics: FileStatistics | None
 
 
@@ -115,7 +115,7 @@ def _listing(scan: str) -> _Listing:
 
 
 def in_partitions(scan: str, partitions: Sequence[int]) -> pa.ChunkedArray:
-    """A mask over the files of a scan, true for those of the partitions, given by the scan's numbers."""
+    """A mask over the files of a scan, which is true for the files of these partitions."""
     return pc.is_in(_listing(scan).files["partition"], pa.array(partitions, pa.int32()))
 
 
@@ -123,8 +123,8 @@ _recent: deque[tuple[dict[str, Any], _Listing]] = deque(maxlen=_KEPT_LISTINGS)
 
 
 def failed_read_error(uri: str, reason: str | None) -> StoreError | None:
-    """What to say when Spark's readers miss the file of this URI, or cannot read it for a `reason`; None
-    unless a scan of late listed it."""
+    """The error for a file of this URI that Spark's readers miss, or cannot read for a `reason`; None if no
+    recent scan listed the file."""
     file = unquote(uri)
     for description, listing in reversed(list(_recent)):
         if pc.index(listing.files["path"], file).as_py() >= 0:
@@ -160,7 +160,7 @@ def _list(scanned: ScannedFiles) -> _Listing:
 
 
 def partitions_of(files: pa.Table, columns: tuple[str, ...]) -> tuple[pa.Table, pa.Array]:
-    """The distinct partitions, and for every file the number of its own."""
+    """The distinct partitions, and for each file the index of its partition."""
     numbers = pa.repeat(pa.scalar(0, pa.int32()), files.num_rows)
     values: dict[str, pa.Array] = {}
     for name in columns:
@@ -181,8 +181,8 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 @dispatcher.handle("scan.partitions")
 def _scan_partitions(request: PartitionsRequest) -> bytes:
-    """The log's values as text; of timestamps their microseconds, without a zone read in that of the session
-    that asks."""
+    """The log's values as text. Timestamps are microseconds; those without a zone are in the session's
+    zone."""
     partitions = _listing(request.scan).partitions
     for name in request.timestamps:
         values = _array(partitions[name])
@@ -207,7 +207,8 @@ def _scan_aggregates(request: AggregatesRequest) -> AggregatesAnswer:
 
 
 def _selected(scan: str, partitions: Sequence[int] | None) -> list[Any]:
-    """One column of booleans, true for the files of the selected partitions; nothing where all are."""
+    """A mask that is true for the files of the selected partitions, in a list; no mask if all are
+    selected."""
     return [] if partitions is None else [in_partitions(scan, partitions)]
 
 
@@ -231,8 +232,8 @@ def _scan_files(request: FilesRequest) -> bytes:
 
 
 def _refuse_names_with_colon(paths: pa.ChunkedArray, scan: str) -> None:
-    """StoreError for a local file that Hadoop has no way to open: it takes the name of the file's checksum,
-    which it looks for, as a URI."""
+    """StoreError for a local file whose name has a colon. Hadoop cannot open it: it parses the name of the
+    file's checksum as a URI."""
     refused = paths.filter(pc.match_substring_regex(paths, "^(?:/|file:).*:[^/]*$"))
     if len(refused):
         description = msgspec.json.decode(scan)

@@ -1,6 +1,6 @@
-"""What Spark asks of a scan when it plans a query, and what Python answers.
+"""The requests of Spark about a scan while it plans a query, and Python's answers.
 
-`scan` is the description of a scan, a JSON object that the JVM does not look into; schemas are JSON as well.
+`scan` is the description of a scan, a JSON object that the JVM does not read. Schemas are JSON, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from deltaflow.spark.bridge.messages import Message
 
 
 class Relation(Message, frozen=True):
-    """From which the JVM makes a HadoopFsRelation."""
+    """The fields from which the JVM makes a HadoopFsRelation."""
 
     root: str
     pinned: bool
@@ -27,12 +27,13 @@ class PartitionsRequest(Message, frozen=True):
 
     scan: str
     timestamps: list[str]
-    """The partition columns of that type."""
+    """The partition columns of type timestamp."""
     time_zone: str
 
 
 class AggregatesRequest(Message, frozen=True):
-    """scan.aggregates: the values of aggregate functions over the rows of partitions (None: of all)."""
+    """scan.aggregates: the values of aggregate functions over the rows of partitions; None for all
+    partitions."""
 
     scan: str
     partitions: list[int] | None
@@ -42,21 +43,21 @@ class AggregatesRequest(Message, frozen=True):
 
 class AggregatesAnswer(Message, frozen=True):
     values: list[int | str | None] | None
-    """None: the statistics do not tell them."""
+    """None if the statistics do not give all values exactly."""
 
 
 class FilesRequest(Message, frozen=True):
-    """scan.files: the files of partitions (None: of all), as an Arrow stream."""
+    """scan.files: the files of partitions, as an Arrow stream; None for all partitions."""
 
     scan: str
     partitions: list[int] | None
     predicate: Predicate | None
     limit: int | None
-    """So many rows are enough."""
+    """The number of rows that the query needs."""
 
 
 class BadPartitionValueRequest(Message, frozen=True):
-    """scan.badPartitionValue: a value of a partition column that is none of its type."""
+    """scan.badPartitionValue: a value of a partition column that its type does not have."""
 
     scan: str
     column: str

@@ -55,7 +55,7 @@ class ParseAnswer(Message, frozen=True):
 class StatementDescription(Message, frozen=True):
     """What the JVM has to know about the statements of one name; see `statement`."""
 
-    table: str | None
+    table_field: str | None
     views: bool
     asks: bool
     """Whether the JVM has to ask statement.concerns if the statement names no Delta table."""

@@ -161,7 +161,7 @@ class _Handler:
     """The function that runs a statement, and what the JVM has to know; see `statement`."""
 
     run: Run
-    table: str | None
+    table_field: str | None
     views: bool
     changes: bool
     concerns: Concerns | None
@@ -169,7 +169,7 @@ class _Handler:
 
     def description(self) -> StatementDescription:
         return StatementDescription(
-            table=self.table,
+            table_field=self.table_field,
             views=self.views,
             asks=self.concerns is not None,
             output=None if self.output is None else self.output.json(),
@@ -181,7 +181,7 @@ _handlers: dict[str, _Handler] = {}
 
 def statement(
     *names: str,
-    table: str | None = "table",
+    table_field: str | None = "table",
     views: bool = False,
     changes: bool = False,
     concerns: Concerns | None = None,
@@ -189,7 +189,7 @@ def statement(
 ) -> Callable[[Run], Run]:
     """Decorator: the function runs the statements of these names on Delta tables, and returns their rows.
 
-    `table` is the field of the parsed plan that has the table's name, or the relation over the table.
+    `table_field` is the field of the parsed plan that has the table's name, or the relation over the table.
     `views`: the function also gets views over Delta tables. `changes`: the statement changes the table, so
     that Spark has to read anew what it has cached of it. `concerns` decides by the plan's fields whether a
     statement that names no Delta table is ours. `output` is the schema of the rows; without it, the schema is
@@ -198,7 +198,7 @@ def statement(
 
     def add(function: Run) -> Run:
         for name in names:
-            _handlers[name] = _Handler(function, table, views, changes, concerns, output)
+            _handlers[name] = _Handler(function, table_field, views, changes, concerns, output)
         return function
 
     return add
@@ -225,7 +225,7 @@ def _concerns(request: ConcernsRequest) -> ConcernsAnswer:
 def _run(request: RunRequest) -> RunAnswer:
     name, table = request.statement, request.table
     handler = _handlers[name]
-    if table is None and handler.table is not None and handler.concerns is None:
+    if table is None and handler.table_field is not None and handler.concerns is None:
         raise DeltaAnalysisException(
             f"{name}: its table is not a Delta table, and only Delta tables have this.",
             error_class="DELTA_TABLE_ONLY_OPERATION",

@@ -153,7 +153,7 @@ def test_constraints_are_read_alike_by_every_spark(spark: SparkSession, path: st
         seen.append(statement)
         return ()
 
-    answers(run, "AddCheckConstraint", table="child")
+    answers(run, "AddCheckConstraint", table_field="child")
     answers(run, "DropConstraint")
     spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT `c d` CHECK (id  > 1 AND (true))")
     constraint = seen.pop().fields["checkConstraint"]

@@ -267,7 +267,7 @@ def test_source_and_clauses_of_a_merge(spark: SparkSession, path: str, answers: 
             ]
         return [(3, 1, 1, 1)]
 
-    answers(run, "MergeIntoTable", table="targetTable", output=MERGED_ROWS)
+    answers(run, "MergeIntoTable", table_field="targetTable", output=MERGED_ROWS)
     assert spark.newSession().sql(MERGE.format(path=path)).first() == (3, 1, 1, 1)
     assert seen == {
         "joined": [(1, 10), (2, 20)],

@@ -7,10 +7,10 @@ import org.apache.spark.QueryContext;
 import org.apache.spark.SparkThrowable;
 
 /**
- * An error that Python raised, on its way through Spark.
+ * An exception that Python raised, on its way through Spark.
  *
- * It carries what Spark shows (message, error class, SQLSTATE) and the number under which Python
- * keeps the exception object itself, so that the caller of a batch operation gets that very object.
+ * It has what Spark shows (message, error class, SQLSTATE), and the number under which Python keeps the exception
+ * object, so that the caller of a batch operation gets that very object.
  */
 public final class DeltaFlowException extends RuntimeException implements SparkThrowable {
   private final String condition;
@@ -18,7 +18,7 @@ public final class DeltaFlowException extends RuntimeException implements SparkT
   private final long errorId;
 
   public DeltaFlowException(String message, String condition, String sqlState, long errorId) {
-    // The stack below a callback is py4j's; it says nothing to a reader of this error.
+    // The stack of a callback has only py4j's frames, so it is left out.
     super(message, null, false, false);
     this.condition = condition;
     this.sqlState = sqlState;

@@ -8,7 +8,7 @@ import com.codahale.metrics.MetricRegistry;
 import org.apache.spark.metrics.MetricsSystem;
 import org.apache.spark.metrics.source.Source;
 
-/** What deltaflow counts, as the source "deltaflow" of Spark's metrics system (JMX, /metrics/json, Prometheus). */
+/** The counters of deltaflow: the source "deltaflow" of Spark's metrics system (JMX, /metrics/json, Prometheus). */
 public final class Metrics implements Source {
   private static final Metrics INSTANCE = new Metrics();
   private final MetricRegistry registry = new MetricRegistry();
@@ -16,18 +16,18 @@ public final class Metrics implements Source {
 
   private Metrics() {}
 
-  /** Adds them to the metrics of the running context. Idempotent. */
+  /** Adds the source to the metrics of the running context. Idempotent. */
   public static void install() {
     MetricsSystem metrics = metricsSystem();
     if (metrics.getSourcesByName(INSTANCE.sourceName()).isEmpty()) metrics.registerSource(INSTANCE);
   }
 
-  /** How often it has happened in this JVM. */
+  /** The number of repeated writes in this JVM. */
   public static long repeatedWrites() { return INSTANCE.repeatedWrites.getCount(); }
 
   /**
-   * SparkEnv.get().metricsSystem(), by handles of these two methods alone: others of the class have types that
-   * Spark's distribution lacks, so neither a compiler nor reflection can look at it as a whole.
+   * SparkEnv.get().metricsSystem(), by handles of these two methods. Other methods of the class have types that
+   * Spark's distribution lacks, so that neither a compiler nor reflection can load the whole class.
    */
   private static MetricsSystem metricsSystem() {
     try {
@@ -45,6 +45,6 @@ public final class Metrics implements Source {
 
   public MetricRegistry metricRegistry() { return registry; }
 
-  /** A write that its table had already, by txnAppId and txnVersion or by a stream's batch. */
+  /** Counts a write that its table had already, by txnAppId and txnVersion or as a stream's batch. */
   public static void repeatedWrite() { INSTANCE.repeatedWrites.inc(); }
 }

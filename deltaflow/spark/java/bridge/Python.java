@@ -20,22 +20,21 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 
 /**
- * The way from Spark's threads to the one Python dispatcher of this JVM.
+ * Calls the one Python dispatcher of this JVM.
  *
- * A call is a method name and a JSON object; the answer is a JSON object or, for bulk data, the
- * bytes of an Arrow stream. No reference to an object of either side crosses, so neither side has
- * anything to release after a call.
+ * A call consists of a method name and a JSON object. The answer is a JSON object or, for bulk data, the bytes of an
+ * Arrow stream. No object reference crosses, so that neither side has anything to release after a call.
  *
- * Calls are made on threads of our own, because a read on py4j's socket can't be interrupted:
- * the caller waits on a Future, so that StreamingQuery.stop() gets through at once. What Python runs in
- * Spark meanwhile comes back on the same thread of ours, which is to Spark as the caller's (SparkThread).
+ * Calls are made on threads of our own, because a read on py4j's socket cannot be interrupted. The caller waits for a
+ * Future, so that StreamingQuery.stop() interrupts it at once. When Python calls Spark meanwhile, the call runs on the
+ * same thread of ours, which has the Spark properties of the caller's thread (SparkThread).
  */
 public final class Python {
   private static final ObjectMapper MAPPER = new ObjectMapper();
   private static final AtomicLong HANDLES = new AtomicLong();
   private static volatile BiFunction dispatcher;
 
-  /** As many threads as calls were ever under way at once. They live on: py4j ties a socket to each. */
+  /** One thread for each call that runs at the same time. Threads are kept: py4j ties a socket to each of them. */
   private static final ThreadPoolExecutor THREADS = new ThreadPoolExecutor(
       0, Integer.MAX_VALUE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(), new ThreadFactory() {
         private final AtomicLong count = new AtomicLong();
@@ -51,7 +50,7 @@ public final class Python {
 
   public static void connect(BiFunction newDispatcher) { dispatcher = newDispatcher; }
 
-  /** The number under which Python will keep what a call opens (a write, a source). */
+  /** A new handle, under which Python keeps what a call opens, such as a write or a source. */
   public static long newHandle() { return HANDLES.incrementAndGet(); }
 
   /** A call that answers with a JSON object. */
@@ -66,8 +65,8 @@ public final class Python {
   }
 
   /**
-   * A call that has to be finished even when its caller is being interrupted: releasing a handle.
-   * Python answers these without waiting for anything but a put that has already begun.
+   * A call that has to finish even if its caller is interrupted, such as the release of a handle. Python answers it
+   * without waiting for anything but a put that has begun.
    */
   public static JsonNode callToTheEnd(String method, Map request) {
     Future future = submit(method, request);
@@ -102,7 +101,7 @@ public final class Python {
     });
   }
 
-  /** Waits; an interrupt becomes the exception that Spark takes for a clean stop of a query. */
+  /** Waits for the answer. An interrupt becomes the exception by which Spark recognises a clean stop of a query. */
   private static Object answer(Future future) {
     try {
       return outcome(future);
@@ -136,7 +135,7 @@ public final class Python {
     }
   }
 
-  /** A JSON object of texts and numbers as a Map of strings. */
+  /** A JSON object of strings and numbers as a Map of strings. */
   public static Map strings(JsonNode object) {
     Map strings = new LinkedHashMap();
     Iterator names = object.fieldNames();

@@ -8,11 +8,11 @@ import org.apache.spark.sql.classic.SparkSession;
 import scala.Option;
 
 /**
- * What Spark keeps by thread (the job group and its like, the SQL execution, the active session), so that
- * jobs that Python starts while it answers a call are those of the call's thread, and of no other.
+ * What Spark keeps for a thread: the local properties (job group, SQL execution and others) and the active session.
+ * It is copied to the thread that calls Python, so that jobs that Python starts belong to the caller's thread.
  *
- * A thread of the pool inherits what the thread had that was the first to need it, so this is for every call.
- * Costs a copy of the properties, about a microsecond; a call into Python takes hundreds.
+ * Every call needs it, because a thread of the pool inherits the properties of the thread that first needed it. The
+ * copy takes about a microsecond; a call into Python takes hundreds.
  */
 public final class SparkThread {
   private final SparkContext context;
@@ -25,7 +25,7 @@ public final class SparkThread {
     this.session = session;
   }
 
-  /** What the current thread has. */
+  /** The state of the current thread. */
   public static SparkThread current() {
     Option active = SparkContext$.MODULE$.getActive();
     SparkContext context = active.isEmpty() ? null : (SparkContext) active.get();
@@ -33,14 +33,14 @@ public final class SparkThread {
     return new SparkThread(context, properties, SparkSession.getActiveSession());
   }
 
-  /** Gives it to the current thread. */
+  /** Gives the current thread this state. */
   public void enter() {
     if (context != null) context.setLocalProperties(properties);
     if (session.isEmpty()) SparkSession.clearActiveSession();
     else SparkSession.setActiveSession((SparkSession) session.get());
   }
 
-  /** Leaves the current thread with nothing. */
+  /** Clears the state of the current thread. */
   public void leave() {
     if (context != null) context.setLocalProperties(new Properties());
     SparkSession.clearActiveSession();

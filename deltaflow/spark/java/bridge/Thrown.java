@@ -1,6 +1,6 @@
 package io.deltaflow.spark.bridge;
 
-/** Throws what reflection or a Scala method threw, checked or not, as it is. */
+/** Rethrows an exception of reflection or of a Scala method, even if it is checked and not declared. */
 public final class Thrown {
   private Thrown() {}
 

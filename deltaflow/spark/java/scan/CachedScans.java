@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** The scans behind what a query takes from Spark's cache: it reads the versions that filled the cache. */
+/** Finds the scans that filled Spark's cache for a query, which reads their versions. */
 public final class CachedScans {
   private CachedScans() {}
 

@@ -24,8 +24,8 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 /**
- * The source of a streaming query. Offsets are the JSON that Python reads and writes; a batch is
- * a lazy TableScan between two of them.
+ * The source of a streaming query. Python reads and writes the offsets, which are JSON. A batch is a lazy TableScan
+ * of the files between two offsets.
  *
  * Crossings into Python for a micro-batch: latestOffset, getBatch, metrics, and those of its scan.
  */
@@ -40,7 +40,7 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
   private volatile org.apache.spark.sql.connector.read.streaming.Offset newest;
   private boolean opened;
 
-  /** answer: what Python says of the table and the options when the query starts. */
+  /** answer: Python's answer to source.start. */
   public DeltaSource(SparkSession session, JsonNode answer) {
     this.session = session;
     this.schema = (StructType) DataType.fromJson(answer.get("schema").asText());
@@ -51,8 +51,8 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
   }
 
   /**
-   * Python keeps the source from its first use on, not before: Spark forgets a source, unstopped, if
-   * another source of the same query can't be made.
+   * Python keeps the source from its first use on. If another source of the same query cannot be made, Spark drops
+   * this one without stopping it.
    */
   private synchronized void open() {
     if (opened) return;
@@ -84,7 +84,7 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
     return offset(answer.get("offset"));
   }
 
-  /** The end of the table when latestOffset looked, for the progress. */
+  /** For the query's progress: the end of the table at the last call of latestOffset. */
   public org.apache.spark.sql.connector.read.streaming.Offset reportLatestOffset() { return newest; }
 
   public Dataset getBatch(Option start, Offset end) {
@@ -119,7 +119,7 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
     return request;
   }
 
-  /** Python's limits as Spark's; null is none. */
+  /** Python's limits as Spark's ReadLimit. */
   private static ReadLimit limitOf(JsonNode limits) {
     List all = new ArrayList();
     if (!limits.get("files").isNull()) all.add(ReadLimit.maxFiles(limits.get("files").asInt()));

@@ -32,15 +32,15 @@ import org.apache.spark.sql.types.StructType;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Spark's filters as the JSON that deltaflow.log.files.data_skipping evaluates on the statistics of files.
+ * Converts Spark's filters to the JSON that deltaflow.log.files.data_skipping evaluates on the statistics of files.
  *
- * Whatever has no form there becomes "unknown", which keeps every file. Literals cross as Spark has them
- * inside: days, microseconds.
+ * A filter that has no such form becomes "unknown", which keeps every file. Literals have Spark's internal values:
+ * dates are days, timestamps microseconds.
  */
 public final class Filters {
   private Filters() {}
 
-  /** The conjunction of the filters; null where nothing of them is known. */
+  /** The conjunction of the filters; null if all of them are unknown. */
   public static Map toJson(scala.collection.immutable.Seq filters) {
     List known = new ArrayList();
     for (Object filter : CollectionConverters.asJava(filters)) {
@@ -123,8 +123,8 @@ public final class Filters {
   }
 
   /**
-   * A predicate of a column or nested field; unknown for any other expression. Of CHAR only whether it is null: a
-   * literal has the blanks that readers see, and the values in files may lack them.
+   * A predicate of a column or a nested field; unknown for any other expression. Of a CHAR column only null checks are
+   * known: a literal has the blanks that readers see, and the values in files may lack them.
    */
   private static Map ofColumn(String operator, Expression column) {
     List names = new ArrayList();
@@ -142,14 +142,14 @@ public final class Filters {
     return json;
   }
 
-  /** Whether a column is of CHAR, or a type that has CHAR in it. */
+  /** Whether a column's type is CHAR, or has CHAR in it. */
   private static boolean hasChar(Metadata metadata) {
     return metadata.contains(DECLARED) && metadata.getString(DECLARED).replace("varchar(", "").contains("char(");
   }
 
   private static final String DECLARED = "__CHAR_VARCHAR_TYPE_STRING";
 
-  /** Strings of another collation than bytes have another order than their bounds. */
+  /** Whether the type is no string with a collation, whose order differs from that of the bounds. */
   private static boolean isBinary(DataType type) {
     return !(type instanceof StringType) || type.equals(DataTypes.StringType);
   }
@@ -158,7 +158,7 @@ public final class Filters {
 
   private static Object value(Expression literal) { return ((Literal) literal).value(); }
 
-  /** A value of Spark's inside as JSON has it; what JSON lacks as text. */
+  /** An internal value of Spark as JSON, or as text if JSON has no such value. */
   private static Object crossing(Object value) {
     if (value == null || value instanceof Boolean) return value;
     if (value instanceof Double || value instanceof Float) return value.toString();

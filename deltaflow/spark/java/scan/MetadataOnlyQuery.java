@@ -33,8 +33,8 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * What statistics answer alone: count(*), min and max of a whole table or of whole partitions; and how many
- * files a LIMIT needs. Python decides what is exact; runs after PinScans.
+ * Answers count(*), min and max of a whole table or of whole partitions by statistics alone, and reduces a scan to
+ * the files that a LIMIT needs. Python decides whether the statistics are exact. Runs after PinScans.
  *
  * Crossings into Python: 1 for each aggregate of this form, 2 with filters on partitions.
  */
@@ -55,7 +55,7 @@ public final class MetadataOnlyQuery extends Rule {
     });
   }
 
-  /** The aggregate's one row; null where Spark has to scan for it. */
+  /** The aggregate's row as a local relation; null if Spark has to scan the files. */
   private static LogicalPlan answered(Aggregate aggregate) {
     if (!aggregate.groupingExpressions().isEmpty()) return null;
     List asked = new ArrayList();
@@ -92,7 +92,7 @@ public final class MetadataOnlyQuery extends Rule {
     return new LocalRelation(aggregate.output(), CollectionConverters.asScala(rows).toList(), false, Option.empty());
   }
 
-  /** Adds the aggregate functions of an expression; false if one of them is of another form. */
+  /** Adds the aggregate functions of an expression; false if statistics cannot answer one of them. */
   private static boolean collect(Expression expression, List asked) {
     if (expression instanceof AggregateExpression) {
       if (request((AggregateExpression) expression) == null) return false;
@@ -106,7 +106,7 @@ public final class MetadataOnlyQuery extends Rule {
     return true;
   }
 
-  /** What Python is asked for; null for other functions than count(*), min and max of a column. */
+  /** The request for a function; null if it is not count(*), or min or max of a column. */
   private static Map request(AggregateExpression function) {
     if (function.isDistinct() || function.filter().isDefined()) return null;
     Expression of = (Expression) function.aggregateFunction();
@@ -135,7 +135,7 @@ public final class MetadataOnlyQuery extends Rule {
     return Integer.valueOf(json.asInt());
   }
 
-  /** The limit over a scan of no more files than have as many rows; null where nothing changes. */
+  /** The limit over a scan of only as many files as it needs; null if nothing changes. */
   private static LogicalPlan limited(LocalLimit limit) {
     if (!(limit.limitExpr() instanceof Literal)) return null;
     final int rows = ((Number) ((Literal) limit.limitExpr()).value()).intValue();

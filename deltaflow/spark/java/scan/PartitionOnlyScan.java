@@ -14,12 +14,12 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * A plan that is nothing but projections and filters on partition columns over one pinned scan: it has exactly
- * the rows of the files of the partitions that the filters keep.
+ * A plan of projections, and filters on partition columns, over one pinned scan. Its rows are exactly those of the
+ * partitions that the filters keep.
  */
 public final class PartitionOnlyScan {
   public final TableScan scan;
-  /** The filters, of which every one is on partition columns alone. */
+  /** The filters, all of which use partition columns only. */
   public final Seq partitionFilters;
 
   private PartitionOnlyScan(TableScan scan, Seq partitionFilters) {
@@ -27,7 +27,7 @@ public final class PartitionOnlyScan {
     this.partitionFilters = partitionFilters;
   }
 
-  /** The partition-only scan that a plan is; null for other plans. renames: whether projections may compute columns. */
+  /** The plan as a partition-only scan; null if it is none. renames: whether projections may compute columns. */
   public static PartitionOnlyScan of(LogicalPlan plan, boolean renames) {
     java.util.List filters = new java.util.ArrayList();
     LogicalPlan node = plan;
@@ -50,7 +50,7 @@ public final class PartitionOnlyScan {
     return new PartitionOnlyScan(scan, CollectionConverters.asScala(filters).toList());
   }
 
-  /** Files that Spark is told to pass over when they are missing or broken: the log does not tell of their rows. */
+  /** Whether Spark may leave out files that are missing or corrupt, so that statistics may count too many rows. */
   private static boolean mayLackFiles(LogicalRelation node) {
     HadoopFsRelation relation = (HadoopFsRelation) node.relation();
     FileSourceOptions options = new FileSourceOptions(relation.options());

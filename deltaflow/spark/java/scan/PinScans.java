@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import scala.Function1;
 import scala.runtime.AbstractPartialFunction;
 
-/** Fixes the version of every scan of a table's newest version, one version per table and execution. */
+/** Gives each scan of a table's newest version a fixed version, the same for all scans of an execution. */
 public final class PinScans extends Rule {
   public TreeNode apply(TreeNode plan) {
     final Pins pins = Pins.ofThisExecution();
@@ -21,7 +21,7 @@ public final class PinScans extends Rule {
     });
   }
 
-  /** The scan of a node that reads a Delta table; null for all others. */
+  /** The scan of a node that reads a Delta table; null for any other node. */
   public static TableScan scan(Object node) {
     if (!(node instanceof LogicalRelation)) return null;
     Object relation = ((LogicalRelation) node).relation();

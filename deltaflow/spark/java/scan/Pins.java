@@ -14,10 +14,10 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 /**
- * The versions that one query execution reads: every table at one, however often the query scans it.
+ * The versions that one query execution reads: one version of each table, however often the query scans it.
  *
- * Kept by the execution's tracker, which is the same for the optimizer's runs over a query and its
- * subqueries. Crossings into Python: 1 for each table and schema of an execution.
+ * They are kept by the execution's tracker, which a query and its subqueries share. Crossings into Python: 1 for each
+ * table and schema of an execution.
  */
 public final class Pins {
   private static final ConcurrentMap OF_EXECUTIONS = new MapMaker().weakKeys().makeMap();
@@ -26,7 +26,7 @@ public final class Pins {
 
   private Pins() {}
 
-  /** Those of the execution that is being optimized on this thread; without one, of nothing else. */
+  /** The pins of the execution that this thread optimizes; new ones if there is none. */
   public static Pins ofThisExecution() {
     Option tracker = QueryPlanningTracker.get();
     return tracker.isEmpty() ? new Pins() : of((QueryPlanningTracker) tracker.get());
@@ -38,7 +38,7 @@ public final class Pins {
     return earlier == null ? pins : earlier;
   }
 
-  /** The descriptions of the scans that were pinned, those that the optimizer dropped later included. */
+  /** The descriptions of all scans that were pinned, also of those that the optimizer has dropped since. */
   public synchronized List descriptions() {
     List descriptions = new ArrayList();
     for (Object answer : answers.values()) descriptions.add(((JsonNode) answer).get("scan").asText());
@@ -46,9 +46,9 @@ public final class Pins {
   }
 
   /**
-   * What Python says of the newest version, or of the one that this execution reads already.
+   * Python's description of the scan at the version that this execution reads, or else at the newest one.
    *
-   * schema: that with which the query was analysed, which Python compares; null where nobody knows.
+   * schema: the one with which the query was analysed, which Python compares; null if it is unknown.
    */
   public synchronized JsonNode pin(String description, String root, StructType schema) {
     List key = new ArrayList();

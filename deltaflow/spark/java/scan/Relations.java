@@ -10,7 +10,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
-/** What Python answers about a scan, as the relation that Spark's own Parquet reader scans. */
+/** Makes relations for Spark's own Parquet reader from Python's answers about scans. */
 public final class Relations {
   private Relations() {}
 

@@ -16,11 +16,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** The option sourceFilter of a stream, which Spark parses, resolves and simplifies. */
+/** The option sourceFilter of a stream. Spark parses, resolves and simplifies it. */
 public final class SourceFilter {
   private SourceFilter() {}
 
-  /** Its predicate as the JSON of data skipping, or the fault; null without such an option. */
+  /** The predicate as the JSON of data skipping, or the fault in it; null without the option. */
   public static Map of(SparkSession session, Map options, String schema) {
     String text = new CaseInsensitiveStringMap(options).get("sourceFilter");
     if (text == null || schema == null) return null;
@@ -37,14 +37,14 @@ public final class SourceFilter {
   }
 
   private static Map predicate(SparkSession session, String text, StructType schema) {
-    // Rows of an RDD, if none at all: of a frame without rows the optimizer would leave nothing to look at.
+    // An empty RDD: from an empty local relation the optimizer would remove the filter.
     Dataset rows = session.createDataFrame(new JavaSparkContext(session.sparkContext()).emptyRDD(), schema);
     LogicalPlan analyzed = ((org.apache.spark.sql.classic.Dataset) rows.where(text)).queryExecution().analyzed();
     if (!analyzed.subqueriesAll().isEmpty()) throw new IllegalArgumentException("it has a subquery");
     LogicalPlan plan = ((org.apache.spark.sql.classic.Dataset) rows.where(text)).queryExecution().optimizedPlan();
     if (!(plan instanceof Filter)) return null;
     Seq filters = CollectionConverters.asScala(Collections.singletonList(((Filter) plan).condition())).toList();
-    // Columns are named as the filter writes them; the statistics have the table's names.
+    // The filter may write names in another case than the table, and so than the statistics.
     return Filters.toJson(DataSourceStrategy$.MODULE$.normalizeExprs(filters, plan.output()));
   }
 }

@@ -47,15 +47,14 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The files of one scan: one version of a table (the newest at each execution, unless one is fixed), or
- * what a stream reads between two offsets.
+ * The files of one scan: those of a version of a table, which is fixed or the newest at each execution, or those that
+ * a stream reads between two offsets.
  *
- * It holds a description of the scan (JSON: path, table id, version or offsets) and no list of
- * files: Spark asks for those at planning time, and Python answers from the log. Two scans with
- * one description are equal, which is what plan caching and self-joins rely on.
+ * It has a description of the scan (JSON: path, table id, version or offsets) and no list of files: Spark asks for the
+ * files at planning time, and Python answers from the log. Scans with the same description are equal, which plan
+ * caching and self-joins rely on.
  *
- * Crossings into Python for one plan: 1 for an unpartitioned table, 2 for a partitioned one, and the one
- * of Pins.
+ * Crossings into Python for one plan: 1 for an unpartitioned table, 2 for a partitioned one, and that of Pins.
  */
 public final class TableScan implements FileIndex {
   private final String root;
@@ -77,10 +76,10 @@ public final class TableScan implements FileIndex {
     this.pinned = pinned;
   }
 
-  /** Whether it is of a fixed version; else of the newest at each execution (see PinScans). */
+  /** Whether the version is fixed. If not, it is the newest at each execution (see PinScans). */
   public boolean isPinned() { return pinned; }
 
-  /** This scan at the version that an execution reads. schema: that of the analysed query, or null. */
+  /** This scan at the version that an execution reads. schema: the one of the analysed query, or null. */
   public TableScan pinned(Pins pins, StructType schema) {
     if (pinned) return this;
     JsonNode answer = pins.pin(description, root, schema);
@@ -89,13 +88,13 @@ public final class TableScan implements FileIndex {
         root, answer.get("scan").asText(), partitionColumns, answer.get("sizeInBytes").asLong(), timeZone, true);
   }
 
-  /** For those who list files without the optimizer: the newest version. */
+  /** This scan at the newest version, for callers that list files without the optimizer. */
   private TableScan pinned() { return pinned(Pins.ofThisExecution(), null); }
 
-  /** Whether a limit to so many rows is new to this scan. */
+  /** Whether the scan has no limit to so many rows yet. */
   public boolean needsFewer(int rows) { return rows < limit; }
 
-  /** This scan for a query that takes no more than so many rows of it, in any order. */
+  /** This scan for a query that needs only so many rows of it, in any order. */
   public TableScan limitedTo(int rows) {
     TableScan limited = new TableScan(root, description, partitionSchema, sizeInBytes, timeZone, pinned);
     limited.limit = rows;
@@ -103,8 +102,8 @@ public final class TableScan implements FileIndex {
   }
 
   /**
-   * The values of aggregate functions over the rows of the partitions that the filters keep; null where the
-   * statistics don't tell them exactly.
+   * The values of aggregate functions over the rows of the partitions that the filters keep; null if the statistics
+   * do not give them exactly.
    */
   public JsonNode aggregates(Seq partitionFilters, List functions) {
     Map request = new LinkedHashMap();
@@ -116,8 +115,8 @@ public final class TableScan implements FileIndex {
   }
 
   /**
-   * Two roots, because Spark refuses in analysis to insert into a relation with more than one:
-   * an INSERT into a view over this scan would write and delete files past the log.
+   * There are two roots because Spark's analysis refuses to insert into a relation with more than one. An INSERT into
+   * a view over this scan would write and delete files without a commit in the log.
    */
   public Seq rootPaths() {
     List paths = new ArrayList();
@@ -132,7 +131,7 @@ public final class TableScan implements FileIndex {
 
   public long sizeInBytes() { return sizeInBytes; }
 
-  /** Nothing is kept of what a later commit could change. */
+  /** Has nothing to do: the scan keeps nothing that a later commit could change. */
   public void refresh() {}
 
   public String[] inputFiles() {
@@ -155,7 +154,7 @@ public final class TableScan implements FileIndex {
     return CollectionConverters.asScala(directories).toList();
   }
 
-  /** The numbers of the partitions that the filters keep; null where there is nothing to prune. */
+  /** The numbers of the partitions that the filters keep; null for all. */
   public List selected(Seq partitionFilters) {
     if (partitionSchema.isEmpty() || partitionFilters.isEmpty()) return null;
     Expression condition = null;
@@ -171,7 +170,7 @@ public final class TableScan implements FileIndex {
     return kept;
   }
 
-  /** The partition columns as the filter refers to them; one that it doesn't mention gets a new name. */
+  /** The partition columns as the filter refers to them; a column that it does not use gets a new id. */
   private Seq partitionAttributes(Expression condition) {
     Map mentioned = new HashMap();
     for (Object attribute : CollectionConverters.asJava(condition.references().toSeq())) {
@@ -238,8 +237,8 @@ public final class TableScan implements FileIndex {
   }
 
   /**
-   * A partition value of the log as Spark's type; the empty string is null (PROTOCOL.md, "Partition
-   * Value Serialization"). Of timestamps Python has read the log's values: they are microseconds.
+   * A partition value of the log as Spark's type; the empty string is null (PROTOCOL.md, "Partition Value
+   * Serialization"). Python has converted timestamps to microseconds.
    */
   private Object typed(byte[] value, StructField field) {
     if (value.length == 0) return null;
@@ -247,7 +246,7 @@ public final class TableScan implements FileIndex {
     if (field.dataType() instanceof StringType) return string;
     if (field.dataType() instanceof TimestampType) return Long.valueOf(string.toString());
     Expression literal = new Literal(string, org.apache.spark.sql.types.DataTypes.StringType);
-    // Null where the value is none of the type, whatever the session's setting of ANSI mode.
+    // Null if the type has no such value, whatever the session's ANSI mode.
     Object typed = new Cast(literal, field.dataType(), scala.Option.apply(timeZone), EvalMode$.MODULE$.TRY())
                        .eval(InternalRow.empty());
     if (typed == null) {
@@ -262,8 +261,8 @@ public final class TableScan implements FileIndex {
   }
 
   /**
-   * The files of the selected partitions (null: of all) that may have rows for which the predicate is true
-   * (null: any), one entry for each partition that has any; no more files than are sure to have so many rows.
+   * The files of the selected partitions (null: of all) that may have rows for which the predicate is true (null: any),
+   * with an entry for each partition that has files; only as many files as are sure to have so many rows.
    */
   private List files(List selected, Map predicate, int rows) {
     Map request = new LinkedHashMap();
@@ -302,7 +301,7 @@ public final class TableScan implements FileIndex {
     }
   }
 
-  /** Only a hint for locality, which a listing from the log can't give. */
+  /** Only a hint for locality, which the log does not know. */
   private static final long BLOCK_BYTES = 128L << 20;
 
   private static void close(ArrowStreamReader reader, BufferAllocator allocator) {

@@ -66,7 +66,7 @@ public final class RunningStatement implements AutoCloseable {
   /** Rows under the alias that the statement gives to its table, or under the table's name. */
   public org.apache.spark.sql.Dataset named(org.apache.spark.sql.Dataset rows, String table) {
     LogicalPlan statement = Statements.statementOf(plan);
-    String field = Statements.description(statement).get("table").asText();
+    String field = Statements.description(statement).get("tableField").asText();
     Object target = Statements.field(statement, field);
     AliasIdentifier name =
         target instanceof SubqueryAlias ? ((SubqueryAlias) target).identifier() : RowOperations.name(session, table);

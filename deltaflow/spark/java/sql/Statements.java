@@ -117,8 +117,8 @@ public final class Statements {
   /** The plan or identifier that names the statement's table; null if there is none. */
   private static Object target(LogicalPlan statement, JsonNode description) {
     if (statement instanceof DeltaStatement) return ((DeltaStatement) statement).table();
-    if (description.get("table").isNull()) return null;
-    Object target = field(statement, description.get("table").asText());
+    if (description.get("tableField").isNull()) return null;
+    Object target = field(statement, description.get("tableField").asText());
     while (target instanceof UnaryNode) target = ((UnaryNode) target).child();
     return target;
   }
