@@ -30,9 +30,9 @@ class IdempotentWrite:
     settings_to_unset: tuple[str, ...]
     """Settings of the session that hold for this write alone: they are unset when it is done or skipped."""
 
-    def is_done(self, transaction: OptimisticTransaction) -> bool:
-        """Whether the table has this write or a later one. Records the read: a rival with the same write is a
-        conflict."""
+    def record_read_and_compare(self, transaction: OptimisticTransaction) -> bool:
+        """Records the read of the application's number, so that a rival with the same application is a
+        conflict. Returns whether the table has this write or a later one."""
         newest = transaction.record_read_of_txn(self.app_id)
         if newest is None or newest < self.version:
             return False

@@ -108,7 +108,9 @@ class RowLevelOperation(TouchedFiles):
             )
         super().__init__(spark, transaction, name)
         self._idempotent = idempotent_write({}, settings, snapshot.path)
-        self.is_repeated = self._idempotent is not None and self._idempotent.is_done(transaction)
+        self.is_repeated = self._idempotent is not None and self._idempotent.record_read_and_compare(
+            transaction
+        )
         """Whether the table has this very operation already, by spark.databricks.delta.write.txnVersion."""
         self.committed: Committed | None = None
 

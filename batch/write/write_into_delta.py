@@ -111,7 +111,7 @@ def begin_write_into_delta(
         partition_by = msgspec.json.decode(option(options, "__partition_columns") or "[]")
     idempotent = idempotent_write(options, settings, path)
     transaction = _transaction(request, path)
-    if idempotent is not None and idempotent.is_done(transaction):
+    if idempotent is not None and idempotent.record_read_and_compare(transaction):
         return Skip(idempotent.settings_to_unset, is_repeated=True)
     if transaction.snapshot is not None:
         if mode == "Ignore":

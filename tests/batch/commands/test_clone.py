@@ -184,13 +184,13 @@ def test_versions_and_times(spark: SparkSession, source: str, tmp_path: Path) ->
 
 
 def test_properties_and_protocol(spark: SparkSession, source: str, target: str, actions: Any) -> None:
-    properties = {"delta.appendOnly": "true", "x": "y", "delta.feature.domainMetadata": "supported"}
+    properties = {"delta.appendOnly": "true", "sql": "y", "delta.feature.domainMetadata": "supported"}
     DeltaTable.forPath(spark, source).clone(target, isShallow=True, properties=properties)
     (metadata,), (protocol,) = actions(target, "metaData"), actions(target, "protocol")
     assert metadata["configuration"] == {
         "delta.dataSkippingNumIndexedCols": "1",
         "delta.appendOnly": "true",
-        "x": "y",
+        "sql": "y",
     }
     assert "domainMetadata" in protocol["writerFeatures"]
 

@@ -12,7 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import ArrayType, DoubleType, LongType, MapType, StringType, StructType
 
+from deltaflow import DeltaTable
 from deltaflow.log import DeltaLog
+from deltaflow.spark.bridge.dispatcher import Dispatcher
 from deltaflow.spark.expressions.expressions import has_subquery, name_parts, sql_text
 from deltaflow.spark.sql.statements import (
     AFFECTED_ROWS,
@@ -188,6 +190,18 @@ def test_rows_of_any_schema_by_sql_and_by_python(
 def test_a_statement_by_python_is_that_of_sql(spark: SparkSession, path: str) -> None:
     run_statement(spark, "TruncateTable", NamedTable(f"delta.`{path}`", path), {})
     assert DeltaLog.for_table(path).snapshot().num_files == 0
+
+
+def test_a_statement_by_python_does_not_come_back_from_the_jvm(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(Dispatcher, "_decoded", lambda self, method, request: asked.append(method))
+    frame: Any = DeltaTable.forPath(spark, path).history()
+    plan = frame._jdf.queryExecution().optimizedPlan()
+    assert plan.nodeName() == "LocalRelation"
+    assert [row.version for row in frame.collect()] == [0]
+    assert asked == []
 
 
 def target(statement: Statement) -> DataFrame:
