@@ -219,8 +219,7 @@ class DeltaTable:
         return renamed
 
     def delete(self, condition: str | Column | None = None) -> None:
-        """Deletes the rows for which the condition (SQL or a Column) is true, or all rows without a
-        condition."""
+        """Deletes the rows for which the condition (SQL or a Column) is true; without one, all rows."""
         delete(self._spark, self._path, as_column(condition), named=self._named)
 
     def update(

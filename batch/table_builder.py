@@ -147,8 +147,7 @@ class DeltaTableBuilder:
         return table_at_path(self._location)
 
     def _check_name_and_location(self) -> None:
-        """Raises if the table has no path or name, or two paths. A path that names the table becomes
-        absolute."""
+        """Raises if the table has no path or name, or two paths. Makes a path without a name absolute."""
         if self._name is None:
             if self._location is None:
                 raise DeltaAnalysisException(error_class="DELTA_CREATE_TABLE_MISSING_TABLE_NAME_OR_LOCATION")

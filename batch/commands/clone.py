@@ -80,8 +80,7 @@ def clone(
     version: int | None = None,
     timestamp: str | None = None,
 ) -> NamedTable:
-    """Clones the table as SQL's statement does, and returns the clone. `target` is an absolute path or a
-    name."""
+    """Clones the table as SQL does, and returns the clone. `target` is an absolute path or a name."""
     check_string(target, "target")
     check_boolean(shallow, "isShallow")
     check_boolean(replace, "replace")

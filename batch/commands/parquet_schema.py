@@ -105,8 +105,7 @@ def partition_schema(spark: SparkSession, files: ParquetFiles, given: StructType
 
 
 def merged_with_partitions(data: StructType, partitions: StructType) -> StructType:
-    """All columns. A partition column that the files have as well keeps its position, with the partition's
-    type."""
+    """All columns. A partition column that the files have as well keeps its position there, not its type."""
     columns = {field.name.lower(): field for field in data.fields}
     columns.update({field.name.lower(): field for field in partitions.fields})
     return as_nullable(StructType(list(columns.values())))

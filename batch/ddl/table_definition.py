@@ -56,8 +56,7 @@ class Transform(Message, frozen=True):
 
 
 class TableDefinition(Message, frozen=True):
-    """catalog.check, catalog.commit: one CREATE TABLE, REPLACE TABLE or CREATE OR REPLACE TABLE of any
-    API."""
+    """catalog.check, catalog.commit: one CREATE, REPLACE or CREATE OR REPLACE TABLE of any API."""
 
     operation: str
     """create, replace or createOrReplace."""
@@ -75,8 +74,7 @@ class TableDefinition(Message, frozen=True):
     """JSON, without columns if the statement names none."""
     partitioning: list[Transform]
     properties: dict[str, str]
-    """Those of Spark's TableCatalog: the table's own, and what Spark passes among them, such as the
-    comment."""
+    """Those of Spark's TableCatalog: the table's own, and others such as the comment."""
     settings: dict[str, str]
 
     @property
@@ -91,8 +89,7 @@ class TableDefinition(Message, frozen=True):
 
     @property
     def table_properties(self) -> dict[str, str]:
-        """The table's own properties: not those by which Spark says something else, nor its second copy of
-        options."""
+        """The table's own properties, without Spark's other ones and its second copy of options."""
         options = {name.removeprefix(_OPTION) for name in self.properties if name.startswith(_OPTION)}
         return {
             name: value

@@ -65,8 +65,8 @@ def unset_properties(
 
 
 def begin_change(log: DeltaLog, settings: Mapping[str, str]) -> tuple[OptimisticTransaction, Metadata]:
-    """A transaction for a change of a table's metadata, and the metadata. DeltaTableNotFoundError if there is
-    no table."""
+    """A transaction to change a table's metadata, and the metadata; DeltaTableNotFoundError without a
+    table."""
     transaction = log.start_transaction(settings)
     if transaction.snapshot is None:
         raise DeltaTableNotFoundError(

@@ -65,8 +65,7 @@ class Dispatcher:
         return {method: decoder.type for method, decoder in self._decoders.items()}
 
     def keep(self, handle: int, value: Any) -> None:
-        """Keeps `value` under the JVM's `handle` until it is released; not at all if it has been released
-        before."""
+        """Keeps `value` under the JVM's `handle` until its release; not at all if the release came first."""
         with self._lock:
             if handle in self._released_early:
                 del self._released_early[handle]

@@ -181,8 +181,7 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 @dispatcher.handle("scan.partitions")
 def _scan_partitions(request: PartitionsRequest) -> bytes:
-    """The log's values as text. Timestamps are microseconds; those without a zone are in the session's
-    zone."""
+    """The log's values as text. Timestamps are microseconds; without a zone, they are in the session's."""
     partitions = _listing(request.scan).partitions
     for name in request.timestamps:
         values = _array(partitions[name])
@@ -207,8 +206,7 @@ def _scan_aggregates(request: AggregatesRequest) -> AggregatesAnswer:
 
 
 def _selected(scan: str, partitions: Sequence[int] | None) -> list[Any]:
-    """A mask that is true for the files of the selected partitions, in a list; no mask if all are
-    selected."""
+    """A list with a mask that is true for files of the selected partitions; empty if all are selected."""
     return [] if partitions is None else [in_partitions(scan, partitions)]
 
 

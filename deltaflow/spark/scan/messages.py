@@ -32,8 +32,7 @@ class PartitionsRequest(Message, frozen=True):
 
 
 class AggregatesRequest(Message, frozen=True):
-    """scan.aggregates: the values of aggregate functions over the rows of partitions; None for all
-    partitions."""
+    """scan.aggregates: the values of aggregate functions over partitions; None for all partitions."""
 
     scan: str
     partitions: list[int] | None

@@ -45,8 +45,7 @@ deltaflow.spark.sql.grammar)."""
 
 _PATTERNS = {name: compiled(pattern) for name, pattern in STATEMENTS.items()}
 _BEFORE_SPARK = frozenset(("DESCRIBE", "DESC", "EXPLAIN"))
-"""First words of texts that Spark's parser would take for another statement. All other texts go to Spark's
-parser first."""
+"""First words of texts that Spark's parser would misread. All other texts go to Spark's parser first."""
 _WITH_SPARKS_ERRORS = frozenset(("ALTER", "CREATE", "REPLACE"))
 """First words that so many of Spark's statements share that only Spark's parser can tell what is wrong."""
 _EXPLAIN_MODES = frozenset(("LOGICAL", "FORMATTED", "EXTENDED", "CODEGEN", "COST"))

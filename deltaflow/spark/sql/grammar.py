@@ -188,7 +188,7 @@ class Reading:
         return len(self.values) - 1
 
     def _until(self, *stops: str) -> int:
-        """Skips to one of these words outside of brackets, to a closing bracket, or to the end; returns the
+        """Skips to one of these words outside of brackets, a closing bracket or the end; returns the
         begin."""
         begin, depth = self.at, 0
         while self.at < len(self.tokens):

@@ -25,8 +25,7 @@ class WordsAnswer(Message, frozen=True):
 
 
 class ParseRequest(Message, frozen=True):
-    """statement.parse: a text and its tokens. Of each token: the name of its type, where it begins and
-    ends."""
+    """statement.parse: a text and its tokens: the name of the type, the begin and the end of each."""
 
     text: str
     tokens: list[tuple[str, int, int]]
@@ -45,8 +44,7 @@ class ParsedStatement(Message, frozen=True):
 
 class ParseAnswer(Message, frozen=True):
     table: tuple[str, int] | None = None
-    """The text that names the statement's table, and where it begins; None if it is no statement of
-    Delta's."""
+    """The text that names the statement's table, and where it begins; None if the statement is Spark's."""
     mismatch: int | None = None
     """The number of the first wrong token, of a text that is a statement of Delta's up to its table."""
     statement: ParsedStatement | None = None

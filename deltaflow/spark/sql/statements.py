@@ -75,8 +75,7 @@ class Statement:
 
     @property
     def path(self) -> str:
-        """The table's path. There is one if the statement takes no views and needs a table (see
-        `statement`)."""
+        """The table's path, for statements that need a table and take no views (see `statement`)."""
         assert self.table is not None
         assert self.table.path is not None
         return self.table.path
@@ -106,8 +105,7 @@ class Statement:
         return SparkSession(context, self._running.session())
 
     def frame(self, field: str) -> DataFrame:
-        """The relation in a field of the plan, such as a MERGE's source; it may use names of a WITH
-        clause."""
+        """The relation in a field of the plan, such as the source of a MERGE, with the WITH clause."""
         from pyspark.sql import DataFrame
 
         return DataFrame(self._running.frame(field), self.session)

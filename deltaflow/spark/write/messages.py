@@ -11,8 +11,7 @@ from deltaflow.spark.bridge.messages import Message
 
 
 class WrittenFile(NamedTuple):
-    """A new data file: its absolute path, URI-encoded as by Hadoop, its size in bytes, and ms since the
-    epoch."""
+    """A new data file: its absolute path, URI-encoded by Hadoop, its bytes, and ms since the epoch."""
 
     path: str
     size: int
@@ -20,8 +19,7 @@ class WrittenFile(NamedTuple):
 
 
 class WriteRequest(Message, frozen=True, kw_only=True):
-    """write.begin.…: the fields that all writes have. Each way to write has its own method and request (see
-    `begins_write`)."""
+    """write.begin.…: the fields of all writes. Each way to write has its own request (see `begins_write`)."""
 
     handle: int
     schema: str
@@ -101,8 +99,7 @@ class CommitAnswer(Message, frozen=True):
 
 
 class AbortRequest(Message, frozen=True):
-    """write.abort. Files are None if Spark's job was not begun, or has failed and removed its files
-    itself."""
+    """write.abort. Files are None if Spark's job was not begun, or has failed and removed its files."""
 
     handle: int
     files: list[WrittenFile] | None
