@@ -1,4 +1,4 @@
-"""Where Spark's side finds tables: on local file systems, for now."""
+"""Options of reads and writes: the path, which is on a local file system for now."""
 
 from __future__ import annotations
 
