@@ -10,7 +10,7 @@ from deltaflow.batch.arguments import check_string
 from deltaflow.batch.options import FILE_SYSTEM_PREFIXES, required_path
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaTableNotFoundError, RegistrationError
 from deltaflow.log import LOG_DIRECTORY, DeltaLog
-from deltaflow.spark.expressions.row_operations import under_name
+from deltaflow.spark.expressions.frames import under_name
 from deltaflow.spark.sql.catalog_tables import find_table
 from deltaflow.spark.sql.statements import NamedTable
 from deltaflow.store import table_path

@@ -25,7 +25,7 @@ from deltaflow.log import (
     schema_to_string,
 )
 from deltaflow.log.protocol.properties import CONVERT_METADATA_CHECK_ENABLED
-from deltaflow.spark.expressions.row_operations import delta_settings
+from deltaflow.spark.expressions.frames import delta_settings
 from deltaflow.spark.sql.parquet_tables import TableEntry, describe_table, make_entry_delta
 from deltaflow.spark.sql.statements import NamedTable
 from deltaflow.store import table_path

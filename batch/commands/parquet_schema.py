@@ -15,7 +15,7 @@ from deltaflow.log import as_nullable, merge_schemas
 from deltaflow.log.files.footers import files_of_distinct_schemas
 from deltaflow.log.files.partition_values import canonical_values
 from deltaflow.log.protocol.properties import SESSION_TIME_ZONE
-from deltaflow.spark.expressions.row_operations import delta_settings
+from deltaflow.spark.expressions.frames import delta_settings
 from deltaflow.spark.sql.parquet_tables import cast_columns, inferred_partition_schema, schema_of_file
 
 if TYPE_CHECKING:

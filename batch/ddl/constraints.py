@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
 
 from deltaflow.batch.ddl.table_properties import begin_change, commit_change
 from deltaflow.batch.rewrite.touched_files import TouchedFiles
@@ -18,7 +19,8 @@ from deltaflow.batch.rows.row_checks import CONSTRAINTS
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog, Operation, OptimisticTransaction, Snapshot
 from deltaflow.log.protocol.properties import CONSTRAINTS_ASSUME_DROP_IF_EXISTS
-from deltaflow.spark.expressions.conditions import fault_in
+from deltaflow.spark.expressions.analysis import analysed
+from deltaflow.spark.expressions.expressions import has_subquery
 from deltaflow.spark.sql.statements import NamedTable
 
 if TYPE_CHECKING:
@@ -26,12 +28,6 @@ if TYPE_CHECKING:
 
 _RESERVED = "__CHAR_VARCHAR_STRING_LENGTH_CHECK__"
 """delta-spark's name for the check of the lengths of CHAR and VARCHAR."""
-_FAULTS = {
-    "aggregate": "DELTA_AGGREGATE_IN_CHECK_CONSTRAINT",
-    "nondeterministic": "DELTA_NON_DETERMINISTIC_EXPRESSION_IN_CHECK_CONSTRAINT",
-    "function": "DELTA_UDF_IN_CHECK_CONSTRAINT",
-    "expression": "DELTA_UNSUPPORTED_EXPRESSION_CHECK_CONSTRAINT",
-}
 
 
 def add_constraint(
@@ -97,34 +93,47 @@ def drop_constraint(table: NamedTable, name: str, if_exists: bool, settings: Map
 
 def _check_expression(spark: SparkSession, snapshot: Snapshot, name: str, expression: str) -> None:
     """Raises if the expression is no condition, or cannot be checked for each row by itself."""
+    rows, condition = spark.createDataFrame([], snapshot.schema), F.expr(expression)
+    if has_subquery(condition):
+        raise _refused("DELTA_UNSUPPORTED_EXPRESSION_CHECK_CONSTRAINT", expression, snapshot)
     try:
-        fault = fault_in(spark, expression, snapshot.schema)
+        rows.where(condition)
+        [found] = analysed(rows, [condition])
     except AnalysisException as error:
-        condition, parameters = error.getCondition() or "", error.getMessageParameters() or {}
-        if condition == "DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN":
+        parameters = error.getMessageParameters() or {}
+        error_condition = error.getCondition() or ""
+        if error_condition == "INVALID_WHERE_CONDITION":
+            aggregates = parameters["expressionList"]
+            raise _refused("DELTA_AGGREGATE_IN_CHECK_CONSTRAINT", aggregates, snapshot) from error
+        if error_condition == "DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN":
             raise DeltaAnalysisException(
                 error_class="DELTA_NON_BOOLEAN_CHECK_CONSTRAINT",
                 name=name,
                 expr=expression,
                 table=snapshot.path,
             ) from error
-        if condition.startswith("UNRESOLVED_COLUMN") or condition == "FIELD_NOT_FOUND":
+        if error_condition.startswith("UNRESOLVED_COLUMN") or error_condition == "FIELD_NOT_FOUND":
             raise DeltaAnalysisException(
                 error_class="DELTA_INVALID_CHECK_CONSTRAINT_REFERENCES",
                 column_name=parameters.get("objectName") or parameters.get("fieldName"),
                 table=snapshot.path,
             ) from error
         raise
-    if fault is not None:
-        raise DeltaAnalysisException(error_class=_FAULTS[fault.kind], expr=fault.sql, table=snapshot.path)
+    if found.function is not None:
+        raise _refused("DELTA_UDF_IN_CHECK_CONSTRAINT", found.function, snapshot)
+    if found.nondeterministic is not None:
+        error_class = "DELTA_NON_DETERMINISTIC_EXPRESSION_IN_CHECK_CONSTRAINT"
+        raise _refused(error_class, found.nondeterministic, snapshot)
+
+
+def _refused(error_class: str, expression: str, snapshot: Snapshot) -> DeltaAnalysisException:
+    return DeltaAnalysisException(error_class=error_class, expr=expression, table=snapshot.path)
 
 
 def _check_rows(
     spark: SparkSession, table: NamedTable, transaction: OptimisticTransaction, expression: str
 ) -> None:
     """Raises if rows break the constraint, which null does, too; 1 job."""
-    from pyspark.sql import functions as F
-
     with TouchedFiles(spark, transaction, "ADD CONSTRAINT") as files:
         broken = files.rows().where(~F.coalesce(F.expr(expression), F.lit(False))).count()
     if broken:

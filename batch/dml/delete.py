@@ -35,10 +35,12 @@ def delete(
         if operation.is_repeated:
             return 0
         operation.refuse_subquery(where)
-        matching = named(operation.rows()).where(where)
-        text = operation.deterministic_condition(matching)
+        rows = named(operation.rows())
+        matching = rows.where(where)
+        text = operation.deterministic_condition(rows, where)
         predicates = [] if condition is None else [text]
-        found = operation.record_partition_filter(matching)
+        found = operation.filter_facts(matching)
+        operation.record_read(found)
         if found.has_data_filters:
             touched = operation.record_touched_files(matching)
         else:

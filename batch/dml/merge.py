@@ -46,8 +46,12 @@ from deltaflow.log import FILES_SCHEMA, DeltaLog, Operation, check_writable_sche
 from deltaflow.log.files.data_skipping import may_match
 from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.protocol.data_types import types_within
-from deltaflow.log.protocol.properties import MERGE_REPARTITION_BEFORE_WRITE
-from deltaflow.spark.expressions.merge_plans import equal_sides, references, skipping_predicate, within
+from deltaflow.log.protocol.properties import (
+    MERGE_MATERIALIZE_SOURCE,
+    MERGE_REPARTITION_BEFORE_WRITE,
+    SCHEMA_AUTO_MERGE_ENABLED,
+)
+from deltaflow.spark.expressions.analysis import equal_sides, references, within
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -57,7 +61,6 @@ _FILE, _ROW, _ACTION, _MATCHED, _KEYS = "\0file", "\0row", "\0action", "\0matche
 _BYTES_OF_A_TASK = 128 << 20
 _SHOWN = 3
 _NO_FILES = FILES_SCHEMA.append(MATCHING_ROWS).empty_table()
-_AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
 def merge(
@@ -76,13 +79,13 @@ def merge(
     `named` gives rows of the table the name by which the expressions call it.
     """
     check_clauses(clauses)
-    evolves = with_schema_evolution or (spark.conf.get(_AUTO_MERGE, "false") or "").lower() == "true"
     path = DeltaLog.for_table(path).path
     with MergeSource(source) as merge_source, _operation(spark, path, merge_source, clauses) as operation:
         if operation.is_repeated:
             return None
         target = named(operation.rows())
-        schema = operation.snapshot.schema
+        schema, settings = operation.snapshot.schema, operation.transaction.session
+        evolves = with_schema_evolution or SCHEMA_AUTO_MERGE_ENABLED.of(settings, path)
         resolution = Resolution(target, merge_source.frame, schema, path, evolves=evolves)
         resolved = resolution.resolve(condition, clauses)
         return _Merge(operation, merge_source, target, resolved).run()
@@ -114,7 +117,9 @@ class _Merge:
 
     def run(self) -> MergedRows:
         self._update_schema()
-        self.source.prepare(self.merge.columns)
+        operation = self.operation
+        mode = MERGE_MATERIALIZE_SOURCE.of(operation.transaction.session, operation.snapshot.path)
+        self.source.materialize(self.merge.columns, mode)
         candidates = self._candidates()
         try:
             found = self._matches(candidates)
@@ -164,10 +169,12 @@ class _Merge:
             operation.transaction.record_read_of_whole_table()
             return operation.snapshot.files
         matching = self.target.where(condition)
-        predicate = skipping_predicate(matching)
+        found = operation.filter_facts(matching)
+        predicate = found.predicate
         if predicate is not None and predicate["op"] == "never":
             return FILES_SCHEMA.empty_table()
-        files = operation.record_files_of_partitions(operation.record_partition_filter(matching))
+        operation.record_read(found)
+        files = operation.record_files_of_partitions(found)
         if predicate is None:
             return files
         may = operation.snapshot.files.filter(may_match(predicate, operation.snapshot.statistics))
@@ -180,7 +187,7 @@ class _Merge:
         sides = equal_sides(search, target, self.source.frame)
         partitions = {name.lower() for name in self.operation.snapshot.partition_columns}
         by_list = [self._is_of(side, partitions) for side, _ in sides]
-        known = [within(search, target), self.source.measure(sides, by_list=by_list)]
+        known = [within(search, target), self.source.key_bounds(sides, by_list=by_list)]
         if not self._inserting and not self._by_source:
             known.append(_any([within(clause.holds, target) for clause in self._matching]))
         matching = _all([condition for condition in known if condition is not None])
@@ -198,7 +205,7 @@ class _Merge:
         if rows:
             place = frame.metadataColumn("_metadata")
             frame = frame.withColumns({_FILE: place.getField("file_path"), _ROW: place.getField("row_index")})
-        source = self.source.hinted
+        source = self.source.with_broadcast_hint()
         if how == "left":
             source = source.withColumn(_MATCHED, F.lit(True))
         return frame.join(source, self.merge.condition.column, how)
@@ -239,10 +246,10 @@ class _Merge:
 
     @functools.cached_property
     def _comparable_keys(self) -> list[Column]:
-        kinds = self.source.frame.select(*self._source_keys).schema.fields if self._source_keys else []
+        keys = self.source.frame.select(*self._source_keys).schema.fields if self._source_keys else []
         return [
-            _comparable(key, kind.dataType).alias(f"\0{i}")
-            for i, (key, kind) in enumerate(zip(self._source_keys, kinds, strict=True))
+            _comparable(key, field.dataType).alias(f"\0{i}")
+            for i, (key, field) in enumerate(zip(self._source_keys, keys, strict=True))
         ]
 
     def _keep(self, frame: DataFrame) -> DataFrame:
@@ -395,22 +402,22 @@ def _any(conditions: Sequence[Column | None]) -> Column | None:
     return functools.reduce(operator.or_, known) if known and len(known) == len(conditions) else None
 
 
-def _comparable(value: Column, kind: T.DataType) -> Column:
+def _comparable(value: Column, data_type: T.DataType) -> Column:
     """The value in a form that equals another one only if both are the same: Spark compares no maps."""
-    match kind:
+    match data_type:
         case T.MapType():
-            entry = T.StructType().add("key", kind.keyType).add("value", kind.valueType)
+            entry = T.StructType().add("key", data_type.keyType).add("value", data_type.valueType)
             return _comparable(F.map_entries(value), T.ArrayType(entry))
-        case T.ArrayType() if _has_map(kind):
-            return F.transform(value, lambda item: _comparable(item, kind.elementType))
-        case T.StructType() if _has_map(kind):
-            fields = [_comparable(value.getField(f.name), f.dataType) for f in kind.fields]
+        case T.ArrayType() if _has_map(data_type):
+            return F.transform(value, lambda item: _comparable(item, data_type.elementType))
+        case T.StructType() if _has_map(data_type):
+            fields = [_comparable(value.getField(f.name), f.dataType) for f in data_type.fields]
             return F.struct(value.isNull(), *fields)
     return value
 
 
-def _has_map(kind: T.DataType) -> bool:
-    return any(isinstance(found, T.MapType) for _, found in types_within(kind))
+def _has_map(data_type: T.DataType) -> bool:
+    return any(isinstance(found, T.MapType) for _, found in types_within(data_type))
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:

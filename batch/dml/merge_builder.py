@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class DeltaMergeBuilder:
     """Specifies how to merge a source into a table, clause by clause; made by `DeltaTable.merge`.
 
-    Of the clauses about a row the first applies whose condition is true; only the last of a kind may be
+    Of the clauses about a row the first applies whose condition is true; only the last of them may be
     without one. Every method returns a builder with one more clause.
     """
 

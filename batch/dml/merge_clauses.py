@@ -1,5 +1,5 @@
-"""The clauses of MERGE: what may be said, and what it means for a table and a source, which is analysed
-conditions, and a row of values for each clause.
+"""The clauses of MERGE: what a user may say, and the analysed conditions and values that it means for a table
+and a source.
 
 Source: delta-spark's DeltaMergeInto, ResolveDeltaMergeInto and PreprocessTableMerge.
 """
@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from deltaflow.batch.dml.merge_assignments import Assigner, Assignment, Value
+from deltaflow.batch.dml.assignments import Assigner, Assignment, Value
 from deltaflow.batch.rows.schema_on_write import as_table_schema
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import merge_schemas
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_type
 from deltaflow.log.protocol.schema import READS_VOID
-from deltaflow.spark.expressions.merge_plans import Resolved, resolved, store_assigned
+from deltaflow.spark.expressions.analysis import Analysed, analysed
+from deltaflow.spark.expressions.expressions import has_subquery, sql_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -55,13 +55,13 @@ class ResolvedClause:
 
     when: When
     action: str
-    condition: Resolved | None
+    condition: Analysed | None
     values: Sequence[Column] = ()
     """Of the whole row, in the order of the table's schema; none for a delete."""
 
     @property
     def holds(self) -> Column:
-        """Whether the clause applies to a row that is one of its kind, unless an earlier one does."""
+        """Whether the clause applies to one of the rows that it is about, unless an earlier clause does."""
         return F.lit(True) if self.condition is None else self.condition.column
 
 
@@ -69,7 +69,7 @@ class ResolvedClause:
 class ResolvedMerge:
     """A whole MERGE, analysed."""
 
-    condition: Resolved
+    condition: Analysed
     clauses: Sequence[ResolvedClause]
     schema: T.StructType
     """Of the table afterwards."""
@@ -96,15 +96,15 @@ def check_clauses(clauses: Sequence[Clause]) -> None:
     if not clauses:
         raise DeltaAnalysisException(error_class="DELTA_MERGE_MISSING_WHEN")
     for when in When:
-        of_kind = [clause for clause in clauses if clause.when is when]
-        if any(clause.condition is None for clause in of_kind[:-1]):
+        of_these_rows = [clause for clause in clauses if clause.when is when]
+        if any(clause.condition is None for clause in of_these_rows[:-1]):
             raise DeltaAnalysisException(error_class=f"DELTA_NON_LAST_{when.value}_CLAUSE_OMIT_CONDITION")
 
 
 @dataclass(frozen=True)
 class _Assigned:
     clause: Clause
-    condition: Resolved | None
+    condition: Analysed | None
     assignments: Sequence[Assignment]
 
 
@@ -120,7 +120,7 @@ class Resolution:
         self._table = table
         self._path = path
         self._evolves = evolves
-        self._assigner = Assigner(partial(store_assigned, target.sparkSession), evolves, path)
+        self._assigner = Assigner(target.sparkSession, path, may_lack_fields=evolves)
 
     def resolve(self, condition: Column, clauses: Sequence[Clause]) -> ResolvedMerge:
         """DELTA_MERGE_UNRESOLVED_EXPRESSION, or what else delta-spark raises for what is wrong."""
@@ -131,7 +131,7 @@ class Resolution:
             name: Value(found.column, found.type)
             for name, found in zip(
                 [field.name.lower() for field in self._table.fields],
-                resolved(self._target, [F.col(quoted(name)) for name in self._table.names]),
+                analysed(self._target, [F.col(quoted(name)) for name in self._table.names]),
                 strict=True,
             )
         }
@@ -140,7 +140,7 @@ class Resolution:
             search,
             [self._resolved(found, schema, row) for found in assigned],
             schema,
-            [found.column for found in resolved(self._target, copied)],
+            [found.column for found in analysed(self._target, copied)],
         )
 
     def _frame(self, when: When) -> DataFrame:
@@ -199,28 +199,27 @@ class Resolution:
         elif clause.action == "update":
             values = self._assigner.updated(schema, found.assignments, row)
         # Analysed once more, so that a cast that cannot be fails before any job.
-        analysed = [value.column for value in resolved(self._frame(clause.when), values)]
-        return ResolvedClause(clause.when, clause.action, found.condition, analysed)
+        checked = [value.column for value in analysed(self._frame(clause.when), values)]
+        return ResolvedClause(clause.when, clause.action, found.condition, checked)
 
-    def _condition(self, frame: DataFrame, condition: Column, kind: str) -> Resolved:
-        where = "search condition" if kind == "search" else f"{kind} condition"
-        [found] = self._analysed(frame, [condition], where)
-        if found.subquery:
-            raise self._refusal("DELTA_UNSUPPORTED_SUBQUERY", kind, cond=found.sql)
-        if not found.deterministic:
-            name = "DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED"
-            raise self._refusal(name, kind, expression=f"(condition = {found.sql}).")
+    def _condition(self, frame: DataFrame, condition: Column, name: str) -> Analysed:
+        if has_subquery(condition):
+            raise self._refusal("DELTA_UNSUPPORTED_SUBQUERY", name, cond=sql_text(condition))
+        [found] = self._analysed(frame, [condition], f"{name} condition")
+        if found.nondeterministic is not None:
+            error_class = "DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED"
+            raise self._refusal(error_class, name, expression=f"(condition = {found.sql}).")
         if not isinstance(found.type, T.BooleanType):
             frame.where(found.column)  # raises Spark's error for what is no condition, and lets NULL be one
         return found
 
-    def _refusal(self, error_class: str, kind: str, **shown: Any) -> DeltaAnalysisException:
-        operation = f"{kind} condition of MERGE operation"
+    def _refusal(self, error_class: str, name: str, **shown: Any) -> DeltaAnalysisException:
+        operation = f"{name} condition of MERGE operation"
         return DeltaAnalysisException(error_class=error_class, operation=operation, table=self._path, **shown)
 
-    def _analysed(self, frame: DataFrame, columns: Sequence[Column], where: str) -> list[Resolved]:
+    def _analysed(self, frame: DataFrame, columns: Sequence[Column], where: str) -> list[Analysed]:
         try:
-            found = resolved(frame, columns)
+            found = analysed(frame, columns)
         except AnalysisException as error:
             if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
                 raise
@@ -232,7 +231,7 @@ class Resolution:
                 table=self._path,
             ) from error
         for one in found:
-            if one.aggregate or not one.of_row:
+            if one.aggregate is not None or not one.of_row:
                 raise DeltaAnalysisException(
                     error_class="DELTA_AGGREGATION_NOT_SUPPORTED",
                     operation=f"{where} of MERGE operation",
@@ -271,26 +270,26 @@ def _assigned_fields(
     fields = []
     for field in source.fields:
         path = [*prefix, field.name.lower()]
-        kind, own = field.dataType, ours.get(field.name.lower())
+        data_type, own = field.dataType, ours.get(field.name.lower())
         if path not in paths:
             inside = any(list(other[: len(path)]) == path for other in paths)
-            if isinstance(kind, T.StructType) and (inside or star):
-                kind = _assigned_fields(kind, own or T.StructType(), paths, path, star)
+            if isinstance(data_type, T.StructType) and (inside or star):
+                data_type = _assigned_fields(data_type, own or T.StructType(), paths, path, star)
             elif not star:
                 continue
-        fields.append(T.StructField(field.name, _typed_as(kind, own), field.nullable, field.metadata))
+        fields.append(T.StructField(field.name, _typed_as(data_type, own), field.nullable, field.metadata))
     return T.StructType(fields)
 
 
-def _typed_as(kind: T.DataType, own: T.DataType | None) -> T.DataType:
+def _typed_as(data_type: T.DataType, own: T.DataType | None) -> T.DataType:
     """The type, with the table's own wherever both are atomic: values are cast to it."""
-    if isinstance(kind, T.AtomicType) and isinstance(own, T.AtomicType):
+    if isinstance(data_type, T.AtomicType) and isinstance(own, T.AtomicType):
         return own
-    if own is None or not have_one_shape(kind, own):
-        return kind
+    if own is None or not have_one_shape(data_type, own):
+        return data_type
     ours = {field.name.lower(): field.dataType for field in inner_fields(own)}
-    fields = [with_type(f, _typed_as(f.dataType, ours.get(f.name.lower()))) for f in inner_fields(kind)]
-    return with_inner_fields(kind, fields)
+    fields = [with_type(f, _typed_as(f.dataType, ours.get(f.name.lower()))) for f in inner_fields(data_type)]
+    return with_inner_fields(data_type, fields)
 
 
 def _refuse_void(new: T.StructType, table: T.StructType, path: str) -> None:

@@ -43,8 +43,8 @@ class MergeCounts:
 
     def add(self, clause: ResolvedClause, rows: int) -> None:
         """Counts rows that a clause changes."""
-        kind = "matched" if clause.when is When.MATCHED else "by_source"
-        name = f"{kind}_{clause.action}d"
+        when = "matched" if clause.when is When.MATCHED else "by_source"
+        name = f"{when}_{clause.action}d"
         setattr(self, name, getattr(self, name) + rows)
 
 

@@ -18,17 +18,15 @@ import msgspec
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from deltaflow.batch.options import boolean_option
-from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.protocol.data_types import inner_fields, is_nested
-from deltaflow.spark.expressions.merge_plans import SourceFacts, pinned, references, release, source_facts
+from deltaflow.log.protocol.properties import IGNORE_CORRUPT_FILES, IGNORE_MISSING_FILES
+from deltaflow.spark.expressions.analysis import references
+from deltaflow.spark.expressions.frames import SourceFacts, pinned, release, source_facts
 from deltaflow.store import is_same_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_MODE = "spark.databricks.delta.merge.materializeSource"
-_UNREADABLE = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 # So many values of the source's keys are looked for in each file's statistics; of more, the range.
 _LISTED = 100
 _RANGED = (T.StringType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampType, T.TimestampNTZType)
@@ -45,7 +43,7 @@ class MergeSource:
         """The rows; the attributes stay the same when they are materialised."""
         self._checkpointed: DataFrame | None = None
         self.rows = 0
-        """How many there are; known after `measure`."""
+        """How many there are; known after `key_bounds`."""
         self.time_ms = 0
         """What materialising them took."""
 
@@ -67,43 +65,35 @@ class MergeSource:
         ]
         return min(versions, default=None)
 
-    def prepare(self, used: Sequence[Column]) -> None:
-        """Materialises the columns that are used, if the session's mode and the source ask for it."""
+    def materialize(self, used: Sequence[Column], mode: str) -> None:
+        """Materialises the columns that are used, if the mode (`all`, `none`, `auto`) and the source ask for
+        it."""
         started = time.perf_counter_ns()
-        if self._needs_materialising():
+        if mode == "all" or (mode == "auto" and not self._is_repeatable()):
             columns = references(self.frame, used) or references(self.frame, [F.lit(1)])
             needed = self.frame.select(*columns) if columns else self.frame
             self.frame = self._checkpointed = needed.localCheckpoint(eager=True)
         self.time_ms = (time.perf_counter_ns() - started) // 1_000_000
 
-    def _needs_materialising(self) -> bool:
-        mode = self._spark.conf.get(_MODE, "auto")
-        assert mode is not None
-        if mode.lower() not in ("auto", "all", "none"):
-            raise DeltaIllegalArgumentException(
-                error_class="DELTA_ILLEGAL_OPTION",
-                input=mode,
-                name=_MODE,
-                explain="must be one of auto, all and none",
-            )
-        if mode.lower() != "auto":
-            return mode.lower() == "all"
-        settings = {name: self._spark.conf.get(name, "false") or "false" for name in _UNREADABLE}
-        passes_over_files = any(boolean_option(settings, name) for name in _UNREADABLE)
-        return not self._facts.repeatable or self._facts.cached or passes_over_files
+    def _is_repeatable(self) -> bool:
+        leaves_files_out = any(
+            flag.of({flag.name: self._spark.conf.get(flag.name) or "false"})
+            for flag in (IGNORE_CORRUPT_FILES, IGNORE_MISSING_FILES)
+        )
+        return self._facts.repeatable and not self._facts.cached and not leaves_files_out
 
-    def measure(self, keys: Sequence[tuple[Column, Column]], *, by_list: Sequence[bool]) -> Column | None:
+    def key_bounds(self, keys: Sequence[tuple[Column, Column]], *, by_list: Sequence[bool]) -> Column | None:
         """Counts the rows, and says what is true of the target's side of all keys that equal one of theirs:
         None if nothing is known. One job for a source of few rows; else two, and one for each listed key.
 
         `keys`: expressions over the target and the source. `by_list`: of which of them a list of values is
         wanted, whatever the number of rows.
         """
-        kinds = [field.dataType for field in self.frame.select(*[key for _, key in keys]).schema.fields]
+        types = [field.dataType for field in self.frame.select(*[key for _, key in keys]).schema.fields]
         ranged = [
-            _Key(target, _plain(key, kind).alias(f"k{i}"), kind, wanted)
-            for i, ((target, key), kind, wanted) in enumerate(zip(keys, kinds, by_list, strict=True))
-            if isinstance(kind, _RANGED)
+            _Key(target, _plain(key, data_type).alias(f"k{i}"), data_type, wanted)
+            for i, ((target, key), data_type, wanted) in enumerate(zip(keys, types, by_list, strict=True))
+            if isinstance(data_type, _RANGED)
         ]
         columns = [key.source for key in ranged]
         first = self.frame.select(F.lit(True), *columns).limit(_LISTED + 1).collect()
@@ -128,8 +118,7 @@ class MergeSource:
         rows = self.frame.select(key.source).distinct().limit(_LISTED + 1).collect()
         return key.among({row[0] for row in rows}) if len(rows) <= _LISTED else None
 
-    @property
-    def hinted(self) -> DataFrame:
+    def with_broadcast_hint(self) -> DataFrame:
         """The rows, with a hint to broadcast them if there are few by Spark's own measure: of a checkpoint it
         knows only what was estimated before."""
         limit = self._spark.conf.get("spark.sql.autoBroadcastJoinThreshold", "10485760")
@@ -145,7 +134,7 @@ class _Key:
 
     target: Column
     source: Column
-    kind: T.DataType
+    data_type: T.DataType
     by_list: bool
 
     def among(self, values: Set[Any]) -> Column:
@@ -157,31 +146,33 @@ class _Key:
         return F.lit(False) if low is None else self.target.between(self._literal(low), self._literal(high))
 
     def _literal(self, value: Any) -> Column:
-        if isinstance(self.kind, T.TimestampType):
+        if isinstance(self.data_type, T.TimestampType):
             return F.timestamp_micros(F.lit(value))
-        if isinstance(self.kind, T.DateType):
+        if isinstance(self.data_type, T.DateType):
             return F.date_from_unix_date(F.lit(value))
-        if isinstance(self.kind, T.TimestampNTZType):
+        if isinstance(self.data_type, T.TimestampNTZType):
             return _epoch_without_zone() + F.lit(value)
-        return F.lit(value).cast(self.kind) if isinstance(self.kind, T.DecimalType) else F.lit(value)
+        return (
+            F.lit(value).cast(self.data_type) if isinstance(self.data_type, T.DecimalType) else F.lit(value)
+        )
 
 
-def _plain(key: Column, kind: T.DataType) -> Column:
+def _plain(key: Column, data_type: T.DataType) -> Column:
     """As Python takes it without a doubt, since Spark has more years and clocks are set back: instants as
     microseconds, dates as days, timestamps without a zone as the time that has passed since 1970."""
-    if isinstance(kind, T.DateType):
+    if isinstance(data_type, T.DateType):
         return F.unix_date(key)
-    if isinstance(kind, T.TimestampNTZType):
+    if isinstance(data_type, T.TimestampNTZType):
         return key - _epoch_without_zone()
-    return F.unix_micros(key) if isinstance(kind, T.TimestampType) else key
+    return F.unix_micros(key) if isinstance(data_type, T.TimestampType) else key
 
 
 def _epoch_without_zone() -> Column:
     return F.lit("1970-01-01").cast(T.TimestampNTZType())
 
 
-def _bytes(kind: T.DataType) -> int:
+def _bytes(data_type: T.DataType) -> int:
     """About as many as Spark's DataType.defaultSize."""
-    if is_nested(kind):
-        return sum(_bytes(field.dataType) for field in inner_fields(kind))
-    return 40 if isinstance(kind, T.StringType | T.BinaryType) else 8
+    if is_nested(data_type):
+        return sum(_bytes(field.dataType) for field in inner_fields(data_type))
+    return 40 if isinstance(data_type, T.StringType | T.BinaryType) else 8

@@ -6,7 +6,7 @@ it the frame of all rows that the new files are to hold: changed ones and, as th
     with RowLevelOperation(spark, path, "DELETE") as operation:
         if not operation.is_repeated:
             matching = operation.rows().where(condition)
-            operation.record_partition_filter(matching)  # records what is read; no job
+            operation.record_read(operation.filter_facts(matching))  # no job
             touched = operation.record_touched_files(matching)
             account = operation.account(touched, gone=touched[MATCHING_ROWS.name])
             operation.replace(account, rows_that_stay(operation.rows(account.files_to_read)), describe)
@@ -14,7 +14,7 @@ it the frame of all rows that the new files are to hold: changed ones and, as th
 Per operation: one listing of the log; two Spark jobs: the one that finds the files, by a scan of the
 condition's columns with a count a file, and the one that writes the new ones, without a shuffle; one footer a
 new file, and one a file that is removed unread, one put. Between Python and the JVM about 10 calls
-of row_operations, 4 to 8 for the scans, 3 for the write, and PySpark's own for Columns and frames (some 300
+of the analysis, 4 to 8 for the scans, 3 for the write, and PySpark's own for Columns and frames (some 300
 for an UPDATE of one column, 50 µs each). An operation that whole partitions decide has no job, and reads no
 file.
 """
@@ -41,7 +41,7 @@ from deltaflow.log import AddFile, Committed, DeltaLog, Operation, RemoveFile, r
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.features import check_writable, is_append_only
 from deltaflow.log.protocol.isolation import isolation_of_table
-from deltaflow.spark.expressions.row_operations import delta_settings, recache
+from deltaflow.spark.expressions.frames import delta_settings, recache
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

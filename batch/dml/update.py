@@ -1,45 +1,40 @@
 """UPDATE: rows for which a condition is true get other values (delta-spark's UpdateCommand).
 
-Their files are written anew, with the rows beside them as they are. A value is cast to its column's type by
-Spark's store assignment; of a struct whose fields are set, the other fields stay.
+Their files are written anew, with the rows beside them as they are. The values are made as MERGE makes them
+(assignments); of a struct whose fields are set, the other fields stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructField, StructType
 
+from deltaflow.batch.dml.assignments import Assigner, Assignment, Value
 from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
-from deltaflow.log import Operation, as_nullable
-from deltaflow.spark.expressions.expressions import sql_text
-from deltaflow.spark.expressions.row_operations import assigned, expressions, fields
+from deltaflow.log import Operation
+from deltaflow.spark.expressions.analysis import Analysed, analysed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-_Path = tuple[str, ...]
-Assignment: TypeAlias = "tuple[Column, Column]"
-"""The name of a column or field, and its value."""
 
 
 def update(
     spark: SparkSession,
     path: str,
-    values: Sequence[Assignment],
+    values: Sequence[tuple[Column, Column]],
     condition: Column | None,
     *,
     named: Callable[[DataFrame], DataFrame],
 ) -> int:
     """Sets columns, or fields of structs, to values in the rows for which the condition is true, in all
-    without one; returns the number of those rows.
+    without one; returns the number of those rows. `values`: pairs of a name and its value.
 
     `named` gives rows of the table at `path` the name by which the expressions call it. Where no row is
     updated, a commit is made only to record a txnVersion; none is made of one that the table has already.
@@ -50,11 +45,11 @@ def update(
             return 0
         operation.refuse_subquery(where)
         rows = named(operation.rows())
-        assignments = Assignments(operation, rows, values)
-        assignments.over(rows)  # refused before a job runs
+        new_values = _NewValues(operation, rows, values)
         matching = rows.where(where)
-        text = operation.deterministic_condition(matching)
-        found = operation.record_partition_filter(matching)
+        text = operation.deterministic_condition(rows, where)
+        found = operation.filter_facts(matching)
+        operation.record_read(found)
         if found.has_data_filters:
             touched = operation.record_touched_files(matching)
         else:
@@ -70,7 +65,7 @@ def update(
             operation.commit_if_needed(describe)
             return 0
         rows = named(operation.rows(touched))
-        new = assignments.over(rows)
+        new = new_values.over(rows)
         columns = [
             F.when(where, new[column]).otherwise(F.col(quoted(column))).alias(column)
             if column in new
@@ -99,10 +94,12 @@ def _operation(
     )
 
 
-class Assignments:
+class _NewValues:
     """Values for columns of the table, and for fields of its structs."""
 
-    def __init__(self, operation: RowLevelOperation, rows: DataFrame, values: Sequence[Assignment]) -> None:
+    def __init__(
+        self, operation: RowLevelOperation, rows: DataFrame, values: Sequence[tuple[Column, Column]]
+    ) -> None:
         """`rows` resolve the names.
 
         DELTA_MISSING_SET_COLUMN, DELTA_CONFLICT_SET_COLUMN or DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE for
@@ -110,18 +107,18 @@ class Assignments:
         """
         self._operation = operation
         self._table = operation.snapshot.path
-        self._schema = as_nullable(operation.snapshot.schema)
+        self._schema = operation.snapshot.schema
         if not values:
             raise DeltaIllegalArgumentException(
                 f"{operation.name} needs at least one column to set.",
                 error_class="DELTA_MISSING_SET_COLUMN",
                 table=self._table,
             )
-        for _, value in values:
+        self._values = [value for _, value in values]
+        for value in self._values:
             operation.refuse_subquery(value)
-        paths = [self._path(rows, target) for target, _ in values]
-        self._check_conflicts(paths)
-        self._values = dict(zip(paths, (value for _, value in values), strict=True))
+        self._paths = [self._path(name) for name in analysed(rows, [name for name, _ in values])]
+        self.over(rows)
 
     def over(self, rows: DataFrame) -> dict[str, Column]:
         """The new values of columns, by the columns' names, as expressions over a frame of the table's rows.
@@ -129,76 +126,41 @@ class Assignments:
         DELTA_AGGREGATION_NOT_SUPPORTED and Spark's AnalysisException for a value that is none, or not of the
         column.
         """
-        types = StructType([StructField(_shown(path), self._type(path)) for path in self._values])
-        values = rows.select(
-            *(value.alias(name) for value, name in zip(self._values.values(), types.names, strict=True))
-        )
-        if len(expressions(values)) != len(types):
+        assignments = [
+            Assignment(path, Value(value.column, value.type))
+            for path, value in zip(self._paths, self._analysed(rows), strict=True)
+        ]
+        present = {
+            field.name.lower(): Value(F.col(quoted(field.name)), field.dataType)
+            for field in self._schema.fields
+        }
+        columns = Assigner(rows.sparkSession, self._table).updated(self._schema, assignments, present)
+        assigned = {path[0].lower() for path in self._paths}
+        new = {
+            name: column
+            for name, column in zip(self._schema.names, columns, strict=True)
+            if name.lower() in assigned
+        }
+        # Analysed once more, so that a cast that cannot be fails before any job.
+        return dict(zip(new, [found.column for found in analysed(rows, list(new.values()))], strict=True))
+
+    def _analysed(self, rows: DataFrame) -> list[Analysed]:
+        found = analysed(rows, self._values)
+        if any(value.aggregate is not None or not value.of_row for value in found):
             raise DeltaAnalysisException(
                 error_class="DELTA_AGGREGATION_NOT_SUPPORTED",
                 operation=self._operation.name,
                 predicate="values",
                 table=self._table,
             )
-        cast = dict(zip(self._values, assigned(values, types, self._table), strict=True))
-        return {
-            column.name: _built((column.name,), column.dataType, F.col(quoted(column.name)), cast)
-            for column in self._schema.fields
-            if any(path[0] == column.name for path in cast)
-        }
+        return found
 
-    def _path(self, rows: DataFrame, target: Column) -> _Path:
+    def _path(self, name: Analysed) -> Sequence[str]:
         """The names of the table's column, and of the fields in it, that a name stands for."""
-        found = fields(rows.select(target))
-        if len(found) != 1 or found[0] is None:
+        if name.path is None:
             raise DeltaAnalysisException(
                 error_class="DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE",
-                target=sql_text(target),
+                target=name.sql,
                 table=self._table,
             )
-        column, *inside = found[0]
-        names = {name.lower(): name for name in self._schema.names}
-        if column.lower() not in names:
-            raise DeltaAnalysisException(
-                error_class="DELTA_MISSING_SET_COLUMN",
-                column_name=sql_text(target),
-                column_list=", ".join(self._schema.names),
-                table=self._table,
-            )
-        return (names[column.lower()], *inside)
-
-    def _check_conflicts(self, paths: Sequence[_Path]) -> None:
-        for i, path in enumerate(paths):
-            others = [other for j, other in enumerate(paths) if j != i and other[: len(path)] == path]
-            if others:
-                raise DeltaAnalysisException(
-                    error_class="DELTA_CONFLICT_SET_COLUMN",
-                    column_list=", ".join(map(_shown, (path, *others))),
-                    table=self._table,
-                )
-
-    def _type(self, path: _Path) -> DataType:
-        kind: DataType = self._schema
-        for name in path:
-            assert isinstance(kind, StructType)
-            kind = kind[name].dataType
-        return kind
-
-
-def _shown(path: _Path) -> str:
-    return ".".join(quoted(name) if "." in name or "`" in name else name for name in path)
-
-
-def _built(path: _Path, kind: DataType, old: Column, values: Mapping[_Path, Column]) -> Column:
-    """The new value of a column or field: its own, a struct with new fields, or the old one."""
-    if path in values:
-        return values[path]
-    if not any(other[: len(path)] == path for other in values):
-        return old
-    assert isinstance(kind, StructType)
-    return F.struct(
-        *(
-            _built((*path, field.name), field.dataType, old.getField(field.name), values).alias(field.name)
-            for field in kind.fields
-        )
-    )
+        return name.path

@@ -17,7 +17,7 @@ from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import Snapshot
 from deltaflow.log.files.partition_values import canonical_values
 from deltaflow.log.protocol.schema import CHAR_VARCHAR, char_length
-from deltaflow.spark.expressions.row_operations import expressions
+from deltaflow.spark.expressions.expressions import has_subquery
 from deltaflow.spark.scan.file_index import partitions_of
 from deltaflow.spark.sql.sql_text import name_parts
 
@@ -81,7 +81,7 @@ def _filtered(frame: DataFrame, condition: str, snapshot: Snapshot) -> DataFrame
             columns=", ".join(snapshot.partition_columns),
             table=snapshot.path,
         ) from error
-    if any(expression.subquery for expression in expressions(filtered)):
+    if has_subquery(F.expr(condition)):
         raise DeltaAnalysisException(
             f"The predicate {condition} has a subquery, which a predicate on partitions cannot have. Run the "
             "subquery first, and put its values into the predicate.",

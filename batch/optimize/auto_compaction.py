@@ -27,7 +27,7 @@ from deltaflow.log.protocol.properties import (
     AUTO_COMPACT_MIN_NUM_FILES,
     AUTO_OPTIMIZE,
 )
-from deltaflow.spark.expressions.row_operations import is_cancelled_job
+from deltaflow.spark.expressions.frames import is_cancelled_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

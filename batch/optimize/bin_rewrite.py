@@ -25,7 +25,7 @@ from deltaflow.log import AddFile, Operation, OptimisticTransaction, RemoveFile,
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.features import check_writable
-from deltaflow.spark.expressions.row_operations import session_with
+from deltaflow.spark.expressions.frames import session_with
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

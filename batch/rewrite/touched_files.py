@@ -19,17 +19,9 @@ from deltaflow.log import OptimisticTransaction, Snapshot
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.spark.bridge.dispatcher import dispatcher
-from deltaflow.spark.expressions.expressions import has_subquery, sql_text
-from deltaflow.spark.expressions.merge_plans import scanned_like
-from deltaflow.spark.expressions.row_operations import (
-    PartitionFilter,
-    condition_of,
-    expressions,
-    new_handle,
-    partition_filter,
-    scanned,
-    with_one_reducer,
-)
+from deltaflow.spark.expressions.analysis import FilterFacts, analysed, filter_facts
+from deltaflow.spark.expressions.expressions import has_subquery, simple_string, sql_text
+from deltaflow.spark.expressions.frames import new_handle, scanned, scanned_like, with_one_reducer
 from deltaflow.spark.scan.file_index import (
     READ_ALL,
     ScannedFiles,
@@ -127,40 +119,35 @@ class TouchedFiles:
                 table=self.snapshot.path,
             )
 
-    def deterministic_condition(self, matching: DataFrame) -> str:
-        """The condition of a filter, as a commit shows it.
-
-        Raises DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED if the condition may give another answer for the
-        same row.
-        """
-        condition = expressions(matching)[0]
-        if not condition.deterministic:
+    def deterministic_condition(self, rows: DataFrame, condition: Column) -> str:
+        """A condition on rows, as a commit names it; DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED for one
+        that may be true of other rows each time it is evaluated."""
+        [found] = analysed(rows, [condition])
+        if found.nondeterministic is not None:
             raise DeltaAnalysisException(
                 error_class="DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED",
                 operation=self.name,
-                expression=f"(condition = {condition.sql}).",
+                expression=f"(condition = {found.sql}).",
                 table=self.snapshot.path,
             )
-        return condition_of(matching)
+        return simple_string(found.column)
 
-    def record_partition_filter(self, matching: DataFrame) -> PartitionFilter:
-        """The partitions that a filter over `rows()` keeps.
+    def filter_facts(self, matching: DataFrame) -> FilterFacts:
+        """What a filter over `rows()` says of the table's files. No job."""
+        return filter_facts(matching, self.snapshot.partition_columns)
 
-        Records that every row of these partitions is read, rows that others are about to add included. If the
-        filter has no condition that the log can compare, the whole table is recorded.
-        """
-        snapshot = self.snapshot
-        found = partition_filter(matching, list(snapshot.partition_columns))
-        columns = {name: snapshot.schema[name] for name in snapshot.partition_columns}
-        condition = implied_condition(found.predicate, columns)
+    def record_read(self, found: FilterFacts) -> None:
+        """Records as read all rows, future ones included, of the partitions for which a filter may be true:
+        of the whole table where it says nothing that the log could compare."""
+        columns = {name: self.snapshot.schema[name] for name in self.snapshot.partition_columns}
+        condition = implied_condition(found.partition_predicate, columns)
         if condition is None:
             self.transaction.record_read_of_whole_table()
         else:
             self.transaction.record_read_of_partitions(condition)
-        return found
 
-    def record_files_of_partitions(self, found: PartitionFilter) -> pa.Table:
-        """The files of the partitions that a filter keeps."""
+    def files_of_partitions(self, found: FilterFacts) -> pa.Table:
+        """The files of the partitions that a filter keeps; recorded as read."""
         files = self.snapshot.files
         if found.partitions is not None:
             scan = self._relation(_ALL, self.snapshot.size_in_bytes).scan

@@ -16,8 +16,8 @@ from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import FILES_SCHEMA, AddFile, OptimisticTransaction, Snapshot, schema_from_string
 from deltaflow.log.files.file_statistics import number_of_rows
+from deltaflow.spark.expressions.analysis import analysed, references
 from deltaflow.spark.expressions.expressions import has_subquery
-from deltaflow.spark.expressions.merge_plans import references, resolved
 from deltaflow.spark.write.file_write import Check, session_of_write
 
 if TYPE_CHECKING:
@@ -112,15 +112,17 @@ class MatchingRows(WholeTable):
                     error_class="DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES",
                     expression=self._predicate,
                 )
-            matching = files.rows().where(condition)
-            files.deterministic_condition(matching)
-            found = files.record_partition_filter(matching)
+            rows = files.rows()
+            matching = rows.where(condition)
+            files.deterministic_condition(rows, condition)
+            found = files.filter_facts(matching)
+            files.record_read(found)
             if not found.has_data_filters:
                 self._touched = files.record_files_of_partitions(found)
                 self._rows_removed = number_of_rows(self._touched["stats"])
                 return
             if not self._data_columns:
-                raise self._names_other_columns(files.rows(), condition, snapshot)
+                raise self._names_other_columns(rows, condition, snapshot)
         self._has_data_filters = True
         if not self._data_change:
             raise DeltaAnalysisException(
@@ -132,8 +134,8 @@ class MatchingRows(WholeTable):
     def _names_other_columns(
         self, rows: DataFrame, condition: Column, snapshot: Snapshot
     ) -> DeltaAnalysisException:
-        [analysed] = resolved(rows, [condition])
-        named = rows.select(*references(rows, [analysed.column])).columns
+        [found] = analysed(rows, [condition])
+        named = rows.select(*references(rows, [found.column])).columns
         others = [name for name in named if name not in snapshot.partition_columns]
         return DeltaAnalysisException(
             error_class="DELTA_NON_PARTITION_COLUMN_REFERENCE",

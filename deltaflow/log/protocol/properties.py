@@ -155,6 +155,12 @@ OPTIMIZE_MAX_FILE_SIZE = Property(
 OPTIMIZE_MIN_FILE_SIZE = Property(
     "spark.databricks.delta.optimize.minFileSize", 1 << 30, _at_least(0), "a number of bytes"
 )
+MERGE_MATERIALIZE_SOURCE = Property(
+    "spark.databricks.delta.merge.materializeSource",
+    "auto",
+    _one_of("auto", "all", "none"),
+    "auto, all or none",
+)
 MERGE_REPARTITION_BEFORE_WRITE = _flag(
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled", default=True
 )
@@ -178,6 +184,8 @@ REPLACE_WHERE_CHECKS_ROWS = _flag("spark.databricks.delta.replaceWhere.constrain
 REPLACE_WHERE_DATA_COLUMNS_ENABLED = _flag(
     "spark.databricks.delta.replaceWhere.dataColumns.enabled", default=True
 )
+IGNORE_CORRUPT_FILES = _flag("spark.sql.files.ignoreCorruptFiles", default=False)
+IGNORE_MISSING_FILES = _flag("spark.sql.files.ignoreMissingFiles", default=False)
 SESSION_TIME_ZONE = Property("spark.sql.session.timeZone", "UTC", str, "")
 SCHEMA_AUTO_MERGE_ENABLED = _flag("spark.databricks.delta.schema.autoMerge.enabled", default=False)
 STREAMING_OFFSET_VALIDATION_ENABLED = _flag(

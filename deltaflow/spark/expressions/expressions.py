@@ -1,4 +1,4 @@
-"""What can be told of a Column: of a statement's, or of one that a user gives."""
+"""What a Column tells by itself: a statement's, or one that a user gives."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ def sql_text(column: Column) -> str:
 
 
 def simple_string(condition: Column) -> str:
-    """An analysed condition as Spark shows it in plans: `(id#7L = 3)`."""
+    """An analysed condition as Spark shows it in plans, with its constants evaluated: `(id#7L = 3)`."""
     return str(_expressions().simpleString(_java(condition)))
 
 
 def simple_string_of_text(spark: SparkSession, condition: str) -> str:
-    """The same of a condition in SQL that is only parsed: `('id = 3)`. Raises Spark's ParseException."""
+    """A condition in SQL that is only parsed, as Spark shows it in plans: `('id = 3)`. Spark's ParseException
+    for what is none."""
     return str(_expressions().simpleString(spark._jsparkSession, condition))
 
 

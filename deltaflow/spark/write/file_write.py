@@ -21,7 +21,7 @@ from deltaflow.errors import (
 )
 from deltaflow.spark.bridge.dispatcher import dispatcher, request_type
 from deltaflow.spark.bridge.messages import HandleRequest
-from deltaflow.spark.expressions.row_operations import new_handle, write_rows
+from deltaflow.spark.expressions.frames import new_handle, write_rows
 from deltaflow.spark.scan.file_index import hadoop_path
 from deltaflow.spark.write.messages import (
     AbortRequest,

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, NumberFormatException
 from pyspark.sql import functions as F
 
 from deltaflow import DeltaTable
@@ -222,17 +222,17 @@ class TestAssignments:
     @pytest.mark.parametrize(
         ("kind", "value", "condition"),
         [
-            ("int", "'1'", "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION"),
-            ("int", "current_date()", "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION"),
+            ("int", "array(1)", "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION"),
+            ("int", "current_date()", "DATATYPE_MISMATCH.CAST_WITH_FUNC_SUGGESTION"),
             (
                 "struct<a: int, b: int>",
                 "named_struct('a', 1)",
-                "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA",
+                "DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
             ),
             (
-                "struct<a: int>",
-                "named_struct('a', 1, 'z', 2)",
-                "INCOMPATIBLE_DATA_FOR_TABLE.EXTRA_STRUCT_FIELDS",
+                "array<struct<a: int>>",
+                "array(named_struct('a', 1, 'z', 2))",
+                "DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
             ),
         ],
     )
@@ -243,6 +243,35 @@ class TestAssignments:
             DeltaTable.forPath(spark, table).update("id = 1", {"v": value})
         assert caught.value.getCondition() == condition
         assert version(table) == 1
+
+    def test_a_string_is_cast_while_the_job_runs(self, spark, write, table):
+        deltas = write("values (1, '8', 10), (2, 'x', 20) as t(id, s, v)")
+        deltas.update("id = 1", {"v": "s"})
+        with pytest.raises(NumberFormatException, match="CAST_INVALID_INPUT"):
+            deltas.update("id = 2", {"v": "s"})
+        assert rows_of(spark, table) == [(1, "8", 8), (2, "x", 20)]
+
+    def test_a_value_that_fails_is_computed_of_no_row(self, write, table):
+        write(PARTS).update("id > 3", {"x": "1 div 0"})
+        assert version(table) == 0
+
+    @pytest.mark.parametrize(
+        ("policy", "value", "stored"),
+        [("LEGACY", "'x'", None), ("LEGACY", "3000000000", -1294967296), ("STRICT", "8S", 8)],
+    )
+    def test_the_session_decides_what_may_be_stored(
+        self, spark, write, table, settings, policy, value, stored
+    ):
+        deltas = write(PARTS)
+        with settings({"spark.sql.storeAssignmentPolicy": policy}):
+            deltas.update("id = 1", {"x": value})
+        assert rows_of(spark, table)[0] == (1, "a", stored)
+
+    def test_the_metadata_of_files_are_values(self, spark, write, table):
+        deltas = write(PARTS)
+        deltas.update("_metadata.file_size > 0 and id = 1", {"P": "_metadata.file_name"})
+        name = next(action["remove"]["path"] for action in newest(table) if "remove" in action)
+        assert rows_of(spark, table)[0] == (1, name, 10)
 
     def test_overflow(self, spark, table):
         spark.sql(f"create table delta.`{table}` (id int, v tinyint) using delta")
@@ -339,7 +368,7 @@ class TestSql:
             ("x = 1, X = 2", "DELTA_CONFLICT_SET_COLUMN"),
             ("x = (select 1)", "DELTA_UNSUPPORTED_SUBQUERY"),
             ("nothing = 1", "UNRESOLVED_COLUMN.WITH_SUGGESTION"),
-            ("x = 'a'", "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION"),
+            ("x = array(1)", "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION"),
         ],
     )
     def test_refused(self, spark, write, table, assignments, error_class):

@@ -6,8 +6,8 @@ import java.util.concurrent.ConcurrentHashMap;
 
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.expressions.Expressions;
+import io.deltaflow.spark.expressions.Frames;
 import io.deltaflow.spark.expressions.Plans;
-import io.deltaflow.spark.expressions.RowOperations;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.AliasIdentifier;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -69,7 +69,7 @@ public final class RunningStatement implements AutoCloseable {
     String field = Statements.description(statement).get("tableField").asText();
     Object target = Statements.field(statement, field);
     AliasIdentifier name =
-        target instanceof SubqueryAlias ? ((SubqueryAlias) target).identifier() : RowOperations.name(session, table);
+        target instanceof SubqueryAlias ? ((SubqueryAlias) target).identifier() : Frames.name(session, table);
     return Dataset.ofRows(session, new SubqueryAlias(name, ((Dataset) rows).logicalPlan()));
   }
 

@@ -70,7 +70,7 @@ public final class RowChanges {
   }
 
   /** A projection of the rows by Spark's store assignment, by name also in nested types; not analysed. */
-  public static LogicalPlan assigned(SparkSession session, LogicalPlan rows, StructType types, String table) {
+  private static LogicalPlan assigned(SparkSession session, LogicalPlan rows, StructType types, String table) {
     List expected = new ArrayList();
     for (StructField field : types.fields()) {
       expected.add(new AttributeReference(field.name(), field.dataType(), true, Metadata.empty(),

@@ -2,19 +2,21 @@ package io.deltaflow.spark.expressions;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Iterator;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.scan.Filters;
-import io.deltaflow.spark.scan.Relations;
+import io.deltaflow.spark.scan.TableScan;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Cast$;
 import org.apache.spark.sql.catalyst.expressions.CheckOverflowInTableInsert;
@@ -22,8 +24,8 @@ import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
-import org.apache.spark.sql.catalyst.expressions.SubqueryExpression$;
 import org.apache.spark.sql.catalyst.expressions.UpCast;
+import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.optimizer.ComputeCurrentTime$;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
@@ -43,68 +45,65 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractPartialFunction;
 
 /**
- * What MERGE asks of Spark about expressions. They are analysed once, over the target's and the source's columns
- * as its clauses see them, and then serve over every frame that has the same attributes (of other files, joined).
+ * What Python asks of Spark about expressions over a frame. They are analysed once, and then serve over every frame
+ * that has the same attributes (of other files, joined). See deltaflow/spark/expressions/analysis.py.
  */
-public final class MergePlans {
-  private MergePlans() {}
-
-  /** The frame over a scan of a table, but over another one: CHAR columns are padded above it, as Spark planned it. */
-  public static Dataset scan(final SparkSession session, String relation, Dataset like) {
-    final HadoopFsRelation other = Relations.of(session, Python.parse(relation));
-    return rows(session, (LogicalPlan) analyzed(like).transformUp(new AbstractPartialFunction() {
-      public boolean isDefinedAt(Object node) { return node instanceof LogicalRelation; }
-
-      public Object applyOrElse(Object node, scala.Function1 otherwise) {
-        if (!isDefinedAt(node)) return otherwise.apply(node);
-        return new LogicalRelation(other, ((LogicalRelation) node).output(), Option.empty(), false, Option.empty());
-      }
-    }));
-  }
+public final class Analysis {
+  private Analysis() {}
 
   /** The columns as analysed expressions over the frame, with one time for now. */
-  public static List resolved(Dataset frame, List columns) {
+  public static List analysed(Dataset frame, List columns) {
     Column[] named = new Column[columns.size()];
     for (int i = 0; i < named.length; i++) named[i] = ((Column) columns.get(i)).as("\0" + i);
-    LogicalPlan plan = ComputeCurrentTime$.MODULE$.apply(analyzed(frame.select(named)));
+    LogicalPlan plan = ComputeCurrentTime$.MODULE$.apply(plan(frame.select(named)));
     Seq list;
     if (plan instanceof Aggregate) list = ((Aggregate) plan).aggregateExpressions();
     else list = ((Project) plan).projectList();
-    List resolved = new ArrayList();
+    List analysed = new ArrayList();
     for (Object expression : CollectionConverters.asJava(list)) {
-      resolved.add(column(expression instanceof Alias ? ((Alias) expression).child() : (Expression) expression));
+      analysed.add(column(expression instanceof Alias ? ((Alias) expression).child() : (Expression) expression));
     }
-    return resolved;
+    return analysed;
   }
 
-  /** What there is to know of analysed expressions over a frame, as JSON. */
-  public static String described(Dataset frame, List columns) {
-    List described = new ArrayList();
+  /** The facts about analysed expressions over a frame, as JSON: a list of analysis.py's _Facts. */
+  public static String facts(Dataset frame, List columns) {
+    List facts = new ArrayList();
     for (Object column : columns) {
       Expression expression = expression(column);
-      Map one = new LinkedHashMap();
-      one.put("sql", expression.sql());
-      one.put("type", expression.dataType().json());
-      one.put("deterministic", Boolean.valueOf(expression.deterministic()));
-      one.put("subquery", Boolean.valueOf(SubqueryExpression$.MODULE$.hasSubquery(expression)));
-      one.put("aggregate", Boolean.valueOf(hasAggregate(expression)));
-      // Windows and generators are evaluated by operators of their own, of which this would be an output.
-      one.put("ofRow", Boolean.valueOf(expression.references().subsetOf(analyzed(frame).outputSet())));
-      one.put("path", path(expression));
-      described.add(one);
+      Map found = new LinkedHashMap();
+      found.put("sql", expression.sql());
+      found.put("type", expression.dataType().json());
+      found.put("path", path(expression));
+      found.put("ofRow", Boolean.valueOf(isOfRow(expression, plan(frame))));
+      found.put("nondeterministic", expression.deterministic() ? null : nondeterministic(expression).sql());
+      addParts(expression, found);
+      facts.add(found);
     }
-    return Python.json(described);
+    return Python.json(facts);
   }
 
-  private static boolean hasAggregate(Expression expression) {
-    if (expression instanceof AggregateExpression) return true;
+  /** Whether the columns are enough for it: windows and generators are evaluated by operators of their own. */
+  private static boolean isOfRow(Expression expression, LogicalPlan rows) {
+    AttributeSet hidden = AttributeSet$.MODULE$.apply(rows.metadataOutput());
+    return expression.references().subsetOf(rows.outputSet().$plus$plus(hidden));
+  }
+
+  /** Adds the SQL of an expression's first aggregate and of its first user-defined function. */
+  private static void addParts(Expression expression, Map found) {
+    if (expression instanceof AggregateExpression) found.putIfAbsent("aggregate", expression.sql());
+    if (expression instanceof UserDefinedExpression) found.putIfAbsent("function", expression.sql());
+    for (Object child : CollectionConverters.asJava(expression.children())) addParts((Expression) child, found);
+  }
+
+  /** The innermost part that is not deterministic, of an expression that is not. */
+  private static Expression nondeterministic(Expression expression) {
     for (Object child : CollectionConverters.asJava(expression.children())) {
-      if (hasAggregate((Expression) child)) return true;
+      if (!((Expression) child).deterministic()) return nondeterministic((Expression) child);
     }
-    return false;
+    return expression;
   }
 
   /** The names of a column and of the field in it; null for any other expression. */
@@ -124,7 +123,7 @@ public final class MergePlans {
   /** The frame's own columns that an analysed expression refers to. */
   public static List references(Dataset frame, List columns) {
     List found = new ArrayList();
-    for (Object attribute : CollectionConverters.asJava(analyzed(frame).output())) {
+    for (Object attribute : CollectionConverters.asJava(plan(frame).output())) {
       for (Object column : columns) {
         if (!expression(column).references().contains((Attribute) attribute)) continue;
         found.add(column((Expression) attribute));
@@ -139,7 +138,7 @@ public final class MergePlans {
     Expression joined = null;
     for (Object found : Plans.conjuncts(expression(condition))) {
       Expression conjunct = (Expression) found;
-      if (!conjunct.references().subsetOf(analyzed(frame).outputSet())) continue;
+      if (!conjunct.references().subsetOf(plan(frame).outputSet())) continue;
       joined = joined == null ? conjunct : new And(joined, conjunct);
     }
     return joined == null ? null : column(joined);
@@ -161,24 +160,57 @@ public final class MergePlans {
   }
 
   private static boolean isOf(Expression expression, Dataset frame) {
-    return !expression.references().isEmpty() && expression.references().subsetOf(analyzed(frame).outputSet());
+    return !expression.references().isEmpty() && expression.references().subsetOf(plan(frame).outputSet());
   }
 
   /**
-   * The condition of a filter over a scan as a predicate for data skipping (see Filters), null where nothing of it
-   * is known; {"op": "never"} where the optimizer found that it is true of no row.
+   * What the condition of a filter over a scan says of the scan's files, as JSON (analysis.py's FilterFacts):
+   * hasDataFilters, whether some of its conjuncts are not on partition columns alone; partitionPredicate and predicate,
+   * those that are and all of them for data skipping (see Filters); partitions, the numbers of the partitions for which
+   * the former are true, null without any.
    */
-  public static String predicate(SparkSession session, Dataset matching) {
-    LogicalPlan optimized = (LogicalPlan) session.sessionState().optimizer().execute(analyzed(matching));
-    List known = new ArrayList();
-    if (optimized instanceof LocalRelation) return "{\"op\": \"never\"}";
-    if (!(optimized instanceof Filter)) return "null";
-    List condition = new ArrayList();
-    condition.add(((Filter) optimized).condition());
-    Iterator normal = CollectionConverters
-                          .asJava(DataSourceStrategy$.MODULE$.normalizeExprs(Plans.seq(condition), optimized.output()))
-                          .iterator();
-    return Python.json(Filters.toJson(Plans.seq(Plans.conjuncts((Expression) normal.next()))));
+  public static String filter(SparkSession session, Dataset matching, List partitionColumns) {
+    LogicalPlan optimized = (LogicalPlan) session.sessionState().optimizer().execute(plan(matching));
+    // Above the filter Spark fills up CHAR with blanks.
+    while (optimized instanceof Project) optimized = ((Project) optimized).child();
+    List all = conjuncts(optimized);
+    List ofPartitions = new ArrayList();
+    for (Object found : all) {
+      Expression conjunct = (Expression) found;
+      if (partitionColumns.containsAll(namesOf(conjunct)) && conjunct.deterministic()) ofPartitions.add(conjunct);
+    }
+    // What the optimizer found to be true or false for every row is no filter over a relation any more.
+    boolean isWholeScan = optimized instanceof LogicalRelation;
+    Map facts = new LinkedHashMap();
+    facts.put("hasDataFilters", Boolean.valueOf(!isWholeScan && (all.isEmpty() || ofPartitions.size() < all.size())));
+    facts.put("partitionPredicate", Filters.toJson(Plans.seq(ofPartitions)));
+    facts.put("predicate",
+        optimized instanceof LocalRelation ? Collections.singletonMap("op", "never") : Filters.toJson(Plans.seq(all)));
+    facts.put("partitions", ofPartitions.isEmpty() ? null : scan(optimized).selected(Plans.seq(ofPartitions)));
+    return Python.json(facts);
+  }
+
+  /** The conjuncts of a filter over a relation, whose columns are named as the relation names them; else none. */
+  private static List conjuncts(LogicalPlan optimized) {
+    if (!(optimized instanceof Filter) || !(((Filter) optimized).child() instanceof LogicalRelation)) {
+      return Collections.emptyList();
+    }
+    List condition = Collections.singletonList(((Filter) optimized).condition());
+    Seq normalized = DataSourceStrategy$.MODULE$.normalizeExprs(Plans.seq(condition), optimized.output());
+    return Plans.conjuncts((Expression) normalized.head());
+  }
+
+  private static List namesOf(Expression expression) {
+    List names = new ArrayList();
+    for (Object attribute : CollectionConverters.asJava(expression.references().toSeq())) {
+      names.add(((Attribute) attribute).name());
+    }
+    return names;
+  }
+
+  private static TableScan scan(LogicalPlan optimized) {
+    LogicalRelation relation = (LogicalRelation) ((Filter) optimized).child();
+    return (TableScan) ((HadoopFsRelation) relation.relation()).location();
   }
 
   /** The value as one of an atomic type, by the session's policy of store assignment. */
@@ -198,11 +230,7 @@ public final class MergePlans {
 
   private static Column column(Expression expression) { return ExpressionUtils$.MODULE$.column(expression); }
 
-  private static LogicalPlan analyzed(Dataset frame) {
+  private static LogicalPlan plan(Dataset frame) {
     return ((org.apache.spark.sql.classic.Dataset) frame).queryExecution().analyzed();
-  }
-
-  private static Dataset rows(SparkSession session, LogicalPlan plan) {
-    return org.apache.spark.sql.classic.Dataset.ofRows(session, plan);
   }
 }

@@ -1,4 +1,5 @@
-"""The values that clauses of MERGE assign, as columns of the table's schema: one for each of its columns.
+"""The values that UPDATE and clauses of MERGE assign, as columns of the table's schema: one for each of its
+columns.
 
 Structs are matched by their fields' names, in arrays and maps too; what is atomic is cast by the session's
 policy of store assignment. Source: delta-spark's UpdateExpressionsSupport.
@@ -6,19 +7,19 @@ policy of store assignment. Source: delta-spark's UpdateExpressionsSupport.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.rows.row_plan import plain_type
 from deltaflow.errors import DeltaAnalysisException
+from deltaflow.spark.expressions.analysis import store_assigned
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, SparkSession
 
 
 class Value(NamedTuple):
@@ -38,7 +39,7 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a clause assigns to a column, or to a field in it: the names on the way there, and the value."""
+    """What is assigned to a column, or to a field in it: the names on the way there, and the value."""
 
     path: Sequence[str]
     value: Value
@@ -46,18 +47,14 @@ class Assignment:
     """Fields of the row's own struct that the value's lacks stay as they are; else they become null."""
 
 
-Cast = Callable[[Column, T.DataType, str], Column]
-"""A value as one of an atomic type; with the name of the column, for errors."""
-
-
 @dataclass(frozen=True)
 class Assigner:
     """Makes rows of the table out of assignments."""
 
-    cast: Cast
-    may_lack_fields: bool
-    """Whether a value may lack fields of the table's structs (the schema evolves)."""
+    spark: SparkSession
     table: str
+    may_lack_fields: bool = False
+    """Whether a value may lack fields of the table's structs (the schema evolves)."""
 
     def inserted(self, schema: T.StructType, assignments: Sequence[Assignment]) -> list[Column]:
         """The columns of a new row; null where nothing is assigned."""
@@ -140,17 +137,15 @@ class Assigner:
             case T.StructType(), T.StructType():
                 return self._struct_aligned(value, want, column, kept)
             case T.ArrayType(), T.ArrayType():
-                kinds = have.elementType, want.elementType
+                given, wanted = have.elementType, want.elementType
                 return F.transform(
-                    value.column, lambda item: self._aligned(Value(item, kinds[0]), kinds[1], column)
+                    value.column, lambda item: self._aligned(Value(item, given), wanted, column)
                 )
             case T.MapType(), T.MapType():
                 return self._map_aligned(value.column, have, want, column)
-        return (
-            value.column
-            if plain_type(have) == plain_type(want)
-            else self.cast(value.column, plain_type(want), column)
-        )
+        if plain_type(have) == plain_type(want):
+            return value.column
+        return store_assigned(self.spark, value.column, plain_type(want), column)
 
     def _struct_aligned(self, value: Value, want: T.StructType, column: str, kept: Value | None) -> Column:
         given = value.fields()
@@ -191,8 +186,8 @@ class Assigner:
         return value
 
 
-def _struct(kind: T.StructType, fields: Sequence[Column]) -> Column:
-    return F.struct(*[value.alias(field.name) for field, value in zip(kind.fields, fields, strict=True)])
+def _struct(data_type: T.StructType, fields: Sequence[Column]) -> Column:
+    return F.struct(*[value.alias(field.name) for field, value in zip(data_type.fields, fields, strict=True)])
 
 
 def _has_more_fields(kept: T.DataType, given: T.DataType) -> bool:

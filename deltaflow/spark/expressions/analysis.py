@@ -1,0 +1,142 @@
+"""What Spark's analysis tells about expressions over a frame (see Analysis.java)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql import types as T
+
+from deltaflow.log.files.data_skipping import Predicate
+from deltaflow.spark.bridge.java_classes import java_classes
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+class _Facts(msgspec.Struct, frozen=True, rename="camel"):
+    sql: str
+    type: str
+    path: list[str] | None
+    of_row: bool
+    nondeterministic: str | None
+    aggregate: str | None = None
+    function: str | None = None
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """An analysed expression. Its column serves over every frame with the attributes of its own."""
+
+    column: Column
+    sql: str
+    type: T.DataType
+    path: Sequence[str] | None
+    """The names of a column, and of the field in it, if the expression is one."""
+    of_row: bool
+    """Whether a row alone gives its value: it has no window and no generator."""
+    nondeterministic: str | None
+    """The SQL of its first part that is not deterministic; None without any."""
+    aggregate: str | None
+    """The SQL of its first aggregate; None without any."""
+    function: str | None
+    """The SQL of its first user-defined function; None without any."""
+
+
+class FilterFacts(msgspec.Struct, frozen=True, rename="camel"):
+    """What the condition of a filter over a scan says of the scan's files."""
+
+    has_data_filters: bool
+    """Whether it has conjuncts that are not on partition columns alone."""
+    partition_predicate: Predicate | None
+    """Those that are, as far as they have a form for data skipping."""
+    predicate: Predicate | None
+    """All conjuncts, as far as they have one; its op is "never" where Spark knows that no row matches."""
+    partitions: Sequence[int] | None
+    """The partitions of the scan (deltaflow.spark.scan.file_index) for which those on partition columns are
+    true, by Spark's own evaluation; None: all."""
+
+
+def analysed(frame: DataFrame, columns: Sequence[Column]) -> list[Analysed]:
+    """The columns, analysed over the frame: two crossings, and one a column. Raises Spark's
+    AnalysisException."""
+    if not columns:
+        return []
+    analysis = _analysis(frame.sparkSession)
+    found = analysis.analysed(_java(frame), _java_list(frame, columns))
+    facts = msgspec.json.decode(analysis.facts(_java(frame), found), type=list[_Facts])
+    return [
+        Analysed(
+            column,
+            fact.sql,
+            T._parse_datatype_json_string(fact.type),
+            fact.path,
+            fact.of_row,
+            fact.nondeterministic,
+            fact.aggregate,
+            fact.function,
+        )
+        for column, fact in zip(_columns(found), facts, strict=True)
+    ]
+
+
+def filter_facts(matching: DataFrame, partition_columns: Sequence[str] = ()) -> FilterFacts:
+    """What a filter over a scan says of its files: Spark evaluates it on partition values, without a job.
+
+    Without `partition_columns`, every conjunct is a data filter.
+    """
+    spark = matching.sparkSession
+    names = _java_list(matching, partition_columns)
+    answer = _analysis(spark).filter(spark._jsparkSession, _java(matching), names)
+    return msgspec.json.decode(answer, type=FilterFacts)
+
+
+def references(frame: DataFrame, columns: Sequence[Column]) -> list[Column]:
+    """The columns of the frame that analysed columns refer to."""
+    return _columns(_analysis(frame.sparkSession).references(_java(frame), _java_list(frame, columns)))
+
+
+def within(condition: Column, frame: DataFrame) -> Column | None:
+    """The conjuncts of an analysed condition that need nothing but the frame's columns; None without any."""
+    found = _analysis(frame.sparkSession).within(condition._jc, _java(frame))
+    return None if found is None else _column(found)
+
+
+def equal_sides(condition: Column, target: DataFrame, source: DataFrame) -> list[tuple[Column, Column]]:
+    """Of the conjuncts by which an expression over the target equals one over the source: these two."""
+    sides = _columns(_analysis(target.sparkSession).keys(condition._jc, _java(target), _java(source)))
+    return list(zip(sides[::2], sides[1::2], strict=True))
+
+
+def store_assigned(spark: SparkSession, value: Column, data_type: T.DataType, column: str) -> Column:
+    """The value as one of an atomic type, by the session's store assignment; `column` is for errors."""
+    return _column(_analysis(spark).cast(spark._jsparkSession, value._jc, data_type.json(), column))
+
+
+def _column(java: Any) -> Column:
+    from pyspark.sql.classic.column import Column
+
+    return Column(java)
+
+
+def _columns(java: Any) -> list[Column]:
+    # An iterator of Java's tells its end by an exception, which costs more than the elements.
+    return [_column(java.get(i)) for i in range(java.size())]
+
+
+def _java(frame: DataFrame) -> Any:
+    return frame._jdf
+
+
+def _java_list(frame: DataFrame, values: Sequence[Column] | Sequence[str]) -> Any:
+    jvm: Any = frame.sparkSession.sparkContext._jvm
+    filled = jvm.java.util.ArrayList()
+    for value in values:
+        filled.add(value if isinstance(value, str) else value._jc)
+    return filled
+
+
+def _analysis(spark: SparkSession) -> Any:
+    return java_classes(spark).expressions.Analysis

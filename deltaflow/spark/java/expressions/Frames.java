@@ -1,0 +1,106 @@
+package io.deltaflow.spark.expressions;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.scan.Relations;
+import io.deltaflow.spark.sql.DeltaV1Write;
+import io.deltaflow.spark.write.FileWrite;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.AliasIdentifier;
+import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution$;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation$;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.runtime.AbstractFunction0;
+import scala.runtime.AbstractPartialFunction;
+import scala.runtime.BoxedUnit;
+
+/**
+ * What Python asks of Spark about frames for which PySpark has no words: scans, names, writes. See
+ * deltaflow/spark/expressions/frames.py.
+ */
+public final class Frames {
+  private Frames() {}
+
+  /** The rows of a scan that Python describes. */
+  public static Dataset scan(SparkSession session, String relation) {
+    return org.apache.spark.sql.classic.Dataset.ofRows(
+        session, LogicalRelation$.MODULE$.apply(Relations.of(session, Python.parse(relation)), false));
+  }
+
+  /** The frame over a scan of a table, but over another one: CHAR columns are padded above it, as Spark planned it. */
+  public static Dataset scan(final SparkSession session, String relation, Dataset like) {
+    final HadoopFsRelation other = Relations.of(session, Python.parse(relation));
+    return org.apache.spark.sql.classic.Dataset.ofRows(
+        session, (LogicalPlan) plan(like).transformUp(new AbstractPartialFunction() {
+          public boolean isDefinedAt(Object node) { return node instanceof LogicalRelation; }
+
+          public Object applyOrElse(Object node, scala.Function1 otherwise) {
+            if (!isDefinedAt(node)) return otherwise.apply(node);
+            return new LogicalRelation(other, ((LogicalRelation) node).output(), Option.empty(), false, Option.empty());
+          }
+        }));
+  }
+
+  /** The rows as those of a table of this name. */
+  public static Dataset named(SparkSession session, Dataset rows, String table) {
+    return org.apache.spark.sql.classic.Dataset.ofRows(
+        session, new SubqueryAlias(name(session, table), ((org.apache.spark.sql.classic.Dataset) rows).logicalPlan()));
+  }
+
+  /** A name of SQL in its parts. */
+  public static AliasIdentifier name(SparkSession session, String table) {
+    try {
+      Seq parts = session.sessionState().sqlParser().parseMultipartIdentifier(table);
+      return new AliasIdentifier((String) parts.last(), (Seq) parts.init());
+    } catch (ParseException e) {
+      throw new IllegalStateException(e); // it was given out as one
+    }
+  }
+
+  /**
+   * The frame in a session of its own in which one task takes what a shuffle brings, in the job of the scan. The
+   * caller's would need a job more (adaptive execution) or a task for each of spark.sql.shuffle.partitions.
+   */
+  public static Dataset withOneReducer(SparkSession session, Dataset frame) {
+    SparkSession own = session.cloneSession();
+    own.conf().set("spark.sql.shuffle.partitions", "1");
+    own.conf().set("spark.sql.adaptive.enabled", "false");
+    return org.apache.spark.sql.classic.Dataset.ofRows(own, plan(frame));
+  }
+
+  /**
+   * Writes the rows by a write that Python keeps under a handle. An execution of its own: its tasks get the session's
+   * settings.
+   */
+  public static void write(final SparkSession session, final Dataset rows, long write, String name) {
+    final Map request = new LinkedHashMap();
+    request.put("write", Long.valueOf(write));
+    QueryExecution query = ((org.apache.spark.sql.classic.Dataset) rows).queryExecution();
+    SQLExecution$.MODULE$.withNewExecutionId(query, Option.apply(name), new AbstractFunction0() {
+      public Object apply() {
+        FileWrite.run(session, rows, "frame", request);
+        return BoxedUnit.UNIT;
+      }
+    });
+  }
+
+  /** What the session sets of Delta's own settings, as JSON. */
+  public static String settings(SparkSession session) { return Python.json(FileWrite.deltaSettings(session)); }
+
+  /** What Spark has cached of the table is read anew. */
+  public static void recache(SparkSession session, String path) { DeltaV1Write.recache(session, path); }
+
+  private static LogicalPlan plan(Dataset frame) {
+    return ((org.apache.spark.sql.classic.Dataset) frame).queryExecution().analyzed();
+  }
+}
