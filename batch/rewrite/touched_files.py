@@ -146,8 +146,8 @@ class TouchedFiles:
         else:
             self.transaction.record_read_of_partitions(condition)
 
-    def files_of_partitions(self, found: FilterFacts) -> pa.Table:
-        """The files of the partitions that a filter keeps; recorded as read."""
+    def record_files_of_partitions(self, found: FilterFacts) -> pa.Table:
+        """The files of the partitions that a filter keeps."""
         files = self.snapshot.files
         if found.partitions is not None:
             scan = self._relation(_ALL, self.snapshot.size_in_bytes).scan
