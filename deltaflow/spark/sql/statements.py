@@ -18,7 +18,7 @@ from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationEx
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.java_classes import java_classes
 from deltaflow.spark.bridge.messages import NoFields
-from deltaflow.spark.expressions.row_operations import delta_settings, recache
+from deltaflow.spark.expressions.frames import delta_settings, recache
 from deltaflow.spark.sql import delta_sql
 from deltaflow.spark.sql.messages import (
     ConcernsAnswer,
