@@ -35,20 +35,13 @@ def delete(
         if operation.is_repeated:
             return 0
         operation.refuse_subquery(where)
-        rows = named(operation.rows())
-        matching = rows.where(where)
-        text = operation.deterministic_condition(rows, where)
-        predicates = [] if condition is None else [text]
-        found = operation.filter_facts(matching)
-        operation.record_read(found)
-        if found.has_data_filters:
-            touched = operation.record_touched_files(matching)
-        else:
-            touched = operation.record_files_of_partitions(found)
+        found = operation.find(named(operation.rows()), where)
+        touched = found.files
+        predicates = [] if condition is None else [found.condition]
         if not touched.num_rows:
             operation.commit_if_needed(lambda changed: _operation(operation, changed, predicates, 0))
             return 0
-        if not found.has_data_filters:
+        if found.all_rows_match:
             return _remove(operation, touched, predicates)
         # Rows for which the condition is null stay, too.
         return _rewrite(

@@ -5,9 +5,7 @@ it the frame of all rows that the new files are to hold: changed ones and, as th
 
     with RowLevelOperation(spark, path, "DELETE") as operation:
         if not operation.is_repeated:
-            matching = operation.rows().where(condition)
-            operation.record_read(operation.filter_facts(matching))  # no job
-            touched = operation.record_touched_files(matching)
+            touched = operation.find(operation.rows(), condition).files
             account = operation.account(touched, gone=touched[MATCHING_ROWS.name])
             operation.replace(account, rows_that_stay(operation.rows(account.files_to_read)), describe)
 
@@ -44,7 +42,7 @@ from deltaflow.log.protocol.isolation import isolation_of_table
 from deltaflow.spark.expressions.frames import delta_settings, recache
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _LOG = logging.getLogger(__name__)
 
@@ -75,6 +73,18 @@ class Changed:
 
 Describe = Callable[[Changed], Operation]
 """How the commit names itself, with parameters and metrics (delta-spark's DeltaOperations)."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The files that hold rows for which a condition is true."""
+
+    condition: str
+    """As a commit shows it."""
+    files: pa.Table
+    """Rows of the snapshot's `files`; with MATCHING_ROWS, unless all rows of them match."""
+    all_rows_match: bool
+    """Whether the condition is on partition columns alone."""
 
 
 class RowLevelOperation(TouchedFiles):
@@ -123,6 +133,17 @@ class RowLevelOperation(TouchedFiles):
                 self.spark.conf.unset(setting)
         if self.committed is not None:
             recache(self.spark, self.snapshot.path)
+
+    def find(self, rows: DataFrame, condition: Column) -> Found:
+        """The files that hold rows for which a condition over the frame `rows` of the whole table is true;
+        records what is read. One job, unless partitions decide."""
+        matching = rows.where(condition)
+        text = self.deterministic_condition(rows, condition)
+        facts = self.filter_facts(matching)
+        self.record_read(facts)
+        if facts.has_data_filters:
+            return Found(text, self.record_touched_files(matching), all_rows_match=False)
+        return Found(text, self.record_files_of_partitions(facts), all_rows_match=True)
 
     def account(self, touched: pa.Table, gone: pa.ChunkedArray | None = None) -> RowAccount:
         """The account of the rows of files that the operation removes. See RowAccount."""

@@ -46,20 +46,14 @@ def update(
         operation.refuse_subquery(where)
         rows = named(operation.rows())
         new_values = _NewValues(operation, rows, values)
-        matching = rows.where(where)
-        text = operation.deterministic_condition(rows, where)
-        found = operation.filter_facts(matching)
-        operation.record_read(found)
-        if found.has_data_filters:
-            touched = operation.record_touched_files(matching)
-        else:
-            touched = operation.record_files_of_partitions(found)
+        found = operation.find(rows, where)
+        touched = found.files
         updated: int | None = None
-        if found.has_data_filters:
+        if not found.all_rows_match:
             updated = pc.sum(touched[MATCHING_ROWS.name], min_count=0).as_py()
 
         def describe(changed: Changed) -> Operation:
-            return _operation(operation, changed, [] if condition is None else [text], updated)
+            return _operation(operation, changed, [] if condition is None else [found.condition], updated)
 
         if not touched.num_rows:
             operation.commit_if_needed(describe)
