@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from deltaflow.log.observer import set_observer
+from tests.tables import actions, ids, ids_by_deltalake, latest_version, load, write_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -123,41 +123,26 @@ class Streams:
 
     def ids(self, path: str) -> list[int]:
         """The ids in the table, as the independent reader sees them, checked against ours."""
-        import deltalake
-
-        found = sorted(deltalake.DeltaTable(path).to_pyarrow_table(columns=["id"])["id"].to_pylist())
-        ours = sorted(row.id for row in self.spark.read.format("delta").load(path).select("id").collect())
-        assert ours == found
+        found = ids_by_deltalake(path)
+        assert ids(load(self.spark, path).select("id")) == found
         return found
 
     def files(self, path: str, version: int) -> list[tuple[int, str, list[int]]]:
         """Modification time, path and ids of each file that a version added, in log order."""
         import pyarrow.parquet as pq
 
-        def ids(file: str) -> list[int]:
+        def ids_of(file: str) -> list[int]:
             return sorted(pq.read_table(f"{path}/{file}")["id"].to_pylist())
 
-        adds = [action["add"] for action in self.actions(path, version) if "add" in action]
-        return [(add["modificationTime"], add["path"], ids(add["path"])) for add in adds]
+        adds = actions(path, "add", version)
+        return [(add["modificationTime"], add["path"], ids_of(add["path"])) for add in adds]
 
     @staticmethod
-    def actions(path: str, version: int) -> list[dict[str, Any]]:
-        """The actions in the file of one version."""
-        text = Path(path, "_delta_log", f"{version:020}.json").read_text()
-        return [json.loads(line) for line in text.splitlines()]
-
-    @staticmethod
-    def versions(path: str) -> list[int]:
-        """The versions in the log."""
-        return sorted(int(file.stem) for file in Path(path, "_delta_log").glob("*.json"))
-
-    @classmethod
-    def add_version(cls, path: str, *actions: dict[str, Any]) -> int:
+    def add_version(path: str, *actions: dict[str, Any]) -> int:
         """Commits actions by hand as the next version."""
-        version = cls.versions(path)[-1] + 1
+        version = latest_version(path) + 1
         info = {"commitInfo": {"timestamp": 0, "operation": "TEST", "operationParameters": {"by": "hand"}}}
-        lines = "".join(json.dumps(action) + "\n" for action in (info, *actions))
-        Path(path, "_delta_log", f"{version:020}.json").write_text(lines)
+        write_commit(path, version, info, *actions)
         return version
 
     @staticmethod
@@ -209,21 +194,3 @@ def checkpoint(tmp_path: Path) -> str:
 def sink(tmp_path: Path) -> str:
     """A path for the table that a stream writes, with nothing there."""
     return str(tmp_path / "sink")
-
-
-@pytest.fixture
-def settings(spark: SparkSession) -> Iterator[Callable[..., None]]:
-    """Sets settings of the session, `__` for the dots in their names, until the test ends."""
-    names: list[str] = []
-
-    def set_all(**values: str) -> None:
-        for name, value in values.items():
-            names.append(name.replace("__", "."))
-            spark.conf.set(names[-1], value)
-
-    before = {name: spark.conf.get(name) for name in ("spark.sql.session.timeZone",)}
-    yield set_all
-    for name in names:
-        spark.conf.unset(name)
-    for name, value in before.items():
-        spark.conf.set(name, value)

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.tables import set_time
+
 FIELDS = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
 
 
@@ -44,7 +46,7 @@ class SourceTable:
         file = self.commit_file(self.next_version)
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
         if time_ms is not None:
-            os.utime(file, ns=(time_ms * 1_000_000,) * 2)
+            set_time(file, time_ms)
         self.next_version += 1
         return self.next_version - 1
 
@@ -86,3 +88,23 @@ def metadata_action(
         "configuration": {name.replace("_", "."): value for name, value in configuration.items()},
         "createdTime": 1,
     }
+
+
+def read_batches(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> list[list[int]]:
+    """The ids of each batch that has some, of a stream over the table that is run to its end."""
+    found = streams.batches(streams.read(table.path, **options), str(checkpoint))
+    return [ids for ids in found.values() if ids]
+
+
+def read_ids(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> list[int]:
+    """As `read_batches`, of all batches together."""
+    return sorted(i for batch in read_batches(streams, table, checkpoint, **options) for i in batch)
+
+
+def read_failure(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> Any:
+    """The error of a stream over the table that must not see a row."""
+    seen: list[Any] = []
+    source = streams.read(table.path, **options)
+    error = streams.failure(streams.foreach(source, str(checkpoint), lambda b, _: seen.extend(b.collect())))
+    assert seen == []
+    return error

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ import deltaflow
 from deltaflow.log.observer import set_observer
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from tests.streaming import small_files
+from tests.tables import operations, read_commit, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,16 +28,9 @@ WAIT_S = 60.0
 
 
 @pytest.fixture(autouse=True)
-def of_three_files(spark: SparkSession) -> Iterator[None]:
+def _of_three_files(setting: Any) -> None:
     """A rewrite is due with three small files."""
-    spark.conf.set(MIN_NUM_FILES, "3")
-    yield
-    spark.conf.unset(MIN_NUM_FILES)
-
-
-def operations(path: str) -> list[str]:
-    commits = sorted(Path(path, "_delta_log").glob("*.json"))
-    return [json.loads(commit.read_text().splitlines()[0])["commitInfo"]["operation"] for commit in commits]
+    setting(MIN_NUM_FILES, "3")
 
 
 def test_a_stream_with_small_files(
@@ -92,7 +84,7 @@ def test_a_stop_in_a_rewrite_leaves_no_commit(
         assert reached.wait(WAIT_S)
         query.stop()
         assert query.exception() is None
-        assert streams.versions(sink) == [0]
+        assert versions(sink) == [0]
     finally:
         go_on.set()
     assert left.wait(WAIT_S)
@@ -150,7 +142,7 @@ def test_killed_in_a_rewrite(streams: Any, tmp_path: Path) -> None:
 
 def added(streams: Any, table: Path) -> set[str]:
     """The files of all versions."""
-    every = [streams.actions(str(table), version) for version in streams.versions(str(table))]
+    every = [read_commit(str(table), version) for version in versions(str(table))]
     return {action["add"]["path"] for actions in every for action in actions if "add" in action}
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from tests.tables import load
+
 pytestmark = pytest.mark.spark
 
 EXPECTED = [
@@ -24,7 +26,7 @@ def table(spark: SparkSession, tmp_path: Path) -> str:
 
 
 def test_a_batch_read_has_the_columns_in_the_order_of_the_table(spark: SparkSession, table: str) -> None:
-    assert spark.read.format("delta").load(table).orderBy("id").collect() == EXPECTED
+    assert load(spark, table).orderBy("id").collect() == EXPECTED
 
 
 def test_a_stream_gives_every_column_its_own_values(spark: SparkSession, table: str) -> None:

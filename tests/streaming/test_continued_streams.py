@@ -16,6 +16,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
+from tests.tables import commit_info, read_commit, versions
+
 pytestmark = pytest.mark.spark
 
 DEFAULT = Path(__file__).parents[2].parent / "shared" / "goldens"
@@ -93,18 +95,18 @@ def shape(action: dict[str, Any]) -> Any:
 def test_sink(streams: Any, tmp_path: Path) -> None:
     begun = Begun("sink-replay", tmp_path)
     entry = begun.entry
-    before = streams.versions(begun.sink)
+    before = versions(begun.sink)
     assert streams.ids(begun.sink) == entry["sink_ids_before"]
     query = streams.copy(streams.read(begun.source, **entry["options"]), begun.sink, begun.checkpoint)
     assert query.id == entry["query_id"]
     assert streams.ids(begun.sink) == entry["sink_ids_after"]
     # The batch that the table already had added no version; each later one added one.
-    new = streams.versions(begun.sink)[len(before) :]
+    new = versions(begun.sink)[len(before) :]
     theirs, ours = (
-        {next(iter(action)): next(iter(action.values())) for action in streams.actions(begun.sink, version)}
+        {next(iter(action)): next(iter(action.values())) for action in read_commit(begun.sink, version)}
         for version in (before[-1], new[0])
     )
-    assert [streams.actions(begun.sink, v)[1]["txn"]["version"] for v in new] == [
+    assert [read_commit(begun.sink, v)[1]["txn"]["version"] for v in new] == [
         entry["last_offset"]["batch"] + 1 + i for i in range(len(new))
     ]
     assert list(ours) == list(theirs)
@@ -123,7 +125,7 @@ def test_sink(streams: Any, tmp_path: Path) -> None:
 
 def test_aggregate_in_complete_mode(streams: Any, tmp_path: Path) -> None:
     begun = Begun("aggregate-complete", tmp_path)
-    before = streams.versions(begun.sink)
+    before = versions(begun.sink)
     counts = (
         streams.read(begun.source, **begun.entry["options"])
         .groupBy((F.col("id") % 4).alias("k"))
@@ -133,10 +135,7 @@ def test_aggregate_in_complete_mode(streams: Any, tmp_path: Path) -> None:
     assert query.id == begun.entry["query_id"]
     found = deltalake.DeltaTable(begun.sink).to_pyarrow_table().sort_by("k").to_pylist()
     assert [list(row.values()) for row in found] == begun.entry["sink_rows_after"]
-    theirs, ours = (
-        streams.actions(begun.sink, version)[0]["commitInfo"]
-        for version in (before[-1], streams.versions(begun.sink)[-1])
-    )
+    theirs, ours = (commit_info(begun.sink, version) for version in (before[-1], versions(begun.sink)[-1]))
     ours.pop("sourceOffsets")
     assert shape(ours) == shape(theirs)
     for name in ("operation", "isolationLevel", "isBlindAppend", "dataChange"):

@@ -14,6 +14,7 @@ from deltaflow.errors import StoreError
 from deltaflow.log.observer import set_observer
 from deltaflow.streaming import source as streaming_source
 from deltaflow.streaming.source import DeltaSource
+from tests.tables import actions, commit_file, load, versions
 
 pytestmark = pytest.mark.spark
 
@@ -57,13 +58,13 @@ def test_an_error_anywhere_in_a_batch(
     source = streams.read(table)
     message = streams.failed(streams.write(source, sink, checkpoint, trigger=trigger))
     assert message.startswith(MESSAGE)
-    assert not Path(sink, "_delta_log", f"{0:020}.json").exists()
+    assert not commit_file(sink, 0).exists()
 
     monkeypatch.undo()
     set_observer(None)
     streams.copy(source, sink, checkpoint)
     assert streams.ids(sink) == list(range(5))
-    assert streams.versions(sink) == [0]
+    assert versions(sink) == [0]
 
 
 def test_errors_of_ours_begin_with_their_code(
@@ -112,7 +113,7 @@ def test_a_user_function_that_fails_in_a_task(streams: Any, table: str, sink: st
     frame = streams.read(table).selectExpr("IF(id = 3, raise_error('three is no id'), id) AS id")
     with pytest.raises(StreamingQueryException, match="three is no id"):
         streams.ended(streams.write(frame, sink, checkpoint))
-    assert not Path(sink, "_delta_log", f"{0:020}.json").exists()
+    assert not commit_file(sink, 0).exists()
 
 
 def test_complete_mode_never_goes_over_what_another_wrote_meanwhile(
@@ -126,7 +127,7 @@ def test_complete_mode_never_goes_over_what_another_wrote_meanwhile(
 
     def observer(point: str, facts: dict[str, Any]) -> None:
         if point == "commit prepared" and facts["table"] == sink and not appended:
-            add = next(a["add"] for a in streams.actions(sink, 0) if "add" in a)
+            add = actions(sink, "add", 0)[0]
             shutil.copy(f"{sink}/{add['path']}", f"{sink}/rival.parquet")
             appended.append(streams.add_version(sink, {"add": {**add, "path": "rival.parquet"}}))
 
@@ -135,5 +136,5 @@ def test_complete_mode_never_goes_over_what_another_wrote_meanwhile(
     assert message.startswith("[DELTA_CONCURRENT_")
     set_observer(None)
     streams.copy(counts, sink, checkpoint, mode="complete")
-    [total] = streams.spark.read.format("delta").load(sink).collect()
+    [total] = load(streams.spark, sink).collect()
     assert total["count"] == 6

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 import deltaflow
+from tests.tables import data_files, every_action, versions
 
 pytestmark = pytest.mark.spark
 
@@ -177,19 +178,8 @@ def make_constrained(sink: Path) -> None:
     made.alter.add_constraint({"fives": "id % 5 != 0"})
 
 
-def versions(table: Path) -> list[int]:
-    return sorted(int(path.stem) for path in (table / "_delta_log").glob("*.json"))
-
-
 def numbered(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
-
-
-def actions(table: Path, name: str) -> list[dict[str, Any]]:
-    """The actions of this name in all versions."""
-    texts = [path.read_text() for path in sorted((table / "_delta_log").glob("*.json"))]
-    found = [json.loads(line) for text in texts for line in text.splitlines()]
-    return [action[name] for action in found if name in action]
 
 
 def program() -> ModuleType:
@@ -217,7 +207,7 @@ def check_whole(source: str, query: str, folder: Path, numbers: range) -> None:
     """Table and checkpoint agree on the batches, and every row of the source is in the table."""
     sink, checkpoint = folder / "sink", folder / "checkpoint"
     batches = versions(sink)
-    assert [txn["version"] for txn in actions(sink, "txn")] == batches
+    assert [txn["version"] for txn in every_action(sink, "txn")] == batches
     assert numbered(checkpoint / "commits") == batches == list(range(len(batches)))
     if source == "rate":
         numbers = range(len(batches) * program().ROWS_PER_BATCH)
@@ -236,8 +226,8 @@ def test_killed_and_started_again(killed: Killed, streams: Any, held: Held) -> N
     assert numbered(checkpoint / "commits") == [0]
     there = [0, 1] if held.point.in_log else [0]
     assert versions(sink) == there
-    assert [txn["version"] for txn in actions(sink, "txn")] == there
-    orphans = {path.name for path in sink.glob("*.parquet")} - {add["path"] for add in actions(sink, "add")}
+    assert [txn["version"] for txn in every_action(sink, "txn")] == there
+    orphans = data_files(sink) - {add["path"] for add in every_action(sink, "add")}
     assert bool(orphans) == (held.point.on_disk and not held.point.in_log)
     before = {path.name: path.read_bytes() for path in (sink / "_delta_log").iterdir()}
 
@@ -248,7 +238,7 @@ def test_killed_and_started_again(killed: Killed, streams: Any, held: Held) -> N
     for name, content in before.items():
         assert (sink / "_delta_log" / name).read_bytes() == content
     check_whole(held.source, held.query, folder, range(99))
-    assert not orphans & {add["path"] for add in actions(sink, "add")}
+    assert not orphans & {add["path"] for add in every_action(sink, "add")}
 
 
 @pytest.mark.parametrize(("source", "query"), QUERIES)
@@ -282,7 +272,7 @@ def test_killed_between_the_commits_of_a_quarantine(killed: Killed, streams: Any
     assert streams.ids(str(folder / "sink")) == [number for number in range(99) if number % 5]
     aside = deltalake.DeltaTable(quarantine).to_pyarrow_table()
     assert sorted(row["id"] for row in aside["row"].to_pylist()) == list(range(0, 99, 5))
-    assert [txn["version"] for txn in actions(folder / "sink", "txn")] == list(range(6))
+    assert [txn["version"] for txn in every_action(folder / "sink", "txn")] == list(range(6))
 
 
 def test_two_processes_with_one_checkpoint(killed: Killed) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.tables import commit_info, versions
+
 pytestmark = pytest.mark.spark
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "lost-checkpoint.md"
@@ -37,7 +39,7 @@ def test_offsets_of_every_batch_are_in_the_table(
     assert len(offsets) > 1
     for batch, of_batch in offsets.items():
         assert len(of_batch) == 2
-        assert streams.actions(sink, batch)[0]["commitInfo"]["sourceOffsets"] == of_batch
+        assert commit_info(sink, batch)["sourceOffsets"] == of_batch
 
 
 @pytest.mark.parametrize("planned", [False, True], ids=["between batches", "in a batch"])
@@ -55,10 +57,10 @@ def test_the_stream_goes_on(
     if planned:
         broken = both().selectExpr("IF(id >= 20, raise_error('stop'), id) AS id")
         streams.failed(streams.write(broken, sink, checkpoint))
-        assert max(streams.offsets(checkpoint)) == streams.versions(sink)[-1] + 1
+        assert max(streams.offsets(checkpoint)) == versions(sink)[-1] + 1
     # Another stream writes the table later.
     streams.copy(streams.read(other).selectExpr("id + 100 AS id"), sink, f"{checkpoint}2")
-    before = streams.versions(sink)
+    before = versions(sink)
 
     shutil.rmtree(checkpoint)
     rebuild(sink, checkpoint, query.id)
@@ -66,9 +68,7 @@ def test_the_stream_goes_on(
     again = streams.copy(both(), sink, checkpoint)
     assert again.id == query.id
     assert streams.ids(sink) == [*range(40), *range(110, 120)]
-    new = [
-        streams.actions(sink, version)[0]["commitInfo"] for version in streams.versions(sink)[len(before) :]
-    ]
+    new = [commit_info(sink, version) for version in versions(sink)[len(before) :]]
     batches = [int(info["operationParameters"]["epochId"]) for info in new]
     assert batches == list(range(batches[0], batches[0] + len(new)))
     assert batches[0] == len(before) - 1

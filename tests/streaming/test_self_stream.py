@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.tables import every_action, ids, load
 
 pytestmark = pytest.mark.spark
 
 
 def blind(path: str) -> list[bool]:
-    commits = sorted((Path(path) / "_delta_log").glob("*.json"))
-    return [
-        json.loads(commit.read_text().splitlines()[0])["commitInfo"]["isBlindAppend"] for commit in commits
-    ]
+    return [info["isBlindAppend"] for info in every_action(path, "commitInfo")]
 
 
 def test_its_commits_are_not_blind(streams: Any, table: str, checkpoint: str) -> None:
@@ -24,5 +21,5 @@ def test_its_commits_are_not_blind(streams: Any, table: str, checkpoint: str) ->
         # Every run reads what the run before has added.
         streams.copy(streams.read(table).selectExpr("id + 10 AS id"), table, checkpoint)
     assert blind(table) == [True, False, False]
-    found = sorted(row.id for row in streams.spark.read.format("delta").load(table).collect())
+    found = ids(load(streams.spark, table))
     assert found == [0, 1, 2, 10, 11, 12, 20, 21, 22]

@@ -6,18 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
+from tests.tables import (
+    actions,
+    commit_info,
+    data_files,
+    every_action,
+    read_by_deltalake,
+    read_commit,
+    versions,
+)
+
 pytestmark = pytest.mark.spark
-
-
-def rows(path: str) -> list[tuple[Any, ...]]:
-    """The rows of a table as the independent reader sees them, sorted."""
-    found = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
-    return sorted((tuple(row.values()) for row in found), key=str)
 
 
 def land(folder: Path, name: str, *records: dict[str, Any]) -> None:
@@ -39,12 +42,11 @@ def test_every_batch_is_one_commit_of_the_query(streams: Any, table: str, sink: 
     source = streams.read(table, maxFilesPerTrigger=1)
     query = streams.copy(source, sink, checkpoint)
     assert query.lastProgress["numInputRows"] == 5
-    assert streams.versions(sink) == [0, 1]
-    names = [[next(iter(action)) for action in streams.actions(sink, version)] for version in (0, 1)]
+    assert versions(sink) == [0, 1]
+    names = [[next(iter(action)) for action in read_commit(sink, version)] for version in (0, 1)]
     assert names == [["commitInfo", "protocol", "metaData", "txn", "add"], ["commitInfo", "txn", "add"]]
     for version in (0, 1):
-        actions = {next(iter(action)): action for action in streams.actions(sink, version)}
-        txn, info = actions["txn"]["txn"], actions["commitInfo"]["commitInfo"]
+        [txn], info = actions(sink, "txn", version), commit_info(sink, version)
         assert list(txn) == ["appId", "version", "lastUpdated"]
         assert (txn["appId"], txn["version"]) == (query.id, version)
         assert abs(txn["lastUpdated"] - info["timestamp"]) < 120_000
@@ -56,7 +58,7 @@ def test_every_batch_is_one_commit_of_the_query(streams: Any, table: str, sink: 
             "epochId": str(version),
         }
         assert info["isBlindAppend"] is True
-        add = actions["add"]["add"]
+        [add] = actions(sink, "add", version)
         assert info["operationMetrics"] == {
             "numAddedFiles": "1",
             "numRemovedFiles": "0",
@@ -95,7 +97,7 @@ def test_a_batch_that_is_in_the_table_is_skipped_after_other_writes(
     streams.forget_last_batch(checkpoint)
     query = streams.copy(source, sink, checkpoint)
     assert [skipped_batches(progress) for progress in query.recentProgress] == ["1"]
-    assert streams.versions(sink) == [0, 1]
+    assert versions(sink) == [0, 1]
     assert streams.ids(sink) == [*range(5), 100, 101, 102]
 
 
@@ -111,9 +113,9 @@ def test_two_queries_into_one_table(
     ]
     for query in queries:
         streams.ended(query)
-    assert streams.versions(sink) == list(range(8))
+    assert versions(sink) == list(range(8))
     assert streams.ids(sink) == [*range(40), *range(100, 140)]
-    txns = [a["txn"] for v in range(8) for a in streams.actions(sink, v) if "txn" in a]
+    txns = every_action(sink, "txn")
     for query in queries:
         assert [txn["version"] for txn in txns if txn["appId"] == query.id] == [0, 1, 2, 3]
 
@@ -129,25 +131,24 @@ def test_windows_in_append_mode_over_a_restart(
     land(folder, "a", {"at": "2024-01-01T00:00:10Z", "n": 1}, {"at": "2024-01-01T00:00:50Z", "n": 2})
     land(folder, "b", {"at": "2024-01-01T00:01:10Z", "n": 4})
     streams.copy(counts, sink, checkpoint)
-    assert rows(sink) == []
+    assert read_by_deltalake(sink) == []
     land(folder, "c", {"at": "2024-01-01T00:02:30Z", "n": 8})
     streams.copy(counts, sink, checkpoint)
-    assert [n for _, n in rows(sink)] == [3]
+    assert [row["n"] for row in read_by_deltalake(sink)] == [3]
     # A late row is dropped, and the next window comes when the watermark has passed it.
     land(folder, "d", {"at": "2024-01-01T00:00:59Z", "n": 100}, {"at": "2024-01-01T00:09:00Z", "n": 16})
     streams.copy(counts, sink, checkpoint)
-    found = rows(sink)
-    assert [(str(start)[14:19], n) for start, n in found] == [("00:00", 3), ("01:00", 4), ("02:00", 8)]
-    metadata = next(a["metaData"] for a in streams.actions(sink, 0) if "metaData" in a)
+    found = [(str(row["start"])[14:19], row["n"]) for row in read_by_deltalake(sink)]
+    assert found == [("00:00", 3), ("01:00", 4), ("02:00", 8)]
+    metadata = actions(sink, "metaData", 0)[0]
     assert "watermark" not in metadata["schemaString"]
     # A batch without rows is a commit with its txn and without files.
-    for version in streams.versions(sink):
-        names = [next(iter(action)) for action in streams.actions(sink, version)]
+    for version in versions(sink):
+        names = [next(iter(action)) for action in read_commit(sink, version)]
         assert "txn" in names
-    first = [next(iter(action)) for action in streams.actions(sink, 0)]
+    first = [next(iter(action)) for action in read_commit(sink, 0)]
     assert first == ["commitInfo", "protocol", "metaData", "txn"]
-    adds = {a["add"]["path"] for v in streams.versions(sink) for a in streams.actions(sink, v) if "add" in a}
-    assert {path.name for path in Path(sink).glob("*.parquet")} == adds
+    assert data_files(sink) == {add["path"] for add in every_action(sink, "add")}
 
 
 def test_watermark_stays_out_of_the_table(streams: Any, sink: str, checkpoint: str, tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_watermark_stays_out_of_the_table(streams: Any, sink: str, checkpoint: s
     land(folder, "a", {"at": "2024-01-01T00:00:10Z", "n": 1})
     events = landed(streams, folder, "at TIMESTAMP, n LONG").withWatermark("at", "1 minute")
     streams.copy(events, sink, checkpoint)
-    [metadata] = [a["metaData"] for a in streams.actions(sink, 0) if "metaData" in a]
+    [metadata] = actions(sink, "metaData", 0)
     assert all(field["metadata"] == {} for field in json.loads(metadata["schemaString"])["fields"])
 
 
@@ -163,27 +164,26 @@ def test_counts_in_complete_mode_over_a_restart(streams: Any, table: str, sink: 
     streams.append(table, 0, 10, files=2)
     counts = streams.read(table, maxFilesPerTrigger=1).groupBy((F.col("id") % 2).alias("odd")).count()
     query = streams.copy(counts, sink, checkpoint, mode="complete")
-    assert rows(sink) == [(0, 5), (1, 5)]
+    assert read_by_deltalake(sink) == [{"odd": 0, "count": 5}, {"odd": 1, "count": 5}]
     streams.append(table, 10, 13)
     streams.copy(counts, sink, checkpoint, mode="complete")
-    assert rows(sink) == [(0, 7), (1, 6)]
-    assert streams.versions(sink) == [0, 1, 2]
+    assert read_by_deltalake(sink) == [{"odd": 0, "count": 7}, {"odd": 1, "count": 6}]
+    assert versions(sink) == [0, 1, 2]
     for version in (1, 2):
-        actions = streams.actions(sink, version)
-        info = actions[0]["commitInfo"]
+        info = commit_info(sink, version)
         assert info["operationParameters"] == {
             "outputMode": "Complete",
             "queryId": query.id,
             "epochId": str(version),
         }
         assert info["isBlindAppend"] is False
-        removed = {a["remove"]["path"] for a in actions if "remove" in a}
-        assert removed == {a["add"]["path"] for a in streams.actions(sink, version - 1) if "add" in a}
+        removed = {remove["path"] for remove in actions(sink, "remove", version)}
+        assert removed == {add["path"] for add in actions(sink, "add", version - 1)}
         assert info["operationMetrics"]["numRemovedFiles"] == str(len(removed))
     streams.forget_last_batch(checkpoint)
     streams.copy(counts, sink, checkpoint, mode="complete")
-    assert streams.versions(sink) == [0, 1, 2]
-    assert rows(sink) == [(0, 7), (1, 6)]
+    assert versions(sink) == [0, 1, 2]
+    assert read_by_deltalake(sink) == [{"odd": 0, "count": 7}, {"odd": 1, "count": 6}]
 
 
 def test_duplicates_dropped_over_a_restart(streams: Any, table: str, sink: str, checkpoint: str) -> None:
@@ -230,11 +230,11 @@ def test_foreach_batch_writes_each_batch_once(
     source = streams.read(table, maxFilesPerTrigger=1)
     with pytest.raises(StreamingQueryException, match="the process ends here"):
         streams.ended(streams.foreach(source, checkpoint, write_twice))
-    assert streams.versions(sink) == [0, 1]
-    assert streams.versions(other) == [0]
+    assert versions(sink) == [0, 1]
+    assert versions(other) == [0]
     streams.ended(streams.foreach(source, checkpoint, write_twice))
     assert streams.ids(sink) == streams.ids(other) == list(range(10))
-    assert streams.versions(sink) == streams.versions(other) == [0, 1]
+    assert versions(sink) == versions(other) == [0, 1]
     assert "skipped the write with txnVersion 1 of txnAppId mine" in caplog.text
 
 
@@ -267,4 +267,4 @@ def test_foreach_batch_into_tables(
     streams.ended(streams.foreach(source, checkpoint, split))
     assert streams.ids(sink) == list(range(10))
     assert streams.ids(even) == [0, 2, 4, 6, 8]
-    assert streams.versions(sink) == [0, 1]
+    assert versions(sink) == [0, 1]

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from deltaflow.errors import DeltaError
 from deltaflow.log.observer import set_observer
+from tests.tables import actions, commit_file, every_action, versions
 
 pytestmark = pytest.mark.spark
 
@@ -89,11 +90,6 @@ def check_failed(failure: Any, code: str, words: str = "") -> None:
     assert words in failure.message
 
 
-def infos(streams: Any, path: str) -> list[dict[str, Any]]:
-    """The commitInfo of every version."""
-    return [streams.actions(path, version)[0]["commitInfo"] for version in streams.versions(path)]
-
-
 @pytest.mark.covers("outputMode", "DELTA_UNSUPPORTED_OUTPUT_MODE")
 def test_output_mode(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
     counts = source.groupBy().count()
@@ -101,7 +97,8 @@ def test_output_mode(streams: Any, source: Any, sink: str, checkpoint: str) -> N
         streams.write(counts, sink, checkpoint, mode="update")
     check_refused(raised.value, "DELTA_UNSUPPORTED_OUTPUT_MODE", "not support Update output mode", sink)
     streams.copy(counts, sink, checkpoint, mode="complete")
-    assert [info["operationParameters"]["outputMode"] for info in infos(streams, sink)] == ["Complete"] * 2
+    parameters = [info["operationParameters"] for info in every_action(sink, "commitInfo")]
+    assert [found["outputMode"] for found in parameters] == ["Complete"] * 2
     assert deltalake.DeltaTable(sink).to_pyarrow_table().to_pydict() == {"count": [6]}
 
 
@@ -115,7 +112,7 @@ def test_complete_mode_needs_a_table_that_may_lose_rows(
     counts = source.groupBy((F.col("id") % 2).alias("odd")).count()
     failure = streams.failure(streams.write(counts, sink, checkpoint, mode="complete"))
     check_failed(failure, "DELTA_CANNOT_MODIFY_APPEND_ONLY", "delta.appendOnly")
-    assert streams.versions(sink) == [0]
+    assert versions(sink) == [0]
     assert [path.name for path in Path(sink).iterdir()] == ["_delta_log"]
     # Appends are what it allows.
     streams.copy(source.selectExpr("id AS odd", "id AS count"), sink, f"{checkpoint}2")
@@ -147,7 +144,8 @@ def test_to_table(streams: Any, source: Any, table: str, sink: str, checkpoint: 
         streams.ended(writer.toTable("to_table", format="delta", userMetadata="by name"))
         rows = sorted((row.id, row.n) for row in spark.table("to_table").collect())
         assert rows == [(i, 2 * i) for i in range(8)]
-        assert [info.get("userMetadata") for info in infos(streams, sink)] == [None, *["by name"] * 3]
+        infos = every_action(sink, "commitInfo")
+        assert [info.get("userMetadata") for info in infos] == [None, *["by name"] * 3]
     finally:
         spark.sql("DROP TABLE to_table")
 
@@ -182,17 +180,16 @@ def test_partition_by(streams: Any, source: Any, table: str, sink: str, checkpoi
 
 
 @pytest.mark.covers("userMetadata")
-def test_user_metadata(streams: Any, source: Any, table: str, sink: str, checkpoint: str) -> None:
+def test_user_metadata(
+    streams: Any, source: Any, table: str, sink: str, checkpoint: str, settings: Any
+) -> None:
     streams.copy(source, sink, checkpoint, userMetadata="by a stream")
     streams.append(table, 6, 7)
-    streams.spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", "of the session")
-    try:
+    with settings({"spark.databricks.delta.commitInfo.userMetadata": "of the session"}):
         streams.copy(source, sink, checkpoint)
         streams.append(table, 7, 8)
         streams.copy(source, sink, checkpoint, userMetadata="by a stream")
-    finally:
-        streams.spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
-    found = [info["userMetadata"] for info in infos(streams, sink)]
+    found = [info["userMetadata"] for info in every_action(sink, "commitInfo")]
     assert found == ["by a stream", "by a stream", "of the session", "by a stream"]
 
 
@@ -224,7 +221,7 @@ def test_optimize_write(streams: Any, table: str, sink: str, checkpoint: str, va
     streams.append(table, 0, 6, files=3)
     scattered = streams.read(table).repartition(3)
     streams.copy(scattered, sink, checkpoint, optimizeWrite=value)
-    assert len([action for action in streams.actions(sink, 0) if "add" in action]) == files
+    assert len(actions(sink, "add", 0)) == files
     assert streams.ids(sink) == list(range(6))
 
 
@@ -242,7 +239,7 @@ def test_application_and_version_are_checked_and_ignored(
         code = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_DATAFRAME_WRITE_OPTIONS"
         check_refused(raised.value, code, "both txnVersion and txnAppId must be specified", sink)
     query = streams.copy(source, sink, checkpoint, txnAppId="mine", txnVersion="1")
-    txns = [action["txn"] for v in (0, 1) for action in streams.actions(sink, v) if "txn" in action]
+    txns = [txn for version in (0, 1) for txn in actions(sink, "txn", version)]
     assert [(txn["appId"], txn["version"]) for txn in txns] == [(query.id, 0), (query.id, 1)]
 
 
@@ -270,7 +267,7 @@ def test_options_of_files(streams: Any, table: str, sink: str, checkpoint: str) 
     streams.append(table, 0, 6)
     options = {"maxRecordsPerFile": 4, "compression": "gzip", "parquet.enable.dictionary": "false"}
     streams.copy(streams.read(table), sink, checkpoint, **options)
-    files = [action["add"] for action in streams.actions(sink, 0) if "add" in action]
+    files = actions(sink, "add", 0)
     assert sorted(json.loads(file["stats"])["numRecords"] for file in files) == [2, 4]
     for file in files:
         column = pq.read_metadata(f"{sink}/{file['path']}").row_group(0).column(0)
@@ -315,23 +312,23 @@ def test_a_rival_run_of_the_same_query(streams: Any, table: str, sink: str, chec
     check_failed(failure, "DELTA_CONCURRENT_TRANSACTION", query.id)
     set_observer(None)
     streams.copy(source, sink, checkpoint)
-    assert streams.versions(sink) == [0, 1, 2]
+    assert versions(sink) == [0, 1, 2]
 
 
 def test_two_queries_of_one_session_with_one_checkpoint(
-    streams: Any, source: Any, sink: str, checkpoint: str
+    streams: Any, source: Any, sink: str, checkpoint: str, settings: Any
 ) -> None:
     """By Spark's own setting the second query is refused, or stops the first."""
     forever = {"processingTime": "0 seconds"}
     first = streams.write(source, sink, checkpoint, trigger=forever)
-    streams.spark.conf.set("spark.sql.streaming.stopActiveRunOnRestart", "false")
-    try:
-        with pytest.raises((PySparkException, Py4JJavaError), match=r"another query with same id|CONCURRENT"):
-            streams.write(source, sink, checkpoint)
-    finally:
-        streams.spark.conf.unset("spark.sql.streaming.stopActiveRunOnRestart")
+    streams.until(lambda: commit_file(sink, 0).exists(), first)
+    with (
+        settings({"spark.sql.streaming.stopActiveRunOnRestart": "false"}),
+        pytest.raises((PySparkException, Py4JJavaError), match=r"another query with same id|CONCURRENT"),
+    ):
+        streams.write(source, sink, checkpoint)
     assert first.isActive
     streams.copy(source, sink, checkpoint)
     assert not first.isActive
     assert streams.ids(sink) == list(range(6))
-    assert streams.versions(sink) == [0, 1]
+    assert versions(sink) == [0, 1]

@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 
 from deltaflow.log import DeltaLog
 from deltaflow.log.observer import set_observer
+from tests.tables import actions, commit_file, commit_info, every_action, read_by_deltalake, versions
 
 pytestmark = pytest.mark.spark
 
@@ -31,32 +32,25 @@ def make(path: str, *fields: pa.Field, **constraints: str) -> None:
         table.alter.add_constraint({name: expression})
 
 
-def rows(path: str) -> list[dict[str, Any]]:
-    """The rows as the independent reader sees them."""
-    if not deltalake.DeltaTable.is_deltatable(path):
-        return []
-    return list(deltalake.DeltaTable(path).to_pyarrow_table().to_pylist())
+def rows_so_far(path: str) -> list[dict[str, Any]]:
+    """The rows as the independent reader sees them; none where there is no table yet."""
+    return read_by_deltalake(path) if deltalake.DeltaTable.is_deltatable(path) else []
 
 
 def set_aside(path: str) -> list[tuple[int, Any, str]]:
     """Batch, id and first line of the reason of every quarantined row."""
-    return sorted((row["batch_id"], row["row"]["id"], row["reason"].split("\n")[0]) for row in rows(path))
+    found = rows_so_far(path)
+    return sorted((row["batch_id"], row["row"]["id"], row["reason"].split("\n")[0]) for row in found)
 
 
-def txns(streams: Any, path: str) -> list[tuple[str, int]]:
-    found = [
-        action["txn"]
-        for v in streams.versions(path)
-        for action in streams.actions(path, v)
-        if "txn" in action
-    ]
-    return [(txn["appId"], txn["version"]) for txn in found]
+def txns(path: str) -> list[tuple[str, int]]:
+    return [(txn["appId"], txn["version"]) for txn in every_action(path, "txn")]
 
 
 def check_whole(sink: str, quarantine: str, ids: range) -> None:
     """Every id is in one of the two tables, once."""
-    found = Counter(row["id"] for row in rows(sink)) + Counter(row["row"]["id"] for row in rows(quarantine))
-    assert found == Counter(ids)
+    fitting = Counter(row["id"] for row in rows_so_far(sink))
+    assert fitting + Counter(row["row"]["id"] for row in rows_so_far(quarantine)) == Counter(ids)
 
 
 @pytest.mark.covers("quarantinePath")
@@ -84,7 +78,7 @@ def test_every_kind_of_row_that_does_not_fit(
     )
     query = streams.copy(frame, sink, checkpoint, quarantinePath=quarantine)
     fits = [{"id": i, "n": i, "must": "x", "s": {"a": i, "b": "b"}, "l": None, "extra": None} for i in (0, 7)]
-    assert sorted(rows(sink), key=lambda row: row["id"]) == fits
+    assert sorted(rows_so_far(sink), key=lambda row: row["id"]) == fits
     overflow = "[DELTA_CAST_OVERFLOW_IN_TABLE_WRITE] Failed to write a value of type "
     missing = "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for column: must."
     failed = "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint small "
@@ -97,14 +91,14 @@ def test_every_kind_of_row_that_does_not_fit(
     assert "400" in reasons[4]
     assert reasons[5].endswith("Value: [1, 500]")
     assert all(reasons[i].startswith(failed) for i in (6, 8, 9))
-    [eighth] = [row for row in rows(quarantine) if row["row"]["id"] == 8]
+    [eighth] = [row for row in rows_so_far(quarantine) if row["row"]["id"] == 8]
     assert "id : 8" in eighth["reason"]
     # The row keeps the frame's names and types.
     assert eighth["row"] == {"id": 8, "N": 8, "must": "x", "s": {"B": "b", "A": 8}, "l": None}
     assert (eighth["batch_id"], eighth["query_id"]) == (0, query.id)
-    assert txns(streams, sink) == txns(streams, quarantine) == [(query.id, 0)]
+    assert txns(sink) == txns(quarantine) == [(query.id, 0)]
     assert query.lastProgress["numInputRows"] == 10
-    info = streams.actions(quarantine, 0)[0]["commitInfo"]
+    info = commit_info(quarantine, 0)
     assert info["operation"] == "STREAMING UPDATE"
     assert info["operationMetrics"]["numOutputRows"] == "8"
 
@@ -118,7 +112,7 @@ def test_batches_without_such_rows_leave_no_commit(
         streams.append(table, start, start + 4)
         query = streams.copy(streams.read(table), sink, checkpoint, **options)
         assert Path(quarantine, "_delta_log").exists() == (start == 8)
-    assert txns(streams, quarantine) == [(query.id, 2)]
+    assert txns(quarantine) == [(query.id, 2)]
     assert streams.ids(sink) == list(range(8))
     check_whole(sink, quarantine, range(12))
     # A new table, which every row fits, has no quarantine either.
@@ -135,7 +129,7 @@ def test_the_plan_of_a_batch_runs_once(
     streams.append(table, 0, 200, files=2)
     drawn = streams.read(table).selectExpr("id", "reflect('java.util.UUID', 'randomUUID') AS u")
     query = streams.copy(drawn, sink, checkpoint, quarantinePath=quarantine)
-    assert 20 < len(rows(sink)) < 180
+    assert 20 < len(rows_so_far(sink)) < 180
     check_whole(sink, quarantine, range(200))
     assert query.lastProgress["numInputRows"] == 200
 
@@ -183,13 +177,13 @@ def test_a_failure_at_every_point(
     if stateful:
         check_whole(sink, quarantine, range(24))
     else:
-        found = Counter(row["id"] for row in rows(sink)) + Counter(
-            row["row"]["id"] for row in rows(quarantine)
+        found = Counter(row["id"] for row in rows_so_far(sink)) + Counter(
+            row["row"]["id"] for row in rows_so_far(quarantine)
         )
         assert found == Counter([*range(12), *range(8, 20), *range(20, 24)])
-    assert all(row["row"]["id"] % 4 == 0 for row in rows(quarantine))
-    assert txns(streams, sink) == [(query.id, batch) for batch in range(3)]
-    assert {version for _, version in txns(streams, quarantine)} == {0, 1, 2}
+    assert all(row["row"]["id"] % 4 == 0 for row in rows_so_far(quarantine))
+    assert txns(sink) == [(query.id, batch) for batch in range(3)]
+    assert {version for _, version in txns(quarantine)} == {0, 1, 2}
 
 
 @pytest.mark.parametrize("constraint", ["id < 7", None])
@@ -207,7 +201,7 @@ def test_a_batch_that_runs_again_under_other_constraints(
     set_observer(observer)
     streams.failed(streams.write(streams.read(table), sink, checkpoint, quarantinePath=quarantine))
     set_observer(None)
-    assert len(rows(quarantine)) == 5
+    assert len(rows_so_far(quarantine)) == 5
     deltalake.DeltaTable(sink).alter.drop_constraint("small")
     if constraint is not None:
         deltalake.DeltaTable(sink).alter.add_constraint({"small": constraint})
@@ -235,19 +229,19 @@ def test_a_batch_that_runs_again_when_log_cleanup_has_removed_its_commit(
     set_observer(observer)
     streams.failed(streams.write(streams.read(table), sink, checkpoint, quarantinePath=quarantine))
     set_observer(None)
-    version_of_run = streams.versions(quarantine)[-1]
+    version_of_run = versions(quarantine)[-1]
     streams.append(table, 10, 12)
     streams.copy(streams.read(table), other_sink, other, quarantinePath=quarantine)
     DeltaLog.for_table(quarantine).checkpoint()
-    for version in streams.versions(quarantine):
+    for version in versions(quarantine):
         if loses == "all commits" or version <= version_of_run:
-            Path(quarantine, "_delta_log", f"{version:020}.json").unlink()
+            commit_file(quarantine, version).unlink()
     deltalake.DeltaTable(sink).alter.drop_constraint("small")
     deltalake.DeltaTable(sink).alter.add_constraint({"small": "id < 7"})
     streams.copy(streams.read(table), sink, checkpoint, quarantinePath=quarantine)
-    own = [row["row"]["id"] for row in rows(quarantine) if row["row"]["id"] not in (8, 9, 10, 11)]
+    own = [row["row"]["id"] for row in rows_so_far(quarantine) if row["row"]["id"] not in (8, 9, 10, 11)]
     assert own == [7]
-    assert Counter(row["row"]["id"] for row in rows(quarantine)) == {7: 1, 8: 2, 9: 2, 10: 2, 11: 2}
+    assert Counter(row["row"]["id"] for row in rows_so_far(quarantine)) == {7: 1, 8: 2, 9: 2, 10: 2, 11: 2}
 
 
 def test_another_schema_of_the_stream(
@@ -263,7 +257,8 @@ def test_another_schema_of_the_stream(
     streams.copy(
         streams.read(table).selectExpr("id", "600 AS m"), sink, checkpoint, quarantinePath=quarantine
     )
-    assert [json.dumps(row["row"]) for row in sorted(rows(quarantine), key=lambda row: row["batch_id"])] == [
+    aside = sorted(rows_so_far(quarantine), key=lambda row: row["batch_id"])
+    assert [json.dumps(row["row"]) for row in aside] == [
         '{"id": 0, "n": 500, "m": null}',
         '{"id": 1, "n": null, "m": 600}',
     ]
@@ -274,13 +269,13 @@ def test_char_lengths(streams: Any, table: str, sink: str, checkpoint: str, quar
     short = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
     text = {"name": "t", "type": "string", "nullable": True, "metadata": short}
     make(sink, pa.field("id", pa.int64()), pa.field("t", pa.string()))
-    [metadata] = [action["metaData"] for action in streams.actions(sink, 0) if "metaData" in action]
+    [metadata] = actions(sink, "metaData", 0)
     schema = json.dumps({"type": "struct", "fields": [long, text]})
     streams.add_version(sink, {"metaData": {**metadata, "schemaString": schema}})
     streams.append(table, 0, 2)
     frame = streams.read(table).selectExpr("id", "IF(id = 1, 'four', 'two') AS t")
     streams.copy(frame, sink, checkpoint, quarantinePath=quarantine)
-    assert rows(sink) == [{"id": 0, "t": "two"}]
+    assert rows_so_far(sink) == [{"id": 0, "t": "two"}]
     [(_, found, reason)] = set_aside(quarantine)
     assert found == 1
     assert reason.startswith("[DELTA_EXCEED_CHAR_VARCHAR_LIMIT]")

@@ -17,6 +17,7 @@ from deltaflow.errors import (
     DeltaIllegalArgumentException,
     DeltaTableNotFoundError,
 )
+from tests.tables import actions, commit_file, ids, load, read_commit
 
 pytestmark = pytest.mark.spark
 
@@ -39,12 +40,12 @@ def test_snapshot_by_time_and_path_then_commits_in_log_order(
 ) -> None:
     streams.append(table, 0, 50, files=5)
     # The modification times order the files in another way than the log and the paths; two are equal.
-    actions = streams.actions(table, 0)
+    actions = read_commit(table, 0)
     times = iter([3000, 1000, 2000, 1000, 5000])
     for action in actions:
         if "add" in action:
             action["add"]["modificationTime"] = next(times)
-    Path(table, "_delta_log", f"{0:020}.json").write_text("".join(json.dumps(a) + "\n" for a in actions))
+    commit_file(table, 0).write_text("".join(json.dumps(a) + "\n" for a in actions))
     table_id = next(action["metaData"]["id"] for action in actions if "metaData" in action)
 
     source = streams.read(table, maxFilesPerTrigger=2)
@@ -86,7 +87,7 @@ def test_restart_inside_snapshot_and_inside_commit(streams: Any, table: str, che
     attempts: list[tuple[int, list[int]]] = []
 
     def fail_at_first(batch: Any, batch_id: int) -> None:
-        attempts.append((batch_id, sorted(row.id for row in batch.collect())))
+        attempts.append((batch_id, ids(batch)))
         if len(attempts) % 2:
             raise ValueError("fails at first")
         streams.append(table, 1000 + batch_id, 1001 + batch_id)
@@ -179,7 +180,7 @@ def removal(streams: Any, table: str, version: int, **changes: object) -> dict[s
 
 def added_again(streams: Any, table: str, version: int, **changes: object) -> dict[str, Any]:
     """The add of a copy of the first file that a version added."""
-    add = next(action["add"] for action in streams.actions(table, version) if "add" in action)
+    add = actions(table, "add", version)[0]
     copy = f"copy-of-{add['path']}"
     shutil.copy(f"{table}/{add['path']}", f"{table}/{copy}")
     return {"add": {**add, "path": copy, **changes}}
@@ -199,7 +200,7 @@ def test_commits_that_delete_or_change_data(streams: Any, table: str, tmp_path: 
         query = streams.foreach(
             streams.read(table, **options),
             str(checkpoint),
-            lambda batch, _: seen.extend(sorted(row.id for row in batch.collect())),
+            lambda batch, _: seen.extend(ids(batch)),
         )
         try:
             streams.ended(query)
@@ -306,7 +307,7 @@ def test_a_schema_that_changed_between_load_and_start(
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.int64())])
     deltalake.write_deltalake(table, pa.table({"id": [1], "x": [101]}, schema=schema))
     source = streams.read(table)
-    metadata = next(a["metaData"] for a in streams.actions(table, 0) if "metaData" in a)
+    metadata = actions(table, "metaData", 0)[0]
     changed = json.loads(metadata["schemaString"])
     fields = changed["fields"]
     if change == "reordered":
@@ -343,7 +344,7 @@ def test_a_schema_change_that_is_not_additive_stops_every_restart(
 ) -> None:
     streams.append(table, 0, 5)
     streams.batches(streams.read(table), checkpoint)
-    metadata = next(a["metaData"] for a in streams.actions(table, 0) if "metaData" in a)
+    metadata = actions(table, "metaData", 0)[0]
     for type_name in ("string", "long"):
         changed = metadata["schemaString"].replace('"long"', f'"{type_name}"')
         streams.add_version(table, {"metaData": {**metadata, "schemaString": changed}})
@@ -365,7 +366,7 @@ def test_a_column_that_may_be_null_from_now_on_stops_the_stream(
         {"processingTime": "0 seconds"},
     )
     streams.until(lambda: bool(seen), query)
-    metadata = next(a["metaData"] for a in streams.actions(table, 0) if "metaData" in a)
+    metadata = actions(table, "metaData", 0)[0]
     relaxed = metadata["schemaString"].replace('"nullable":false', '"nullable":true')
     assert relaxed != metadata["schemaString"]
     streams.add_version(table, {"metaData": {**metadata, "schemaString": relaxed}})
@@ -380,7 +381,7 @@ def test_a_column_that_may_be_null_from_now_on_stops_the_stream(
 @pytest.mark.parametrize("restarted", [True, False])
 def test_another_table_at_the_path(streams: Any, table: str, checkpoint: str, restarted: bool) -> None:
     streams.append(table, 0, 5)
-    old = next(a["metaData"]["id"] for a in streams.actions(table, 0) if "metaData" in a)
+    old = actions(table, "metaData", 0)[0]["id"]
     source = streams.read(table)
     seen: list[int] = []
     trigger = {"availableNow": True} if restarted else {"processingTime": "0 seconds"}
@@ -390,7 +391,7 @@ def test_another_table_at_the_path(streams: Any, table: str, checkpoint: str, re
     streams.until(lambda: bool(seen), query)
     shutil.rmtree(table)
     streams.append(table, 50, 60)
-    new = next(a["metaData"]["id"] for a in streams.actions(table, 0) if "metaData" in a)
+    new = actions(table, "metaData", 0)[0]["id"]
     if restarted:
         query = streams.foreach(source, checkpoint, lambda batch, _: seen.append(batch.count()))
     message = streams.failed(query)
@@ -474,7 +475,7 @@ def test_partitioned_source(streams: Any, table: str, checkpoint: str, sink: str
     source = streams.read(table, maxFilesPerTrigger=3)
     assert source.schema.names == ["id", "p", "d", "v"]
     streams.copy(source, sink, checkpoint)
-    frame = streams.spark.read.format("delta").load(sink)
+    frame = load(streams.spark, sink)
     assert sorted((tuple(row) for row in frame.collect()), key=str) == wanted
     pruned = source.where("d IS NULL AND p = 'a=%/ 2'").select("id")
     assert every_row(streams.batches(pruned, checkpoint + "2")) == [6]
@@ -543,7 +544,7 @@ def test_a_file_with_a_deletion_vector_is_refused(
     source = streams.read(table, ignoreChanges=True)
     if place == "commit":
         assert every_row(streams.batches(source, checkpoint)) == list(range(5))
-    add = next(a["add"] for a in streams.actions(table, 0) if "add" in a)
+    add = actions(table, "add", 0)[0]
     vector = {
         "storageType": "u",
         "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
@@ -571,7 +572,7 @@ def test_commits_that_a_stream_has_still_to_read_are_gone(
             assert every_row(streams.batches(source, checkpoint)) == [0, 1]
     deltalake.DeltaTable(table).create_checkpoint()
     for version in missing:
-        Path(table, "_delta_log", f"{version:020}.json").unlink()
+        commit_file(table, version).unlink()
     error = streams.failure(streams.foreach(source, checkpoint, lambda batch, _: None))
     assert (error.code, error.state) == ("DELTA_MISSING_FILES_UNEXPECTED_VERSION", "42K03")
     first = 2 if len(missing) == 4 else 3
@@ -589,7 +590,7 @@ def test_join_of_a_stream_with_a_table(
     names = str(tmp_path / "names")
     streams.spark.sql("SELECT id, concat('n', id) AS name FROM range(3)").write.format("delta").save(names)
     streams.append(table, 0, 5, files=2)
-    static = streams.spark.read.format("delta").load(names)
+    static = load(streams.spark, names)
     streams.copy(streams.read(table).join(F.broadcast(static), "id"), sink, checkpoint)
     found = deltalake.DeltaTable(sink).to_pyarrow_table().sort_by("id").to_pydict()
     assert found == {"id": [0, 1, 2], "name": ["n0", "n1", "n2"]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from deltaflow.streaming.source import DeltaSource
-from tests.streaming.source_tables import SourceTable
+from tests.streaming.source_tables import SourceTable, read_failure, read_ids
+from tests.tables import ids, set_time
 
 pytestmark = pytest.mark.spark
 
@@ -18,37 +18,23 @@ HOUR_MS = 3_600_000
 NEW_YEAR_MS = 1_704_067_200_000  # 2024-01-01 00:00:00 UTC
 
 
-def rows(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> list[int]:
-    found = streams.batches(streams.read(table.path, **options), str(checkpoint))
-    return sorted(row for batch in found.values() for row in batch)
-
-
 def hourly(path: str) -> SourceTable:
     """Versions 0 to 3, each with the row of its number, one in each hour from new year on."""
     table = SourceTable(path, [0])
-    os.utime(table.commit_file(0), ns=(NEW_YEAR_MS * 1_000_000,) * 2)
+    set_time(table.commit_file(0), NEW_YEAR_MS)
     for version in (1, 2, 3):
         table.commit([version], time_ms=NEW_YEAR_MS + version * HOUR_MS)
     return table
 
 
-def failure(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> Any:
-    """The error of a query whose function must not see a row."""
-    seen: list[Any] = []
-    source = streams.read(table.path, **options)
-    error = streams.failure(streams.foreach(source, str(checkpoint), lambda b, _: seen.extend(b.collect())))
-    assert seen == []
-    return error
-
-
 @pytest.mark.covers("startingVersion", "DELTA_VERSION_NOT_FOUND")
 def test_starting_version(streams: Any, table: str, tmp_path: Path) -> None:
     source = hourly(table)
-    assert rows(streams, source, tmp_path / "2", startingVersion="2") == [2, 3]
+    assert read_ids(streams, source, tmp_path / "2", startingVersion="2") == [2, 3]
     # With the same checkpoint the option has no effect any more.
     source.commit([4])
-    assert rows(streams, source, tmp_path / "2", startingVersion="0") == [4]
-    error = failure(streams, source, tmp_path / "9", startingVersion="9")
+    assert read_ids(streams, source, tmp_path / "2", startingVersion="0") == [4]
+    error = read_failure(streams, source, tmp_path / "9", startingVersion="9")
     assert (error.code, error.state) == ("DELTA_VERSION_NOT_FOUND", "22003")
     assert "Cannot time travel Delta table to version 9. Available versions: [0, 4]." in error.message
 
@@ -62,11 +48,11 @@ def test_a_starting_version_that_was_cleaned_up(streams: Any, table: str, tmp_pa
     source.commit([4])
     source.commit_file(0).unlink()
     source.commit_file(1).unlink()
-    error = failure(streams, source, tmp_path / "1", startingVersion="1")
+    error = read_failure(streams, source, tmp_path / "1", startingVersion="1")
     assert (error.code, error.state) == ("DELTA_VERSION_NOT_FOUND", "22003")
     assert "Available versions: [2, 4]" in error.message
     # The snapshot of this version can no longer be built, but its commit can be read.
-    assert rows(streams, source, tmp_path / "2", startingVersion="2") == [2, 3, 4]
+    assert read_ids(streams, source, tmp_path / "2", startingVersion="2") == [2, 3, 4]
 
 
 @pytest.mark.covers("startingVersion")
@@ -87,7 +73,7 @@ def test_latest_is_what_comes_after_the_start(streams: Any, table: str, checkpoi
     streams.ended(streams.foreach(frame, checkpoint, fail_at_first))
     assert attempts == [[], [], [4]]
     source.commit([5])
-    assert rows(streams, source, checkpoint, startingVersion="latest") == [5]
+    assert read_ids(streams, source, checkpoint, startingVersion="latest") == [5]
 
 
 @pytest.mark.covers("startingTimestamp")
@@ -105,11 +91,11 @@ def test_latest_is_what_comes_after_the_start(streams: Any, table: str, checkpoi
     ],
 )
 def test_starting_timestamp(
-    streams: Any, settings: Any, table: str, checkpoint: str, zone: str, timestamp: str, first: int
+    streams: Any, setting: Any, table: str, checkpoint: str, zone: str, timestamp: str, first: int
 ) -> None:
     source = hourly(table)
-    settings(spark__sql__session__timeZone=zone)
-    assert rows(streams, source, checkpoint, STARTINGTIMESTAMP=timestamp) == list(range(first, 4))
+    setting("spark.sql.session.timeZone", zone)
+    assert read_ids(streams, source, checkpoint, STARTINGTIMESTAMP=timestamp) == list(range(first, 4))
 
 
 @pytest.mark.covers("startingTimestamp", "startingVersion")
@@ -151,7 +137,7 @@ def test_bounds_that_are_none(streams: Any, table: str, checkpoint: str) -> None
             "must not be before the version 2 with which the stream starts",
         ),
     ):
-        error = failure(streams, source, checkpoint, **options)
+        error = read_failure(streams, source, checkpoint, **options)
         assert (error.code, error.state) == (code, state)
         assert said in error.message
 
@@ -159,13 +145,13 @@ def test_bounds_that_are_none(streams: Any, table: str, checkpoint: str) -> None
 @pytest.mark.covers("startingTimestamp", "startingVersion", "changeDataFeed.timestampOutOfRange.enabled")
 @pytest.mark.parametrize("start", [{"startingTimestamp": "2024-01-01 04:00:00"}, {"startingVersion": "4"}])
 def test_a_start_that_is_still_to_come(
-    streams: Any, settings: Any, table: str, checkpoint: str, start: dict[str, str]
+    streams: Any, setting: Any, table: str, checkpoint: str, start: dict[str, str]
 ) -> None:
     source = hourly(table)
-    settings(spark__databricks__delta__changeDataFeed__timestampOutOfRange__enabled="true")
-    assert rows(streams, source, checkpoint, **start) == []
+    setting("spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled", "true")
+    assert read_ids(streams, source, checkpoint, **start) == []
     source.commit([4], time_ms=NEW_YEAR_MS + 5 * HOUR_MS)
-    assert rows(streams, source, checkpoint, **start) == [4]
+    assert read_ids(streams, source, checkpoint, **start) == [4]
 
 
 @pytest.mark.covers("startingVersion", "startingTimestamp")
@@ -180,7 +166,7 @@ def test_the_first_batch_again_after_a_crash(
     attempts: list[list[int]] = []
 
     def fail(batch: Any, _: int) -> None:
-        attempts.append(sorted(row.id for row in batch.collect()))
+        attempts.append(ids(batch))
         raise ValueError("always")
 
     frame = streams.read(table, **start)
@@ -190,18 +176,18 @@ def test_the_first_batch_again_after_a_crash(
         source.commit([source.next_version])
     first = list(range(4)) if not start else [1, 2, 3]
     assert attempts == [first, first]
-    assert rows(streams, source, checkpoint, **start) == [*first, 4, 5]
+    assert read_ids(streams, source, checkpoint, **start) == [*first, 4, 5]
 
 
 @pytest.mark.covers("startingTimestamp", "startingVersion", "changeDataFeed.timestampOutOfRange.enabled")
 @pytest.mark.parametrize("start", [{"startingTimestamp": "2024-01-01 05:00:00"}, {"startingVersion": "4"}])
 def test_the_first_batch_again_of_a_start_that_was_still_to_come(
-    streams: Any, settings: Any, table: str, checkpoint: str, start: dict[str, str]
+    streams: Any, setting: Any, table: str, checkpoint: str, start: dict[str, str]
 ) -> None:
     """At the restart the table has reached the version or time of the option. The batch is still empty."""
     source = hourly(table)
-    settings(spark__databricks__delta__changeDataFeed__timestampOutOfRange__enabled="true")
-    assert rows(streams, source, checkpoint, **start) == []
+    setting("spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled", "true")
+    assert read_ids(streams, source, checkpoint, **start) == []
     assert streams.forget_last_batch(checkpoint) == 0
     for hour in (4, 5, 6):
         source.commit([hour], time_ms=NEW_YEAR_MS + hour * HOUR_MS)
@@ -224,8 +210,8 @@ def test_a_start_that_arrives_as_the_last_version_of_a_run_is_fixed(
             source.commit([4], time_ms=NEW_YEAR_MS + 4 * HOUR_MS)
 
     monkeypatch.setattr(DeltaSource, "prepare_for_available_now", prepare_before_the_commit)
-    assert rows(streams, source, checkpoint, **start) == []
-    assert rows(streams, source, checkpoint, **start) == [4]
+    assert read_ids(streams, source, checkpoint, **start) == []
+    assert read_ids(streams, source, checkpoint, **start) == [4]
 
 
 @pytest.mark.covers("endingVersion", "endingTimestamp")
@@ -234,19 +220,19 @@ def test_a_start_that_arrives_as_the_last_version_of_a_run_is_fixed(
 )
 def test_a_stream_with_an_end(streams: Any, table: str, tmp_path: Path, end: dict[str, str]) -> None:
     source = hourly(table)
-    assert rows(streams, source, tmp_path / "from the snapshot", **end) == [0, 1]
-    assert rows(streams, source, tmp_path / "from a version", startingVersion="1", **end) == [1]
+    assert read_ids(streams, source, tmp_path / "from the snapshot", **end) == [0, 1]
+    assert read_ids(streams, source, tmp_path / "from a version", startingVersion="1", **end) == [1]
     source.commit([4], time_ms=NEW_YEAR_MS + 4 * HOUR_MS)
-    assert rows(streams, source, tmp_path / "from a version", startingVersion="1", **end) == []
+    assert read_ids(streams, source, tmp_path / "from a version", startingVersion="1", **end) == []
     # A later end goes on.
-    assert rows(streams, source, tmp_path / "from a version", endingVersion="3") == [2, 3]
+    assert read_ids(streams, source, tmp_path / "from a version", endingVersion="3") == [2, 3]
 
 
 @pytest.mark.covers("endingVersion", "endingTimestamp")
 @pytest.mark.parametrize("end", [{"endingVersion": "4"}, {"endingTimestamp": "2024-01-01 04:30:00"}])
 def test_an_end_that_is_still_to_come(streams: Any, table: str, checkpoint: str, end: dict[str, str]) -> None:
     source = hourly(table)
-    assert rows(streams, source, checkpoint, **end) == [0, 1, 2, 3]
+    assert read_ids(streams, source, checkpoint, **end) == [0, 1, 2, 3]
     source.commit([4], time_ms=NEW_YEAR_MS + 4 * HOUR_MS)
     source.commit([5], time_ms=NEW_YEAR_MS + 5 * HOUR_MS)
-    assert rows(streams, source, checkpoint, **end) == [4]
+    assert read_ids(streams, source, checkpoint, **end) == [4]

@@ -140,8 +140,8 @@ def test_a_test_uses_what_it_says_to_cover() -> None:
                     *(constant for constant in tree.body if isinstance(constant, ast.Assign)),
                 ]
             ).lower()
-            # The name of a setting as an argument of the fixture, and a code that an f-string builds.
-            setting = name.removeprefix("streaming.").replace(".", "__")
+            # The name of a setting behind a constant prefix, and a code that an f-string builds.
+            setting = name.removeprefix("streaming.")
             spellings = {name, setting, name.rpartition("_WITH_")[0] + "_WITH_{cause}"}
             if not any(spelling.lower() in used for spelling in spellings):
                 unused.append((name, test))

@@ -11,7 +11,8 @@ import pytest
 
 from deltaflow.spark.scan.file_index import ScannedFiles
 from deltaflow.streaming import source as streaming_source
-from tests.streaming.source_tables import FIELDS, SourceTable, metadata_action
+from tests.streaming.source_tables import FIELDS, SourceTable, metadata_action, read_batches, read_ids
+from tests.tables import ids
 
 pytestmark = pytest.mark.spark
 
@@ -35,11 +36,6 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
-def batches(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> list[list[int]]:
-    found = streams.batches(streams.read(table.path, **options), str(checkpoint))
-    return [rows for rows in found.values() if rows]
-
-
 @pytest.mark.covers("sourceFilter")
 @pytest.mark.parametrize("start", [{}, {"startingVersion": 0}])
 def test_files_are_left_out_before_a_batch_is_made_up(
@@ -53,7 +49,7 @@ def test_files_are_left_out_before_a_batch_is_made_up(
     options = {"sourceFilter": sql, "maxFilesPerTrigger": 10, **start}
 
     def see(batch: Any, _: int) -> None:
-        assert sorted(row.id for row in batch.collect()) == wanted
+        assert ids(batch) == wanted
 
     query = streams.ended(streams.foreach(streams.read(table, **options), checkpoint, see))
     assert planned == [10]
@@ -75,7 +71,7 @@ def test_numbers_of_files_stay_and_the_filter_may_change(streams: Any, table: st
     # Each batch ends before the next file that the filter keeps.
     assert ends == [3, 5, -1]
     streams.forget_all_but(checkpoint, 0)
-    assert batches(streams, source, checkpoint, sourceFilter="id <> 5") == [[4, 6, 7]]
+    assert read_batches(streams, source, checkpoint, sourceFilter="id <> 5") == [[4, 6, 7]]
 
 
 @pytest.mark.covers("sourceFilter")
@@ -113,7 +109,7 @@ def test_partition_values_and_statistics(
     source.commit_file(1).write_text(
         "".join([source.commit_file(1).read_text(), *(json.dumps({"add": add}) + "\n" for add in adds)])
     )
-    assert [row for found in batches(streams, source, checkpoint, sourceFilter=sql) for row in found] == rows
+    assert read_ids(streams, source, checkpoint, sourceFilter=sql) == rows
     assert planned == [files]
 
 
@@ -127,5 +123,5 @@ def test_what_is_no_filter(streams: Any, table: str, tmp_path: Path) -> None:
         error = streams.failure(query)
         assert (error.code, error.state) == ("DELTA_ILLEGAL_OPTION", "42616")
         assert f"Invalid value '{sql}' for option 'sourceFilter', must be a predicate" in error.message
-    assert batches(streams, source, tmp_path / "all", sourceFilter="true") == [[0, 1]]
-    assert batches(streams, source, tmp_path / "none", sourceFilter="false") == []
+    assert read_batches(streams, source, tmp_path / "all", sourceFilter="true") == [[0, 1]]
+    assert read_batches(streams, source, tmp_path / "none", sourceFilter="false") == []

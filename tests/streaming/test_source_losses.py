@@ -15,28 +15,14 @@ from deltaflow.errors import (
     DeltaTableNotFoundError,
     UnsupportedFeatureError,
 )
-from tests.streaming.source_tables import FIELDS, SourceTable, metadata_action
+from tests.streaming.source_tables import FIELDS, SourceTable, metadata_action, read_failure, read_ids
 
 pytestmark = pytest.mark.spark
 
 TEXT = {**FIELDS[0], "type": "string"}
 MORE = {**FIELDS[0], "name": "x"}
 REQUIRED = {**FIELDS[0], "nullable": False}
-STREAMING = "spark__databricks__delta__streaming__"
-
-
-def rows(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> list[int]:
-    found = streams.batches(streams.read(table.path, **options), str(checkpoint))
-    return sorted(row for batch in found.values() for row in batch)
-
-
-def failure(streams: Any, table: SourceTable, checkpoint: object, **options: object) -> Any:
-    """The error of a query whose function must not see a row."""
-    seen: list[Any] = []
-    source = streams.read(table.path, **options)
-    error = streams.failure(streams.foreach(source, str(checkpoint), lambda b, _: seen.extend(b.collect())))
-    assert seen == []
-    return error
+STREAMING = "spark.databricks.delta.streaming."
 
 
 def planned(streams: Any, table: SourceTable, checkpoint: str, **options: object) -> None:
@@ -52,19 +38,19 @@ def planned(streams: Any, table: SourceTable, checkpoint: str, **options: object
 @pytest.mark.covers("DELTA_STREAMING_TRAILING_COMMIT_MISSING", "streaming.trailingCommitValidation.enabled")
 @pytest.mark.parametrize("end", ["inside the commit", "behind the commit"])
 def test_the_last_commit_of_a_planned_batch_is_gone(
-    streams: Any, settings: Any, table: str, checkpoint: str, end: str
+    streams: Any, setting: Any, table: str, checkpoint: str, end: str
 ) -> None:
     source = SourceTable(table, [0])
-    assert rows(streams, source, checkpoint) == [0]
+    assert read_ids(streams, source, checkpoint) == [0]
     source.commit([1])
     source.commit([2], [3])
     planned(streams, source, checkpoint, maxFilesPerTrigger=2 if end == "inside the commit" else 3)
     source.commit_file(2).unlink()
-    error = failure(streams, source, checkpoint)
+    error = read_failure(streams, source, checkpoint)
     assert (error.code, error.state) == ("DELTA_STREAMING_TRAILING_COMMIT_MISSING", "42K03")
     assert "commits up to version 2 but files after version 1 are missing" in error.message
-    settings(**{f"{STREAMING}trailingCommitValidation__enabled": "false"})
-    assert rows(streams, source, checkpoint) == [1]
+    setting(STREAMING + "trailingCommitValidation.enabled", "false")
+    assert read_ids(streams, source, checkpoint) == [1]
 
 
 @pytest.mark.covers("DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE")
@@ -76,7 +62,7 @@ def test_the_log_of_the_initial_snapshot_is_gone(streams: Any, table: str, check
     deltalake.DeltaTable(table).create_checkpoint()
     for version in (0, 1):
         source.commit_file(version).unlink()
-    error = failure(streams, source, checkpoint)
+    error = read_failure(streams, source, checkpoint)
     assert (error.code, error.state) == ("DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE", "42K03")
     assert "version 0" in error.message
     assert "Delete its checkpoint to restart from scratch" in error.message
@@ -86,26 +72,26 @@ def test_the_log_of_the_initial_snapshot_is_gone(streams: Any, table: str, check
 def test_all_that_a_stream_has_still_to_read_is_gone(streams: Any, table: str, checkpoint: str) -> None:
     """A checkpoint proves that versions existed, but their commits are missing."""
     source = SourceTable(table, [0])
-    assert rows(streams, source, checkpoint) == [0]
+    assert read_ids(streams, source, checkpoint) == [0]
     for version in (1, 2):
         source.commit([version])
     deltalake.DeltaTable(table).create_checkpoint()
     for version in (0, 1, 2):
         source.commit_file(version).unlink()
-    error = failure(streams, source, checkpoint)
+    error = read_failure(streams, source, checkpoint)
     assert (error.code, error.state) == ("DELTA_MISSING_FILES_UNEXPECTED_VERSION", "42K03")
     assert "cannot resume from version 1; transaction log starts at 3" in error.message
-    assert rows(streams, source, checkpoint, failOnDataLoss="false") == []
+    assert read_ids(streams, source, checkpoint, failOnDataLoss="false") == []
     source.commit([3])
-    assert rows(streams, source, checkpoint, failOnDataLoss="false") == [3]
+    assert read_ids(streams, source, checkpoint, failOnDataLoss="false") == [3]
 
 
 @pytest.mark.covers("streaming.offsetValidation.enabled")
 def test_offsets_of_a_checkpoint_that_go_back(
-    streams: Any, settings: Any, table: str, checkpoint: str
+    streams: Any, setting: Any, table: str, checkpoint: str
 ) -> None:
     source = SourceTable(table, [0])
-    assert rows(streams, source, checkpoint) == [0]
+    assert read_ids(streams, source, checkpoint) == [0]
     source.commit([1])
     planned(streams, source, checkpoint)
     first, second = (Path(checkpoint, "offsets", name) for name in "01")
@@ -114,11 +100,11 @@ def test_offsets_of_a_checkpoint_that_go_back(
     second.write_text(back)
     second.with_name(".1.crc").unlink()
     assert first.exists()
-    error = failure(streams, source, checkpoint)
+    error = read_failure(streams, source, checkpoint)
     assert error.code == "DELTA_ILLEGAL_STATE"
     assert "'reservoirVersion' moved back" in error.message
-    settings(**{f"{STREAMING}offsetValidation__enabled": "false"})
-    assert rows(streams, source, checkpoint) == [0, 1]
+    setting(STREAMING + "offsetValidation.enabled", "false")
+    assert read_ids(streams, source, checkpoint) == [0, 1]
 
 
 @pytest.mark.covers("DELTA_INVALID_SOURCE_VERSION", "DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION")
@@ -126,7 +112,7 @@ def test_offsets_of_a_checkpoint_that_go_back(
 @pytest.mark.covers("schema tracking")
 def test_offsets_that_are_not_understood(streams: Any, table: str, checkpoint: str) -> None:
     source = SourceTable(table, [0])
-    assert rows(streams, source, checkpoint) == [0]
+    assert read_ids(streams, source, checkpoint) == [0]
     source.commit([1])
     file = Path(checkpoint, "offsets", "0")
     good = file.read_text()
@@ -157,12 +143,12 @@ def test_offsets_that_are_not_understood(streams: Any, table: str, checkpoint: s
         file.with_name(".0.crc").unlink(missing_ok=True)
         if code is None:
             continue
-        error = failure(streams, source, checkpoint)
+        error = read_failure(streams, source, checkpoint)
         assert error.code == code
         assert state in (None, error.state)
         assert said in error.message
     file.write_text(good.replace('1,"reservoirId"', '3,"reservoirId"').replace(":-1,", ":-100,"))
-    assert rows(streams, source, checkpoint) == [1]
+    assert read_ids(streams, source, checkpoint) == [1]
 
 
 @pytest.mark.covers("DELTA_INVALID_PROTOCOL_VERSION", "DELTA_UNSUPPORTED_FEATURES_FOR_READ")
@@ -186,10 +172,10 @@ def test_a_protocol_on_the_way_that_asks_too_much(streams: Any, table: str, tmp_
     ):
         source = SourceTable(f"{table}{number}", [0])
         checkpoint = str(tmp_path / str(number))
-        assert rows(streams, source, checkpoint) == [0]
+        assert read_ids(streams, source, checkpoint) == [0]
         source.commit([1], protocol={**protocol, "writerFeatures": protocol.get("readerFeatures", [])})
         source.commit([2], protocol={"minReaderVersion": 1, "minWriterVersion": 2})
-        error = failure(streams, source, checkpoint)
+        error = read_failure(streams, source, checkpoint)
         assert (error.code, error.state) == (code, state)
         assert said in error.message
         assert "version 1" in error.message
@@ -216,7 +202,7 @@ def test_tables_with_features_that_are_to_come(streams: Any, table: str, tmp_pat
     for feature in ("changeDataFeed", "identityColumns"):
         source = SourceTable(f"{table}-{feature}", [0])
         source.commit([1], protocol={"minReaderVersion": 1, "minWriterVersion": 6})
-        assert rows(streams, source, tmp_path / feature) == [0, 1]
+        assert read_ids(streams, source, tmp_path / feature) == [0, 1]
 
 
 @pytest.mark.covers("DELTA_SCHEMA_NOT_SET", "path")
@@ -237,10 +223,10 @@ def test_a_table_that_has_no_schema_yet(streams: Any, table: str, tmp_path: Path
 def test_another_type_on_the_way(streams: Any, table: str, checkpoint: str, start: str | None) -> None:
     source = SourceTable(table, [0])
     if start is None:
-        assert rows(streams, source, checkpoint) == [0]
+        assert read_ids(streams, source, checkpoint) == [0]
     source.commit(metaData=metadata_action(TEXT))
     source.commit(metaData=metadata_action())
-    error = failure(streams, source, checkpoint, **({} if start is None else {start: 0}))
+    error = read_failure(streams, source, checkpoint, **({} if start is None else {start: 0}))
     cause = "VERSION" if start is None else "STARTING_OPTIONS"
     assert (error.code, error.state) == (f"DELTA_SCHEMA_CHANGED_WITH_{cause}", "KD007")
     assert "Detected schema change in version 1: streaming source schema: struct<id:bigint>" in error.message
@@ -253,42 +239,42 @@ def test_another_type_on_the_way(streams: Any, table: str, checkpoint: str, star
     "DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS",
     "streaming.unsafeReadOnIncompatibleSchemaChangesDuringStreamStart.enabled",
 )
-def test_a_column_that_is_gone_since(streams: Any, settings: Any, table: str, checkpoint: str) -> None:
+def test_a_column_that_is_gone_since(streams: Any, setting: Any, table: str, checkpoint: str) -> None:
     """The commits that the stream has to read have no metaData that would show the change."""
     source = SourceTable(table, [0])
     source.commit(metaData=metadata_action(*FIELDS, MORE))
     source.commit([1])
     source.commit(metaData=metadata_action())
-    error = failure(streams, source, checkpoint, startingVersion=2)
+    error = read_failure(streams, source, checkpoint, startingVersion=2)
     assert (error.code, error.state) == ("DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS", "KD007")
     assert "in version 2" in error.message
     assert "The change is incompatible" in error.message
-    settings(**{f"{STREAMING}unsafeReadOnIncompatibleSchemaChangesDuringStreamStart__enabled": "true"})
-    assert rows(streams, source, checkpoint, startingVersion=2) == [1]
+    setting(STREAMING + "unsafeReadOnIncompatibleSchemaChangesDuringStreamStart.enabled", "true")
+    assert read_ids(streams, source, checkpoint, startingVersion=2) == [1]
 
 
 @pytest.mark.covers("streaming.unsafeReadOnNullabilityChange.enabled")
-def test_nulls_on_the_way(streams: Any, settings: Any, table: str, checkpoint: str) -> None:
+def test_nulls_on_the_way(streams: Any, setting: Any, table: str, checkpoint: str) -> None:
     source = SourceTable(table, [0])
     source.commit(metaData=metadata_action(REQUIRED))
-    error = failure(streams, source, checkpoint, startingVersion=0)
+    error = read_failure(streams, source, checkpoint, startingVersion=0)
     assert (error.code, error.state) == ("DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS", "KD007")
     assert "in version 0" in error.message
-    settings(**{f"{STREAMING}unsafeReadOnNullabilityChange__enabled": "true"})
-    assert rows(streams, source, checkpoint, startingVersion=0) == [0]
+    setting(STREAMING + "unsafeReadOnNullabilityChange.enabled", "true")
+    assert read_ids(streams, source, checkpoint, startingVersion=0) == [0]
 
 
 @pytest.mark.covers("streaming.unsafeReadOnPartitionColumnChanges.enabled")
-def test_partition_columns_on_the_way(streams: Any, settings: Any, table: str, checkpoint: str) -> None:
+def test_partition_columns_on_the_way(streams: Any, setting: Any, table: str, checkpoint: str) -> None:
     source = SourceTable(table)
     source.commit(metaData=metadata_action(*FIELDS, MORE))
     source.commit([1])
     source.commit(metaData=metadata_action(*FIELDS, MORE, partition_columns=("x",)))
-    error = failure(streams, source, checkpoint, startingVersion=2)
+    error = read_failure(streams, source, checkpoint, startingVersion=2)
     assert (error.code, error.state) == ("DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS", "KD007")
     assert "partition columns" in error.message
-    settings(**{f"{STREAMING}unsafeReadOnPartitionColumnChanges__enabled": "true"})
-    assert rows(streams, source, checkpoint, startingVersion=2) == [1]
+    setting(STREAMING + "unsafeReadOnPartitionColumnChanges.enabled", "true")
+    assert read_ids(streams, source, checkpoint, startingVersion=2) == [1]
 
 
 @pytest.mark.covers("DELTA_UNKNOWN_READ_LIMIT")

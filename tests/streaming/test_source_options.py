@@ -11,15 +11,9 @@ from deltaflow.errors import (
     DeltaIllegalArgumentException,
     DeltaUnsupportedOperationException,
 )
-from tests.streaming.source_tables import SourceTable
+from tests.streaming.source_tables import SourceTable, read_batches
 
 pytestmark = pytest.mark.spark
-
-
-def batches(streams: Any, table: SourceTable, checkpoint: str, **options: object) -> list[list[int]]:
-    """The rows of the batches that have some."""
-    found = streams.batches(streams.read(table.path, **options), checkpoint)
-    return [rows for rows in found.values() if rows]
 
 
 ILLEGAL = [
@@ -93,7 +87,7 @@ def test_limits_of_a_batch(
         size = source.size(0) + source.size(1) // 2
         options = {**options, "maxBytesPerTrigger": str(options["maxBytesPerTrigger"]).format(two=size)}
     source.commit([7], [8, 9])
-    assert batches(streams, source, checkpoint, startingVersion=0, **options) == wanted
+    assert read_batches(streams, source, checkpoint, startingVersion=0, **options) == wanted
 
 
 @pytest.mark.covers("ignoreDeletes", "ignoreChanges", "skipChangeCommits", "ignoreFileDeletion")
@@ -115,13 +109,13 @@ def test_commits_that_delete_or_rewrite(
     for change, wanted in (("deleted", deleted), ("changed", changed)):
         path, checkpoint = f"{table}-{change}", str(tmp_path / change)
         source = SourceTable(path, [1], [2])
-        assert batches(streams, source, checkpoint) == [[1, 2]]
+        assert read_batches(streams, source, checkpoint) == [[1, 2]]
         # The stream ignores a commit that only rearranges rows.
         source.commit([2], data_change=False, remove=("f001.parquet",))
         version = source.commit(*([[2, 3]] if change == "changed" else []), remove=("f000.parquet",))
         source.commit([9])
         if isinstance(wanted, list):
-            found = batches(streams, source, checkpoint, **options)
+            found = read_batches(streams, source, checkpoint, **options)
             assert [row for rows in found for row in rows] == wanted
             continue
         query = streams.foreach(streams.read(path, **options), checkpoint, lambda batch, _: batch.collect())
@@ -140,7 +134,7 @@ def test_a_deprecated_option_warns(
 ) -> None:
     source = SourceTable(table, [1])
     with caplog.at_level(logging.INFO, "deltaflow.streaming.source_options"):
-        assert batches(streams, source, checkpoint, ignoreFileDeletion=True, nobodyKnows="this") == [[1]]
+        assert read_batches(streams, source, checkpoint, ignoreFileDeletion=True, nobodyKnows="this") == [[1]]
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
     assert "nobodyknows" in caplog.records[0].message.lower()
     assert "ignoreFileDeletion is deprecated" in caplog.records[1].message
@@ -152,7 +146,8 @@ def test_files_that_a_regex_excludes(streams: Any, table: str, checkpoint: str) 
     source = SourceTable(table, [0], [1], [2])
     source.commit([3], [4])
     exclude = r"f00*+1|\p{Alpha}003"
-    assert batches(streams, source, checkpoint, excludeRegex=exclude, maxFilesPerTrigger=2) == [[0], [2], [4]]
+    found = read_batches(streams, source, checkpoint, excludeRegex=exclude, maxFilesPerTrigger=2)
+    assert found == [[0], [2], [4]]
     ends = [offset[0].partition('"reservoirVersion":')[2] for offset in streams.offsets(checkpoint).values()]
     assert ends == [
         '1,"index":1,"isStartingVersion":true}',
@@ -205,7 +200,8 @@ def test_options_whose_features_are_to_come(streams: Any, table: str, checkpoint
     with pytest.raises(DeltaIllegalArgumentException, match="must be 'true' or 'false'") as refused:
         streams.read(table, readChangeFeed="yes")
     assert refused.value.error_class == "DELTA_ILLEGAL_OPTION"
-    assert batches(streams, source, checkpoint, readChangeFeed="FALSE", withEventTimeOrder="false") == [[1]]
+    off = {"readChangeFeed": "FALSE", "withEventTimeOrder": "false"}
+    assert read_batches(streams, source, checkpoint, **off) == [[1]]
 
 
 @pytest.mark.covers("versionAsOf", "timestampAsOf", "path", "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS")
@@ -223,7 +219,7 @@ def test_a_stream_does_not_travel_in_time(streams: Any, table: str, checkpoint: 
         assert refused.value.error_class == "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS"
         assert refused.value.sqlstate == "0AKDC"
     named_so = SourceTable(f"{table}@v0", [7])
-    assert batches(streams, named_so, checkpoint) == [[7]]
+    assert read_batches(streams, named_so, checkpoint) == [[7]]
     with pytest.raises(DeltaIllegalArgumentException, match="'path' is not specified"):
         reader.load()
 

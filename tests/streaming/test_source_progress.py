@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.streaming.source_tables import SourceTable
+from tests.tables import ids, load
 
 pytestmark = pytest.mark.spark
 
@@ -54,10 +55,10 @@ def test_a_static_table_is_as_new_as_the_batch(streams: Any, table: str, checkpo
     seen: list[list[int]] = []
 
     def see(batch: Any, _: int) -> None:
-        seen.append(sorted(row.id for row in batch.collect()))
+        seen.append(ids(batch))
         static.commit([len(seen) + 1])
 
-    frame = streams.spark.read.format("delta").load(static.path)
+    frame = load(streams.spark, static.path)
     joined = streams.read(source.path, maxFilesPerTrigger=1).join(frame, "id")
     streams.ended(streams.foreach(joined, checkpoint, see))
     assert seen == [[1], [2], [3]]

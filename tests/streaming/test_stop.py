@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from deltaflow.log.observer import set_observer
 from deltaflow.spark.bridge.dispatcher import Dispatcher, dispatcher
 from deltaflow.streaming.source import DeltaSource
+from tests.tables import load, versions
 
 pytestmark = pytest.mark.spark
 
@@ -188,7 +189,7 @@ def test_while_spark_works(streams: Any, table: str, sink: str, checkpoint: str,
         release.touch()
     streams.copy(source, sink, checkpoint)
     assert streams.ids(sink) == [0, 1, 2, 3]
-    assert streams.versions(sink) == [0]
+    assert versions(sink) == [0]
 
 
 def test_a_complete_batch_is_stopped_whole(
@@ -205,10 +206,10 @@ def test_a_complete_batch_is_stopped_whole(
     gate.opened.set()
     assert gate.left.wait(WAIT_S)
     calls.wait_for_the_end()
-    assert streams.versions(sink) == [0]
+    assert versions(sink) == [0]
     set_observer(None)
     streams.copy(counts, sink, checkpoint, mode="complete")
-    [total] = streams.spark.read.format("delta").load(sink).collect()
+    [total] = load(streams.spark, sink).collect()
     assert total["count"] == 6
 
 

@@ -17,23 +17,20 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
 )
 from tests.streaming.test_continued_streams import Begun, continued
+from tests.tables import data_files, load
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(autouse=True)
-def _unchecked(settings: Any) -> None:
-    settings(spark__databricks__delta__retentionDurationCheck__enabled="false")
+def _unchecked(setting: Any) -> None:
+    setting("spark.databricks.delta.retentionDurationCheck.enabled", "false")
 
 
 def compact(spark: Any, path: str) -> None:
     """Rewrites all files as one, without a change of data, which streams ignore."""
-    frame = spark.read.format("delta").load(path).coalesce(1)
+    frame = load(spark, path).coalesce(1)
     frame.write.format("delta").mode("overwrite").option("dataChange", "false").save(path)
-
-
-def data_files(path: str) -> set[str]:
-    return {file.name for file in Path(path).glob("*.parquet")}
 
 
 def refused(spark: Any, path: str, checkpoint: str, **options: Any) -> str:
