@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
+from deltaflow.log.protocol.properties import Property
 from deltaflow.store import table_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_Value = TypeVar("_Value")
 
 FILE_SYSTEM_PREFIXES = ("fs.", "dfs.")
 """Options that begin so are settings of Hadoop's file systems."""
@@ -38,6 +45,12 @@ def boolean_option(options: Mapping[str, str], name: str) -> bool:
             error_class="DELTA_ILLEGAL_OPTION", input=value, name=name, explain="must be 'true' or 'false'"
         )
     return value.lower() == "true"
+
+
+def session_setting(spark: SparkSession, setting: Property[_Value]) -> _Value:
+    """The value of one of the session's settings that are not Delta's own. One crossing."""
+    text = spark.conf.get(setting.name, None)
+    return setting.of({} if text is None else {setting.name: text})
 
 
 def unsupported_options(options: Mapping[str, str], names: Iterable[str], doing: str) -> None:

@@ -15,12 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType
 
+from deltaflow.batch.options import session_setting
 from deltaflow.batch.result_rows import schema_of
 from deltaflow.errors import StoreError, VersionNotFoundError
 from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, add_files, remove_files
 from deltaflow.log.files.file_rows import file_keys, refuse_deletion_vectors
 from deltaflow.log.protocol.features import check_writable
-from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
+from deltaflow.log.protocol.properties import (
+    IGNORE_MISSING_FILES,
+    MAX_COMMIT_ATTEMPTS,
+    RESTORE_PROTOCOL_DOWNGRADE_ALLOWED,
+)
 from deltaflow.log.protocol.protocols import merged_protocol
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
 from deltaflow.spark.scan.file_index import complete_paths
@@ -109,7 +114,7 @@ def _restore(
         check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
         refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
     added, removed = _files_only_in(restored, current), _files_only_in(current, restored)
-    if (spark.conf.get("spark.sql.files.ignoreMissingFiles") or "").lower() != "true":
+    if not session_setting(spark, IGNORE_MISSING_FILES):
         _refuse_missing(added, restored)
     may_downgrade = RESTORE_PROTOCOL_DOWNGRADE_ALLOWED.of(session, log.path)
     protocol = restored.protocol if may_downgrade else merged_protocol(restored.protocol, current.protocol)

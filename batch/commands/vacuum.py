@@ -27,10 +27,10 @@ from deltaflow.log import DeltaLog, Operation
 from deltaflow.log.files.data_path import hadoop_path
 from deltaflow.log.maintenance.vacuum_plan import Retention, VacuumPlan, retention
 from deltaflow.log.protocol.properties import (
-    RETENTION_CHECK_ENABLED,
     VACUUM_LITE_ENABLED,
     VACUUM_LOGGING_ENABLED,
 )
+from deltaflow.spark.expressions.frames import delta_settings
 from deltaflow.spark.sql.statements import NamedTable, refused, run_statement
 from deltaflow.store import scheme_of
 
@@ -61,11 +61,11 @@ def vacuum(
     """
     _check_arguments(retention_hours, dry_run, checkpoints)
     if dry_run:
-        names = (RETENTION_CHECK_ENABLED.name, VACUUM_LITE_ENABLED.name)
-        settings = {name: value for name in names if (value := spark.conf.get(name, None)) is not None}
         assert table.path is not None
         # There may be a million files: they stay columns.
-        return spark.createDataFrame(deletable_files(table.path, retention_hours, settings, checkpoints))
+        return spark.createDataFrame(
+            deletable_files(table.path, retention_hours, delta_settings(spark), checkpoints)
+        )
     fields = {"retentionHours": retention_hours, "dryRun": False, "checkpoints": list(checkpoints)}
     run_statement(spark, "Vacuum", table, fields)
     return spark.range(0).select()

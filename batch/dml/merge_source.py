@@ -18,6 +18,7 @@ import msgspec
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from deltaflow.batch.options import session_setting
 from deltaflow.log.protocol.data_types import inner_fields, is_nested
 from deltaflow.log.protocol.properties import IGNORE_CORRUPT_FILES, IGNORE_MISSING_FILES
 from deltaflow.spark.expressions.analysis import references
@@ -77,8 +78,7 @@ class MergeSource:
 
     def _is_repeatable(self) -> bool:
         leaves_files_out = any(
-            flag.of({flag.name: self._spark.conf.get(flag.name) or "false"})
-            for flag in (IGNORE_CORRUPT_FILES, IGNORE_MISSING_FILES)
+            session_setting(self._spark, flag) for flag in (IGNORE_CORRUPT_FILES, IGNORE_MISSING_FILES)
         )
         return self._facts.repeatable and not self._facts.cached and not leaves_files_out
 

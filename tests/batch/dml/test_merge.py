@@ -77,8 +77,8 @@ def info(path):
     return commits(path)[-1][0]["commitInfo"]
 
 
-def kinds(path, kind):
-    return [action[kind] for action in commits(path)[-1] if kind in action]
+def actions_named(path, name):
+    return [action[name] for action in commits(path)[-1] if name in action]
 
 
 def test_clauses_apply_in_order(spark, table):
@@ -130,8 +130,10 @@ def test_clauses_apply_in_order(spark, table):
         "numTargetDeletionVectorsRemoved": 0,
         "numTargetDeletionVectorsUpdated": 0,
     }
-    assert metrics["numTargetBytesAdded"] == sum(add["size"] for add in kinds(table, "add"))
-    assert metrics["numTargetBytesRemoved"] == sum(remove["size"] for remove in kinds(table, "remove"))
+    assert metrics["numTargetBytesAdded"] == sum(add["size"] for add in actions_named(table, "add"))
+    assert metrics["numTargetBytesRemoved"] == sum(
+        remove["size"] for remove in actions_named(table, "remove")
+    )
     times = ("executionTimeMs", "materializeSourceTimeMs", "scanTimeMs", "rewriteTimeMs")
     assert all(int(made["operationMetrics"][name]) >= 0 for name in times)
 
@@ -139,15 +141,15 @@ def test_clauses_apply_in_order(spark, table):
 def test_only_files_with_changed_rows_are_rewritten(spark, table):
     save(spark, table, [(i, "a") for i in range(12)], files=4)
     merging(spark, table, [(1, "b"), (7, "b"), (50, "b")]).whenMatchedUpdateAll("s.id < 5").execute()
-    assert len(kinds(table, "remove")) == len(kinds(table, "add")) == 1
+    assert len(actions_named(table, "remove")) == len(actions_named(table, "add")) == 1
     assert content(spark, table) == sorted([(i, "b" if i == 1 else "a") for i in range(12)], key=repr)
 
 
 def test_insert_only_appends_what_matches_nothing(spark, table):
     save(spark, table, [(i, "a") for i in range(4)], files=2)
     merging(spark, table, [(3, "b"), (4, "b"), (4, "c"), (None, "n")]).whenNotMatchedInsertAll().execute()
-    assert kinds(table, "remove") == []
-    assert len(kinds(table, "add")) == 1
+    assert actions_named(table, "remove") == []
+    assert len(actions_named(table, "add")) == 1
     assert info(table)["isBlindAppend"] is False
     assert info(table)["operationMetrics"]["numTargetRowsInserted"] == "3"
     assert len(content(spark, table)) == 7
@@ -174,7 +176,7 @@ def test_an_empty_source_still_has_rows_that_it_does_not_match(spark, table):
     save(spark, table, [(1, "a"), (2, "a")], files=2)
     done = merging(spark, table, []).whenNotMatchedBySourceDelete("t.id = 2").execute()
     assert done.collect() == [(1, 0, 1, 0)]
-    assert (kinds(table, "add"), len(kinds(table, "remove"))) == ([], 1)
+    assert (actions_named(table, "add"), len(actions_named(table, "remove"))) == ([], 1)
     assert content(spark, table) == [(1, "a")]
 
 
@@ -225,33 +227,35 @@ def test_null_keys_match_only_where_the_condition_says_so(spark, table):
 
 
 @pytest.mark.parametrize(
-    ("kind", "values"),
+    ("data_type", "values"),
     [
         ("timestamp_ntz", ["2024-03-10 02:30:00", "1500-02-28 00:00:00", "0001-01-01 00:00:00.000001"]),
         ("timestamp", ["2024-03-10 03:30:00", "1500-02-28 00:00:00", "0001-01-02 00:00:00.000001"]),
         ("date", ["0001-01-01", "2024-03-10", "9999-12-31"]),
     ],
 )
-def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, kind, values):
+def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, data_type, values):
     setting("spark.sql.session.timeZone", "America/New_York")
     for value in values:
-        row = spark.sql(f"select cast('{value}' as {kind}) id, 'a' v")
+        row = spark.sql(f"select cast('{value}' as {data_type}) id, 'a' v")
         row.write.format("delta").mode("append").save(table)
-    source = spark.sql(" union all ".join(f"select cast('{value}' as {kind}) id, 'b' v" for value in values))
+    source = spark.sql(
+        " union all ".join(f"select cast('{value}' as {data_type}) id, 'b' v" for value in values)
+    )
     done = merging(spark, table, source).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     assert done.collect() == [(3, 3, 0, 0)]
 
 
-@pytest.mark.parametrize("kind", ["timestamp_ntz", "timestamp", "date"])
+@pytest.mark.parametrize("data_type", ["timestamp_ntz", "timestamp", "date"])
 @pytest.mark.parametrize("others", [0, 150])
-def test_keys_beyond_the_years_of_python(spark, tmp_path, kind, others):
+def test_keys_beyond_the_years_of_python(spark, tmp_path, data_type, others):
     path = str(tmp_path / "far")
-    key = f"cast('12024-03-10' as {kind}) id"
+    key = f"cast('12024-03-10' as {data_type}) id"
     spark.sql(f"select {key}, 'a' v").write.format("delta").save(path)
     source = spark.sql(f"select {key}, 'b' v")
     if others:
         source = source.union(
-            spark.range(others).selectExpr(f"cast(date_add('2024-01-01', int(id)) as {kind})", "'n'")
+            spark.range(others).selectExpr(f"cast(date_add('2024-01-01', int(id)) as {data_type})", "'n'")
         )
     builder = merging(spark, path, source).whenMatchedUpdateAll().whenNotMatchedInsertAll()
     assert builder.execute().collect() == [(1 + others, 1, 0, others)]
@@ -438,7 +442,7 @@ def test_rows_are_checked(spark, table):
 
 def test_a_row_that_gets_lost_fails_the_merge(spark, table):
     save(spark, table, [(i, "a") for i in range(4)])
-    [add] = kinds(table, "add")
+    [add] = actions_named(table, "add")
     log = Path(table, "_delta_log", f"{0:020}.json")
     log.write_text(log.read_text().replace('\\"numRecords\\":4', '\\"numRecords\\":5'))
     before = set(Path(table).glob("*.parquet"))
@@ -513,11 +517,11 @@ def test_a_merge_with_a_version_of_an_application_is_made_once(spark, table, set
     setting("spark.databricks.delta.write.txnAppId", "app")
     setting("spark.databricks.delta.write.txnVersion", "7")
     assert upsert(spark, table, [(2, "b")]).execute().collect() == [(1, 0, 0, 1)]
-    assert [(txn["appId"], txn["version"]) for txn in kinds(table, "txn")] == [("app", 7)]
+    assert [(txn["appId"], txn["version"]) for txn in actions_named(table, "txn")] == [("app", 7)]
     assert upsert(spark, table, [(3, "b")]).execute().collect() == []
     setting("spark.databricks.delta.write.txnVersion", "8")
     upsert(spark, table, []).execute()  # nothing to do, and it is remembered
-    assert [txn["version"] for txn in kinds(table, "txn")] == [8]
+    assert [txn["version"] for txn in actions_named(table, "txn")] == [8]
     assert content(spark, table) == [(1, "a"), (2, "b")]
 
 
@@ -554,10 +558,10 @@ def predicate(draw: random.Random, sides: str) -> tuple[str | None, Any]:
     side = draw.choice(sides)
     bound = draw.randrange(4)
     of = {"t": lambda t, s: t, "s": lambda t, s: s}[side]
-    kind = draw.randrange(3)
-    if kind == 0:
+    choice = draw.randrange(3)
+    if choice == 0:
         return f"{side}.id % 4 > {bound}", lambda t, s: of(t, s)[0] % 4 > bound
-    if kind == 1:
+    if choice == 1:
         return f"{side}.v <> {bound}", lambda t, s: of(t, s)[1] is not None and of(t, s)[1] != bound
     return (
         f"{side}.v is null or {side}.id = {bound}",

@@ -77,11 +77,11 @@ class TestRewrite:
             (5, None, 50),
         ]
         commit = newest(table)
-        assert [len([a for a in commit if kind in a]) for kind in ("remove", "add")] == [1, 1]
+        assert [len([a for a in commit if name in a]) for name in ("remove", "add")] == [1, 1]
         assert commit[0]["commitInfo"]["operation"] == "UPDATE"
         predicate = commit[0]["commitInfo"]["operationParameters"]["predicate"]
         assert re.fullmatch(r'\["\(id#\d+L? = 3\)"\]', predicate)
-        added, removed = (next(a[kind] for a in commit if kind in a) for kind in ("add", "remove"))
+        added, removed = (next(a[name] for a in commit if name in a) for name in ("add", "remove"))
         assert {name: value for name, value in metrics(table).items() if name not in TIMES} == {
             "numRemovedFiles": 1,
             "numRemovedBytes": removed["size"],
@@ -198,7 +198,7 @@ class TestAssignments:
         assert spark.read.format("delta").load(table).first().s.asDict() == {"a": 10, "b": 20}
 
     @pytest.mark.parametrize(
-        ("kind", "value", "stored"),
+        ("data_type", "value", "stored"),
         [
             ("int", "7L", 7),
             ("int", "3.7D", 3),
@@ -210,17 +210,17 @@ class TestAssignments:
             ("struct<a: bigint>", "null", None),
         ],
     )
-    def test_casts(self, spark, table, kind, value, stored):
-        spark.sql(f"create table delta.`{table}` (id int, v {kind}) using delta")
+    def test_casts(self, spark, table, data_type, value, stored):
+        spark.sql(f"create table delta.`{table}` (id int, v {data_type}) using delta")
         spark.sql(f"insert into delta.`{table}` values (1, null)")
         DeltaTable.forPath(spark, table).update("id = 1", {"v": value})
         found = spark.read.format("delta").load(table)
-        assert found.schema["v"].dataType.simpleString().replace(" ", "") == kind.replace(" ", "")
+        assert found.schema["v"].dataType.simpleString().replace(" ", "") == data_type.replace(" ", "")
         if stored is not None:
             assert found.first().v == stored
 
     @pytest.mark.parametrize(
-        ("kind", "value", "condition"),
+        ("data_type", "value", "condition"),
         [
             ("int", "array(1)", "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION"),
             ("int", "current_date()", "DATATYPE_MISMATCH.CAST_WITH_FUNC_SUGGESTION"),
@@ -236,8 +236,8 @@ class TestAssignments:
             ),
         ],
     )
-    def test_casts_that_are_refused(self, spark, table, kind, value, condition):
-        spark.sql(f"create table delta.`{table}` (id int, v {kind}) using delta")
+    def test_casts_that_are_refused(self, spark, table, data_type, value, condition):
+        spark.sql(f"create table delta.`{table}` (id int, v {data_type}) using delta")
         spark.sql(f"insert into delta.`{table}` values (1, null)")
         with pytest.raises(AnalysisException) as caught:
             DeltaTable.forPath(spark, table).update("id = 1", {"v": value})

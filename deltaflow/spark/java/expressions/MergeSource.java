@@ -76,10 +76,10 @@ public final class MergeSource {
     for (Object child : CollectionConverters.asJava(expression.children())) describe((Expression) child, found);
   }
 
-  private static boolean has(LogicalPlan plan, Class kind) {
-    if (kind.isInstance(plan)) return true;
+  private static boolean has(LogicalPlan plan, Class operator) {
+    if (operator.isInstance(plan)) return true;
     for (Object child : CollectionConverters.asJava(plan.children())) {
-      if (has((LogicalPlan) child, kind)) return true;
+      if (has((LogicalPlan) child, operator)) return true;
     }
     return false;
   }
