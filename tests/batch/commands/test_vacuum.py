@@ -421,7 +421,7 @@ def killed(*arguments):
 directory.delete = killed
 vacuum_deletion._FILES_OF_A_TASK = 1
 settings = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
-log, kept, plan = vacuum._planned(sys.argv[1], 0, settings, ())
+log, kept, plan = vacuum._plan(sys.argv[1], 0, settings, ())
 vacuum._delete(log, kept, plan, settings)
 """
 
