@@ -15,40 +15,37 @@ import deltaflow.tables
 from deltaflow import DeltaTable, exceptions
 from deltaflow.errors import DeltaError
 from deltaflow.log.observer import set_observer
+from tests.tables import ids
 
 pytestmark = pytest.mark.spark
 
 
-def save(spark: SparkSession, path: Path | str, *, mode: str = "error", count: int = 3) -> None:
+def write_ids(spark: SparkSession, path: Path | str, *, mode: str = "error", count: int = 3) -> None:
     spark.range(count).write.format("delta").mode(mode).save(str(path))
 
 
-def ids(table: DeltaTable) -> list[int]:
-    return sorted(row.id for row in table.toDF().collect())
-
-
 def test_a_table_by_its_path(spark: SparkSession, table: str) -> None:
-    save(spark, table)
+    write_ids(spark, table)
     by_path = DeltaTable.forPath(spark, table)
-    assert ids(by_path) == [0, 1, 2]
+    assert ids(by_path.toDF()) == [0, 1, 2]
     frame = by_path.toDF()
-    save(spark, table, mode="append", count=1)
-    assert sorted(row.id for row in frame.collect()) == ids(by_path) == [0, 0, 1, 2]
-    assert ids(DeltaTable.forPath(spark, f"file:{table}")) == [0, 0, 1, 2]
+    write_ids(spark, table, mode="append", count=1)
+    assert ids(frame) == ids(by_path.toDF()) == [0, 0, 1, 2]
+    assert ids(DeltaTable.forPath(spark, f"file:{table}").toDF()) == [0, 0, 1, 2]
 
 
 def test_a_path_that_is_relative_is_that_of_now(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(spark, tmp_path / "table")
+    write_ids(spark, tmp_path / "table")
     monkeypatch.chdir(tmp_path)
     relative = DeltaTable.forPath(spark, "table")
     monkeypatch.chdir("/")
-    assert ids(relative) == [0, 1, 2]
+    assert ids(relative.toDF()) == [0, 1, 2]
 
 
 def test_an_alias_qualifies_the_columns(spark: SparkSession, table: str) -> None:
-    save(spark, table)
+    write_ids(spark, table)
     plain = DeltaTable.forPath(spark, table)
     assert plain.alias("t").toDF().where("t.id = 1").select("t.id").collect() == [Row(id=1)]
     with pytest.raises(AnalysisException, match="UNRESOLVED_COLUMN"):
@@ -56,11 +53,11 @@ def test_an_alias_qualifies_the_columns(spark: SparkSession, table: str) -> None
 
 
 def test_settings_of_file_systems_reach_sparks_read(spark: SparkSession, table: str) -> None:
-    save(spark, table)
-    assert ids(DeltaTable.forPath(spark, table, {"fs.mine": "1", "dfs.mine": "2"})) == [0, 1, 2]
+    write_ids(spark, table)
+    assert ids(DeltaTable.forPath(spark, table, {"fs.mine": "1", "dfs.mine": "2"}).toDF()) == [0, 1, 2]
     broken = {"fs.file.impl": "no.such.FileSystem", "fs.file.impl.disable.cache": "true"}
     with pytest.raises(Exception, match=r"no\.such\.FileSystem"):
-        ids(DeltaTable.forPath(spark, table, hadoopConf=broken))
+        ids(DeltaTable.forPath(spark, table, hadoopConf=broken).toDF())
     with pytest.raises(DeltaError, match=r"fs\., dfs\., and not spark\.x, y") as refused:
         DeltaTable.forPath(spark, table, {"y": "1", "spark.x": "1", "fs.mine": "1"})
     assert refused.value.error_class == "DELTA_TABLE_FOR_PATH_UNSUPPORTED_HADOOP_CONF"
@@ -70,7 +67,7 @@ def test_settings_of_file_systems_reach_sparks_read(spark: SparkSession, table: 
 def test_a_table_by_its_name(spark: SparkSession, database: Path, name: str) -> None:
     spark.range(3).write.format("delta").saveAsTable("t")
     by_name = DeltaTable.forName(spark, name.format(db=database.name))
-    assert ids(by_name) == [0, 1, 2]
+    assert ids(by_name.toDF()) == [0, 1, 2]
     assert by_name.toDF().select("t.id").count() == 3
     assert by_name.alias("x").toDF().select("x.id").count() == 3
 
@@ -79,15 +76,15 @@ def test_a_name_stays_that_of_its_database(spark: SparkSession, database: Path) 
     spark.range(1).write.format("delta").saveAsTable("t")
     here = DeltaTable.forName(spark, "t")
     spark.sql("USE default")
-    assert ids(here) == [0]
+    assert ids(here.toDF()) == [0]
 
 
 def test_a_path_as_a_name(spark: SparkSession, tmp_path: Path) -> None:
     odd = tmp_path / "a`b c"
-    save(spark, odd)
+    write_ids(spark, odd)
     quoted = str(odd).replace("`", "``")
-    assert ids(DeltaTable.forName(spark, f"delta.`{quoted}`")) == [0, 1, 2]
-    assert ids(DeltaTable.forPath(spark, str(odd))) == [0, 1, 2]
+    assert ids(DeltaTable.forName(spark, f"delta.`{quoted}`").toDF()) == [0, 1, 2]
+    assert ids(DeltaTable.forPath(spark, str(odd)).toDF()) == [0, 1, 2]
 
 
 class TestWhatIsNoTable:
@@ -96,7 +93,7 @@ class TestWhatIsNoTable:
 
     def test_paths(self, spark: SparkSession, tmp_path: Path) -> None:
         spark.range(1).write.parquet(str(tmp_path / "parquet"))
-        save(spark, tmp_path / "table")
+        write_ids(spark, tmp_path / "table")
         (tmp_path / "table" / "folder").mkdir()
         (tmp_path / "table" / "_symlink").mkdir()
         for name in ("parquet", "nothing", "."):
@@ -140,12 +137,12 @@ class TestTheNamesOfDeltasExceptions:
     @pytest.fixture
     def lost(self, spark: SparkSession, table: str) -> Any:
         """Lets an append come between a write's files and its commit, which then loses."""
-        save(spark, table)
+        write_ids(spark, table)
 
         def rival(point: str, facts: dict[str, Any]) -> None:
             if point == "files written" and facts["path"] == table:
                 set_observer(None)
-                save(spark, table, mode="append")
+                write_ids(spark, table, mode="append")
 
         set_observer(rival)
         yield pytest.raises(exceptions.ConcurrentAppendException, match="full scan of the table")
@@ -153,14 +150,14 @@ class TestTheNamesOfDeltasExceptions:
 
     def test_of_a_batch(self, spark: SparkSession, table: str, lost: Any) -> None:
         with lost:
-            save(spark, table, mode="overwrite")
+            write_ids(spark, table, mode="overwrite")
 
     def test_of_sql(self, spark: SparkSession, table: str, lost: Any) -> None:
         with lost:
             spark.sql(f"INSERT OVERWRITE delta.`{table}` SELECT 1L")
 
     def test_of_a_batch_of_a_stream(self, spark: SparkSession, table: str, tmp_path: Path, lost: Any) -> None:
-        save(spark, tmp_path / "source")
+        write_ids(spark, tmp_path / "source")
         caught = []
 
         def overwrite(batch: Any, batch_id: int) -> None:
@@ -178,7 +175,7 @@ class TestTheNamesOfDeltasExceptions:
     ) -> None:
         from pyspark.errors import StreamingQueryException
 
-        save(spark, tmp_path / "source")
+        write_ids(spark, tmp_path / "source")
         stream = spark.readStream.format("delta").load(str(tmp_path / "source")).groupBy("id").count()
         stream = stream.drop("count").writeStream.format("delta").outputMode("complete")
         query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start(table)

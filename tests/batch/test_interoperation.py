@@ -18,6 +18,7 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
     UnsupportedFeatureError,
 )
+from tests.tables import edit_commit, files_below, ids, load, rows, rows_by_deltalake
 
 pytestmark = pytest.mark.spark
 
@@ -39,11 +40,11 @@ def batch(start, stop):
 
 
 @pytest.mark.parametrize("partition_by", [None, ["p"], ["day", "p"]])
-def test_tables_of_deltalake_through_their_life(spark, tmp_path, rows, rows_by_deltalake, partition_by):
+def test_tables_of_deltalake_through_their_life(spark, tmp_path, partition_by):
     path = str(tmp_path / "t")
 
     def same():
-        assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
+        assert rows(load(spark, path)) == rows_by_deltalake(path)
 
     deltalake.write_deltalake(path, batch(0, 20), partition_by=partition_by)
     same()
@@ -58,16 +59,14 @@ def test_tables_of_deltalake_through_their_life(spark, tmp_path, rows, rows_by_d
     deltalake.DeltaTable(path).optimize.z_order(["id"])
     same()
     # Both writers take turns from here on.
-    mine = (
-        spark.read.format("delta").load(path).where("id = 1").selectExpr("id + 1000 as id", "* except (id)")
-    )
+    mine = load(spark, path).where("id = 1").selectExpr("id + 1000 as id", "* except (id)")
     mine.write.format("delta").mode("append").save(path)
     same()
     deltalake.DeltaTable(path).delete("id = 1001")
     same()
     deltalake.write_deltalake(path, batch(50, 60), mode="overwrite")
     same()
-    spark.read.format("delta").load(path).limit(3).write.format("delta").mode("overwrite").save(path)
+    load(spark, path).limit(3).write.format("delta").mode("overwrite").save(path)
     same()
     assert deltalake.DeltaTable(path).to_pyarrow_table().num_rows == 3
     assert deltalake.DeltaTable(path).history()[0]["operation"] == "WRITE"
@@ -75,13 +74,13 @@ def test_tables_of_deltalake_through_their_life(spark, tmp_path, rows, rows_by_d
 
 def rewritten(path, change):
     """The first commit of a table with its actions changed: {name: function of the action}."""
-    commit = Path(path, "_delta_log", f"{0:020}.json")
-    lines = [json.loads(line) for line in commit.read_text().splitlines()]
-    for line in lines:
+
+    def edit(action):
         for name, function in change.items():
-            if name in line:
-                function(line[name])
-    commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            if name in action:
+                function(action[name])
+
+    edit_commit(path, edit)
 
 
 def field_metadata(key, value):
@@ -132,15 +131,15 @@ NOT_WRITTEN = {
 @pytest.mark.parametrize("feature", NOT_WRITTEN)
 def test_what_a_writer_cannot_keep_is_refused_by_name(spark, table, feature):
     path = made(spark, table, NOT_WRITTEN[feature])
-    before = sorted(Path(path).rglob("*"))
-    assert spark.read.format("delta").load(path).count() == 1
+    before = files_below(path)
+    assert load(spark, path).count() == 1
     for mode in ("append", "overwrite"):
         with pytest.raises(UnsupportedFeatureError, match=feature) as caught:
             spark.range(1, 2).write.format("delta").mode(mode).save(path)
         assert feature in caught.value.features
         assert caught.value.getErrorClass() == "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"
         assert path in str(caught.value)
-    assert sorted(Path(path).rglob("*")) == before
+    assert files_below(path) == before
 
 
 NOT_READ = {
@@ -164,7 +163,7 @@ def test_what_a_reader_cannot_do_is_refused_by_name(spark, table, feature):
         },
     )
     for use in (
-        lambda: spark.read.format("delta").load(path),
+        lambda: load(spark, path),
         lambda: spark.range(1).write.format("delta").mode("append").save(path),
         lambda: spark.range(1).write.format("delta").mode("overwrite").save(path),
     ):
@@ -176,13 +175,13 @@ def test_what_a_reader_cannot_do_is_refused_by_name(spark, table, feature):
 def test_a_table_that_only_takes_appends(spark, tmp_path, sound):
     path = str(tmp_path / "t")
     deltalake.write_deltalake(path, pa.table({"id": [1]}), configuration={"delta.appendOnly": "true"})
-    before = sorted(Path(path).rglob("*"))
+    before = files_below(path)
     with pytest.raises(DeltaUnsupportedOperationException) as caught:
         spark.range(2).write.format("delta").mode("overwrite").save(path)
     assert caught.value.getErrorClass() == "DELTA_CANNOT_MODIFY_APPEND_ONLY"
-    assert sorted(Path(path).rglob("*")) == before
+    assert files_below(path) == before
     spark.range(2).write.format("delta").mode("append").save(path)
-    assert sorted(row.id for row in spark.read.format("delta").load(path).collect()) == [0, 1, 1]
+    assert ids(load(spark, path)) == [0, 1, 1]
 
 
 def test_not_null_columns_of_deltalake(spark, tmp_path):
@@ -193,34 +192,34 @@ def test_not_null_columns_of_deltalake(spark, tmp_path):
     with pytest.raises(DeltaInvariantViolationException, match="violated for column: id") as caught:
         spark.sql("select cast(null as bigint) as id").write.format("delta").mode("append").save(path)
     assert caught.value.getErrorClass() == "DELTA_NOT_NULL_CONSTRAINT_VIOLATED"
-    assert sorted(row.id for row in spark.read.format("delta").load(path).collect()) == [1, 2]
+    assert ids(load(spark, path)) == [1, 2]
 
 
-def test_files_from_before_a_column_was_added(spark, tmp_path, rows, rows_by_deltalake):
+def test_files_from_before_a_column_was_added(spark, tmp_path):
     path = str(tmp_path / "t")
     deltalake.write_deltalake(path, pa.table({"id": [1], "p": ["a"]}), partition_by=["p"])
     wider = pa.table({"id": [2], "p": ["a"], "new": ["x"]})
     deltalake.write_deltalake(path, wider, mode="append", schema_mode="merge")
-    read = spark.read.format("delta").load(path)
+    read = load(spark, path)
     assert rows(read) == rows_by_deltalake(path)
     assert read.where("new is null").count() == 1
     spark.range(3, 4).selectExpr("id", "'b' p", "'y' new").write.format("delta").mode("append").save(path)
-    assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
+    assert rows(load(spark, path)) == rows_by_deltalake(path)
 
 
-def test_timestamps_without_a_zone(spark, tmp_path, rows, rows_by_deltalake):
+def test_timestamps_without_a_zone(spark, tmp_path, settings):
     path = str(tmp_path / "t")
     moments = pa.array([dt.datetime(2024, 1, 1, 2, 3, 4, 5), None], pa.timestamp("us"))
     deltalake.write_deltalake(path, pa.table({"id": [1, 2], "ts": moments, "p": moments}), partition_by=["p"])
     for zone in ("America/Los_Angeles", "UTC"):
-        spark.conf.set("spark.sql.session.timeZone", zone)
-        assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
-    spark.read.format("delta").load(path).write.format("delta").mode("append").save(path)
-    assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
-    assert spark.read.format("delta").load(path).where("p = '2024-01-01 02:03:04.000005'").count() == 2
+        with settings({"spark.sql.session.timeZone": zone}):
+            assert rows(load(spark, path)) == rows_by_deltalake(path)
+    load(spark, path).write.format("delta").mode("append").save(path)
+    assert rows(load(spark, path)) == rows_by_deltalake(path)
+    assert load(spark, path).where("p = '2024-01-01 02:03:04.000005'").count() == 2
 
 
-def test_files_elsewhere(spark, tmp_path, rows):
+def test_files_elsewhere(spark, tmp_path):
     """PROTOCOL.md, "Add File": a path may be absolute, as in shallow clones."""
     source = str(tmp_path / "a b%")
     data = spark.createDataFrame([(1, "x y"), (2, "100%")], "id int, p string")
@@ -236,12 +235,12 @@ def test_files_elsewhere(spark, tmp_path, rows):
         Path(path, "_delta_log").mkdir(parents=True)
         Path(path, commit).write_text((clone / commit).read_text())
         rewritten(path, {"add": lambda add, start=start: add.update(path=start + add["path"])})
-        read = spark.read.format("delta").load(path)
+        read = load(spark, path)
         assert rows(read) == rows(data)
         assert read.where("p = '100%'").count() == 1
 
 
-def test_elements_without_nulls(spark, tmp_path, rows, rows_by_deltalake):
+def test_elements_without_nulls(spark, tmp_path):
     path = str(tmp_path / "t")
     arrow_type = pa.list_(pa.field("element", pa.int32(), nullable=False))
     deltalake.write_deltalake(path, pa.table({"a": pa.array([[1, 2]], arrow_type)}))
@@ -250,14 +249,14 @@ def test_elements_without_nulls(spark, tmp_path, rows, rows_by_deltalake):
         spark.createDataFrame([([1, None],)], "a array<int>").write.format("delta").mode("append").save(path)
     assert sorted(Path(path, "_delta_log").rglob("*")) == before
     spark.range(1).selectExpr("array(3, 4) as a").write.format("delta").mode("append").save(path)
-    assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
+    assert rows(load(spark, path)) == rows_by_deltalake(path)
 
 
 def test_constraints_of_deltalake(spark, tmp_path):
     path = str(tmp_path / "t")
     deltalake.write_deltalake(path, pa.table({"id": [1]}))
     deltalake.DeltaTable(path).alter.add_constraint({"positive": "id > 0"})
-    assert spark.read.format("delta").load(path).count() == 1
+    assert load(spark, path).count() == 1
     spark.range(2, 3).write.format("delta").mode("append").save(path)
     with pytest.raises(DeltaInvariantViolationException, match=r"positive \(id > 0\).*\n - id : 0"):
         spark.range(2).write.format("delta").mode("append").save(path)

@@ -13,6 +13,7 @@ import pytest
 import deltaflow
 from tests.batch import held_operation
 from tests.batch.held_operation import OPERATIONS, create
+from tests.tables import load, tuples, versions
 
 pytestmark = pytest.mark.spark
 
@@ -144,12 +145,12 @@ def held() -> Iterator[Held]:
     other.process.stdout.close()
 
 
-def rows(spark, path):
-    return {(row.id, row.p, row.v) for row in spark.read.format("delta").load(path).collect()}
+def row_set(spark, path):
+    return set(tuples(load(spark, path).select("id", "p", "v")))
 
 
 def run(spark, held, path, operation, rival, outcome):
-    before = rows(spark, path)
+    before = row_set(spark, path)
     held.say(f"{operation} {path}")
     assert held.answer() == "prepared"
     OPERATIONS[rival](spark, path)
@@ -157,13 +158,13 @@ def run(spark, held, path, operation, rival, outcome):
     assert held.answer() == outcome
     after_rival = EFFECTS[rival](before)
     if outcome != COMMITTED:
-        assert rows(spark, path) == after_rival
+        assert row_set(spark, path) == after_rival
     elif operation == "append_1":
-        assert rows(spark, path) == EFFECTS[operation](after_rival)
+        assert row_set(spark, path) == EFFECTS[operation](after_rival)
     else:  # as if the rival had come afterwards
-        assert rows(spark, path) == EFFECTS[rival](EFFECTS[operation](before))
-    versions = len(list(Path(path, "_delta_log").glob("*.json")))
-    assert versions == (3 if outcome == COMMITTED else 2)
+        assert row_set(spark, path) == EFFECTS[rival](EFFECTS[operation](before))
+    committed = len(versions(path))
+    assert committed == (3 if outcome == COMMITTED else 2)
 
 
 @pytest.mark.parametrize(("operation", "rival", "outcome"), WRITE_SERIALIZABLE)

@@ -11,6 +11,8 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from tests.tables import load, rows, rows_by_deltalake
+
 pytestmark = pytest.mark.spark
 
 # Type by Arrow, values that are hard (a null comes with them), and whether it may partition a table.
@@ -50,7 +52,7 @@ CASES = [(name, False) for name in TYPES] + [(name, True) for name in TYPES if T
 
 
 @pytest.mark.parametrize(("name", "partitioned"), CASES)
-def test_both_directions(spark, tmp_path, rows, rows_by_deltalake, sound, name, partitioned):
+def test_both_directions(spark, tmp_path, sound, name, partitioned):
     data_type, values, _ = TYPES[name]
     values = [*values, None]
     data = pa.table({"id": pa.array(range(len(values)), pa.int32()), "v": pa.array(values, data_type)})
@@ -58,17 +60,17 @@ def test_both_directions(spark, tmp_path, rows, rows_by_deltalake, sound, name, 
     partition_by = ["v"] if partitioned else []
     deltalake.write_deltalake(theirs, data, partition_by=partition_by)
 
-    read = spark.read.format("delta").load(theirs)
+    read = load(spark, theirs)
     assert rows(read) == rows_by_deltalake(theirs)
     assert [row["id"] for row in rows(read.where("v IS NULL"))] == [len(values) - 1]
     read.write.format("delta").partitionBy(*partition_by).save(ours)
-    assert rows_by_deltalake(ours) == rows_by_deltalake(theirs) == rows(spark.read.format("delta").load(ours))
+    assert rows_by_deltalake(ours) == rows_by_deltalake(theirs) == rows(load(spark, ours))
     sound(ours)
 
     # Each goes on with the other's table.
     read.selectExpr("id + 100 AS id", "v").write.format("delta").mode("append").save(theirs)
     deltalake.write_deltalake(ours, data, mode="append")
     for path in (theirs, ours):
-        found = rows(spark.read.format("delta").load(path))
+        found = rows(load(spark, path))
         assert found == rows_by_deltalake(path)
         assert len(found) == 2 * len(values)

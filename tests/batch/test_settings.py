@@ -8,6 +8,8 @@ from decimal import Decimal
 
 import pytest
 
+from tests.tables import load, rows, rows_by_deltalake
+
 pytestmark = pytest.mark.spark
 
 SETTINGS = {
@@ -28,7 +30,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_setting(spark, table, rows, rows_by_deltalake, setting):
+def test_a_setting(spark, table, setting, settings):
     data = spark.createDataFrame(
         [
             (
@@ -47,13 +49,10 @@ def test_a_setting(spark, table, rows, rows_by_deltalake, setting):
         "st struct<x:int,y:string>",
     )
     expected = rows(data)
-    spark.conf.set(setting, SETTINGS[setting])
-    try:
+    with settings({setting: SETTINGS[setting]}):
         data.write.format("delta").partitionBy("p").save(table)
-        read = spark.read.format("delta").load(table)
+        read = load(spark, table)
         assert rows(read) == expected
         assert read.where("p = '01'").count() == read.where("day > '1506-01-01' and st.x > 0").count() == 3
-    finally:
-        spark.conf.unset(setting)
-    assert rows(spark.read.format("delta").load(table)) == expected
+    assert rows(load(spark, table)) == expected
     assert rows_by_deltalake(table) == expected

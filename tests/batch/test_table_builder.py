@@ -16,6 +16,7 @@ from deltaflow import DeltaTable
 from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log import DeltaLog
 from deltaflow.tables import DeltaTableBuilder, IdentityGenerator
+from tests.tables import actions, operations
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
@@ -27,13 +28,8 @@ def builder(operation: str, spark: SparkSession) -> DeltaTableBuilder:
     return made
 
 
-def operations(path: Path | str) -> list[str]:
-    """The operations of a table's commits, oldest first."""
-    return [commit.commit_info.operation for commit in DeltaLog.for_table(str(path)).commits(0)]  # type: ignore[union-attr, misc]
-
-
 class TestWhatATableIs:
-    def test_by_path(self, spark: SparkSession, tmp_path: Path, actions: Any) -> None:
+    def test_by_path(self, spark: SparkSession, tmp_path: Path) -> None:
         path = tmp_path / "a `table`"
         inner = StructType([StructField("x", LongType(), nullable=False, metadata={"comment": "deep"})])
         built = (

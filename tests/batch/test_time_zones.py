@@ -20,21 +20,21 @@ from pyspark.sql import functions as F
 from deltaflow import DeltaTable
 from deltaflow.errors import ConcurrentAppendException
 from deltaflow.log import set_observer
+from tests.tables import actions, commit_file, ids, load
 
 pytestmark = pytest.mark.spark
 
 MIDNIGHT = "2024-01-01 00:00:00"
 # Of the others two are midnight to who takes the session's time for UTC, or UTC for the session's.
 TEXTS = [MIDNIGHT, "2024-01-01 08:00:00", "2023-12-31 16:00:00", "2024-01-01 05:30:00", "2023-12-31 18:30:00"]
-REPLACED = {9, 2, 3, 4, 5, 6}
-REMOVED = {2, 3, 4, 5, 6}
+REPLACED = [2, 3, 4, 5, 6, 9]
+REMOVED = [2, 3, 4, 5, 6]
 
 
 @pytest.fixture(params=["America/Los_Angeles", "Asia/Kolkata"])
-def zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    spark.conf.set("spark.sql.session.timeZone", request.param)
-    yield request.param
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+def zone(setting: Callable[[str, str], None], request: pytest.FixtureRequest) -> str:
+    setting("spark.sql.session.timeZone", request.param)
+    return request.param
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def zoneless(tmp_path: Path, zone: str) -> str:
         }
     )
     deltalake.write_deltalake(path, data, partition_by=["ts"])
-    [commit] = Path(path, "_delta_log").glob("*.json")
+    commit = commit_file(path, 0)
     assert f'"ts":"{MIDNIGHT}.000000"' in commit.read_text()
     return path
 
@@ -63,16 +63,6 @@ def times(frame: DataFrame) -> dict[int, dt.datetime | None]:
     return {row["id"]: row["ts"] for row in frame.select("id", "ts").toArrow().to_pylist()}
 
 
-def read(spark: SparkSession, path: str) -> DataFrame:
-    return spark.read.format("delta").load(path)
-
-
-def ids(frame: DataFrame) -> set[int]:
-    found = [row["id"] for row in frame.select("id").collect()]
-    assert len(found) == len(set(found))
-    return set(found)
-
-
 def expected(zone: str) -> dict[int, dt.datetime | None]:
     return {1 + i: instant(text, zone) for i, text in enumerate(TEXTS)} | {6: None}
 
@@ -82,15 +72,15 @@ def new_row(spark: SparkSession, time: str = MIDNIGHT) -> DataFrame:
 
 
 def test_a_scan(spark, zoneless, zone):
-    assert times(read(spark, zoneless)) == expected(zone)
-    assert ids(read(spark, zoneless).where(f"ts = TIMESTAMP'{MIDNIGHT}'")) == {1}
-    assert ids(spark.sql(f"SELECT id FROM delta.`{zoneless}` WHERE ts = '{MIDNIGHT}'")) == {1}
-    assert ids(read(spark, f"{zoneless}/ts={MIDNIGHT}")) == {1}
-    assert ids(read(spark, f"{zoneless}/ts={instant(MIDNIGHT, zone):%Y-%m-%dT%H:%M:%SZ}")) == {1}
+    assert times(load(spark, zoneless)) == expected(zone)
+    assert ids(load(spark, zoneless).where(f"ts = TIMESTAMP'{MIDNIGHT}'")) == [1]
+    assert ids(spark.sql(f"SELECT id FROM delta.`{zoneless}` WHERE ts = '{MIDNIGHT}'")) == [1]
+    assert ids(load(spark, f"{zoneless}/ts={MIDNIGHT}")) == [1]
+    assert ids(load(spark, f"{zoneless}/ts={instant(MIDNIGHT, zone):%Y-%m-%dT%H:%M:%SZ}")) == [1]
     stream = spark.readStream.format("delta").load(zoneless).where(f"ts = TIMESTAMP'{MIDNIGHT}'")
     query = stream.writeStream.format("memory").queryName("zoneless").trigger(availableNow=True).start()
     query.awaitTermination(60)
-    assert ids(spark.table("zoneless")) == {1}
+    assert ids(spark.table("zoneless")) == [1]
 
 
 def dynamic_option(spark: SparkSession, path: str) -> None:
@@ -131,9 +121,9 @@ def test_an_operation_that_replaces_a_partition(spark, settings, zoneless, zone,
     with settings({"spark.sql.sources.partitionOverwriteMode": "dynamic"} if run is dynamic_insert else {}):
         run(spark, zoneless)
     there = expected(zone)
-    assert times(read(spark, zoneless)) == {9: there.pop(1), **there}
+    assert times(load(spark, zoneless)) == {9: there.pop(1), **there}
     # What was written has a zone: it is the same to a session in another.
-    assert ids(read(spark, zoneless)) == REPLACED
+    assert ids(load(spark, zoneless)) == REPLACED
 
 
 def delete(spark: SparkSession, path: str) -> None:
@@ -159,7 +149,7 @@ def test_an_operation_that_removes_a_partition(spark, zoneless, zone, run):
     run(spark, zoneless)
     there = expected(zone)
     del there[1]
-    assert times(read(spark, zoneless)) == there
+    assert times(load(spark, zoneless)) == there
 
 
 def test_partitions_are_listed_by_their_instants(spark, zoneless, zone):
@@ -177,23 +167,23 @@ def test_partitions_are_listed_by_their_instants(spark, zoneless, zone):
 
 def test_a_partition_of_both_forms_is_one(spark, zoneless, zone):
     new_row(spark).write.format("delta").mode("append").save(zoneless)
-    assert ids(read(spark, zoneless).where(f"ts = '{MIDNIGHT}'")) == {1, 9}
+    assert ids(load(spark, zoneless).where(f"ts = '{MIDNIGHT}'")) == [1, 9]
     dynamic_option(spark, zoneless)
-    assert ids(read(spark, zoneless)) == REPLACED
+    assert ids(load(spark, zoneless)) == REPLACED
     delete(spark, zoneless)
-    assert ids(read(spark, zoneless)) == REMOVED
+    assert ids(load(spark, zoneless)) == REMOVED
 
 
-def test_optimize_of_a_partition(spark, zoneless, zone, actions):
+def test_optimize_of_a_partition(spark, zoneless, zone):
     for _ in range(2):
         new_row(spark).write.format("delta").mode("append").save(zoneless)
     DeltaTable.forPath(spark, zoneless).optimize().where(f"ts = '{MIDNIGHT}'").executeCompaction()
     [added] = actions(zoneless, "add")
     removed = {remove["partitionValues"]["ts"] for remove in actions(zoneless, "remove")}
     assert removed == {added["partitionValues"]["ts"]}
-    assert read(spark, zoneless).where(f"ts = '{MIDNIGHT}'").count() == 3
+    assert load(spark, zoneless).where(f"ts = '{MIDNIGHT}'").count() == 3
     spark.sql(f"OPTIMIZE delta.`{zoneless}` WHERE ts = TIMESTAMP'2024-01-01 08:00:00'")
-    assert times(read(spark, zoneless).where("id < 9")) == expected(zone)
+    assert times(load(spark, zoneless).where("id < 9")) == expected(zone)
 
 
 def test_clones_restores_and_vacuum(spark, tmp_path, zoneless, zone, settings):
@@ -201,16 +191,16 @@ def test_clones_restores_and_vacuum(spark, tmp_path, zoneless, zone, settings):
     DeltaTable.forPath(spark, zoneless).clone(clone, isShallow=True)
     delete(spark, zoneless)
     dynamic_option(spark, clone)
-    assert ids(read(spark, zoneless)) == REMOVED
-    assert ids(read(spark, clone)) == REPLACED
+    assert ids(load(spark, zoneless)) == REMOVED
+    assert ids(load(spark, clone)) == REPLACED
     DeltaTable.forPath(spark, zoneless).restoreToVersion(0)
-    assert times(read(spark, zoneless)) == expected(zone)
+    assert times(load(spark, zoneless)) == expected(zone)
     replace_where(spark, zoneless)
     with settings({"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):
         DeltaTable.forPath(spark, clone).vacuum(0)
         DeltaTable.forPath(spark, zoneless).vacuum(0)
     there = expected(zone)
-    assert times(read(spark, zoneless)) == {9: there.pop(1), **there}
+    assert times(load(spark, zoneless)) == {9: there.pop(1), **there}
 
 
 def test_a_conversion_reads_folders_as_spark_does(spark, tmp_path, zone):
@@ -218,9 +208,9 @@ def test_a_conversion_reads_folders_as_spark_does(spark, tmp_path, zone):
     rows = spark.sql(f"SELECT 1 AS id, 0 AS n, TIMESTAMP'{MIDNIGHT}' AS ts UNION ALL SELECT 2, 0, NULL")
     rows.write.partitionBy("ts").parquet(path)
     spark.sql(f"CONVERT TO DELTA parquet.`{path}` PARTITIONED BY (ts TIMESTAMP)")
-    assert times(read(spark, path)) == {1: instant(MIDNIGHT, zone), 2: None}
+    assert times(load(spark, path)) == {1: instant(MIDNIGHT, zone), 2: None}
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    assert times(read(spark, path)) == {1: instant(MIDNIGHT, zone), 2: None}
+    assert times(load(spark, path)) == {1: instant(MIDNIGHT, zone), 2: None}
 
 
 def files_of_manifests(path: str) -> set[str]:
@@ -235,10 +225,10 @@ def test_manifests_list_the_files_of_the_table(spark, zoneless, zone):
     )
     for run in (dynamic_option, delete, dynamic_option, replace_where):
         run(spark, zoneless)
-        in_table = {file.removeprefix("file:") for file in read(spark, zoneless).inputFiles()}
+        in_table = {file.removeprefix("file:") for file in load(spark, zoneless).inputFiles()}
         listed = {file.removeprefix("file:") for file in files_of_manifests(zoneless)}
         assert {Path(file).name for file in listed} == {Path(file).name for file in in_table}
-    assert ids(read(spark, zoneless)) == REPLACED
+    assert ids(load(spark, zoneless)) == REPLACED
 
 
 @contextlib.contextmanager
@@ -270,8 +260,8 @@ def test_a_rival_in_another_partition_is_none(spark, settings, zoneless, zone, r
     spark.sql(f"ALTER TABLE delta.`{zoneless}` SET TBLPROPERTIES ('delta.isolationLevel' = 'Serializable')")
     with rival(lambda: append_zoneless(zoneless, other)):
         run(spark, zoneless)
-    expected_ids = (REMOVED if run is delete else REPLACED) | {7}
-    assert ids(read(spark, zoneless)) == expected_ids
+    expected_ids = sorted([*(REMOVED if run is delete else REPLACED), 7])
+    assert ids(load(spark, zoneless)) == expected_ids
 
 
 def append_zoneless(path: str, text: str) -> None:
@@ -290,7 +280,7 @@ def append_zoneless(path: str, text: str) -> None:
 def with_value(path: str, copy: Path, old: str, new: str) -> str:
     """A copy of a table, with another text for a partition value in its first commit."""
     shutil.copytree(path, copy)
-    [commit] = (copy / "_delta_log").glob("*.json")
+    commit = commit_file(copy, 0)
     lines = commit.read_text().replace(f'"{old}"', json.dumps(new))
     commit.write_text(lines)
     return str(copy)
@@ -310,8 +300,8 @@ def with_value(path: str, copy: Path, old: str, new: str) -> str:
 def test_every_form_of_a_value(spark, tmp_path, zoneless, zone, text, utc):
     path = with_value(zoneless, tmp_path / "copy", f"{MIDNIGHT}.000000", text)
     moment = instant(MIDNIGHT, "UTC" if utc else zone)
-    assert times(read(spark, path))[1] == moment
+    assert times(load(spark, path))[1] == moment
     row = spark.createDataFrame([(9, 1, moment)], "id int, n int, ts timestamp")
     row.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "dynamic").save(path)
     others: Sequence[int] = [i for i, time in expected(zone).items() if i > 1 and time != moment]
-    assert ids(read(spark, path)) == {9, *others}
+    assert ids(load(spark, path)) == sorted([9, *others])

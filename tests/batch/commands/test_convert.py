@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from deltaflow import DeltaTable
 from deltaflow.errors import DeltaAnalysisException, DeltaError
 from deltaflow.log import DeltaLog
 from deltaflow.log.observer import set_observer
+from tests.tables import actions, load, rows, rows_by_deltalake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +47,7 @@ def convert(spark: SparkSession, path: str, partitions: Any = None) -> DeltaTabl
     return DeltaTable.convertToDelta(spark, f"parquet.`{path}`", partitions)
 
 
-def content(path: str) -> dict[str, tuple[str, int]]:
+def files_beside_the_log(path: str) -> dict[str, tuple[str, int]]:
     """Every file outside of the log, with its hash and the time of its last change."""
     return {
         str(file.relative_to(path)): (hashlib.sha256(file.read_bytes()).hexdigest(), file.stat().st_mtime_ns)
@@ -70,14 +71,11 @@ def condition_of(error: pytest.ExceptionInfo[Any]) -> str:
 def test_without_partitions(
     spark: SparkSession,
     path: str,
-    rows: Callable[[Any], Rows],
-    rows_by_deltalake: Callable[[str], Rows],
-    actions: Any,
 ) -> None:
     spark.range(10, numPartitions=2).selectExpr("id", "cast(id as string) s").write.parquet(path)
-    before, expected = content(path), rows(spark.read.parquet(path))
+    before, expected = files_beside_the_log(path), rows(spark.read.parquet(path))
     table = convert(spark, path)
-    assert content(path) == before
+    assert files_beside_the_log(path) == before
     assert rows(table.toDF()) == rows_by_deltalake(path) == expected
     (info,) = actions(path, "commitInfo")
     assert info["operation"] == "CONVERT"
@@ -97,9 +95,7 @@ def test_without_partitions(
     assert table.toDF().count() == 11
 
 
-def test_inferred_partitions(
-    spark: SparkSession, path: str, rows: Callable[[Any], Rows], rows_by_deltalake: Callable[[str], Rows]
-) -> None:
+def test_inferred_partitions(spark: SparkSession, path: str) -> None:
     query = """select * from values
         (1, 7, 'a b/c=%', timestamp'2024-03-01 12:00:00.5', date'2024-01-05', 1.50),
         (2, null, null, null, null, null), (3, -1, 'é', timestamp'1999-12-31 00:00:00', date'1970-01-01',
@@ -128,7 +124,7 @@ def test_inference_of_types_may_be_off(spark: SparkSession, path: str, setting: 
     ],
     ids=["DDL", "StructType", "in other case", "varchar"],
 )
-def test_given_partitions(spark: SparkSession, path: str, given: Any, actions: Any) -> None:
+def test_given_partitions(spark: SparkSession, path: str, given: Any) -> None:
     spark.range(4).selectExpr("id", "id p", "id * 2 q").write.partitionBy("p", "q").parquet(path)
     table = convert(spark, path, given).toDF()
     assert {row.id: tuple(row[1:]) for row in table.collect()} == {i: (str(i), 2 * i) for i in range(4)}
@@ -177,9 +173,7 @@ def test_a_folder_with_a_colon(spark: SparkSession, path: str) -> None:
     assert table.where("p = '12:30'").collect() == [(1, "12:30")]
 
 
-def test_schemas_are_merged(
-    spark: SparkSession, path: str, rows: Callable[[Any], Rows], rows_by_deltalake: Callable[[str], Rows]
-) -> None:
+def test_schemas_are_merged(spark: SparkSession, path: str) -> None:
     put(path, "1.parquet", a=pa.array([1], pa.int8()), b=["x"])
     put(path, "2.parquet", c=[2.5], b=["y"], a=pa.array([300], pa.int16()))
     put(path, "3.parquet", b=["z"])
@@ -207,7 +201,7 @@ def test_schemas_that_do_not_merge(spark: SparkSession, path: str) -> None:
     assert not Path(path, "_delta_log").exists()
 
 
-def test_old_timestamps(spark: SparkSession, path: str, setting: Any, actions: Any) -> None:
+def test_old_timestamps(spark: SparkSession, path: str, setting: Any) -> None:
     setting("spark.sql.parquet.outputTimestampType", "INT96")
     spark.sql("select id, timestamp'2024-03-01 12:00:00' t from range(2)").coalesce(1).write.parquet(path)
     table = convert(spark, path).toDF()
@@ -218,7 +212,7 @@ def test_old_timestamps(spark: SparkSession, path: str, setting: Any, actions: A
     assert stats["nullCount"] == {"id": 0, "t": 0}
 
 
-def test_types(spark: SparkSession, path: str, rows: Callable[[Any], Rows]) -> None:
+def test_types(spark: SparkSession, path: str) -> None:
     put(
         path,
         "1.parquet",
@@ -325,7 +319,7 @@ def test_files_of_a_streaming_sink(spark: SparkSession, path: str, tmp_path: Pat
     ]
 
 
-def test_a_table_of_the_catalog(spark: SparkSession, database: Path, actions: Any) -> None:
+def test_a_table_of_the_catalog(spark: SparkSession, database: Path) -> None:
     spark.sql(
         "create table t (id long comment 'key', s varchar(3), p int) using parquet partitioned by (p) "
         "tblproperties ('team' = 'me')"
@@ -360,9 +354,7 @@ def test_partition_columns_against_the_catalog(spark: SparkSession, database: Pa
     assert not list(database.rglob("_delta_log"))
 
 
-def test_an_entry_whose_directory_is_a_delta_table(
-    spark: SparkSession, database: Path, setting: Any, actions: Any
-) -> None:
+def test_an_entry_whose_directory_is_a_delta_table(spark: SparkSession, database: Path, setting: Any) -> None:
     """As it is after a conversion that ended between its commit and the catalog."""
     spark.sql("create table t using parquet tblproperties ('a' = 'b') as select 1 id")
     path = str(database / "t")
@@ -398,13 +390,13 @@ def test_one_of_two_conversions_wins(spark: SparkSession, path: str) -> None:
         thread.join()
     assert sorted(outcomes)[1] == "converted"
     assert outcomes.count("converted") == 1
-    assert spark.read.format("delta").load(path).count() == 4
+    assert load(spark, path).count() == 4
     assert DeltaLog.for_table(path).snapshot().version == 0
 
 
 def test_a_failed_put_leaves_nothing(spark: SparkSession, path: str) -> None:
     spark.range(4).write.parquet(path)
-    before = content(path)
+    before = files_beside_the_log(path)
 
     def fail(point: str, _: Any) -> None:
         if point == "commit prepared":
@@ -415,7 +407,7 @@ def test_a_failed_put_leaves_nothing(spark: SparkSession, path: str) -> None:
     with pytest.raises(OSError, match="no space"):
         convert(spark, path)
     set_observer(None)
-    assert content(path) == before
+    assert files_beside_the_log(path) == before
     assert not Path(path, "_delta_log").exists()
     assert convert(spark, path).toDF().count() == 4
 
@@ -423,13 +415,13 @@ def test_a_failed_put_leaves_nothing(spark: SparkSession, path: str) -> None:
 def test_a_killed_conversion_is_run_again(spark: SparkSession, path: str) -> None:
     """With what a SIGKILL leaves before the commit has its name: the directory, and a temporary file."""
     spark.range(4).write.parquet(path)
-    before = content(path)
+    before = files_beside_the_log(path)
     left = Path(path, "_delta_log", f".{0:020}.json.0123.tmp")
     left.parent.mkdir()
     left.write_text('{"commitInfo":')
     assert spark.read.parquet(path).count() == 4
     assert convert(spark, path).toDF().count() == 4
-    assert content(path) == before
+    assert files_beside_the_log(path) == before
 
 
 def test_many_files_cost_no_crossing_each(
@@ -456,11 +448,11 @@ def test_many_files_cost_no_crossing_each(
     assert counts[1] <= counts[0] + 5
 
 
-def test_by_sql(spark: SparkSession, path: str, database: Path, actions: Any) -> None:
+def test_by_sql(spark: SparkSession, path: str, database: Path) -> None:
     spark.range(4).selectExpr("id", "id % 2 AS p").write.partitionBy("p").parquet(path)
     text = f"CONVERT TO DELTA parquet.`{path}` NO STATISTICS PARTITIONED BY (p BIGINT)"
     assert spark.sql(text).collect() == []
-    assert spark.read.format("delta").load(path).dtypes == [("id", "bigint"), ("p", "bigint")]
+    assert load(spark, path).dtypes == [("id", "bigint"), ("p", "bigint")]
     assert all("stats" not in add or add["stats"] is None for add in actions(path, "add"))
     spark.sql("CREATE TABLE parq USING parquet AS SELECT 1 AS a")
     spark.sql("CONVERT TO DELTA IDENTIFIER(:t)", args={"t": "parq"})

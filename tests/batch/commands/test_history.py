@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from deltaflow import DeltaTable
 from deltaflow.errors import CorruptLogError, DeltaIllegalArgumentException, DeltaTableNotFoundError
 from tests import goldens
+from tests.tables import actions, commit_file, commit_info, set_time, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def table(spark: SparkSession, tmp_path: Path) -> str:
 
 def commit(path: str, version: int, *actions: Mapping[str, Any]) -> None:
     """Another writer's commit."""
-    file = Path(path, "_delta_log", f"{version:020}.json")
+    file = commit_file(path, version)
     file.write_text("".join(json.dumps(action) + "\n" for action in actions))
 
 
@@ -149,14 +149,14 @@ def test_commits_of_other_writers(spark: SparkSession, table: str) -> None:
     assert (odd.readVersion, odd.isBlindAppend, odd.operationMetrics) == (None, None, None)
     # Time is the file's, not what the writer says, and later than that of the version before.
     for version in (4, 5):
-        os.utime(Path(table, "_delta_log", f"{version:020}.json"), (2_000_000_000, 2_000_000_000))
+        set_time(commit_file(table, version), 2_000_000_000_000)
     times = [row.timestamp for row in DeltaTable.forPath(spark, table).history(2).collect()]
     assert times == [moment(2_000_000_000_001), moment(2_000_000_000_000)]
 
 
 def test_a_commit_that_is_none(spark: SparkSession, table: str) -> None:
     DeltaTable.forPath(spark, table).history().collect()
-    Path(table, "_delta_log", f"{1:020}.json").write_text("{no json")
+    commit_file(table, 1).write_text("{no json")
     with pytest.raises(CorruptLogError, match="00000001"):
         DeltaTable.forPath(spark, table).history().collect()
 
@@ -166,17 +166,16 @@ def test_only_what_is_left_of_a_log(spark: SparkSession, table: str) -> None:
 
     DeltaLog.for_table(table).checkpoint()
     for version in (0, 1):
-        Path(table, "_delta_log", f"{version:020}.json").unlink()
+        commit_file(table, version).unlink()
     assert [row.version for row in DeltaTable.forPath(spark, table).history().collect()] == [3, 2]
     assert [row.version for row in DeltaTable.forPath(spark, table).history(3).collect()] == [3, 2]
 
 
 def test_times_in_the_commits_count_since_they_are_enabled(spark: SparkSession, table: str) -> None:
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')")
-    log = Path(table, "_delta_log")
-    first = json.loads((log / f"{4:020}.json").read_text().splitlines()[0])["commitInfo"]
+    first = commit_info(table, 4)
     for version in range(5):
-        os.utime(log / f"{version:020}.json", (1_000_000_000 + version, 1_000_000_000 + version))
+        set_time(commit_file(table, version), (1_000_000_000 + version) * 1000)
     rows = DeltaTable.forPath(spark, table).history().collect()
     assert rows[0].timestamp == moment(first["inCommitTimestamp"])
     assert rows[1].timestamp == moment(1_000_000_003_000)
@@ -243,13 +242,9 @@ def test_tables_of_other_writers(spark: SparkSession, entry: dict[str, Any]) -> 
     features = {*(entry["reader_features"] or ()), *(entry["writer_features"] or ())}
     assert features <= set(detail.tableFeatures)
     rows = found.history().collect()
-    names = (file.stem for file in (path / "_delta_log").glob("*.json"))
-    commits = sorted(int(name) for name in names if len(name) == 20)
-    assert [row.version for row in rows] == commits[::-1]
+    assert [row.version for row in rows] == versions(path)[::-1]
     for row in rows:
-        text = (path / "_delta_log" / f"{row.version:020}.json").read_text()
-        lines = [json.loads(line) for line in text.splitlines() if line.strip()]
-        info = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
+        info, *_ = [*actions(path, "commitInfo", row.version), {}]
         assert row.operation == info.get("operation")
         assert row.operationMetrics == as_texts(info.get("operationMetrics"))
         assert row.operationParameters == as_texts(info.get("operationParameters"))

@@ -22,6 +22,7 @@ from deltaflow.errors import (
 )
 from deltaflow.log import DeltaLog, Protocol
 from deltaflow.log.observer import set_observer
+from tests.tables import actions, commit_file, ids, load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,27 +44,23 @@ def no_observer_left() -> Iterator[None]:
     set_observer(None)
 
 
-def append(spark: SparkSession, path: str, first: int, *extra: str, **options: str) -> None:
+def append_two(spark: SparkSession, path: str, first: int, *extra: str, **options: str) -> None:
     """A file with the ids `first` and `first` + 1."""
     rows = spark.range(first, first + 2, 1, 1).selectExpr("id", *extra)
     rows.write.format("delta").options(**options).mode("append").save(path)
 
 
-def ids(spark: SparkSession, path: str) -> list[int]:
-    return sorted(row.id for row in spark.read.format("delta").load(path).collect())
-
-
-def test_the_files_of_a_version_come_back(spark: SparkSession, table: str, actions: Any) -> None:
+def test_the_files_of_a_version_come_back(spark: SparkSession, table: str) -> None:
     for first in (0, 10, 20):
-        append(spark, table, first)
+        append_two(spark, table, first)
     [a], [b], [c] = (actions(table, "add", version) for version in range(3))
     delta = DeltaTable.forPath(spark, table)
-    cached = spark.read.format("delta").load(table).cache()
+    cached = load(spark, table).cache()
     assert cached.count() == 6
     frame = delta.restoreToVersion(0)
     assert tuple(frame.columns) == COLUMNS
     assert [tuple(row) for row in frame.collect()] == [(a["size"], 1, 2, 0, b["size"] + c["size"], 0)]
-    assert ids(spark, table) == [0, 1]
+    assert ids(load(spark, table)) == [0, 1]
     assert cached.count() == 2
     cached.unpersist()
     [info] = actions(table, "commitInfo")
@@ -80,11 +77,11 @@ def test_the_files_of_a_version_come_back(spark: SparkSession, table: str, actio
     assert info["isBlindAppend"] is False
     assert actions(table, "metaData") == actions(table, "protocol") == []
     # What was the newest version is one like any other.
-    append(spark, table, 30)
+    append_two(spark, table, 30)
     [row] = delta.restoreToVersion(2).collect()
     assert (row.num_removed_files, row.num_restored_files) == (1, 2)
     assert actions(table, "add") == [b, c]
-    assert ids(spark, table) == [0, 1, 10, 11, 20, 21]
+    assert ids(load(spark, table)) == [0, 1, 10, 11, 20, 21]
 
 
 def test_odd_names_and_partitions(spark: SparkSession, table: str) -> None:
@@ -93,31 +90,31 @@ def test_odd_names_and_partitions(spark: SparkSession, table: str) -> None:
         rows.write.format("delta").partitionBy("p").mode("append").save(table)
     spark.range(1).selectExpr("id", "'new' p").write.format("delta").mode("overwrite").save(table)
     DeltaTable.forPath(spark, table).restoreToVersion(2)
-    counts = spark.read.format("delta").load(table).groupBy("p").count().collect()
+    counts = load(spark, table).groupBy("p").count().collect()
     assert {row.p: row["count"] for row in counts} == {"a b%": 3, "x=y/z": 3, "ü": 3}
 
 
-def test_metadata_comes_back(spark: SparkSession, table: str, actions: Any) -> None:
-    append(spark, table, 0)
+def test_metadata_comes_back(spark: SparkSession, table: str) -> None:
+    append_two(spark, table, 0)
     spark.sql(
         f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('k' = 'v', 'delta.logRetentionDuration' = '9 days')"
     )
-    append(spark, table, 10, "'x' s", mergeSchema="true")
+    append_two(spark, table, 10, "'x' s", mergeSchema="true")
     DeltaTable.forPath(spark, table).restoreToVersion(0)
     snapshot = DeltaLog.for_table(table).snapshot()
     assert snapshot.metadata == DeltaLog.for_table(table).snapshot_at(0).metadata
-    assert spark.read.format("delta").load(table).columns == ["id"]
+    assert load(spark, table).columns == ["id"]
     DeltaTable.forPath(spark, table).restoreToVersion(2)
     snapshot = DeltaLog.for_table(table).snapshot()
     assert snapshot.metadata.configuration == {"k": "v", "delta.logRetentionDuration": "9 days"}
-    assert spark.read.format("delta").load(table).columns == ["id", "s"]
+    assert load(spark, table).columns == ["id", "s"]
     assert actions(table, "protocol") == []
 
 
 @pytest.mark.parametrize("may_downgrade", ["false", "true"])
 def test_the_protocol_is_kept(spark: SparkSession, table: str, setting: Any, may_downgrade: str) -> None:
     """What later versions need to be read stays, unless the session says otherwise."""
-    append(spark, table, 0)
+    append_two(spark, table, 0)
     before = DeltaLog.for_table(table).snapshot().protocol
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.feature.domainMetadata' = 'supported')")
     upgraded = DeltaLog.for_table(table).snapshot().protocol
@@ -129,7 +126,7 @@ def test_the_protocol_is_kept(spark: SparkSession, table: str, setting: Any, may
 
 
 def test_the_newest_version_is_left_as_it_is(spark: SparkSession, table: str) -> None:
-    append(spark, table, 0)
+    append_two(spark, table, 0)
     frame = DeltaTable.forPath(spark, table).restoreToVersion(0)
     assert tuple(frame.columns) == COLUMNS
     assert frame.collect() == []
@@ -138,19 +135,19 @@ def test_the_newest_version_is_left_as_it_is(spark: SparkSession, table: str) ->
 
 @pytest.mark.parametrize("version", [-1, 2, 99])
 def test_a_version_that_is_not_there(spark: SparkSession, table: str, version: int) -> None:
-    append(spark, table, 0)
-    append(spark, table, 10)
+    append_two(spark, table, 0)
+    append_two(spark, table, 10)
     with pytest.raises(VersionNotFoundError, match=r"Available versions: \[0, 1\]") as raised:
         DeltaTable.forPath(spark, table).restoreToVersion(version)
     assert raised.value.getCondition() == "DELTA_CANNOT_RESTORE_TABLE_VERSION"
     assert DeltaLog.for_table(table).latest_version() == 1
 
 
-def test_timestamps(spark: SparkSession, table: str, actions: Any, setting: Any) -> None:
+def test_timestamps(spark: SparkSession, table: str, setting: Any) -> None:
     for version, day in enumerate((1, 3, 5)):
-        append(spark, table, version * 10)
+        append_two(spark, table, version * 10)
         moment = datetime(2024, 1, day, 12, tzinfo=UTC).timestamp()
-        os.utime(Path(table, "_delta_log", f"{version:020}.json"), (moment, moment))
+        os.utime(commit_file(table, version), (moment, moment))
     delta = DeltaTable.forPath(spark, table)
     message = "The provided timestamp ('05/04/1999') cannot be converted to a valid timestamp."
     with pytest.raises(DeltaIllegalArgumentException, match=re.escape(message)):
@@ -167,17 +164,17 @@ def test_timestamps(spark: SparkSession, table: str, actions: Any, setting: Any)
     setting("spark.sql.session.timeZone", "America/New_York")
     # 12:00 in UTC is 07:00 there.
     delta.restoreToTimestamp("2024-01-03 07:00:00")
-    assert ids(spark, table) == [0, 1, 10, 11]
+    assert ids(load(spark, table)) == [0, 1, 10, 11]
     [info] = actions(table, "commitInfo")
     assert info["operationParameters"] == {"version": None, "timestamp": "2024-01-03 07:00:00"}
     delta.restoreToTimestamp("2024-01-02")
-    assert ids(spark, table) == [0, 1]
+    assert ids(load(spark, table)) == [0, 1]
 
 
 def test_missing_files_are_named(spark: SparkSession, tmp_path: Path, setting: Any) -> None:
     path = str(tmp_path / "a table")
-    append(spark, path, 0)
-    append(spark, path, 10)
+    append_two(spark, path, 0)
+    append_two(spark, path, 10)
     gone = Path(path, str(DeltaLog.for_table(path).snapshot_at(0).files["path"][0]))
     kept = next(file for file in Path(path).glob("*.parquet") if file != gone)
     spark.range(1).write.format("delta").mode("overwrite").save(path)
@@ -191,12 +188,12 @@ def test_missing_files_are_named(spark: SparkSession, tmp_path: Path, setting: A
     setting("spark.sql.files.ignoreMissingFiles", "true")
     [row] = delta.restoreToVersion(1).collect()
     assert row.num_restored_files == 2
-    assert ids(spark, path) == [10, 11]
+    assert ids(load(spark, path)) == [10, 11]
 
 
 def test_what_only_appends_is_not_taken_back(spark: SparkSession, table: str) -> None:
-    append(spark, table, 0)
-    append(spark, table, 10)
+    append_two(spark, table, 0)
+    append_two(spark, table, 10)
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
     delta = DeltaTable.forPath(spark, table)
     with pytest.raises(DeltaUnsupportedOperationException) as raised:
@@ -210,9 +207,9 @@ def test_what_only_appends_is_not_taken_back(spark: SparkSession, table: str) ->
 @pytest.mark.parametrize("rival", ["append", "optimize", "properties"])
 @pytest.mark.parametrize("level", ["Serializable", "WriteSerializable"])
 def test_any_commit_meanwhile_is_a_conflict(spark: SparkSession, table: str, rival: str, level: str) -> None:
-    append(spark, table, 0, **{"delta.isolationLevel": level})
+    append_two(spark, table, 0, **{"delta.isolationLevel": level})
     for first in (10, 20):
-        append(spark, table, first)
+        append_two(spark, table, first)
     delta = DeltaTable.forPath(spark, table)
 
     def interfere(point: str, facts: dict[str, Any]) -> None:
@@ -221,7 +218,7 @@ def test_any_commit_meanwhile_is_a_conflict(spark: SparkSession, table: str, riv
         set_observer(None)
         match rival:
             case "append":
-                append(spark, table, 30)
+                append_two(spark, table, 30)
             case "optimize":
                 delta.optimize().executeCompaction()
             case _:
@@ -238,8 +235,8 @@ def test_any_commit_meanwhile_is_a_conflict(spark: SparkSession, table: str, riv
 
 def test_streams_afterwards(spark: SparkSession, table: str, tmp_path: Path) -> None:
     """The files that a restore removes end a stream that was not told to pass over changes."""
-    append(spark, table, 0)
-    append(spark, table, 10)
+    append_two(spark, table, 0)
+    append_two(spark, table, 10)
     delta = DeltaTable.forPath(spark, table)
 
     def stream(name: str, **options: Any) -> list[int]:
@@ -249,11 +246,11 @@ def test_streams_afterwards(spark: SparkSession, table: str, tmp_path: Path) -> 
         )
         query = writer.trigger(availableNow=True).start(str(tmp_path / name))
         query.awaitTermination()
-        return ids(spark, str(tmp_path / name))
+        return ids(load(spark, str(tmp_path / name)))
 
     assert stream("strict") == stream("lenient", skipChangeCommits=True) == [0, 1, 10, 11]
     delta.restoreToVersion(0)
-    append(spark, table, 20)
+    append_two(spark, table, 20)
     assert stream("lenient", skipChangeCommits=True) == [0, 1, 10, 11, 20, 21]
     with pytest.raises(Exception, match="DELTA_SOURCE_IGNORE_DELETE"):
         stream("strict")
@@ -264,7 +261,7 @@ def test_streams_afterwards(spark: SparkSession, table: str, tmp_path: Path) -> 
 
 
 def test_arguments(spark: SparkSession, table: str) -> None:
-    append(spark, table, 0)
+    append_two(spark, table, 0)
     delta = DeltaTable.forPath(spark, table)
     with pytest.raises(ValueError, match="version needs to be an int"):
         delta.restoreToVersion("0")  # type: ignore[arg-type]
@@ -275,19 +272,19 @@ def test_arguments(spark: SparkSession, table: str) -> None:
 @pytest.mark.parametrize("by", ["path", "text", "name"])
 def test_by_sql(spark: SparkSession, table: str, database: Path, by: str) -> None:
     for version in range(3):
-        append(spark, table, version * 10)
+        append_two(spark, table, version * 10)
         moment = datetime(2024, 1, 1 + version, tzinfo=UTC).timestamp()
-        os.utime(Path(table, "_delta_log", f"{version:020}.json"), (moment, moment))
+        os.utime(commit_file(table, version), (moment, moment))
     name = {"path": f"delta.`{table}`", "text": f"'{table}'", "name": "restored_by_name"}[by]
     if by == "name":
         spark.sql(f"CREATE TABLE restored_by_name USING delta LOCATION '{table}'")
     frame = spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF 1")
     assert tuple(frame.columns) == COLUMNS
     assert [row.num_removed_files for row in frame.collect()] == [1]
-    assert ids(spark, table) == [0, 1, 10, 11]
+    assert ids(load(spark, table)) == [0, 1, 10, 11]
     spark.sql(f"RESTORE {name} TIMESTAMP AS OF '2024-01-01 12:00:00'")
-    assert ids(spark, table) == [0, 1]
+    assert ids(load(spark, table)) == [0, 1]
     spark.sql(f"RESTORE TABLE {name} VERSION AS OF '2'")
-    assert ids(spark, table) == [0, 1, 10, 11, 20, 21]
+    assert ids(load(spark, table)) == [0, 1, 10, 11, 20, 21]
     with pytest.raises(VersionNotFoundError):
         spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF 99").collect()

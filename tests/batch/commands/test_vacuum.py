@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
@@ -30,21 +29,26 @@ from deltaflow.errors import (
 )
 from deltaflow.log import DeltaLog, add_files
 from deltaflow.log.observer import set_observer
+from tests.tables import (
+    actions,
+    commit_file,
+    data_files,
+    every_action,
+    ids,
+    load,
+    rows,
+    rows_by_deltalake,
+    versions,
+)
 
 pytestmark = pytest.mark.spark
 CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 LOGGING = "spark.databricks.delta.vacuum.logging.enabled"
 
 
-def write(spark: Any, path: str, start: int, end: int, mode: str = "append", **options: Any) -> None:
+def write_ids(spark: Any, path: str, start: int, end: int, mode: str = "append", **options: Any) -> None:
     frame = spark.range(start, end, 1, 2).selectExpr("id", "id % 3 AS p")
     frame.write.format("delta").mode(mode).partitionBy("p").options(**options).save(path)
-
-
-def data_files(path: str) -> set[str]:
-    """Places of the data files on the disk."""
-    files = (file.relative_to(path) for file in Path(path).rglob("*.parquet"))
-    return {str(file) for file in files if "_delta_log" not in file.parts}
 
 
 def active(path: str, version: int | None = None) -> set[str]:
@@ -75,21 +79,19 @@ def unchecked(setting: Any) -> None:
 @pytest.fixture
 def rewritten(spark: Any, path: str) -> str:
     """A table of two versions that have no file in common."""
-    write(spark, path, 0, 30)
-    write(spark, path, 30, 60, "overwrite")
+    write_ids(spark, path, 0, 30)
+    write_ids(spark, path, 30, 60, "overwrite")
     return path
 
 
-def test_by_default_what_the_table_needed_within_seven_days_is_kept(
-    spark: Any, rewritten: str, rows: Any, rows_by_deltalake: Any
-) -> None:
+def test_by_default_what_the_table_needed_within_seven_days_is_kept(spark: Any, rewritten: str) -> None:
     table = DeltaTable.forPath(spark, rewritten)
     before = data_files(rewritten)
     found = table.vacuum()
     assert (found.columns, found.collect()) == ([], [])
     assert data_files(rewritten) == before
     # Eight days later: the first version was replaced more than seven days ago.
-    replaced = Path(rewritten, "_delta_log", f"{1:020}.json")
+    replaced = commit_file(rewritten, 1)
     text = re.sub('"deletionTimestamp":[0-9]+', f'"deletionTimestamp":{days_ago(8)}', replaced.read_text())
     replaced.write_text(text)
     replaced.with_name(f".{replaced.name}.crc").unlink(missing_ok=True)
@@ -98,7 +100,7 @@ def test_by_default_what_the_table_needed_within_seven_days_is_kept(
     assert table.vacuum().collect() == []
     assert data_files(rewritten) == active(rewritten)
     assert rows(table.toDF()) == rows_by_deltalake(rewritten)
-    assert sorted(row.id for row in table.toDF().collect()) == list(range(30, 60))
+    assert ids(table.toDF()) == list(range(30, 60))
 
 
 def test_the_same_files_as_deltalake_would_delete(spark: Any, rewritten: str, unchecked: None) -> None:
@@ -115,7 +117,7 @@ def test_the_same_files_as_deltalake_would_delete(spark: Any, rewritten: str, un
 def test_files_with_their_checksums_and_emptied_directories_go(
     spark: Any, path: str, unchecked: None, caplog: Any
 ) -> None:
-    write(spark, path, 0, 30)
+    write_ids(spark, path, 0, 30)
     spark.range(3, 6).selectExpr("id", "0L AS p").write.format("delta").mode("overwrite").save(path)
     for place in ("_mine", ".hidden"):
         shutil.copytree(Path(path, "p=1"), Path(path, place))
@@ -131,7 +133,7 @@ def test_files_with_their_checksums_and_emptied_directories_go(
     assert any("Deleted 11 files and directories" in message for message in caplog.messages), caplog.messages
 
 
-def test_two_commits_tell_of_it(spark: Any, rewritten: str, actions: Any, setting: Any) -> None:
+def test_two_commits_tell_of_it(spark: Any, rewritten: str, setting: Any) -> None:
     size = sum(Path(rewritten, place).stat().st_size for place in data_files(rewritten) - active(rewritten))
     setting(CHECK, "false")
     table = DeltaTable.forPath(spark, rewritten)
@@ -147,9 +149,7 @@ def test_two_commits_tell_of_it(spark: Any, rewritten: str, actions: Any, settin
     assert end["operationParameters"] == {"status": "COMPLETED"}
     assert end["operationMetrics"] == {"numDeletedFiles": "6", "numVacuumedDirectories": "4"}
     assert (start["isBlindAppend"], end["dataChange"]) == (True, False)
-    assert {place.name for place in Path(rewritten, "_delta_log").glob("*.json")} == {
-        f"{version:020}.json" for version in range(4)
-    }
+    assert versions(rewritten) == [0, 1, 2, 3]
     setting(CHECK, "true")
     table.vacuum()
     [start] = actions(rewritten, "commitInfo", 4)
@@ -208,7 +208,7 @@ def test_the_tables_own_retention_is_the_least_and_the_default(spark: Any, rewri
 
 
 @pytest.mark.parametrize("name", ["delta.`{}`", "'{}'"])
-def test_statements(spark: Any, rewritten: str, setting: Any, actions: Any, name: str) -> None:
+def test_statements(spark: Any, rewritten: str, setting: Any, name: str) -> None:
     table = name.format(rewritten)
     assert spark.sql(f"VACUUM {table}").collect() == [(f"file:{rewritten}",)]
     with pytest.raises(DeltaIllegalArgumentException, match="at least 168 hours"):
@@ -218,7 +218,7 @@ def test_statements(spark: Any, rewritten: str, setting: Any, actions: Any, name
     doomed = data_files(rewritten) - active(rewritten)
     assert frame.columns == ["path"]
     assert {row.path for row in frame.collect()} == {f"file:{rewritten}/{place}" for place in doomed}
-    before = len(list(Path(rewritten, "_delta_log").glob("*.json")))
+    before = len(versions(rewritten))
     spark.sql(f"VACUUM {table} RETAIN 0.5 HOURS")
     assert (
         actions(rewritten, "commitInfo", before)[0]["operationParameters"]["specifiedRetentionMillis"]
@@ -267,25 +267,25 @@ def test_a_table_by_name(spark: Any, database: Path, unchecked: None) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_version_within_the_retention_reads_as_before(
-    spark: Any, path: str, unchecked: None, seed: int, rows: Any
+    spark: Any, path: str, unchecked: None, seed: int
 ) -> None:
     """A random history, and a retention that begins somewhere in it."""
     choose = random.Random(seed)
-    write(spark, path, 0, 6)
+    write_ids(spark, path, 0, 6)
     for number in range(7):
         action = choose.choice(["append", "overwrite", "partition", "compact", "restore"])
         if action == "partition":
             frame = spark.range(number, number + 2).selectExpr("id", "1L AS p")
             frame.write.format("delta").mode("overwrite").option("replaceWhere", "p = 1").save(path)
         elif action == "compact":
-            frame = spark.read.format("delta").load(path).coalesce(1)
+            frame = load(spark, path).coalesce(1)
             frame.write.format("delta").mode("overwrite").option("dataChange", "false").save(path)
         elif action == "restore":
             again = DeltaLog.for_table(path).snapshot_at(choose.randrange(number + 1)).files
             transaction = DeltaLog.for_table(path).start_transaction()
             transaction.commit(list(add_files(again)), _restore())
         else:
-            write(spark, path, number * 10, number * 10 + 4, action)
+            write_ids(spark, path, number * 10, number * 10 + 4, action)
     log = DeltaLog.for_table(path)
     times = [log.snapshot_at(version).timestamp_ms for version in log.available_versions()]
     first = choose.randrange(len(times))
@@ -335,7 +335,7 @@ def test_a_file_that_comes_back_while_a_vacuum_runs_stays(
     files = add_files(DeltaLog.for_table(rewritten).snapshot_at(0).files)
     at_commit(lambda: DeltaLog.for_table(rewritten).start_transaction().commit(list(files), _restore()))
     DeltaTable.forPath(spark, rewritten).vacuum(0)
-    assert sorted(row.id for row in spark.read.format("delta").load(rewritten).collect()) == list(range(60))
+    assert ids(load(spark, rewritten)) == list(range(60))
 
 
 def test_a_writer_that_is_at_work_loses_no_file(spark: Any, rewritten: str, at_commit: Any) -> None:
@@ -343,11 +343,9 @@ def test_a_writer_that_is_at_work_loses_no_file(spark: Any, rewritten: str, at_c
     keep_deleted_files(spark, rewritten, "1 minute")
     vacuumed = []
     at_commit(lambda: vacuumed.append(DeltaTable.forPath(spark, rewritten).vacuum()))
-    write(spark, rewritten, 60, 90)
+    write_ids(spark, rewritten, 60, 90)
     assert vacuumed
-    assert sorted(row.id for row in spark.read.format("delta").load(rewritten).collect()) == list(
-        range(30, 90)
-    )
+    assert ids(load(spark, rewritten)) == list(range(30, 90))
 
 
 def test_two_vacuums_at_once(spark: Any, rewritten: str, unchecked: None, monkeypatch: Any) -> None:
@@ -375,18 +373,14 @@ def test_two_vacuums_at_once(spark: Any, rewritten: str, unchecked: None, monkey
         thread.join()
     assert not failed
     assert data_files(rewritten) == active(rewritten)
-    ends = [
-        json.loads(file.read_text().splitlines()[0])["commitInfo"]
-        for file in Path(rewritten, "_delta_log").glob("*.json")
-    ]
-    deleted = [
-        int(end["operationMetrics"]["numDeletedFiles"]) for end in ends if end["operation"] == "VACUUM END"
-    ]
+    infos = every_action(rewritten, "commitInfo")
+    ends = [info for info in infos if info["operation"] == "VACUUM END"]
+    deleted = [int(end["operationMetrics"]["numDeletedFiles"]) for end in ends]
     assert (len(deleted), sum(deleted)) == (2, 6)
 
 
 def test_a_failure_is_told_and_the_rest_goes_on(
-    spark: Any, rewritten: str, unchecked: None, actions: Any, monkeypatch: Any
+    spark: Any, rewritten: str, unchecked: None, monkeypatch: Any
 ) -> None:
     stuck = min(data_files(rewritten) - active(rewritten))
     unlink = os.unlink
@@ -426,22 +420,20 @@ vacuum._delete(log, kept, plan, settings)
 """
 
 
-def test_a_vacuum_that_is_killed_is_run_again(
-    spark: Any, rewritten: str, unchecked: None, actions: Any
-) -> None:
+def test_a_vacuum_that_is_killed_is_run_again(spark: Any, rewritten: str, unchecked: None) -> None:
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, rewritten], check=False, capture_output=True, text=True
     )
     assert killed.returncode == 9, killed.stderr
     assert active(rewritten) < data_files(rewritten)
     assert actions(rewritten, "commitInfo")[0]["operation"] == "VACUUM START"
-    assert spark.read.format("delta").load(rewritten).count() == 30
+    assert load(spark, rewritten).count() == 30
     DeltaTable.forPath(spark, rewritten).vacuum(0)
     assert data_files(rewritten) == active(rewritten)
 
 
 def test_a_breakdown_ends_it_with_a_commit_that_says_so(
-    spark: Any, rewritten: str, unchecked: None, actions: Any, monkeypatch: Any
+    spark: Any, rewritten: str, unchecked: None, monkeypatch: Any
 ) -> None:
     def broken(*arguments: Any) -> None:
         raise MemoryError("none left")
@@ -459,8 +451,8 @@ def test_nothing_outside_of_the_table_goes(
     """Links out of it, a table below it and one beside it whose files it refers to."""
     beside, below = str(tmp_path / "beside"), f"{rewritten}/archive"
     for other in (beside, below):
-        write(spark, other, 0, 9)
-        write(spark, other, 0, 9, "overwrite")
+        write_ids(spark, other, 0, 9)
+        write_ids(spark, other, 0, 9, "overwrite")
     outside = tmp_path / "outside"
     shutil.copytree(Path(rewritten, "p=0"), outside)
     Path(rewritten, "p=9").symlink_to(outside)
@@ -477,10 +469,10 @@ def test_a_shallow_clone_and_its_source(spark: Any, rewritten: str, unchecked: N
     """The clone's vacuum leaves the source's files alone, whatever the clone has done to them."""
     clone, source = str(tmp_path / "clone"), data_files(rewritten)
     DeltaTable.forPath(spark, rewritten).clone(clone, isShallow=True)
-    write(spark, clone, 100, 103)
+    write_ids(spark, clone, 100, 103)
     DeltaTable.forPath(spark, clone).vacuum(0)
-    assert spark.read.format("delta").load(clone).count() == 33
-    write(spark, clone, 0, 3, "overwrite")
+    assert load(spark, clone).count() == 33
+    write_ids(spark, clone, 0, 3, "overwrite")
     DeltaTable.forPath(spark, clone).vacuum(0)
     assert data_files(clone) == active(clone)
     assert data_files(rewritten) == source

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from deltaflow.errors import DeltaInvariantViolationException, UnsupportedFeatureError
 from deltaflow.log import DeltaLog
+from tests.tables import actions, latest_version, load
 
 pytestmark = pytest.mark.spark
 
@@ -69,10 +70,6 @@ def field(table, *path):
     return found
 
 
-def version(table):
-    return DeltaLog.for_table(table).snapshot().version
-
-
 @pytest.mark.parametrize(
     ("clause", "column", "data_type"),
     [
@@ -86,9 +83,9 @@ def version(table):
 def test_columns_inside_others(spark, table, alter, clause, column, data_type):
     alter(clause)
     assert columns(table)[column] == data_type
-    [row] = spark.read.format("delta").load(table).collect()
+    [row] = load(spark, table).collect()
     assert (row.st.x, row.st["y-1"], row.arr[0].e, row.m["k"].v) == (1, "y", 2, 3)
-    spark.read.format("delta").load(table).write.format("delta").mode("append").save(table)
+    load(spark, table).write.format("delta").mode("append").save(table)
 
 
 def test_fields_of_the_values_of_a_map(spark, tmp_path):
@@ -98,11 +95,11 @@ def test_fields_of_the_values_of_a_map(spark, tmp_path):
     spark.sql(f"ALTER TABLE delta.`{path}` ALTER COLUMN m.value.w COMMENT 'w'")
     assert columns(path) == {"m": "map<string,struct<u:int,v:int,w:int>>"}
     assert field(path, "m", "value", "w").metadata == {"comment": "w"}
-    [row] = spark.read.format("delta").load(path).collect()
+    [row] = load(spark, path).collect()
     assert row.m["k"].asDict() == {"u": None, "v": 3, "w": None}
 
 
-def test_positions_and_comments(spark, table, alter, actions):
+def test_positions_and_comments(spark, table, alter):
     alter("ALTER COLUMN `a-b.c` FIRST")
     assert list(columns(table))[:2] == ["a-b.c", "id"]
     [info] = actions(table, "commitInfo")
@@ -146,7 +143,7 @@ def test_not_null(spark, table, alter):
     spark.sql(f"INSERT INTO delta.`{table}` (id, p) VALUES (NULL, 'q')")
 
 
-def test_char_and_varchar(spark, table, alter, rows):
+def test_char_and_varchar(spark, table, alter):
     alter("ADD COLUMNS (st.v VARCHAR(2), st.s STRUCT<c: CHAR(3)>, arr.element.c CHAR(2), w VARCHAR(1))")
     declared = {
         name: field(table, name).metadata["__CHAR_VARCHAR_TYPE_STRING"] for name in ("st", "arr", "w")
@@ -222,7 +219,7 @@ def test_refused_and_nothing_is_changed(spark, untouched, clause, error_class):
     with pytest.raises(AnalysisException) as refused:
         spark.sql(f"ALTER TABLE delta.`{untouched}` {clause}")
     assert refused.value.getCondition() == error_class
-    assert version(untouched) == 0
+    assert latest_version(untouched) == 0
 
 
 @pytest.mark.parametrize("clause", ["RENAME COLUMN id TO x", "DROP COLUMN id"])
@@ -232,7 +229,7 @@ def test_refused_by_the_name_of_the_feature(spark, untouched, clause):
     assert refused.value.features == ("columnMapping",)
 
 
-def test_replace_columns(spark, table, alter, actions):
+def test_replace_columns(spark, table, alter):
     alter(
         "REPLACE COLUMNS (p STRING, ID BIGINT, c VARCHAR(4), new CHAR(1) COMMENT 'n', v VARCHAR(3), "
         "m MAP<STRING, STRUCT<v: INT>>, arr ARRAY<STRUCT<e: INT>>, "
@@ -259,7 +256,7 @@ def test_replace_columns(spark, table, alter, actions):
     [info] = actions(table, "commitInfo")
     assert info["operation"] == "REPLACE COLUMNS"
     assert json.loads(info["operationParameters"]["columns"])[1]["name"] == "ID"
-    [row] = spark.read.format("delta").load(table).collect()
+    [row] = load(spark, table).collect()
     assert (row.p, row.id, row.c, row.new, row.m["k"].v) == ("p", 1, "d", None, 3)
 
 
@@ -281,7 +278,7 @@ def test_replace_columns_drops_none(spark, tmp_path, columns, reason):
     with pytest.raises(AnalysisException, match="DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP") as refused:
         spark.sql(f"ALTER TABLE delta.`{path}` REPLACE COLUMNS ({columns})")
     assert f"Reason: {reason}." in str(refused.value)
-    assert version(path) == 0
+    assert latest_version(path) == 0
 
 
 @pytest.fixture(params=["path", "name"])

@@ -18,6 +18,7 @@ from deltaflow.errors import (
     ProtocolChangedException,
 )
 from deltaflow.log import DeltaLog, set_observer
+from tests.tables import actions, load, write
 
 pytestmark = pytest.mark.spark
 
@@ -65,12 +66,12 @@ def snapshot(table):
     return DeltaLog.for_table(table).snapshot()
 
 
-def append(spark, table, *ids):
+def append_rows(spark, table, *ids):
     frame = spark.createDataFrame([(i,) for i in ids], "id bigint").selectExpr(*COLUMNS)
-    frame.coalesce(1).write.format("delta").mode("append").save(table)
+    write(frame, table)
 
 
-def test_a_constraint_is_one_commit_and_so_is_its_end(spark, numbers, actions, alter):
+def test_a_constraint_is_one_commit_and_so_is_its_end(spark, numbers, alter):
     alter("Small", "id  < 10 -- and\n AND `a-b.c` > 0")
     [info] = actions(numbers, "commitInfo")
     expression = "id  < 10 -- and\n AND `a-b.c` > 0"
@@ -79,21 +80,21 @@ def test_a_constraint_is_one_commit_and_so_is_its_end(spark, numbers, actions, a
     assert not info["isBlindAppend"]
     assert snapshot(numbers).metadata.configuration == {"delta.constraints.small": expression}
     assert snapshot(numbers).protocol.min_writer_version == 3
-    append(spark, numbers, 9)
+    append_rows(spark, numbers, 9)
     with pytest.raises(DeltaInvariantViolationException, match="CHECK constraint small "):
-        append(spark, numbers, 10)
+        append_rows(spark, numbers, 10)
 
     alter("SMALL")
     [info] = actions(numbers, "commitInfo")
     assert info["operation"] == "DROP CONSTRAINT"
     assert info["operationParameters"] == {"name": "SMALL", "expr": expression, "existed": "true"}
     assert snapshot(numbers).metadata.configuration == {}
-    append(spark, numbers, 10)
+    append_rows(spark, numbers, 10)
     assert snapshot(numbers).version == 4
 
 
 def test_rows_that_are_there_have_to_satisfy_it(spark, numbers):
-    append(spark, numbers, None)
+    append_rows(spark, numbers, None)
     with pytest.raises(DeltaAnalysisException, match=r"^\[DELTA_NEW_CHECK_CONSTRAINT_VIOLATION\] 3 rows in"):
         DeltaTable.forPath(spark, numbers).addConstraint("c", "id > 2")
     assert snapshot(numbers).version == 1
@@ -108,7 +109,7 @@ def test_deltalake_keeps_to_it(spark, tmp_path):
     deltalake.write_deltalake(path, pa.table({"id": [9]}), mode="append")
     with pytest.raises(deltalake.exceptions.DeltaError, match="1 rows failed validation check"):
         deltalake.write_deltalake(path, pa.table({"id": [10]}), mode="append")
-    assert spark.read.format("delta").load(path).count() == 2
+    assert load(spark, path).count() == 2
 
 
 @pytest.fixture(scope="module")
@@ -159,10 +160,10 @@ def test_what_no_constraint_can_be(spark, untouched, expression, error_class):
 def test_what_a_constraint_can_be(spark, numbers, expression):
     DeltaTable.forPath(spark, numbers).addConstraint("a name, and `quotes`", expression)
     assert snapshot(numbers).metadata.configuration == {"delta.constraints.a name, and `quotes`": expression}
-    append(spark, numbers, 1)
+    append_rows(spark, numbers, 1)
 
 
-def test_names(spark, numbers, actions, settings):
+def test_names(spark, numbers, settings):
     delta = DeltaTable.forPath(spark, numbers)
     delta.addConstraint("One", "id > 0")
     for name in ("one", "ONE"):
@@ -299,7 +300,7 @@ def rival():
 
 
 def test_rows_that_are_appended_meanwhile_are_a_conflict(spark, numbers, rival):
-    rival(lambda: append(spark, numbers, 99))
+    rival(lambda: append_rows(spark, numbers, 99))
     with pytest.raises(ConcurrentAppendException):
         DeltaTable.forPath(spark, numbers).addConstraint("small", "id < 10")
     assert snapshot(numbers).metadata.configuration == {}
@@ -310,8 +311,8 @@ def test_rows_that_are_appended_meanwhile_are_a_conflict(spark, numbers, rival):
 def test_a_write_does_not_follow_a_constraint_that_it_does_not_know(spark, numbers, rival):
     rival(lambda: DeltaTable.forPath(spark, numbers).addConstraint("small", "id < 10"))
     with pytest.raises(ProtocolChangedException):
-        append(spark, numbers, 99)
-    assert spark.read.format("delta").load(numbers).count() == 4
+        append_rows(spark, numbers, 99)
+    assert load(spark, numbers).count() == 4
 
 
 def test_a_table_with_features_gets_the_feature(spark, table):

@@ -19,6 +19,7 @@ from deltaflow.errors import DeltaAnalysisException, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, DomainMetadata, Protocol, set_observer
 from tests.log.hand_written import WRITE, HandWrittenTable, append, create, meta_data
 from tests.log.hand_written import protocol as protocol_action
+from tests.tables import rows_by_deltalake
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def protocol(reader: int, writer: int, *features: str) -> Protocol:
     )
 
 
-def operations(log: DeltaLog) -> list[tuple[str, dict[str, Any]]]:
+def changes(log: DeltaLog) -> list[tuple[str, dict[str, Any]]]:
     infos = [commit.commit_info for commit in log.commits(1)]
     return [(info.operation, dict(info.operation_parameters)) for info in infos if info is not None]  # type: ignore[misc, arg-type]
 
@@ -63,7 +64,7 @@ class TestDrops:
         snapshot = log.snapshot()
         assert snapshot.protocol == protocol(1, 2)
         assert snapshot.metadata == before.metadata
-        assert operations(log) == [dropped(feature, truncates)]
+        assert changes(log) == [dropped(feature, truncates)]
         append(log, "b")
         assert deltalake.DeltaTable(log.path).version() == 2
 
@@ -88,7 +89,7 @@ class TestDrops:
         assert log.snapshot().protocol == protocol(1, 2)
         assert log.snapshot().domains == {}
         removal = "DOMAIN METADATA CLEANUP", {"domainMetadataRemovedCount": "1"}
-        assert operations(log)[1:] == [removal, dropped("domainMetadata")]
+        assert changes(log)[1:] == [removal, dropped("domainMetadata")]
 
     def test_in_commit_timestamps_are_ended(self, log: DeltaLog) -> None:
         create(log)
@@ -248,14 +249,14 @@ class TestTheAPI:
         assert log.snapshot().protocol == protocol(1, 3)
         made.upgradeTableProtocol(1, 2)
         assert log.snapshot().protocol == protocol(1, 3)
-        name, parameters = operations(log)[0]
+        name, parameters = changes(log)[0]
         assert name == "SET TBLPROPERTIES"
         assert parameters == {"properties": '{"delta.minReaderVersion":"1","delta.minWriterVersion":"3"}'}
         for reader, writer in ((4, 7), (1, 8), (0, 2)):
             with pytest.raises(UnsupportedFeatureError, match="DELTA_INVALID_PROTOCOL_VERSION"):
                 made.upgradeTableProtocol(reader, writer)
 
-    def test_a_feature_comes_and_goes(self, made: DeltaTable, log: DeltaLog, rows_by_deltalake: Any) -> None:
+    def test_a_feature_comes_and_goes(self, made: DeltaTable, log: DeltaLog) -> None:
         made.addFeatureSupport("appendOnly")
         assert log.snapshot().protocol == protocol(1, 2)
         made.addFeatureSupport("inCommitTimestamp")
@@ -265,7 +266,7 @@ class TestTheAPI:
         made.dropFeatureSupport("vacuumProtocolCheck", True)
         made.dropFeatureSupport("inCommitTimestamp")
         assert log.snapshot().protocol == protocol(1, 2)
-        assert operations(log)[-2:] == [dropped("vacuumProtocolCheck", True), dropped("inCommitTimestamp")]
+        assert changes(log)[-2:] == [dropped("vacuumProtocolCheck", True), dropped("inCommitTimestamp")]
         assert made.toDF().count() == len(rows_by_deltalake(log.path)) == 3
 
     def test_names_of_nothing_and_of_what_is_lacking(self, made: DeltaTable, log: DeltaLog) -> None:
@@ -300,6 +301,6 @@ class TestTheAPI:
             made.addFeatureSupport("vacuumProtocolCheck")
             text = f"ALTER TABLE {named} DROP FEATURE vacuumProtocolCheck TRUNCATE HISTORY"
             assert spark.sql(text, args={"t": "told"}).collect() == []
-            assert operations(log)[-1] == dropped("vacuumProtocolCheck", True)
+            assert changes(log)[-1] == dropped("vacuumProtocolCheck", True)
         with refused("DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE", "nothing"):
             spark.sql("ALTER TABLE told DROP FEATURE 'nothing'")

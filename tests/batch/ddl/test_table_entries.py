@@ -11,15 +11,12 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog
+from tests.tables import ids, load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-
-def ids(spark: SparkSession, table: str) -> list[int]:
-    return sorted(row.id for row in spark.table(table).collect())
 
 
 def cached_frames(spark: SparkSession) -> int:
@@ -44,15 +41,15 @@ class TestRename:
         assert not (database / "t").exists()
         assert DeltaLog.for_table(str(database / "u")).snapshot().table_id == table_id
         assert not spark.catalog.tableExists("t")
-        assert ids(spark, "u") == [0, 1, 2, 3]
+        assert ids(spark.table("u")) == [0, 1, 2, 3]
         assert spark.sql("SELECT * FROM u VERSION AS OF 0").count() == 3
         spark.sql("INSERT INTO u VALUES (4)")
         spark.sql("DELETE FROM u WHERE id = 0")
-        assert ids(spark, "u") == [1, 2, 3, 4]
+        assert ids(spark.table("u")) == [1, 2, 3, 4]
         # The old name is free for another table, of which nothing is known from before.
         spark.range(7, 8).write.format("delta").saveAsTable("t")
-        assert ids(spark, "t") == [7]
-        assert ids(spark, "u") == [1, 2, 3, 4]
+        assert ids(spark.table("t")) == [7]
+        assert ids(spark.table("u")) == [1, 2, 3, 4]
         spark.sql("DROP TABLE u")
         assert not (database / "u").exists()
 
@@ -61,7 +58,7 @@ class TestRename:
         assert not spark.catalog.tableExists("e")
         assert DeltaLog.for_table(external).latest_version() == 0
         spark.sql("INSERT INTO u VALUES (3)")
-        assert spark.read.format("delta").load(external).count() == 4
+        assert load(spark, external).count() == 4
         spark.sql("DROP TABLE u")
         assert DeltaLog.for_table(external).latest_version() == 1
 
@@ -71,15 +68,15 @@ class TestRename:
     ) -> None:
         new = f"{database.name}.u" if "{db}" in named else "u"
         spark.sql(f"ALTER TABLE {named.format(db=database.name)} RENAME TO {new}")
-        assert ids(spark, "u") == [0, 1, 2]
+        assert ids(spark.table("u")) == [0, 1, 2]
 
     def test_what_is_cached_is_let_go(self, spark: SparkSession, external: str) -> None:
         spark.catalog.cacheTable("e")
-        assert ids(spark, "e") == [0, 1, 2]
+        assert ids(spark.table("e")) == [0, 1, 2]
         spark.sql("ALTER TABLE e RENAME TO u")
         assert cached_frames(spark) == 0
         spark.sql("INSERT INTO u VALUES (3)")
-        assert ids(spark, "u") == [0, 1, 2, 3]
+        assert ids(spark.table("u")) == [0, 1, 2, 3]
 
     def test_another_schema_or_a_name_that_is_taken_changes_nothing(
         self, spark: SparkSession, external: str, database: Path
@@ -102,8 +99,8 @@ class TestRename:
                 spark.sql(f"ALTER TABLE {table} RENAME TO {target}")
         with pytest.raises(DeltaUnsupportedOperationException):
             spark.sql(f"ALTER TABLE delta.`{external}` RENAME TO u")
-        assert ids(spark, "e") == [0, 1, 2]
-        assert ids(spark, "m") == ids(spark, "taken") == [7]
+        assert ids(spark.table("e")) == [0, 1, 2]
+        assert ids(spark.table("m")) == ids(spark.table("taken")) == [7]
         assert {table.name for table in spark.catalog.listTables() if not table.isTemporary} == {
             "e",
             "m",
@@ -113,10 +110,10 @@ class TestRename:
     def test_views_and_temporary_names_are_sparks(self, spark: SparkSession, external: str) -> None:
         spark.sql("CREATE VIEW v AS SELECT id FROM e")
         spark.sql("ALTER VIEW v RENAME TO w")
-        assert ids(spark, "w") == [0, 1, 2]
-        spark.read.format("delta").load(external).createOrReplaceTempView("passing")
+        assert ids(spark.table("w")) == [0, 1, 2]
+        load(spark, external).createOrReplaceTempView("passing")
         spark.sql("ALTER VIEW passing RENAME TO past")
-        assert ids(spark, "past") == [0, 1, 2]
+        assert ids(spark.table("past")) == [0, 1, 2]
         spark.catalog.dropTempView("past")
         with pytest.raises(AnalysisException):
             spark.sql("ALTER VIEW e RENAME TO u")
@@ -127,20 +124,20 @@ class TestSetLocation:
         self, spark: SparkSession, external: str, tmp_path: Path
     ) -> None:
         spark.range(5, 7).write.format("delta").save(str(tmp_path / "other"))
-        assert ids(spark, "e") == [0, 1, 2]
+        assert ids(spark.table("e")) == [0, 1, 2]
         spark.sql(f"ALTER TABLE e SET LOCATION '{tmp_path}/other'")
-        assert ids(spark, "e") == [5, 6]
+        assert ids(spark.table("e")) == [5, 6]
         spark.sql("INSERT INTO e VALUES (8)")
-        assert spark.read.format("delta").load(str(tmp_path / "other")).count() == 3
+        assert load(spark, str(tmp_path / "other")).count() == 3
         assert DeltaLog.for_table(external).latest_version() == 0
 
     def test_what_is_cached_is_read_anew(self, spark: SparkSession, external: str, tmp_path: Path) -> None:
         spark.range(5, 7).write.format("delta").save(str(tmp_path / "other"))
         spark.catalog.cacheTable("e")
-        assert ids(spark, "e") == [0, 1, 2]
+        assert ids(spark.table("e")) == [0, 1, 2]
         spark.sql(f"ALTER TABLE e SET LOCATION 'file:{tmp_path}/other'")
         assert spark.catalog.isCached("e")
-        assert ids(spark, "e") == [5, 6]
+        assert ids(spark.table("e")) == [5, 6]
         spark.catalog.uncacheTable("e")
         assert cached_frames(spark) == 0
 
@@ -174,7 +171,7 @@ class TestSetLocation:
         with pytest.raises(AnalysisException) as raised:
             spark.sql(f"ALTER TABLE e SET LOCATION '{tmp_path}/other'")
         assert raised.value.getCondition() == condition
-        assert ids(spark, "e") == [0, 1, 2]
+        assert ids(spark.table("e")) == [0, 1, 2]
 
     def test_a_setting_takes_another_schema(
         self, spark: SparkSession, external: str, tmp_path: Path, setting: Callable[[str, str], None]

@@ -25,7 +25,7 @@ def log(tmp_path: Path) -> DeltaLog:
     return log
 
 
-def newest(log: DeltaLog) -> Commit:
+def newest_commit(log: DeltaLog) -> Commit:
     return list(log.commits(0))[-1]
 
 
@@ -37,7 +37,7 @@ def test_properties_are_set_in_one_commit(log: DeltaLog) -> None:
         "Team": "B b ",
         "team": "c",
     }
-    info = newest(log).commit_info
+    info = newest_commit(log).commit_info
     assert info is not None
     assert info.operation == "SET TBLPROPERTIES"
     assert info.operation_parameters == {"properties": '{"delta.appendOnly":"TRUE","Team":"B b ","team":"c"}'}
@@ -46,7 +46,7 @@ def test_properties_are_set_in_one_commit(log: DeltaLog) -> None:
 def test_properties_are_unset_in_one_commit(log: DeltaLog) -> None:
     assert unset_properties(log, ["delta.APPENDONLY", "none"], True, {}) == 1
     assert log.snapshot().metadata.configuration == {"Team": "A"}
-    info = newest(log).commit_info
+    info = newest_commit(log).commit_info
     assert info is not None
     assert info.operation == "UNSET TBLPROPERTIES"
     assert info.operation_parameters == {"properties": '["delta.appendOnly","none"]', "ifExists": "true"}

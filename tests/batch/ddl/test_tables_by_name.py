@@ -18,6 +18,7 @@ from deltaflow.errors import (
     SchemaError,
 )
 from deltaflow.log import DeltaLog, Snapshot
+from tests.tables import actions, load
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
@@ -41,7 +42,7 @@ def log(database: Path) -> Log:
     return lambda name: DeltaLog.for_table(str(database / name)).snapshot()
 
 
-def test_a_table_is_what_its_statement_says(sql: Sql, log: Log, actions: Any, database: Path) -> None:
+def test_a_table_is_what_its_statement_says(sql: Sql, log: Log, database: Path) -> None:
     sql(
         "CREATE TABLE t (id BIGINT NOT NULL COMMENT 'a key', p STRING, c CHAR(3), n STRUCT<x: INT>) "
         "USING delta PARTITIONED BY (p) COMMENT 'all of it' "
@@ -112,7 +113,6 @@ AS_SELECT = "AS SELECT 1 AS id"
 )
 def test_a_commit_says_of_its_statement_what_delta_spark_says(
     sql: Sql,
-    actions: Any,
     database: Path,
     statements: list[str],
     operation: str,
@@ -126,7 +126,7 @@ def test_a_commit_says_of_its_statement_what_delta_spark_says(
     assert info["operationParameters"] == TABLE | parameters
 
 
-def test_save_as_table_that_overwrites_says_so(spark: SparkSession, actions: Any, database: Path) -> None:
+def test_save_as_table_that_overwrites_says_so(spark: SparkSession, database: Path) -> None:
     rows = spark.range(3)
     path = str(database / "t")
     for version in range(2):
@@ -256,9 +256,7 @@ def test_a_table_that_cannot_be_is_refused_before_a_file_is_written(
     assert not spark.catalog.tableExists("t")
 
 
-def test_ctas_writes_the_rows_and_the_table_in_one_commit(
-    sql: Sql, log: Log, actions: Any, database: Path
-) -> None:
+def test_ctas_writes_the_rows_and_the_table_in_one_commit(sql: Sql, log: Log, database: Path) -> None:
     sql(
         "CREATE TABLE t USING delta PARTITIONED BY (p) COMMENT 'c' TBLPROPERTIES ('a' = 'b') "
         "AS SELECT id, id % 2 AS p FROM range(4)"
@@ -275,7 +273,7 @@ def test_ctas_writes_the_rows_and_the_table_in_one_commit(
 
 
 @pytest.mark.parametrize("statement", ["CREATE OR REPLACE TABLE", "REPLACE TABLE"])
-def test_a_replaced_table_keeps_its_id_and_its_history(sql: Sql, log: Log, actions: Any, database: Path,
+def test_a_replaced_table_keeps_its_id_and_its_history(sql: Sql, log: Log, database: Path,
                                                        statement: str) -> None:  # fmt: skip
     sql(
         "CREATE TABLE t USING delta PARTITIONED BY (p) COMMENT 'c' TBLPROPERTIES ('a' = 'b') "
@@ -328,7 +326,7 @@ def test_drop_removes_the_files_of_a_managed_table_alone(
     sql("DROP TABLE managed")
     sql("DROP TABLE external")
     assert not (database / "managed").exists()
-    assert spark.read.format("delta").load(str(database / "path")).count() == 1
+    assert load(spark, str(database / "path")).count() == 1
     assert [found for found in spark.catalog.listTables() if not found.isTemporary] == []
     sql("CREATE TABLE managed USING delta AS SELECT 'x' AS b")
     assert sql("SELECT * FROM managed") == [("x",)]

@@ -9,6 +9,7 @@ import re
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -24,32 +25,22 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
     StoreError,
 )
+from tests.tables import (
+    actions,
+    commit_file,
+    commit_info,
+    data_files,
+    edit_commit,
+    ids,
+    latest_version,
+    load,
+    read_commit,
+    rows_by_deltalake,
+)
 
 pytestmark = pytest.mark.spark
 
 TIMES = {"executionTimeMs", "scanTimeMs", "rewriteTimeMs"}
-
-
-def of(spark, path, **options):
-    return spark.read.format("delta").options(**options).load(path)
-
-
-def ids(spark, path):
-    return sorted(row.id for row in of(spark, path).select("id").collect())
-
-
-def newest(path):
-    """The actions of the newest commit."""
-    file = max(Path(path, "_delta_log").glob("*.json"))
-    return [json.loads(line) for line in file.read_text().splitlines()]
-
-
-def info(path):
-    return newest(path)[0]["commitInfo"]
-
-
-def version(path):
-    return int(max(Path(path, "_delta_log").glob("*.json")).stem)
 
 
 @pytest.fixture
@@ -86,12 +77,7 @@ def without_statistics(spark, tmp_path):
     """A table of files without statistics."""
     path = str(tmp_path / "table")
     spark.range(10).write.format("delta").save(path)
-    log = Path(path, "_delta_log", f"{0:020}.json")
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    for line in lines:
-        line.get("add", {}).pop("stats", None)
-    log.write_text("\n".join(json.dumps(line) for line in lines))
-    (log.parent / f".{log.name}.crc").unlink(missing_ok=True)
+    edit_commit(path, lambda action: action.get("add", {}).pop("stats", None))
     return path
 
 
@@ -113,25 +99,25 @@ class TestMetadataOnly:
         ],
     )
     def test_of_whole_partitions_reads_no_file(self, spark, days, jobs, condition, kept):
-        files = set(Path(days).rglob("*.parquet"))
+        files = data_files(days)
         condition = condition() if callable(condition) else condition
         assert jobs(lambda: DeltaTable.forPath(spark, days).delete(condition)) == 0
-        assert set(Path(days).rglob("*.parquet")) == files
-        assert ids(spark, days) == [i for i in range(100) if kept(i)]
-        commit = newest(days)
+        assert data_files(days) == files
+        assert ids(load(spark, days)) == [i for i in range(100) if kept(i)]
+        commit = read_commit(days)
         assert {next(iter(action)) for action in commit} == {"commitInfo", "remove"}
         assert all(action["remove"]["dataChange"] for action in commit[1:])
 
     def test_metrics(self, spark, days):
         DeltaTable.forPath(spark, days).delete("day = '2024-01-02'")
-        found = info(days)
+        found = commit_info(days)
         assert found["operation"] == "DELETE"
         [predicate] = json.loads(found["operationParameters"].pop("predicate"))
         assert re.fullmatch(r"\(day#\d+ = 2024-01-02\)", predicate)
         assert found["operationParameters"] == {}
         assert found["isBlindAppend"] is False
         metrics = found["operationMetrics"]
-        removed = [action["remove"] for action in newest(days)[1:]]
+        removed = actions(days, "remove")
         assert {name: value for name, value in metrics.items() if name not in TIMES} == {
             "numRemovedFiles": "2",
             "numRemovedBytes": str(sum(remove["size"] for remove in removed)),
@@ -149,20 +135,22 @@ class TestMetadataOnly:
     def test_without_statistics_nobody_knows_the_rows(self, spark, tmp_path):
         path = without_statistics(spark, tmp_path)
         DeltaTable.forPath(spark, path).delete()
-        assert not {"numDeletedRows", "numCopiedRows", "numAddedFiles"} & set(info(path)["operationMetrics"])
+        assert not {"numDeletedRows", "numCopiedRows", "numAddedFiles"} & set(
+            commit_info(path)["operationMetrics"]
+        )
 
 
 class TestRewrite:
     def test_only_touched_files_are_rewritten(self, spark, days, jobs):
-        before = {action["add"]["path"] for action in newest(days)[1:]}
+        before = {add["path"] for add in actions(days, "add")}
         assert jobs(lambda: DeltaTable.forPath(spark, days).delete("id in (1, 50, 51)")) == 2
-        assert ids(spark, days) == [i for i in range(100) if i not in (1, 50, 51)]
-        removed = {action["remove"]["path"] for action in newest(days) if "remove" in action}
-        added = [action["add"] for action in newest(days) if "add" in action]
+        assert ids(load(spark, days)) == [i for i in range(100) if i not in (1, 50, 51)]
+        removed = {remove["path"] for remove in actions(days, "remove")}
+        added = actions(days, "add")
         assert len(removed) == 3
         assert len(removed & before) == 2
         assert sorted(json.loads(add["stats"])["numRecords"] for add in added) == [9, 9, 9]
-        metrics = info(days)["operationMetrics"]
+        metrics = commit_info(days)["operationMetrics"]
         assert (metrics["numDeletedRows"], metrics["numCopiedRows"]) == ("3", "27")
         assert (metrics["numRemovedFiles"], metrics["numAddedFiles"]) == ("3", "3")
         assert metrics["numAddedBytes"] == str(sum(add["size"] for add in added))
@@ -186,19 +174,19 @@ class TestRewrite:
 
     def test_files_of_which_all_rows_go_are_removed_without_a_rewrite(self, spark, days):
         DeltaTable.forPath(spark, days).delete("day = '2024-01-01' and id < 50 or id = 51")
-        metrics = info(days)["operationMetrics"]
+        metrics = commit_info(days)["operationMetrics"]
         assert (metrics["numRemovedFiles"], metrics["numAddedFiles"]) == ("2", "1")
         assert (metrics["numDeletedRows"], metrics["numCopiedRows"]) == ("11", "9")
         DeltaTable.forPath(spark, days).delete("day = '2024-01-01' and id >= 50 and s is not null")
-        assert {next(iter(action)) for action in newest(days)} == {"commitInfo", "remove"}
-        assert info(days)["operationMetrics"]["numDeletedRows"] == "10"
+        assert {next(iter(action)) for action in read_commit(days)} == {"commitInfo", "remove"}
+        assert commit_info(days)["operationMetrics"]["numDeletedRows"] == "10"
 
     def test_rows_for_which_the_condition_is_null_stay(self, spark, table):
         spark.sql("select * from values (1, 1), (2, null), (3, 3) as t(id, x)").coalesce(1).write.format(
             "delta"
         ).save(table)
         DeltaTable.forPath(spark, table).delete("x > 1")
-        assert ids(spark, table) == [1, 2]
+        assert ids(load(spark, table)) == [1, 2]
 
     @pytest.mark.parametrize(
         "condition",
@@ -206,7 +194,7 @@ class TestRewrite:
     )
     def test_without_a_row_there_is_no_commit(self, spark, days, condition):
         DeltaTable.forPath(spark, days).delete(condition)
-        assert version(days) == 1
+        assert latest_version(days) == 1
 
     def test_names(self, spark, tmp_path):
         path = str(tmp_path / "a table")
@@ -214,17 +202,17 @@ class TestRewrite:
         frame.write.format("delta").partitionBy("p%41").save(path)
         DeltaTable.forPath(spark, path).alias("t").delete("T.`A-s`.`b.c` = 3 and not t.`P%41`")
         DeltaTable.forPath(spark, path).delete("`p%41` and id = 4")
-        assert ids(spark, path) == [0, 1, 2, 5, 6, 7, 8, 9]
+        assert ids(load(spark, path)) == [0, 1, 2, 5, 6, 7, 8, 9]
 
     def test_a_function_of_python(self, spark, days):
         even = F.udf(lambda i: i % 2 == 0, "boolean")
         DeltaTable.forPath(spark, days).delete(even("id") & (F.col("day") == "2024-01-01"))
-        assert ids(spark, days) == [i for i in range(100) if i % 10 != 0]
+        assert ids(load(spark, days)) == [i for i in range(100) if i % 10 != 0]
         later = F.udf(lambda day: day is not None and day.day == 2, "boolean")
         DeltaTable.forPath(spark, days).delete(later("day"))
-        assert ids(spark, days) == [i for i in range(100) if i % 10 != 0 and i % 5 != 1]
+        assert ids(load(spark, days)) == [i for i in range(100) if i % 10 != 0 and i % 5 != 1]
 
-    def test_random_conditions(self, spark, table, random_table, rows_by_deltalake):
+    def test_random_conditions(self, spark, table, random_table):
         chance = random.Random(7)
         model = random_table(chance)
         parts = [
@@ -263,7 +251,7 @@ class TestRefused:
         with pytest.raises(AnalysisException) as caught:
             DeltaTable.forPath(spark, days).delete(condition)
         assert caught.value.getCondition() == error_class
-        assert version(days) == 1
+        assert latest_version(days) == 1
 
     def test_what_is_no_condition(self, spark, days):
         with pytest.raises(TypeError, match="condition"):
@@ -294,7 +282,7 @@ def name(spark, days):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def database(spark):
+def _dml_database(spark):
     spark.sql("create database dml")
     yield
     spark.sql("drop database dml cascade")
@@ -318,12 +306,12 @@ class TestSql:
     def test_statements(self, spark, days, name, statement, deleted):
         rows = spark.sql(statement.format(name=name, path=f"delta.`{days}`")).collect()
         assert [row.asDict() for row in rows] == [{"num_affected_rows": len(deleted)}]
-        assert ids(spark, days) == [i for i in range(100) if i not in deleted]
-        assert version(days) == (2 if len(deleted) else 1)
+        assert ids(load(spark, days)) == [i for i in range(100) if i not in deleted]
+        assert latest_version(days) == (2 if len(deleted) else 1)
 
     def test_without_a_condition_the_commit_has_no_predicate(self, spark, days, name):
         spark.sql(f"delete from {name}")
-        assert info(days)["operationParameters"] == {"predicate": "[]"}
+        assert commit_info(days)["operationParameters"] == {"predicate": "[]"}
 
     def test_without_statistics_minus_one_says_that_nobody_knows(self, spark, tmp_path):
         path = without_statistics(spark, tmp_path)
@@ -331,13 +319,13 @@ class TestSql:
 
     def test_by_name_of_the_api(self, spark, days, name):
         DeltaTable.forName(spark, name).delete("days.id = 1 and dml.days.s = '1'")
-        assert ids(spark, days) == [0, *range(2, 100)]
+        assert ids(load(spark, days)) == [0, *range(2, 100)]
 
     def test_views_are_refused(self, spark, days):
-        of(spark, days).createOrReplaceTempView("view_of_days")
+        load(spark, days).createOrReplaceTempView("view_of_days")
         with pytest.raises(DeltaUnsupportedOperationException, match="view"):
             spark.sql("delete from view_of_days where id = 1")
-        assert version(days) == 1
+        assert latest_version(days) == 1
 
     def test_a_subquery_over_a_query_behind_with(self, spark, name):
         with pytest.raises(DeltaAnalysisException, match="DELTA_UNSUPPORTED_SUBQUERY"):
@@ -357,47 +345,40 @@ class TestTransaction:
         with pytest.raises(DeltaIllegalStateException) as caught:
             DeltaTable.forPath(spark, path).delete("id = 1")
         assert caught.value.getCondition() == "DELTA_NUM_RECORDS_MISMATCH"
-        assert version(path) == 0
+        assert latest_version(path) == 0
         assert list(Path(path).glob("*.parquet")) == [file]
 
-    def test_files_that_are_gone_are_no_rows_to_lose(self, spark, tmp_path):
+    def test_files_that_are_gone_are_no_rows_to_lose(self, spark, tmp_path, setting):
         path = without_statistics(spark, tmp_path)
         next(Path(path).glob("*.parquet")).unlink()
-        spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
-        try:
-            with pytest.raises(StoreError, match="DELTA_FILE_NOT_FOUND_DETAILED"):
-                DeltaTable.forPath(spark, path).delete("id = 1")
-        finally:
-            spark.conf.unset("spark.sql.files.ignoreMissingFiles")
-        assert version(path) == 0
+        setting("spark.sql.files.ignoreMissingFiles", "true")
+        with pytest.raises(StoreError, match="DELTA_FILE_NOT_FOUND_DETAILED"):
+            DeltaTable.forPath(spark, path).delete("id = 1")
+        assert latest_version(path) == 0
 
     def test_a_failed_job_leaves_nothing(self, spark, days):
-        files = set(Path(days).rglob("*.parquet"))
+        files = data_files(days)
         with pytest.raises(Exception, match="by the condition"):
             DeltaTable.forPath(spark, days).delete(
                 "if(id = 7, raise_error('raised by the condition'), id = 8)"
             )
-        assert set(Path(days).rglob("*.parquet")) == files
-        assert version(days) == 1
+        assert data_files(days) == files
+        assert latest_version(days) == 1
 
-    def test_idempotent(self, spark, days):
-        settings = {"txnAppId": "app", "txnVersion": "3", "txnVersion.autoReset.enabled": "true"}
+    def test_idempotent(self, spark, days, settings):
         prefix = "spark.databricks.delta.write."
-        try:
+        numbered = {"txnAppId": "app", "txnVersion": "3", "txnVersion.autoReset.enabled": "true"}
+        with settings({prefix + name: value for name, value in numbered.items()}):
             for condition, at in (("id = 1", 2), ("id = 2", 2)):
-                for name, value in settings.items():
-                    spark.conf.set(prefix + name, value)
+                spark.conf.set(prefix + "txnVersion", "3")
                 DeltaTable.forPath(spark, days).delete(condition)
-                assert version(days) == at
+                assert latest_version(days) == at
                 assert spark.conf.get(prefix + "txnVersion", None) is None
-            assert [action["txn"]["version"] for action in newest(days) if "txn" in action] == [3]
+            assert [txn["version"] for txn in actions(days, "txn")] == [3]
             spark.conf.unset(prefix + "txnVersion")
             with pytest.raises(DeltaIllegalArgumentException):
                 DeltaTable.forPath(spark, days).delete("id = 2")
-        finally:
-            for name in settings:
-                spark.conf.unset(prefix + name)
-        assert 2 in ids(spark, days)
+        assert 2 in ids(load(spark, days))
 
     @pytest.mark.parametrize(
         ("condition", "rival", "error"),
@@ -414,19 +395,19 @@ class TestTransaction:
     def test_races(self, spark, days, at, condition, rival, error):
         deltas = DeltaTable.forPath(spark, days)
         at("commit prepared", lambda: deltas.delete(rival))
-        files = set(Path(days).rglob("*.parquet"))
+        files = data_files(days)
         if error is None:
             deltas.delete(condition)
-            assert version(days) == 3
+            assert latest_version(days) == 3
             return
         with pytest.raises(error):
             deltas.delete(condition)
-        assert version(days) == 2
-        added = {Path(days, action["add"]["path"]) for action in newest(days) if "add" in action}
-        assert set(Path(days).rglob("*.parquet")) - files == added
+        assert latest_version(days) == 2
+        added = {unquote(add["path"]) for add in actions(days, "add")}
+        assert data_files(days) - files == added
 
     def test_a_frame_in_the_cache_is_read_anew(self, spark, days):
-        frame = of(spark, days).cache()
+        frame = load(spark, days).cache()
         try:
             assert frame.count() == 100
             DeltaTable.forPath(spark, days).delete("id < 10")
@@ -450,19 +431,19 @@ class TestTransaction:
         for thread in threads:
             thread.join()
         assert errors == []
-        assert ids(spark, table) == [0, 1, 2, 3]
-        assert version(table) == 4
+        assert ids(load(spark, table)) == [0, 1, 2, 3]
+        assert latest_version(table) == 4
 
 
 @pytest.mark.parametrize("operation", ["delete", "merge"])
 def test_a_file_is_not_removed_unread_because_its_statistics_are_wrong(spark, table, operation):
     spark.range(0, 10, 1, 1).write.format("delta").save(table)
-    log = Path(table, "_delta_log", f"{0:020}.json")
+    log = commit_file(table, 0)
     log.write_text(log.read_text().replace('\\"numRecords\\":10', '\\"numRecords\\":3'))
     target = DeltaTable.forPath(spark, table).alias("t")
     merge = target.merge(spark.range(3).alias("s"), "t.id = s.id").whenMatchedDelete()
     run = merge.execute if operation == "merge" else lambda: target.delete("id < 3")
     with pytest.raises(DeltaIllegalStateException, match="DELTA_NUM_RECORDS_MISMATCH"):
         run()
-    assert version(table) == 0
+    assert latest_version(table) == 0
     log.write_text(log.read_text().replace('\\"numRecords\\":3', '\\"numRecords\\":10'))

@@ -23,6 +23,7 @@ from deltaflow.errors import (
 )
 from deltaflow.log.observer import set_observer
 from deltaflow.spark.bridge.dispatcher import dispatcher
+from tests.tables import actions, commit_file, commit_info, data_files, load, tuples, versions, write
 
 pytestmark = pytest.mark.spark
 
@@ -36,25 +37,11 @@ def nothing_left_open(spark) -> Iterator[None]:
     assert spark.sparkContext._jsc.getPersistentRDDs().size() == 0
 
 
-@pytest.fixture
-def setting(spark) -> Iterator[Any]:
-    names = []
-
-    def of(name, value):
-        names.append(name)
-        spark.conf.set(name, value)
-
-    yield of
-    for name in names:
-        spark.conf.unset(name)
-
-
-def save(spark, path, rows, schema="id long, v string", *, files=1, mode="append", partition_by=()):
+def write_files(spark, path, rows, schema="id long, v string", *, files=1, mode="append", partition_by=()):
     """Each file has its own range of the rows, in their order."""
     for start in range(files):
         part = rows[start * len(rows) // files : (start + 1) * len(rows) // files]
-        frame = spark.createDataFrame(part, schema).coalesce(1)
-        frame.write.format("delta").mode(mode).partitionBy(*partition_by).save(path)
+        write(spark.createDataFrame(part, schema), path, mode, partition_by)
 
 
 def merging(spark, path, rows, condition="t.id = s.id", schema="id long, v string"):
@@ -62,27 +49,8 @@ def merging(spark, path, rows, condition="t.id = s.id", schema="id long, v strin
     return DeltaTable.forPath(spark, path).alias("t").merge(source.alias("s"), condition)
 
 
-def content(spark, path):
-    return sorted((tuple(row) for row in spark.read.format("delta").load(path).collect()), key=repr)
-
-
-def commits(path):
-    return [
-        [json.loads(line) for line in file.read_text().splitlines()]
-        for file in sorted(Path(path, "_delta_log").glob("*.json"))
-    ]
-
-
-def info(path):
-    return commits(path)[-1][0]["commitInfo"]
-
-
-def actions_named(path, name):
-    return [action[name] for action in commits(path)[-1] if name in action]
-
-
 def test_clauses_apply_in_order(spark, table):
-    save(spark, table, [(i, "a") for i in range(6)])
+    write_files(spark, table, [(i, "a") for i in range(6)])
     done = (
         merging(spark, table, [(i, "b") for i in range(2, 9)])
         .whenMatchedDelete("s.id = 2")
@@ -96,8 +64,8 @@ def test_clauses_apply_in_order(spark, table):
     )
     assert done.columns == ["num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows"]
     assert done.collect() == [(7, 3, 2, 2)]
-    assert content(spark, table) == [(1, "z"), (3, "ab"), (4, "a"), (5, "b"), (60, None), (7, "b")]
-    made = info(table)
+    assert tuples(load(spark, table)) == [(1, "z"), (3, "ab"), (4, "a"), (5, "b"), (60, None), (7, "b")]
+    made = commit_info(table)
     assert made["operation"] == "MERGE"
     parameters = {name: json.loads(value) for name, value in made["operationParameters"].items()}
     [predicate] = parameters["predicate"]
@@ -130,64 +98,62 @@ def test_clauses_apply_in_order(spark, table):
         "numTargetDeletionVectorsRemoved": 0,
         "numTargetDeletionVectorsUpdated": 0,
     }
-    assert metrics["numTargetBytesAdded"] == sum(add["size"] for add in actions_named(table, "add"))
-    assert metrics["numTargetBytesRemoved"] == sum(
-        remove["size"] for remove in actions_named(table, "remove")
-    )
+    assert metrics["numTargetBytesAdded"] == sum(add["size"] for add in actions(table, "add"))
+    assert metrics["numTargetBytesRemoved"] == sum(remove["size"] for remove in actions(table, "remove"))
     times = ("executionTimeMs", "materializeSourceTimeMs", "scanTimeMs", "rewriteTimeMs")
     assert all(int(made["operationMetrics"][name]) >= 0 for name in times)
 
 
 def test_only_files_with_changed_rows_are_rewritten(spark, table):
-    save(spark, table, [(i, "a") for i in range(12)], files=4)
+    write_files(spark, table, [(i, "a") for i in range(12)], files=4)
     merging(spark, table, [(1, "b"), (7, "b"), (50, "b")]).whenMatchedUpdateAll("s.id < 5").execute()
-    assert len(actions_named(table, "remove")) == len(actions_named(table, "add")) == 1
-    assert content(spark, table) == sorted([(i, "b" if i == 1 else "a") for i in range(12)], key=repr)
+    assert len(actions(table, "remove")) == len(actions(table, "add")) == 1
+    assert tuples(load(spark, table)) == sorted([(i, "b" if i == 1 else "a") for i in range(12)], key=repr)
 
 
 def test_insert_only_appends_what_matches_nothing(spark, table):
-    save(spark, table, [(i, "a") for i in range(4)], files=2)
+    write_files(spark, table, [(i, "a") for i in range(4)], files=2)
     merging(spark, table, [(3, "b"), (4, "b"), (4, "c"), (None, "n")]).whenNotMatchedInsertAll().execute()
-    assert actions_named(table, "remove") == []
-    assert len(actions_named(table, "add")) == 1
-    assert info(table)["isBlindAppend"] is False
-    assert info(table)["operationMetrics"]["numTargetRowsInserted"] == "3"
-    assert len(content(spark, table)) == 7
+    assert actions(table, "remove") == []
+    assert len(actions(table, "add")) == 1
+    assert commit_info(table)["isBlindAppend"] is False
+    assert commit_info(table)["operationMetrics"]["numTargetRowsInserted"] == "3"
+    assert len(tuples(load(spark, table))) == 7
 
 
 def test_insert_only_into_an_append_only_table(spark, table):
-    save(spark, table, [(1, "a")])
+    write_files(spark, table, [(1, "a")])
     spark.sql(f"alter table delta.`{table}` set tblproperties ('delta.appendOnly' = 'true')")
     merging(spark, table, [(1, "b"), (2, "b")]).whenNotMatchedInsertAll().execute()
-    assert content(spark, table) == [(1, "a"), (2, "b")]
+    assert tuples(load(spark, table)) == [(1, "a"), (2, "b")]
     with pytest.raises(DeltaUnsupportedOperationException, match="DELTA_CANNOT_MODIFY_APPEND_ONLY"):
         merging(spark, table, [(1, "b")]).whenMatchedDelete().execute()
 
 
 def test_nothing_to_do_commits_nothing(spark, table):
-    save(spark, table, [(1, "a")])
+    write_files(spark, table, [(1, "a")])
     done = merging(spark, table, [(1, "b"), (5, "b")]).whenMatchedUpdateAll("s.v = 'x'").execute()
     assert done.collect() == [(0, 0, 0, 0)]
     merging(spark, table, []).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-    assert len(commits(table)) == 1
+    assert len(versions(table)) == 1
 
 
 def test_an_empty_source_still_has_rows_that_it_does_not_match(spark, table):
-    save(spark, table, [(1, "a"), (2, "a")], files=2)
+    write_files(spark, table, [(1, "a"), (2, "a")], files=2)
     done = merging(spark, table, []).whenNotMatchedBySourceDelete("t.id = 2").execute()
     assert done.collect() == [(1, 0, 1, 0)]
-    assert (actions_named(table, "add"), len(actions_named(table, "remove"))) == ([], 1)
-    assert content(spark, table) == [(1, "a")]
+    assert (actions(table, "add"), len(actions(table, "remove"))) == ([], 1)
+    assert tuples(load(spark, table)) == [(1, "a")]
 
 
 def test_an_empty_table(spark, table):
-    save(spark, table, [])
+    write_files(spark, table, [])
     merging(spark, table, [(1, "b")]).whenMatchedDelete().whenNotMatchedInsertAll().execute()
-    assert content(spark, table) == [(1, "b")]
+    assert tuples(load(spark, table)) == [(1, "b")]
 
 
 def test_several_source_rows_for_one_row(spark, table):
-    save(spark, table, [(i, "a") for i in range(4)])
+    write_files(spark, table, [(i, "a") for i in range(4)])
     twice = [(1, "x"), (1, "y"), (2, "z")]
     refused = "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE"
     for builder in (
@@ -198,68 +164,66 @@ def test_several_source_rows_for_one_row(spark, table):
         with pytest.raises(DeltaUnsupportedOperationException, match=refused) as error:
             builder.execute()
         assert "id = 1 (2 source rows)" in str(error.value)
-    assert len(commits(table)) == 1
+    assert len(versions(table)) == 1
     done = merging(spark, table, [*twice, (9, "n")]).whenMatchedDelete().whenNotMatchedInsertAll().execute()
     assert done.collect() == [(3, 0, 2, 1)]
-    assert content(spark, table) == [(0, "a"), (3, "a"), (9, "n")]
+    assert tuples(load(spark, table)) == [(0, "a"), (3, "a"), (9, "n")]
 
 
 def test_conditions_that_compare_no_keys(spark, table):
-    save(spark, table, [(i, "a") for i in range(6)])
+    write_files(spark, table, [(i, "a") for i in range(6)])
     merging(spark, table, [(2, "b"), (9, "n")], "t.id > s.id and t.id < s.id + 2").whenMatchedUpdate(
         set={"v": "s.v"}
     ).whenNotMatchedInsertAll().execute()
-    assert content(spark, table) == [(0, "a"), (1, "a"), (2, "a"), (3, "b"), (4, "a"), (5, "a"), (9, "n")]
+    assert dict(tuples(load(spark, table))) == {**dict.fromkeys(range(6), "a"), 3: "b", 9: "n"}
     merging(spark, table, [(1, "y")], "t.id = 3").whenMatchedDelete().whenNotMatchedInsertAll().execute()
-    assert 3 not in [row[0] for row in content(spark, table)]
+    assert 3 not in [row[0] for row in tuples(load(spark, table))]
     merging(spark, table, [(7, "y")], F.lit(False)).whenNotMatchedInsertAll().execute()
-    assert (7, "y") in content(spark, table)
+    assert (7, "y") in tuples(load(spark, table))
 
 
 def test_null_keys_match_only_where_the_condition_says_so(spark, table):
-    save(spark, table, [(None, "a"), (1, "a")])
+    write_files(spark, table, [(None, "a"), (1, "a")])
     merging(spark, table, [(None, "b")]).whenMatchedUpdateAll().execute()
-    assert content(spark, table) == [(1, "a"), (None, "a")]
+    assert tuples(load(spark, table)) == [(1, "a"), (None, "a")]
     merging(
         spark, table, [(None, "b")], "t.id <=> s.id"
     ).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-    assert content(spark, table) == [(1, "a"), (None, "b")]
+    assert tuples(load(spark, table)) == [(1, "a"), (None, "b")]
 
 
 @pytest.mark.parametrize(
-    ("data_type", "values"),
+    ("kind", "values"),
     [
         ("timestamp_ntz", ["2024-03-10 02:30:00", "1500-02-28 00:00:00", "0001-01-01 00:00:00.000001"]),
         ("timestamp", ["2024-03-10 03:30:00", "1500-02-28 00:00:00", "0001-01-02 00:00:00.000001"]),
         ("date", ["0001-01-01", "2024-03-10", "9999-12-31"]),
     ],
 )
-def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, data_type, values):
+def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, kind, values):
     setting("spark.sql.session.timeZone", "America/New_York")
     for value in values:
-        row = spark.sql(f"select cast('{value}' as {data_type}) id, 'a' v")
+        row = spark.sql(f"select cast('{value}' as {kind}) id, 'a' v")
         row.write.format("delta").mode("append").save(table)
-    source = spark.sql(
-        " union all ".join(f"select cast('{value}' as {data_type}) id, 'b' v" for value in values)
-    )
+    source = spark.sql(" union all ".join(f"select cast('{value}' as {kind}) id, 'b' v" for value in values))
     done = merging(spark, table, source).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     assert done.collect() == [(3, 3, 0, 0)]
 
 
-@pytest.mark.parametrize("data_type", ["timestamp_ntz", "timestamp", "date"])
+@pytest.mark.parametrize("kind", ["timestamp_ntz", "timestamp", "date"])
 @pytest.mark.parametrize("others", [0, 150])
-def test_keys_beyond_the_years_of_python(spark, tmp_path, data_type, others):
+def test_keys_beyond_the_years_of_python(spark, tmp_path, kind, others):
     path = str(tmp_path / "far")
-    key = f"cast('12024-03-10' as {data_type}) id"
+    key = f"cast('12024-03-10' as {kind}) id"
     spark.sql(f"select {key}, 'a' v").write.format("delta").save(path)
     source = spark.sql(f"select {key}, 'b' v")
     if others:
         source = source.union(
-            spark.range(others).selectExpr(f"cast(date_add('2024-01-01', int(id)) as {data_type})", "'n'")
+            spark.range(others).selectExpr(f"cast(date_add('2024-01-01', int(id)) as {kind})", "'n'")
         )
     builder = merging(spark, path, source).whenMatchedUpdateAll().whenNotMatchedInsertAll()
     assert builder.execute().collect() == [(1 + others, 1, 0, others)]
-    assert spark.read.format("delta").load(path).where("v = 'b'").count() == 1
+    assert load(spark, path).where("v = 'b'").count() == 1
 
 
 @pytest.mark.parametrize(
@@ -271,11 +235,11 @@ def test_keys_beyond_the_years_of_python(spark, tmp_path, data_type, others):
     ],
 )
 def test_keys_in_maps_of_the_source(spark, table, columns, key):
-    save(spark, table, [(1, "a"), (2, "a")])
+    write_files(spark, table, [(1, "a"), (2, "a")])
     source = spark.sql(f"select {columns} from values (1L, 'b'), (9L, 'n') as x(id, v)")
     builder = merging(spark, table, source, f"t.id = {key}").whenMatchedUpdate(set={"v": "s.v"})
     builder.whenNotMatchedInsert(values={"id": key, "v": "s.v"}).execute()
-    assert content(spark, table) == [(1, "b"), (2, "a"), (9, "n")]
+    assert tuples(load(spark, table)) == [(1, "b"), (2, "a"), (9, "n")]
 
 
 def test_nan_equals_nan(spark, table):
@@ -283,7 +247,7 @@ def test_nan_equals_nan(spark, table):
     source = spark.sql("select double('nan') id, 'b' v")
     done = merging(spark, table, source).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     assert done.collect() == [(1, 1, 0, 0)]
-    assert [v for _, v in content(spark, table)] == ["a", "b"]
+    assert [v for _, v in tuples(load(spark, table))] == ["a", "b"]
 
 
 # -- which files are read ----------------------------------------
@@ -315,54 +279,54 @@ def files_read(spark):
 
 
 def files_of(spark, path, condition):
-    found = spark.read.format("delta").load(path).where(condition).select("_metadata.file_name").distinct()
+    found = load(spark, path).where(condition).select("_metadata.file_name").distinct()
     return {row[0] for row in found.collect()}
 
 
 @pytest.mark.parametrize("many", [3, 300])
 def test_files_are_pruned_by_the_keys_of_the_source(spark, table, files_read, many):
-    save(spark, table, [(i, "a") for i in range(4000)], files=4)
+    write_files(spark, table, [(i, "a") for i in range(4000)], files=4)
     source = spark.range(1500, 1500 + many).selectExpr("cast(id as int) id", "'b' v")
     expected = files_of(spark, table, "id >= 1500 and id < 1800")
     assert files_read(merging(spark, table, source).whenMatchedUpdateAll().execute) <= expected
     assert files_read(merging(spark, table, source).whenNotMatchedInsertAll().execute) <= files_of(
         spark, table, "id >= 1500 and id < 1800"
     )
-    assert len(content(spark, table)) == 4000
+    assert len(tuples(load(spark, table))) == 4000
 
 
 def test_files_are_pruned_by_conditions_on_the_table(spark, table, files_read):
-    save(spark, table, [(i, "a") for i in range(8)], files=4)
+    write_files(spark, table, [(i, "a") for i in range(8)], files=4)
     source = spark.createDataFrame([(i, "b") for i in range(200)], "id long, v string")
     builder = merging(spark, table, source, "t.id = s.id and t.id > 5").whenMatchedUpdateAll()
     expected = files_of(spark, table, "id > 5")
     assert files_read(builder.execute) == expected
-    assert content(spark, table).count((7, "b")) == 1
+    assert tuples(load(spark, table)).count((7, "b")) == 1
 
 
 def test_rows_without_a_match_need_the_files_that_their_condition_leaves(spark, table, files_read):
-    save(spark, table, [(i, "a") for i in range(8)], files=4)
+    write_files(spark, table, [(i, "a") for i in range(8)], files=4)
     last = files_of(spark, table, "id > 5")
     builder = merging(spark, table, [(0, "b")]).whenNotMatchedBySourceUpdate("t.id > 5", {"v": "'z'"})
     assert files_read(builder.execute) <= last | files_of(spark, table, "id = 0")
-    assert content(spark, table)[-2:] == [(6, "z"), (7, "z")]
+    assert tuples(load(spark, table))[-2:] == [(6, "z"), (7, "z")]
 
 
 def test_a_window_of_days_reads_its_partitions(spark, table, files_read):
     days = [(i, f"2024-01-0{1 + i % 8}") for i in range(16)]
-    save(spark, table, days, "id long, d string", partition_by=["d"])
+    write_files(spark, table, days, "id long, d string", partition_by=["d"])
     source = spark.createDataFrame([(1, "2024-01-02"), (99, "2024-01-08")], "id long, d string")
     window = "t.id = s.id and t.d > '2024-01-06'"
     read = files_read(merging(spark, table, source, window).whenNotMatchedInsertAll().execute)
     assert read <= files_of(spark, table, "d > '2024-01-06'")
-    assert len(content(spark, table)) == 18  # the day of id 1 is outside of the window
+    assert len(tuples(load(spark, table))) == 18  # the day of id 1 is outside of the window
 
 
 # -- the source ----------------------------------------
 
 
 def test_a_source_that_is_not_deterministic_is_read_once(spark, table):
-    save(spark, table, [(i, "a") for i in range(50)])
+    write_files(spark, table, [(i, "a") for i in range(50)])
     source = (
         spark.range(100)
         .select(F.col("id"), F.when(F.rand() < 0.5, "x").otherwise("y").alias("v"), F.uuid().alias("u"))
@@ -371,14 +335,14 @@ def test_a_source_that_is_not_deterministic_is_read_once(spark, table):
     merging(spark, table, source).whenMatchedUpdate(set={"v": "s.u"}).whenNotMatchedInsert(
         values={"id": "s.id", "v": "s.u"}
     ).execute()
-    metrics = info(table)["operationMetrics"]
+    metrics = commit_info(table)["operationMetrics"]
     changed = int(metrics["numTargetRowsUpdated"]) + int(metrics["numTargetRowsInserted"])
     assert changed == int(metrics["numSourceRows"]) > 0
 
 
 @pytest.mark.parametrize("mode", ["all", "none"])
 def test_the_session_says_whether_the_source_is_materialised(spark, table, setting, mode):
-    save(spark, table, [(1, "a")])
+    write_files(spark, table, [(1, "a")])
     setting("spark.databricks.delta.merge.materializeSource", mode)
     source = spark.sql("select * from values (1L, 'b'), (2L, 'b') as s (id, v)")
     checkpoints = []
@@ -390,20 +354,20 @@ def test_the_session_says_whether_the_source_is_materialised(spark, table, setti
     finally:
         source_class.localCheckpoint = original
     assert len(checkpoints) == (mode == "all")
-    assert content(spark, table) == [(1, "b"), (2, "b")]
+    assert tuples(load(spark, table)) == [(1, "b"), (2, "b")]
 
 
 def test_the_table_is_its_own_source(spark, table):
-    save(spark, table, [(i, "a") for i in range(4)])
+    write_files(spark, table, [(i, "a") for i in range(4)])
     own = DeltaTable.forPath(spark, table).toDF().where("id > 1").selectExpr("id + 1 as id", "'b' as v")
     merging(spark, table, own).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-    assert content(spark, table) == [(0, "a"), (1, "a"), (2, "a"), (3, "b"), (4, "b")]
-    assert info(table)["readVersion"] == 0
+    assert tuples(load(spark, table)) == [(0, "a"), (1, "a"), (2, "a"), (3, "b"), (4, "b")]
+    assert commit_info(table)["readVersion"] == 0
 
 
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_rival_of_a_self_merge_wins(spark, table, tmp_path, linked):
-    save(spark, table, [(i, "a") for i in range(4)], files=4)
+    write_files(spark, table, [(i, "a") for i in range(4)], files=4)
     (tmp_path / "link").symlink_to(table)
     own = DeltaTable.forPath(spark, str(tmp_path / "link") if linked else table).toDF()
     rival = once("files written", lambda: DeltaTable.forPath(spark, table).delete("id = 3"))
@@ -413,12 +377,12 @@ def test_a_rival_of_a_self_merge_wins(spark, table, tmp_path, linked):
 
 
 def test_a_cached_source_is_what_spark_has_cached(spark, table):
-    save(spark, table, [(1, "a"), (2, "a")])
+    write_files(spark, table, [(1, "a"), (2, "a")])
     source = spark.range(1, 4).select("id", F.uuid().alias("v")).cache()
     try:
         values = {row.id: row.v for row in source.collect()}
         merging(spark, table, source).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-        assert dict(content(spark, table)) == values
+        assert dict(tuples(load(spark, table))) == values
     finally:
         source.unpersist(blocking=True)
 
@@ -431,25 +395,25 @@ def test_rows_are_checked(spark, table):
     spark.sql(f"alter table delta.`{table}` add constraint small check (id < 100)")
     source = spark.sql("select 1L id, 'a' v, 'c' c")
     merging(spark, table, source).whenNotMatchedInsertAll().execute()
-    assert content(spark, table) == [(1, "a", "c  ")]
+    assert tuples(load(spark, table)) == [(1, "a", "c  ")]
     for values in ({"v": "s.v"}, {"id": "200"}, {"id": "5", "c": "'toolong'"}):
         with pytest.raises(DeltaInvariantViolationException):
             merging(spark, table, source, "false").whenNotMatchedInsert(values=values).execute()
     with pytest.raises(DeltaInvariantViolationException):
         merging(spark, table, source).whenMatchedUpdate(set={"id": "null"}).execute()
-    assert len(content(spark, table)) == 1
+    assert len(tuples(load(spark, table))) == 1
 
 
 def test_a_row_that_gets_lost_fails_the_merge(spark, table):
-    save(spark, table, [(i, "a") for i in range(4)])
-    [add] = actions_named(table, "add")
-    log = Path(table, "_delta_log", f"{0:020}.json")
+    write_files(spark, table, [(i, "a") for i in range(4)])
+    [add] = actions(table, "add")
+    log = commit_file(table, 0)
     log.write_text(log.read_text().replace('\\"numRecords\\":4', '\\"numRecords\\":5'))
-    before = set(Path(table).glob("*.parquet"))
+    before = data_files(table)
     with pytest.raises(DeltaIllegalStateException, match="DELTA_NUM_RECORDS_MISMATCH"):
         merging(spark, table, [(1, "b"), (7, "b")]).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-    assert len(commits(table)) == 1
-    assert set(Path(table).glob("*.parquet")) == before
+    assert len(versions(table)) == 1
+    assert data_files(table) == before
     log.write_text(log.read_text().replace('\\"numRecords\\":5', '\\"numRecords\\":4'))
     assert add["path"]
 
@@ -475,18 +439,18 @@ def upsert(spark, path, rows, condition="t.id = s.id", schema="id long, v string
 
 
 def test_a_rival_that_removes_what_was_read_wins(spark, table):
-    save(spark, table, [(i, "a") for i in range(4)], files=4)
+    write_files(spark, table, [(i, "a") for i in range(4)], files=4)
     set_observer(once("files written", lambda: DeltaTable.forPath(spark, table).delete("id = 3")))
-    before = set(Path(table).glob("*.parquet"))
+    before = data_files(table)
     with pytest.raises(ConcurrentDeleteReadException):
         upsert(spark, table, [(1, "b")]).execute()
-    assert set(Path(table).glob("*.parquet")) == before
-    assert content(spark, table) == [(0, "a"), (1, "a"), (2, "a")]
+    assert data_files(table) == before
+    assert tuples(load(spark, table)) == [(0, "a"), (1, "a"), (2, "a")]
 
 
 @pytest.mark.parametrize("clause", ["insert", "upsert"])
 def test_a_rival_that_may_have_added_the_keys_wins(spark, table, clause):
-    save(spark, table, [(i, "a") for i in range(4)])
+    write_files(spark, table, [(i, "a") for i in range(4)])
 
     def rival():
         merging(spark, table, [(9, "r")]).whenNotMatchedInsertAll().execute()
@@ -496,37 +460,37 @@ def test_a_rival_that_may_have_added_the_keys_wins(spark, table, clause):
     builder = builder if clause == "insert" else builder.whenMatchedUpdateAll()
     with pytest.raises(ConcurrentAppendException):
         builder.execute()
-    assert [row for row in content(spark, table) if row[0] == 9] == [(9, "r")]
+    assert [row for row in tuples(load(spark, table)) if row[0] == 9] == [(9, "r")]
 
 
 @pytest.mark.parametrize("condition", ["t.id = s.id and t.d = 1", "t.id = s.id and t.d = s.d"])
 def test_merges_into_disjoint_partitions_do_not_conflict(spark, table, condition):
     schema = "id long, v string, d int"
-    save(spark, table, [(1, "a", 1), (2, "a", 2)], schema, partition_by=["d"])
+    write_files(spark, table, [(1, "a", 1), (2, "a", 2)], schema, partition_by=["d"])
     rival = upsert(spark, table, [(2, "r", 2), (3, "r", 2)], "t.id = s.id and t.d = 2", schema)
     set_observer(once("files written", rival.execute))
     upsert(spark, table, [(1, "b", 1), (4, "b", 1)], condition, schema).execute()
-    assert content(spark, table) == [(1, "b", 1), (2, "r", 2), (3, "r", 2), (4, "b", 1)]
+    assert tuples(load(spark, table)) == [(1, "b", 1), (2, "r", 2), (3, "r", 2), (4, "b", 1)]
 
 
 # -- once only ----------------------------------------
 
 
 def test_a_merge_with_a_version_of_an_application_is_made_once(spark, table, setting):
-    save(spark, table, [(1, "a")])
+    write_files(spark, table, [(1, "a")])
     setting("spark.databricks.delta.write.txnAppId", "app")
     setting("spark.databricks.delta.write.txnVersion", "7")
     assert upsert(spark, table, [(2, "b")]).execute().collect() == [(1, 0, 0, 1)]
-    assert [(txn["appId"], txn["version"]) for txn in actions_named(table, "txn")] == [("app", 7)]
+    assert [(txn["appId"], txn["version"]) for txn in actions(table, "txn")] == [("app", 7)]
     assert upsert(spark, table, [(3, "b")]).execute().collect() == []
     setting("spark.databricks.delta.write.txnVersion", "8")
     upsert(spark, table, []).execute()  # nothing to do, and it is remembered
-    assert [txn["version"] for txn in actions_named(table, "txn")] == [8]
-    assert content(spark, table) == [(1, "a"), (2, "b")]
+    assert [txn["version"] for txn in actions(table, "txn")] == [8]
+    assert tuples(load(spark, table)) == [(1, "a"), (2, "b")]
 
 
 def test_upserts_in_foreach_batch(spark, table, tmp_path):
-    save(spark, table, [(1, "a")])
+    write_files(spark, table, [(1, "a")])
     inbox = tmp_path / "inbox"
     runs = []
 
@@ -547,7 +511,7 @@ def test_upserts_in_foreach_batch(spark, table, tmp_path):
         query = stream.foreachBatch(batch).option("checkpointLocation", str(tmp_path / "cp"))
         query.trigger(availableNow=True).start().awaitTermination()
     assert runs == [1, 0, 1, 0]
-    assert content(spark, table) == [(1, "ab"), (2, "bc")]
+    assert tuples(load(spark, table)) == [(1, "ab"), (2, "bc")]
 
 
 # -- against a model ----------------------------------------
@@ -558,10 +522,10 @@ def predicate(draw: random.Random, sides: str) -> tuple[str | None, Any]:
     side = draw.choice(sides)
     bound = draw.randrange(4)
     of = {"t": lambda t, s: t, "s": lambda t, s: s}[side]
-    choice = draw.randrange(3)
-    if choice == 0:
+    kind = draw.randrange(3)
+    if kind == 0:
         return f"{side}.id % 4 > {bound}", lambda t, s: of(t, s)[0] % 4 > bound
-    if choice == 1:
+    if kind == 1:
         return f"{side}.v <> {bound}", lambda t, s: of(t, s)[1] is not None and of(t, s)[1] != bound
     return (
         f"{side}.v is null or {side}.id = {bound}",
@@ -634,21 +598,21 @@ def test_random_clauses_do_what_sql_says(spark, table, seed):
         return draw.choice([None, 0, 1, 2, 3])
 
     target = [(i, value()) for i in draw.sample(range(40), 20)]
-    save(spark, table, target, "id long, v long", files=3)
+    write_files(spark, table, target, "id long, v long", files=3)
     for _ in range(2):
         source = [(i, value()) for i in draw.sample(range(60), draw.choice([0, 1, 15]))]
         builder, model = random_clauses(draw, merging(spark, table, source, schema="id long, v long"))
         target, counts = modelled(target, source, model)
         [done] = builder.execute().collect()
         assert done == (sum(counts.values()), counts["update"], counts["delete"], counts["insert"])
-        assert content(spark, table) == target
+        assert tuples(load(spark, table)) == target
 
 
 # -- SQL ----------------------------------------
 
 
 def test_sql_by_path(spark, table):
-    save(spark, table, [(i, "a") for i in range(4)])
+    write_files(spark, table, [(i, "a") for i in range(4)])
     done = spark.sql(
         f"""
         merge into delta.`{table}` as t
@@ -661,12 +625,12 @@ def test_sql_by_path(spark, table):
         {"v": "b"},
     )
     assert done.collect() == [(3, 1, 1, 1)]
-    assert content(spark, table) == [(1, "ab"), (2, "a"), (3, "a"), (7, "b")]
-    assert info(table)["operation"] == "MERGE"
+    assert tuples(load(spark, table)) == [(1, "ab"), (2, "a"), (3, "a"), (7, "b")]
+    assert commit_info(table)["operation"] == "MERGE"
 
 
 def test_sql_by_name(spark, table):
-    save(spark, table, [(i, "a") for i in range(3)])
+    write_files(spark, table, [(i, "a") for i in range(3)])
     spark.sql(f"create table merged using delta location '{table}'")
     try:
         spark.sql(
@@ -678,24 +642,24 @@ def test_sql_by_name(spark, table):
         )
         on = "default.merged.id = s.id + 8"
         spark.sql(f"merge into default.merged using merged as s on {on} when matched then delete")
-        assert content(spark, table) == [(0, "a"), (1, "b"), (2, "a")]
+        assert tuples(load(spark, table)) == [(0, "a"), (1, "b"), (2, "a")]
         assert spark.table("merged").count() == 3
     finally:
         spark.sql("drop table merged")
 
 
 def test_sql_with_schema_evolution(spark, table):
-    save(spark, table, [(1, "a")])
+    write_files(spark, table, [(1, "a")])
     spark.sql(
         f"merge with schema evolution into delta.`{table}` t using (select 2L id, 'b' v, 5 w) s "
         "on t.id = s.id when not matched then insert *"
     )
-    assert content(spark, table) == [(1, "a", None), (2, "b", 5)]
+    assert tuples(load(spark, table)) == [(1, "a", None), (2, "b", 5)]
 
 
 def test_sql_on_a_view_is_refused(spark, table):
-    save(spark, table, [(1, "a")])
-    spark.read.format("delta").load(table).createOrReplaceTempView("over_it")
+    write_files(spark, table, [(1, "a")])
+    load(spark, table).createOrReplaceTempView("over_it")
     with pytest.raises(DeltaUnsupportedOperationException, match="DELTA_OPERATION_NOT_ALLOWED"):
         spark.sql("merge into over_it t using (select 1L id) s on t.id = s.id when matched then delete")
     spark.catalog.dropTempView("over_it")

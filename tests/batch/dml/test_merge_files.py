@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.tables import actions, load
+
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
 _SETTING = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
@@ -16,7 +18,7 @@ _SETTING = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
 @pytest.mark.parametrize("clauses", ["all", "inserts"])
 @pytest.mark.parametrize("gathers", [True, False])
 def test_one_file_for_each_partition(
-    spark: SparkSession, table: str, actions: Any, settings: Callable[..., Any], clauses: str, gathers: bool
+    spark: SparkSession, table: str, settings: Callable[..., Any], clauses: str, gathers: bool
 ) -> None:
     rows = spark.range(100).selectExpr("id", "id % 5 AS p", "'old' AS v")
     rows.repartition(1).write.format("delta").partitionBy("p").save(table)
@@ -31,10 +33,10 @@ def test_one_file_for_each_partition(
     adds = actions(table, "add")
     assert {add["partitionValues"]["p"] for add in adds} == set("01234")
     assert (len(adds) == 5) is gathers or clauses == "inserts"
-    assert spark.read.format("delta").load(table).count() == 130
+    assert load(spark, table).count() == 130
 
 
-def test_rows_beyond_a_size_are_cut_up(spark: SparkSession, table: str, actions: Any) -> None:
+def test_rows_beyond_a_size_are_cut_up(spark: SparkSession, table: str) -> None:
     spark.sql(
         f"CREATE TABLE delta.`{table}` (id LONG, p LONG) USING delta PARTITIONED BY (p) "
         "TBLPROPERTIES ('delta.targetFileSize' = '20kb')"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from deltaflow import DeltaTable
 from deltaflow.batch.dml.merge_builder import DeltaMergeBuilder
 from deltaflow.errors import DeltaAnalysisException, SchemaMismatchError
+from tests.tables import data_files, load
 
 pytestmark = pytest.mark.spark
 
@@ -26,13 +26,13 @@ def merging(spark, table):
     return of
 
 
-def content(spark, path):
-    rows = spark.read.format("delta").load(path).collect()
+def dicts_by_id(spark, path):
+    rows = load(spark, path).collect()
     return sorted((row.asDict(recursive=True) for row in rows), key=lambda row: row["id"])
 
 
 def columns(spark, path):
-    return spark.read.format("delta").load(path).schema.simpleString()
+    return load(spark, path).schema.simpleString()
 
 
 TARGET = "select * from values (1L, 'a'), (2L, 'a') as t (id, v)"
@@ -42,7 +42,7 @@ SOURCE = "select * from values (2L, 'b', 5), (3L, 'b', 6) as s (id, v, w)"
 def test_stars_bring_new_columns(merging, spark, table):
     merging(TARGET, SOURCE).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     assert columns(spark, table) == "struct<id:bigint,v:string,w:int>"
-    assert content(spark, table) == [
+    assert dicts_by_id(spark, table) == [
         {"id": 1, "v": "a", "w": None},
         {"id": 2, "v": "b", "w": 5},
         {"id": 3, "v": "b", "w": 6},
@@ -52,7 +52,7 @@ def test_stars_bring_new_columns(merging, spark, table):
 def test_stars_leave_columns_that_the_source_lacks(merging, spark, table):
     source = "select * from values (2L, 5), (3L, 6) as s (ID, w)"
     merging(TARGET, source).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-    assert content(spark, table) == [
+    assert dicts_by_id(spark, table) == [
         {"id": 1, "v": "a", "w": None},
         {"id": 2, "v": "a", "w": 5},
         {"id": 3, "v": None, "w": 6},
@@ -65,35 +65,32 @@ def test_assignments_bring_the_columns_that_they_name(merging, spark, table):
         values={"id": "s.id", "v": "'n'"}
     ).execute()
     assert columns(spark, table) == "struct<id:bigint,v:string,w:int>"
-    assert content(spark, table) == [
+    assert dicts_by_id(spark, table) == [
         {"id": 1, "v": "a", "w": None},
         {"id": 2, "v": "a", "w": 6},
         {"id": 3, "v": "n", "w": None},
     ]
 
 
-def test_the_setting_of_the_session(merging, spark, table):
+def test_the_setting_of_the_session(merging, spark, table, settings):
     builder = merging(TARGET, SOURCE)
     builder._evolves = False
     with pytest.raises(DeltaAnalysisException, match="DELTA_MERGE_UNRESOLVED_EXPRESSION"):
         builder.whenMatchedUpdate(set={"w": "s.w"}).execute()
-    spark.conf.set("spark.databricks.delta.schema.autoMerge.enabled", "true")
-    try:
+    with settings({"spark.databricks.delta.schema.autoMerge.enabled": "true"}):
         builder.whenMatchedUpdate(set={"w": "s.w"}).execute()
-    finally:
-        spark.conf.unset("spark.databricks.delta.schema.autoMerge.enabled")
-    assert content(spark, table)[1] == {"id": 2, "v": "a", "w": 5}
+    assert dicts_by_id(spark, table)[1] == {"id": 2, "v": "a", "w": 5}
 
 
 def test_without_rows_to_change_the_schema_still_evolves(merging, spark, table):
     merging(TARGET, SOURCE).whenMatchedUpdateAll("s.id = 77").execute()
     assert columns(spark, table) == "struct<id:bigint,v:string,w:int>"
-    assert len(list(Path(table).glob("*.parquet"))) <= 2
+    assert len(data_files(table)) <= 2
 
 
 def test_rows_that_no_source_row_matches(merging, spark, table):
     merging(TARGET, SOURCE).whenMatchedUpdateAll().whenNotMatchedBySourceUpdate(set={"v": "'z'"}).execute()
-    assert content(spark, table)[0] == {"id": 1, "v": "z", "w": None}
+    assert dicts_by_id(spark, table)[0] == {"id": 1, "v": "z", "w": None}
 
 
 def test_nested_fields(merging, spark, table):
@@ -103,7 +100,7 @@ def test_nested_fields(merging, spark, table):
         (5L, named_struct('c', 2, 'a', 2)), (6L, null) as s (id, s)"""
     merging(target, source).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     assert columns(spark, table) == "struct<id:bigint,s:struct<a:int,b:int,c:int>>"
-    assert [row["s"] for row in content(spark, table)] == [
+    assert [row["s"] for row in dicts_by_id(spark, table)] == [
         {"a": 1, "b": 1, "c": None},
         {"a": 2, "b": 1, "c": 2},  # what the source lacks stays
         None,
@@ -117,7 +114,7 @@ def test_a_struct_that_is_assigned_loses_what_the_value_lacks(merging, spark, ta
     target = "select 1L id, named_struct('a', 1, 'b', 1) s"
     source = "select 1L id, named_struct('a', 2, 'c', 2) s"
     merging(target, source).whenMatchedUpdate(set={"t.s": "s.s"}).execute()
-    assert content(spark, table) == [{"id": 1, "s": {"a": 2, "b": None, "c": 2}}]
+    assert dicts_by_id(spark, table) == [{"id": 1, "s": {"a": 2, "b": None, "c": 2}}]
 
 
 def test_a_nested_field_that_is_assigned(merging, spark, table):
@@ -125,14 +122,14 @@ def test_a_nested_field_that_is_assigned(merging, spark, table):
     source = "select 1L id, named_struct('c', 2, 'd', 3) s"
     merging(target, source).whenMatchedUpdate(set={"s.c": "s.s.c"}).execute()
     assert columns(spark, table) == "struct<id:bigint,s:struct<a:int,c:int>>"
-    assert [row["s"] for row in content(spark, table)] == [{"a": 1, "c": 2}, {"a": 1, "c": None}]
+    assert [row["s"] for row in dicts_by_id(spark, table)] == [{"a": 1, "c": 2}, {"a": 1, "c": None}]
 
 
 def test_structs_in_arrays(merging, spark, table):
     target = "select id + 1 as id, array(named_struct('a', 1)) l from range(2)"
     source = "select 1L id, array(named_struct('a', 2, 'b', 'x'), null) l"
     merging(target, source).whenMatchedUpdateAll().execute()
-    assert [row["l"] for row in content(spark, table)] == [
+    assert [row["l"] for row in dicts_by_id(spark, table)] == [
         [{"a": 2, "b": "x"}, None],
         [{"a": 1, "b": None}],
     ]
@@ -141,7 +138,7 @@ def test_structs_in_arrays(merging, spark, table):
 def test_types_stay_and_values_are_cast(merging, spark, table):
     merging("select 1L id, 2Y small", "select 1 id, 100 small, 'x' w").whenMatchedUpdateAll().execute()
     assert columns(spark, table) == "struct<id:bigint,small:tinyint,w:string>"
-    assert content(spark, table) == [{"id": 1, "small": 100, "w": "x"}]
+    assert dicts_by_id(spark, table) == [{"id": 1, "small": 100, "w": "x"}]
 
 
 def test_what_does_not_fit(merging, spark, table):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import shutil
 from pathlib import Path
 
@@ -11,13 +10,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from deltaflow import DeltaTable
+from tests.tables import actions, load, tuples, versions
 
 pytestmark = pytest.mark.spark
-
-
-def rows(spark, path, *columns):
-    frame = spark.read.format("delta").load(path)
-    return sorted((tuple(row) for row in frame.select(*columns).collect()), key=repr)
 
 
 def values(spark, text, *names):
@@ -27,10 +22,6 @@ def values(spark, text, *names):
 def run(query):
     query.awaitTermination()
     assert query.exception() is None
-
-
-def newest_commit(path):
-    return sorted(Path(path, "_delta_log").glob("*.json"))[-1]
 
 
 def test_upsert_in_foreach_batch(spark, table, tmp_path):
@@ -58,14 +49,14 @@ def test_upsert_in_foreach_batch(spark, table, tmp_path):
 
     stream()
     expected = [("attic", 31), ("cellar", 11), ("garden", 3), ("kitchen", 22)]
-    assert rows(spark, table, "room", "degrees") == expected
-    newest = newest_commit(table)
+    assert tuples(load(spark, table).select("room", "degrees")) == expected
+    before = versions(table)
     for name in (str(max(merged)), f".{max(merged)}.crc"):
         (checkpoint / "commits" / name).unlink()
     stream()
     assert len(merged) == len(set(merged)) + 1
-    assert newest_commit(table) == newest
-    assert rows(spark, table, "room", "degrees") == expected
+    assert versions(table) == before
+    assert tuples(load(spark, table).select("room", "degrees")) == expected
 
 
 def test_the_latest_change_of_each_key(spark, table):
@@ -82,7 +73,11 @@ def test_the_latest_change_of_each_key(spark, table):
     latest = latest.select("key", "newest.*")
     merge = DeltaTable.forPath(spark, table).alias("t").merge(latest.alias("s"), "t.key = s.key")
     merge.whenMatchedUpdateAll("s.at > t.at").whenNotMatchedInsertAll().execute()
-    assert rows(spark, table, "key", "value", "at") == [(1, "a3", 13), (2, "b", 10), (3, "c2", 12)]
+    assert tuples(load(spark, table).select("key", "value", "at")) == [
+        (1, "a3", 13),
+        (2, "b", 10),
+        (3, "c2", 12),
+    ]
 
 
 def test_change_data_with_deletes(spark, table):
@@ -104,7 +99,12 @@ def test_change_data_with_deletes(spark, table):
         .whenNotMatchedInsert("s.deleted = false", {"key": "s.key", "value": "s.new_value"})
         .execute()
     )
-    assert rows(spark, table, "key", "value") == [(1, "back"), (2, "c2"), (3, "d"), (5, "five")]
+    assert tuples(load(spark, table).select("key", "value")) == [
+        (1, "back"),
+        (2, "c2"),
+        (3, "d"),
+        (5, "five"),
+    ]
 
 
 def test_insert_only_deduplication_of_the_last_seven_days(spark, table, tmp_path):
@@ -133,9 +133,8 @@ def test_insert_only_deduplication_of_the_last_seven_days(spark, table, tmp_path
         .whenNotMatchedInsertAll("fresh.date > current_date() - INTERVAL 7 DAYS")
         .execute()
     )
-    actions = [json.loads(line) for line in newest_commit(table).read_text().splitlines()]
-    assert [action for action in actions if "remove" in action] == []
-    recent = spark.read.format("delta").load(table).where("date > current_date() - INTERVAL 7 DAYS")
+    assert actions(table, "remove") == []
+    recent = load(spark, table).where("date > current_date() - INTERVAL 7 DAYS")
     assert sorted(row.uniqueId for row in recent.collect()) == sorted([*(f"id{i}" for i in range(7)), "new"])
     for folder in away.iterdir():
         shutil.move(folder, table)
@@ -180,7 +179,9 @@ def test_slowly_changing_dimension_of_type_2(spark, table):
         .execute()
     )
     start, moving, later = dt.date(2018, 2, 1), dt.date(2019, 3, 3), dt.date(2019, 4, 4)
-    assert rows(spark, table, "customerId", "address", "current", "effectiveDate", "endDate") == [
+    assert tuples(
+        load(spark, table).select("customerId", "address", "current", "effectiveDate", "endDate")
+    ) == [
         (1, "new street", True, moving, None),
         (1, "old street", False, start, moving),
         (2, "side street", True, start, None),
@@ -206,6 +207,6 @@ def test_streaming_aggregates_in_update_mode(spark, table, tmp_path):
     totals = source.groupBy("kind").agg(F.sum("value").alias("total"))
     writer = totals.writeStream.outputMode("update").foreachBatch(upsert)
     run(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start())
-    assert len(list(Path(table, "_delta_log").glob("*.json"))) >= 4
+    assert len(versions(table)) >= 4
     expected = [(f"kind{k}", sum(i for i in range(30) if i % 3 == k)) for k in range(3)]
-    assert rows(spark, table, "kind", "total") == expected
+    assert tuples(load(spark, table).select("kind", "total")) == expected

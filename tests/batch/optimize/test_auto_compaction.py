@@ -14,9 +14,21 @@ from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog, Operation, remove_files
 from deltaflow.log.observer import set_observer
 from deltaflow.spark.bridge.dispatcher import dispatcher
+from tests.tables import (
+    actions,
+    commit_file,
+    data_files,
+    every_action,
+    ids,
+    load,
+    operations,
+    rows,
+    rows_by_deltalake,
+    write,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -37,41 +49,15 @@ def due_with_three_files(setting: Any) -> Iterator[None]:
     assert dispatcher.open_handles == before
 
 
-def append(frame: DataFrame, path: str, **options: Any) -> None:
-    partition_by = options.pop("partition_by", [])
-    frame.coalesce(1).write.format("delta").mode("append").partitionBy(partition_by).options(**options).save(
-        path
-    )
-
-
 def append_ids(spark: SparkSession, path: str, count: int, **options: Any) -> None:
     """Commits `count` files of one id each."""
     for i in range(count):
-        append(spark.range(i, i + 1), path, **options)
+        write(spark.range(i, i + 1), path, **options)
 
 
-def operations(path: str) -> list[str]:
-    commits = sorted(Path(path, "_delta_log").glob("*.json"))
-    return [json.loads(commit.read_text().splitlines()[0])["commitInfo"]["operation"] for commit in commits]
-
-
-def ids(spark: SparkSession, path: str) -> list[int]:
-    return sorted(row.id for row in spark.read.format("delta").load(path).collect())
-
-
-def in_table(path: str) -> set[str]:
-    """The data files that lie in the table's folder."""
-    return {
-        str(file.relative_to(path)) for file in Path(path).rglob("*.parquet") if "_delta_log" not in str(file)
-    }
-
-
-def in_log(path: str) -> set[str]:
+def committed_files(path: str) -> set[str]:
     """The data files of all versions."""
-    lines = [
-        line for file in Path(path, "_delta_log").glob("*.json") for line in file.read_text().splitlines()
-    ]
-    return {json.loads(line)["add"]["path"] for line in lines if "add" in json.loads(line)}
+    return {add["path"] for add in every_action(path, "add")}
 
 
 @pytest.mark.parametrize(
@@ -128,12 +114,12 @@ def test_a_wrong_value_is_refused_before_files_are_written(
     for name, value in of_session.items():
         setting(name, value)
     with pytest.raises(DeltaIllegalArgumentException, match="autoCompact") as raised:
-        append(spark.range(1), str(tmp_path / "t"), **option)
+        write(spark.range(1), str(tmp_path / "t"), **option)
     assert message in str(raised.value)
     assert not (tmp_path / "t").exists()
 
 
-def test_what_the_commit_says(spark: SparkSession, table: str, actions: Any) -> None:
+def test_what_the_commit_says(spark: SparkSession, table: str) -> None:
     append_ids(spark, table, 3, autoCompact="true")
     [info] = actions(table, "commitInfo")
     assert info["operationParameters"] == {
@@ -158,17 +144,17 @@ def test_what_the_commit_says(spark: SparkSession, table: str, actions: Any) -> 
     assert json.loads(add["stats"])["numRecords"] == 3
 
 
-def test_partitions(spark: SparkSession, table: str, actions: Any, rows: Any, setting: Any) -> None:
+def test_partitions(spark: SparkSession, table: str, setting: Any) -> None:
     """Values of all types are kept. Partitions with few files, or none of the commit, are not rewritten."""
     setting("spark.sql.session.timeZone", "America/New_York")
     values = "(1, null, null), (2, \"it's\", null), (3, 'a/b=c%', timestamp'2024-01-01 12:00:00.5')"
     frame = spark.sql(f"select * from values {values} t(i, `odd``name`, t)")
     few = spark.sql("select 4 i, 'few' `odd``name`, cast(null as timestamp) t")
     for _ in range(3):
-        append(frame, table, partition_by=["odd`name", "t"], autoCompact="false")
-    append(few, table, autoCompact="false")
-    before = rows(spark.read.format("delta").load(table))
-    append(frame.where("i > 1"), table, autoCompact="true")
+        write(frame, table, partition_by=["odd`name", "t"], autoCompact="false")
+    write(few, table, autoCompact="false")
+    before = rows(load(spark, table))
+    write(frame.where("i > 1"), table, autoCompact="true")
     adds, removes = actions(table, "add"), actions(table, "remove")
     assert operations(table)[-1] == "OPTIMIZE"
     assert {tuple(add["partitionValues"].values()) for add in adds} == {
@@ -184,43 +170,39 @@ def test_partitions(spark: SparkSession, table: str, actions: Any, rows: Any, se
         "(('odd`name <=> cast(a/b=c% as string)) AND "
         "('t <=> cast(2024-01-01T17:00:00.500000Z as timestamp)))",
     }
-    assert len(rows(spark.read.format("delta").load(table))) == len(before) + 2
+    assert len(rows(load(spark, table))) == len(before) + 2
 
 
-def test_many_bins_in_several_jobs(spark: SparkSession, table: str, actions: Any, monkeypatch: Any) -> None:
+def test_many_bins_in_several_jobs(spark: SparkSession, table: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("deltaflow.batch.optimize.bin_rewrite._BINS_OF_A_JOB", 2)
     for i in range(3):
-        append(
+        write(
             spark.range(3).selectExpr("id", f"{i} n", "id p"), table, partition_by=["p"], autoCompact="true"
         )
     assert operations(table) == ["WRITE"] * 3 + ["OPTIMIZE"]
     assert len(actions(table, "add")) == 3
     assert len(actions(table, "remove")) == 9
-    assert spark.read.format("delta").load(table).groupBy("p", "n").count().count() == 9
+    assert load(spark, table).groupBy("p", "n").count().count() == 9
 
 
-def test_settings_of_the_session_do_not_get_into_it(
-    spark: SparkSession, table: str, actions: Any, setting: Any
-) -> None:
+def test_settings_of_the_session_do_not_get_into_it(spark: SparkSession, table: str, setting: Any) -> None:
     setting("spark.sql.files.maxRecordsPerFile", "1")
     append_ids(spark, table, 3, autoCompact="true", compression="zstd", maxRecordsPerFile="1")
     [add] = actions(table, "add")
     assert add["path"].endswith(".zstd.parquet")
 
 
-def test_a_table_as_other_types_and_shapes_have_it(
-    spark: SparkSession, table: str, rows: Any, rows_by_deltalake: Any
-) -> None:
+def test_a_table_as_other_types_and_shapes_have_it(spark: SparkSession, table: str) -> None:
     """Nested, null and missing columns come through."""
     frame = spark.sql(
         "select id, named_struct('a', array(id, null), 'm', map('k', struct(id))) s, "
         "cast(id as decimal(38, 3)) d, date'1500-01-01' old, cast(null as binary) b from range(3)"
     )
     for _ in range(3):
-        append(frame, table, autoCompact="true")
+        write(frame, table, autoCompact="true")
     assert operations(table)[-1] == "OPTIMIZE"
-    assert rows(spark.read.format("delta").load(table)) == rows_by_deltalake(table)
-    assert rows(spark.read.format("delta").load(table)) == rows(frame.union(frame).union(frame))
+    assert rows(load(spark, table)) == rows_by_deltalake(table)
+    assert rows(load(spark, table)) == rows(frame.union(frame).union(frame))
 
 
 def rival(at: str, act: Callable[[], None], times: int = 1) -> None:
@@ -235,13 +217,13 @@ def rival(at: str, act: Callable[[], None], times: int = 1) -> None:
     set_observer(observer)
 
 
-def test_an_append_meanwhile_is_no_conflict(spark: SparkSession, table: str, actions: Any) -> None:
+def test_an_append_meanwhile_is_no_conflict(spark: SparkSession, table: str) -> None:
     append_ids(spark, table, 2)
-    rival("rewrite files written", lambda: append(spark.range(10, 11), table))
+    rival("rewrite files written", lambda: write(spark.range(10, 11), table))
     append_ids(spark, table, 1, autoCompact="true")
     assert operations(table) == ["WRITE"] * 4 + ["OPTIMIZE"]
     assert len(actions(table, "remove")) == 3
-    assert ids(spark, table) == [0, 0, 1, 10]
+    assert ids(load(spark, table)) == [0, 0, 1, 10]
 
 
 def remove_one(path: str) -> None:
@@ -255,7 +237,7 @@ def remove_one(path: str) -> None:
 
 
 def test_a_lost_race_is_tried_again(
-    spark: SparkSession, table: str, actions: Any, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     append_ids(spark, table, 4)
     rival("rewrite files written", lambda: remove_one(table))
@@ -263,8 +245,8 @@ def test_a_lost_race_is_tried_again(
         append_ids(spark, table, 1, autoCompact="true")
     assert operations(table) == ["WRITE"] * 5 + ["DELETE", "OPTIMIZE"]
     assert len(actions(table, "remove")) == 4
-    assert ids(spark, table) == [0, 1, 2, 3]
-    assert in_table(table) == in_log(table)
+    assert ids(load(spark, table)) == [0, 1, 2, 3]
+    assert data_files(table) == committed_files(table)
     [record] = [record for record in caplog.records if "lost a race" in record.message]
     assert record.levelno == logging.DEBUG
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
@@ -275,8 +257,8 @@ def test_it_gives_way_when_it_always_loses(spark: SparkSession, table: str) -> N
     rival("rewrite files written", lambda: remove_one(table), times=9)
     append_ids(spark, table, 1, autoCompact="true")
     assert operations(table) == ["WRITE"] * 10 + ["DELETE"] * 3
-    assert len(ids(spark, table)) == 7
-    assert in_table(table) == in_log(table)
+    assert len(ids(load(spark, table))) == 7
+    assert data_files(table) == committed_files(table)
 
 
 def test_a_missing_file_loses_no_row(
@@ -295,8 +277,8 @@ def test_a_missing_file_loses_no_row(
     assert record.levelno == logging.WARNING
     assert lost.name in record.message
     hidden.rename(lost)
-    assert ids(spark, path) == [0, 0, 1]
-    assert in_table(path) == in_log(path)
+    assert ids(load(spark, path)) == [0, 0, 1]
+    assert data_files(path) == committed_files(path)
 
 
 def test_a_wrong_number_of_rows_is_not_committed(
@@ -304,11 +286,11 @@ def test_a_wrong_number_of_rows_is_not_committed(
 ) -> None:
     path = str(tmp_path / "table")
     append_ids(spark, path, 2)
-    commit = Path(path, "_delta_log", f"{1:020}.json")
+    commit = commit_file(path, 1)
     commit.write_text(commit.read_text().replace('\\"numRecords\\":1', '\\"numRecords\\":2'))
     DeltaLog._cache.clear()
     append_ids(spark, path, 1, autoCompact="true")
     assert operations(path) == ["WRITE"] * 3
     assert "it keeps 3 rows and drops 0, and these are not all" in caplog.text
     assert "the log says 2 rows, the file has 1" in caplog.text
-    assert in_table(path) == in_log(path)
+    assert data_files(path) == committed_files(path)

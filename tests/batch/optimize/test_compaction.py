@@ -18,7 +18,7 @@ MIN_NUM_FILES = 50
 TARGET = 1_000_000
 
 
-def files(sizes: dict[str, int], partitions: dict[str, dict[str, Any]] | None = None) -> pa.Table:
+def snapshot_files(sizes: dict[str, int], partitions: dict[str, dict[str, Any]] | None = None) -> pa.Table:
     """Files of a snapshot by name and size."""
     rows = [
         {
@@ -54,7 +54,7 @@ def test_a_partition_never_has_more_files_than_the_bound(seed: int, largest: int
     for batch in range(400):
         active[f"b{batch}"] = chance.randint(500, largest)
         assert len(active) <= MIN_NUM_FILES + math.ceil(sum(active.values()) / TARGET)
-        for number, names in enumerate(after_commit(files(active))):
+        for number, names in enumerate(after_commit(snapshot_files(active))):
             total = sum(active.pop(name) for name in names)
             active[f"c{batch}-{number}"] = max(500, int(total * chance.uniform(0.3, 1)))
         small = [size for size in active.values() if size < TARGET]
@@ -67,7 +67,9 @@ def test_rows_are_rewritten_seldom() -> None:
     rewritten = 0
     for batch in range(2_000):
         active[f"b{batch}"] = 400
-        for number, names in enumerate(after_commit(files(active), target_size=10**9, smaller_than=10**9)):
+        for number, names in enumerate(
+            after_commit(snapshot_files(active), target_size=10**9, smaller_than=10**9)
+        ):
             total = sum(active.pop(name) for name in names)
             active[f"c{batch}-{number}"] = total
             rewritten += total
@@ -76,25 +78,25 @@ def test_rows_are_rewritten_seldom() -> None:
 
 def test_a_new_file_is_as_large_as_asked_for() -> None:
     sizes = {f"f{i}": 100_000 for i in range(55)}
-    assert [len(names) for names in after_commit(files(sizes))] == [10, 10, 10, 10, 10, 5]
+    assert [len(names) for names in after_commit(snapshot_files(sizes))] == [10, 10, 10, 10, 10, 5]
 
 
 @pytest.mark.parametrize(("count", "rewritten"), [(49, 0), (50, 50)])
 def test_it_waits_for_enough_small_files(count: int, rewritten: int) -> None:
     sizes = {f"f{i}": 1_000 for i in range(count)} | {f"large{i}": TARGET for i in range(60)}
-    assert sum(len(names) for names in after_commit(files(sizes))) == rewritten
+    assert sum(len(names) for names in after_commit(snapshot_files(sizes))) == rewritten
 
 
 def test_files_much_larger_than_the_rest_stay() -> None:
     sizes = {f"f{i}": 1_000 for i in range(49)} | {"large": 49_001}
-    [names] = after_commit(files(sizes))
+    [names] = after_commit(snapshot_files(sizes))
     assert sorted(names) == sorted(sizes.keys() - {"large"})
 
 
 def test_bins_are_of_one_partition_that_was_changed() -> None:
     values = [{"p": "a", "q": None}, {"p": "a", "q": "1"}, {"p": "b", "q": "1"}, {"p": "b", "q": "2"}]
     partitions = {f"{i}-{j}": values[i] for i in range(4) for j in range(60 if i < 3 else 10)}
-    table = files(dict.fromkeys(partitions, 1_000), partitions)
+    table = snapshot_files(dict.fromkeys(partitions, 1_000), partitions)
     bins = after_commit(table, [values[0], values[2], values[3]], columns=("p", "q"))
     assert sorted({name[0] for name in names} for names in bins) == [{"0"}, {"2"}]
     assert all(len(names) == 60 for names in bins)
@@ -102,7 +104,7 @@ def test_bins_are_of_one_partition_that_was_changed() -> None:
 
 def test_one_commit_is_followed_by_a_rewrite_of_128_partitions() -> None:
     partitions = {f"{i}-{j}": {"p": str(i)} for i in range(130) for j in range(3 if i else 9)}
-    table = files(dict.fromkeys(partitions, 1_000), partitions)
+    table = snapshot_files(dict.fromkeys(partitions, 1_000), partitions)
     changed = [{"p": str(i)} for i in range(130)]
     bins = after_commit(table, changed, columns=("p",), min_num_files=3)
     assert len(bins) == 128
@@ -112,7 +114,7 @@ def test_one_commit_is_followed_by_a_rewrite_of_128_partitions() -> None:
 def test_a_partition_that_spark_cannot_write_stays() -> None:
     """Spark's writer takes this string for null."""
     partitions = {f"f{i}": {"p": "__HIVE_DEFAULT_PARTITION__"} for i in range(60)}
-    table = files(dict.fromkeys(partitions, 1_000), partitions)
+    table = snapshot_files(dict.fromkeys(partitions, 1_000), partitions)
     assert after_commit(table, [{"p": "__HIVE_DEFAULT_PARTITION__"}], columns=("p",)) == []
     assert bins_of_table(table, ("p",), smaller_than=TARGET, max_size=TARGET) == []
 
@@ -122,7 +124,7 @@ def test_a_partition_that_spark_cannot_write_stays() -> None:
 def test_bins_of_optimize(sizes: list[int]) -> None:
     """Each small file is in one bin, and a bin has two or more files and at most the asked size."""
     by_name = {f"f{i}": size for i, size in enumerate(sizes)}
-    bins = bins_of_table(files(by_name), (), smaller_than=TARGET, max_size=TARGET)
+    bins = bins_of_table(snapshot_files(by_name), (), smaller_than=TARGET, max_size=TARGET)
     names = [chosen["path"].to_pylist() for chosen in bins]
     chosen = [name for group in names for name in group]
     assert len(chosen) == len(set(chosen))

@@ -23,6 +23,7 @@ from deltaflow.errors import (
 from deltaflow.log import DeltaLog, Operation, remove_files
 from deltaflow.log.observer import set_observer
 from deltaflow.spark.bridge.dispatcher import dispatcher
+from tests.tables import actions, commit_file, data_files, load, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,8 +36,6 @@ def nothing_left_open(spark: SparkSession) -> Iterator[None]:
     before = dispatcher.open_handles
     yield
     set_observer(None)
-    spark.conf.unset("spark.databricks.delta.optimize.minFileSize")
-    spark.conf.unset("spark.databricks.delta.optimize.maxFileSize")
     assert dispatcher.open_handles == before
 
 
@@ -56,7 +55,7 @@ def files_of_partitions(spark: SparkSession, path: str, commits: int) -> None:
         rows.coalesce(1).write.format("delta").mode("append").partitionBy("d").save(path)
 
 
-def test_metrics_and_commit(spark: SparkSession, table: str, actions: Any) -> None:
+def test_metrics_and_commit(spark: SparkSession, table: str) -> None:
     files_of_partitions(spark, table, 3)
     metrics = compact(spark, table)
     adds, removes = actions(table, "add"), actions(table, "remove")
@@ -121,9 +120,7 @@ def test_metrics_and_commit(spark: SparkSession, table: str, actions: Any) -> No
     ],
 )
 @pytest.mark.parametrize("by_sql", [False, True])
-def test_where(
-    spark: SparkSession, table: str, actions: Any, where: str, shown: str, *, by_sql: bool
-) -> None:
+def test_where(spark: SparkSession, table: str, where: str, shown: str, *, by_sql: bool) -> None:
     files_of_partitions(spark, table, 2)
     if by_sql:
         metrics = spark.sql(f"OPTIMIZE delta.`{table}` WHERE {where}").head().metrics
@@ -166,14 +163,14 @@ def test_a_path_without_a_table(spark: SparkSession, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sizes(spark: SparkSession, table: str, actions: Any) -> None:
+def test_sizes(spark: SparkSession, table: str, setting: Any) -> None:
     """One setting says which files are small, the other how large new files may be."""
     for i in range(6):
         spark.range(i, i + 1).coalesce(1).write.format("delta").mode("append").save(table)
     spark.range(20_000).coalesce(1).write.format("delta").mode("append").save(table)
     small = actions(table, "add", 0)[0]["size"]
-    spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(small * 2))
-    spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(small * 3))
+    setting("spark.databricks.delta.optimize.minFileSize", str(small * 2))
+    setting("spark.databricks.delta.optimize.maxFileSize", str(small * 3))
     metrics = compact(spark, table)
     assert (metrics["numBins"], metrics["numFilesRemoved"], metrics["numFilesAdded"]) == (2, 6, 2)
     assert metrics["totalFilesSkipped"] == 1
@@ -195,7 +192,7 @@ def test_an_append_meanwhile_is_no_conflict(spark: SparkSession, table: str, run
     files_of_partitions(spark, table, 2)
     set_observer(once("rewrite files written", lambda: files_of_partitions(spark, table, 1)))
     assert run(table).numFilesRemoved == 4
-    assert spark.read.format("delta").load(table).count() == 6
+    assert load(spark, table).count() == 6
     assert DeltaLog.for_table(table).snapshot().num_files == 4
 
 
@@ -210,24 +207,24 @@ def test_that_one_of_its_files_goes_is_a_conflict(spark: SparkSession, table: st
         transaction.commit(remove_files(first, 0), Operation("DELETE"))
 
     set_observer(once("rewrite files written", remove_one))
-    before = set(Path(table).rglob("*.parquet"))
+    before = data_files(table)
     with pytest.raises(ConcurrentDeleteReadException):
         run(table)
-    assert set(Path(table).rglob("*.parquet")) == before
+    assert data_files(table) == before
 
 
 @pytest.mark.parametrize("rival", ["d = '2024-01-01'", "d = '2024-01-02'"])
-def test_another_optimize_meanwhile(spark: SparkSession, table: str, run: Any, rival: str, rows: Any) -> None:
+def test_another_optimize_meanwhile(spark: SparkSession, table: str, run: Any, rival: str) -> None:
     """Two runs on the same files exclude each other, two runs on different partitions do not."""
     files_of_partitions(spark, table, 2)
-    before = rows(spark.read.format("delta").load(table))
+    before = rows(load(spark, table))
     set_observer(once("rewrite files written", lambda: compact(spark, table, rival)))
     if rival == "d = '2024-01-01'":
         with pytest.raises(DeltaConcurrentModificationException):
             run(table, "d = '2024-01-01'")
     else:
         assert run(table, "d = '2024-01-01'").numFilesAdded == 1
-    assert rows(spark.read.format("delta").load(table)) == before
+    assert rows(load(spark, table)) == before
 
 
 def test_a_delete_of_other_files_meanwhile_is_no_conflict(spark: SparkSession, table: str, run: Any) -> None:
@@ -235,12 +232,12 @@ def test_a_delete_of_other_files_meanwhile_is_no_conflict(spark: SparkSession, t
     delete = DeltaTable.forPath(spark, table).delete
     set_observer(once("rewrite files written", lambda: delete("d = '2024-01-02'")))
     assert run(table, "d = '2024-01-01'").numFilesAdded == 1
-    assert spark.read.format("delta").load(table).count() == 2
+    assert load(spark, table).count() == 2
 
 
 def test_cancelled_it_leaves_nothing(spark: SparkSession, table: str, run: Any) -> None:
     files_of_partitions(spark, table, 2)
-    before = set(Path(table).rglob("*.parquet"))
+    before = data_files(table)
 
     def cancel() -> None:
         raise KeyboardInterrupt
@@ -248,7 +245,7 @@ def test_cancelled_it_leaves_nothing(spark: SparkSession, table: str, run: Any) 
     set_observer(once("rewrite files written", cancel))
     with pytest.raises(KeyboardInterrupt):
         run(table)
-    assert set(Path(table).rglob("*.parquet")) == before
+    assert data_files(table) == before
     assert DeltaLog.for_table(table).latest_version() == 1
     assert run(table).numFilesAdded == 2
 
@@ -259,23 +256,23 @@ def test_a_job_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path, ru
     # With one partition there is one task. Spark removes files of a second task after it reports the failure.
     missing = next(Path(table, "d=2024-01-01").glob("*.parquet"))
     missing.rename(tmp_path / "kept")
-    before = set(Path(table).rglob("*.parquet"))
+    before = data_files(table)
     with pytest.raises(StoreError, match=missing.name):
         run(table, "d = '2024-01-01'")
-    assert set(Path(table).rglob("*.parquet")) == before
+    assert data_files(table) == before
     assert DeltaLog.for_table(table).latest_version() == 1
 
 
 def test_a_wrong_number_of_rows_is_not_committed(spark: SparkSession, tmp_path: Path, run: Any) -> None:
     table = str(tmp_path / "table")
     files_of_partitions(spark, table, 2)
-    commit = Path(table, "_delta_log", f"{1:020}.json")
+    commit = commit_file(table, 1)
     commit.write_text(commit.read_text().replace('\\"numRecords\\":1', '\\"numRecords\\":2', 1))
     DeltaLog._cache.clear()
-    before = set(Path(table).rglob("*.parquet"))
+    before = data_files(table)
     with pytest.raises(DeltaIllegalStateException, match="the log says 2 rows, the file has 1"):
         run(table)
-    assert set(Path(table).rglob("*.parquet")) == before
+    assert data_files(table) == before
     assert DeltaLog.for_table(table).latest_version() == 1
 
 
@@ -291,7 +288,7 @@ def test_its_jobs_are_of_the_callers_job_group(spark: SparkSession, table: str, 
     assert context.statusTracker().getJobIdsForGroup("an optimize")
 
 
-def test_what_only_appends_may_be_optimized(spark: SparkSession, table: str, run: Any, rows: Any) -> None:
+def test_what_only_appends_may_be_optimized(spark: SparkSession, table: str, run: Any) -> None:
     """A stream out of the table ignores the commit."""
     files_of_partitions(spark, table, 2)
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
@@ -308,10 +305,10 @@ def test_what_only_appends_may_be_optimized(spark: SparkSession, table: str, run
     assert run(table).numFilesRemoved == 4
     files_of_partitions(spark, table, 1)
     run_stream()
-    assert rows(spark.read.format("delta").load(copy)) == rows(spark.read.format("delta").load(table))
+    assert rows(load(spark, copy)) == rows(load(spark, table))
 
 
-def test_target_size_of_the_table(spark: SparkSession, table: str, actions: Any, run: Any) -> None:
+def test_target_size_of_the_table(spark: SparkSession, table: str, run: Any) -> None:
     files_of_partitions(spark, table, 4)
     size = actions(table, "add")[0]["size"]
     properties = f"'delta.targetFileSize' = '{2 * size}'"
@@ -331,7 +328,7 @@ def once(point: str, act: Any) -> Any:
 
 
 @pytest.mark.parametrize("by", ["path", "text", "name"])
-def test_by_sql(spark: SparkSession, table: str, actions: Any, database: Path, by: str) -> None:
+def test_by_sql(spark: SparkSession, table: str, database: Path, by: str) -> None:
     files_of_partitions(spark, table, 2)
     name = {"path": f"delta.`{table}`", "text": f"'{table}'", "name": "optimized_by_name"}[by]
     if by == "name":

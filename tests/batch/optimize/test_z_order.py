@@ -12,6 +12,8 @@ from deltaflow import DeltaTable
 from deltaflow.batch.optimize import z_order as z_order_module
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog
+from tests.plans import files_read
+from tests.tables import actions, load, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,21 +39,17 @@ def scattered(spark: SparkSession, rows: int, *columns: str) -> DataFrame:
 
 
 def scanned_files(frame: DataFrame) -> int:
-    """How many files a query's scan reads."""
     frame.collect()
-    plan = frame._jdf.queryExecution().executedPlan().collectLeaves().apply(0)
-    return int(plan.metrics().apply("numFiles").value())
+    return files_read(frame)
 
 
 def size_of(path: str) -> int:
     return DeltaLog.for_table(path).snapshot().size_in_bytes
 
 
-def test_predicates_on_each_column_read_few_files(
-    spark: SparkSession, table: str, setting: Any, rows: Any, actions: Any
-) -> None:
+def test_predicates_on_each_column_read_few_files(spark: SparkSession, table: str, setting: Any) -> None:
     scattered(spark, 4096).write.format("delta").save(table)
-    frame = spark.read.format("delta").load(table)
+    frame = load(spark, table)
     before = rows(frame)
     predicates = ["x between 100 and 140", "y between 4000 and 4050", "z < 30"]
     assert [scanned_files(frame.where(predicate)) for predicate in predicates] == [4, 4, 4]
@@ -61,7 +59,7 @@ def test_predicates_on_each_column_read_few_files(
     assert 50 <= metrics["numFilesAdded"] <= 64
     # A cube of 4 × 4 × 4 files: a narrow range of one column is in 16 of them, and in some that are across.
     assert all(scanned_files(frame.where(predicate)) <= 28 for predicate in predicates)
-    assert rows(spark.read.format("delta").load(table)) == before
+    assert rows(load(spark, table)) == before
     removed = {"num": 4, "size": metrics["filesRemoved"]["totalSize"]}
     assert metrics["zOrderStats"] == {
         "strategyName": "all",
@@ -81,7 +79,7 @@ def test_predicates_on_each_column_read_few_files(
     assert scanned_files(frame.where(predicates[0])) <= 4
 
 
-def test_columns_of_every_kind(spark: SparkSession, table: str, setting: Any, rows: Any) -> None:
+def test_columns_of_every_kind(spark: SparkSession, table: str, setting: Any) -> None:
     """Nulls, few values, and types without arithmetic: each column still leaves files out."""
     scattered(
         spark,
@@ -92,7 +90,7 @@ def test_columns_of_every_kind(spark: SparkSession, table: str, setting: Any, ro
         "cast(x as decimal(20, 3)) / 7 d",
         "named_struct('in-side', date_add(date'2020-01-01', cast(y as int))) n",
     ).write.format("delta").save(table)
-    frame = spark.read.format("delta").load(table)
+    frame = load(spark, table)
     before = rows(frame)
     setting(MAX_FILE_SIZE, str(size_of(table) // 32))
     for columns, predicates in {
@@ -100,51 +98,51 @@ def test_columns_of_every_kind(spark: SparkSession, table: str, setting: Any, ro
         ("d", "n.`in-side`"): ["d < 3", "n.`in-side` > date'2025-08-01'"],
     }.items():
         metrics = z_order(spark, table, *columns)
-        assert rows(spark.read.format("delta").load(table)) == before
+        assert rows(load(spark, table)) == before
         for predicate in predicates:
             assert scanned_files(frame.where(predicate)) <= metrics["numFilesAdded"] * 0.6, predicate
 
 
 def test_the_bounds_of_long_texts_are_short(
-    spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch, rows: Any
+    spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whole texts of a sample, and their bounds, would fill the memory of Spark and of Python."""
     long = "concat(id * 7919 % 2000, repeat('x', 5000))"
     spark.range(2000).selectExpr(f"{long} s", f"cast({long} as binary) b").write.format("delta").save(table)
-    before = rows(spark.read.format("delta").load(table))
+    before = rows(load(spark, table))
     found: list[Any] = []
-    laid_out = z_order_module._laid_out
+    z_ordered_bin = z_order_module._z_ordered_bin
 
     def seen(bin_: Any, columns: Any, bounds: Any) -> Any:
         found.extend(bounds)
-        return laid_out(bin_, columns, bounds)
+        return z_ordered_bin(bin_, columns, bounds)
 
-    monkeypatch.setattr(z_order_module, "_laid_out", seen)
+    monkeypatch.setattr(z_order_module, "_z_ordered_bin", seen)
     z_order(spark, table, "s", "b")
     assert [max(map(len, bounds)) for bounds in found] == [128, 256]
     assert [len(set(bounds)) > 1000 for bounds in found] == [True, True]
-    assert rows(spark.read.format("delta").load(table)) == before
+    assert rows(load(spark, table)) == before
 
 
-def test_many_columns(spark: SparkSession, table: str, setting: Any, rows: Any) -> None:
+def test_many_columns(spark: SparkSession, table: str, setting: Any) -> None:
     """More bits than one number holds."""
     columns = [f"c{i}" for i in range(8)]
     bits = [f"shiftright(x, {i}) % 2 = 0 {name}" for i, name in enumerate(columns)]
     scattered(spark, 512, *bits).write.format("delta").save(table)
-    before = rows(spark.read.format("delta").load(table))
+    before = rows(load(spark, table))
     setting(MAX_FILE_SIZE, str(size_of(table) // 4))
     z_order(spark, table, *columns)
-    frame = spark.read.format("delta").load(table)
+    frame = load(spark, table)
     assert rows(frame) == before
     # The first bit of the first column divides the files.
     values = frame.groupBy("_metadata.file_name").agg({"c0": "bool_and", "c1": "count"}).collect()
     assert len([row for row in values if row["bool_and(c0)"]]) >= 1
 
 
-def test_partitions(spark: SparkSession, table: str, setting: Any, rows: Any, actions: Any) -> None:
+def test_partitions(spark: SparkSession, table: str, setting: Any) -> None:
     """Each partition that `where` chooses is ordered separately."""
     scattered(spark, 600, "x", "id % 3 p").write.format("delta").partitionBy("p").save(table)
-    before = rows(spark.read.format("delta").load(table))
+    before = rows(load(spark, table))
     setting(MAX_FILE_SIZE, str(size_of(table) // 12))
     metrics = z_order(spark, table, "x", where="p < 2")
     assert (
@@ -152,7 +150,7 @@ def test_partitions(spark: SparkSession, table: str, setting: Any, rows: Any, ac
     )
     assert {add["partitionValues"]["p"] for add in actions(table, "add")} == {"0", "1"}
     assert metrics["totalConsideredFiles"] == metrics["numFilesRemoved"] == 8
-    assert rows(spark.read.format("delta").load(table)) == before
+    assert rows(load(spark, table)) == before
 
 
 def test_values_that_are_all_the_same(spark: SparkSession, table: str, setting: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deltaflow.log import DeltaLog
+from tests.tables import actions
 
 pytestmark = pytest.mark.spark
 
@@ -81,7 +82,7 @@ def test_questions(spark, path, name, statement, values, rows):
         ("UPDATE {t} SET id = :a WHERE id = :b", {"a": 50, "b": 49}, None, {}),
     ],
 )
-def test_changes(spark, path, name, statement, values, operation, shown, actions):
+def test_changes(spark, path, name, statement, values, operation, shown):
     *_, versions = run(spark, path, name, statement, values)
     if operation is None:
         return

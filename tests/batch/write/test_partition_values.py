@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
+from tests.tables import actions, checkpoint_versions, commit_file, ids, load, rows, rows_by_deltalake
+
 pytestmark = pytest.mark.spark
 
 ODD_STRINGS = [
@@ -41,22 +43,22 @@ ODD_STRINGS = [
 ]
 
 
-def test_strings_of_every_kind_come_back(spark, table, rows, rows_by_deltalake, actions):
+def test_strings_of_every_kind_come_back(spark, table):
     data = spark.createDataFrame([(i, text) for i, text in enumerate(ODD_STRINGS)], "id int, p string")
     data.write.format("delta").partitionBy("p").save(table)
     expected = sorted(enumerate(ODD_STRINGS))
-    assert sorted((row["id"], row["p"]) for row in rows(spark.read.format("delta").load(table))) == expected
+    assert sorted((row["id"], row["p"]) for row in rows(load(spark, table))) == expected
     assert sorted((row["id"], row["p"]) for row in rows_by_deltalake(table)) == expected
     assert sorted(add["partitionValues"]["p"] for add in actions(table, "add")) == sorted(ODD_STRINGS)
-    read = spark.read.format("delta").load(table)
+    read = load(spark, table)
     for text in ODD_STRINGS:
         assert [row["p"] for row in read.where(F.col("p") == text).collect()] == [text]
 
 
-def test_an_empty_string_is_null_as_the_protocol_has_it(spark, table, rows):
+def test_an_empty_string_is_null_as_the_protocol_has_it(spark, table):
     data = spark.createDataFrame([(1, ""), (2, None), (3, "x")], "id int, p string")
     data.write.format("delta").partitionBy("p").save(table)
-    read = spark.read.format("delta").load(table)
+    read = load(spark, table)
     assert sorted((row["id"], row["p"]) for row in rows(read)) == [(1, None), (2, None), (3, "x")]
     assert read.where("p is null").count() == 2
     assert read.where("p is not null").count() == 1
@@ -85,36 +87,33 @@ TYPED = {
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_values_of_every_type_come_back(spark, tmp_path, rows, rows_by_deltalake, sound, ansi):
-    spark.conf.set("spark.sql.ansi.enabled", ansi)
-    try:
+def test_values_of_every_type_come_back(spark, tmp_path, sound, ansi, settings):
+    with settings({"spark.sql.ansi.enabled": ansi}):
         for name, (type_name, values) in TYPED.items():
             path = str(tmp_path / name)
             data = spark.createDataFrame(list(enumerate(values)), f"id int, p {type_name}")
             data.write.format("delta").partitionBy("p").save(path)
-            assert rows(spark.read.format("delta").load(path)) == rows(data), name
+            assert rows(load(spark, path)) == rows(data), name
             assert rows_by_deltalake(path) == rows(data), name
             for value in values[:2]:
                 literal = F.lit(str(value)).cast(type_name)
-                found = spark.read.format("delta").load(path).where(F.col("p") == literal)
+                found = load(spark, path).where(F.col("p") == literal)
                 assert found.count() == 1, (name, value)
             sound(path)
-    finally:
-        spark.conf.unset("spark.sql.ansi.enabled")
 
 
-def test_doubles_that_are_no_numbers(spark, table, rows):
+def test_doubles_that_are_no_numbers(spark, table):
     values = [float("nan"), float("inf"), float("-inf"), -0.0, 1.0]
     data = spark.createDataFrame(list(enumerate(values)), "id int, p double")
     data.write.format("delta").partitionBy("p").save(table)
-    read = spark.read.format("delta").load(table)
+    read = load(spark, table)
     assert rows(read) == rows(data)
     assert [row.id for row in read.where("p = double('NaN')").collect()] == [0]
     assert [row.id for row in read.where("p > 100 and not isnan(p)").collect()] == [1]
 
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kolkata"])
-def test_timestamps_do_not_depend_on_the_zone_of_the_session(spark, table, rows, actions, zone):
+def test_timestamps_do_not_depend_on_the_zone_of_the_session(spark, table, zone, settings):
     moments = [
         dt.datetime(2024, 1, 1, 0, 0, tzinfo=UTC),
         dt.datetime(2024, 3, 10, 10, 30, 0, 5, tzinfo=UTC),  # 02:30 in Los Angeles, which that day has not
@@ -122,19 +121,16 @@ def test_timestamps_do_not_depend_on_the_zone_of_the_session(spark, table, rows,
         dt.datetime(2024, 11, 3, 9, 30, tzinfo=UTC),
     ]
     data = spark.createDataFrame([(m, m) for m in moments], "p timestamp, v timestamp")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
+    with settings({"spark.sql.session.timeZone": zone}):
         data.write.format("delta").partitionBy("p").save(table)
-        read = spark.read.format("delta").load(table)
+        read = load(spark, table)
         assert rows(read) == rows(data)
         assert read.where("p = v").count() == 4
         assert read.where(F.col("p") == F.lit(moments[2])).count() == 1
         other = {"America/Los_Angeles": "Asia/Kolkata"}.get(zone, "America/Los_Angeles")
         spark.conf.set("spark.sql.session.timeZone", other)
-        assert rows(spark.read.format("delta").load(table)) == rows(data)
-        assert spark.read.format("delta").load(table).where("p = v").count() == 4
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        assert rows(load(spark, table)) == rows(data)
+        assert load(spark, table).where("p = v").count() == 4
     assert sorted(add["partitionValues"]["p"] for add in actions(table, "add")) == [
         "2024-01-01T00:00:00.000000Z",
         "2024-03-10T10:30:00.000005Z",
@@ -143,7 +139,7 @@ def test_timestamps_do_not_depend_on_the_zone_of_the_session(spark, table, rows,
     ]
 
 
-def test_partition_values_of_other_writers(spark, tmp_path, rows, rows_by_deltalake):
+def test_partition_values_of_other_writers(spark, tmp_path):
     import deltalake
     import pyarrow as pa
 
@@ -163,13 +159,13 @@ def test_partition_values_of_other_writers(spark, tmp_path, rows, rows_by_deltal
         }
     )
     deltalake.write_deltalake(path, data, partition_by=["p", "day", "ts", "yes", "dec"])
-    assert rows(spark.read.format("delta").load(path)) == rows_by_deltalake(path)
+    assert rows(load(spark, path)) == rows_by_deltalake(path)
     for number, text in enumerate(ODD_STRINGS):
-        found = spark.read.format("delta").load(path).where(F.col("p") == text).collect()
+        found = load(spark, path).where(F.col("p") == text).collect()
         assert [row.id for row in found] == [number]
 
 
-def test_partition_values_as_the_protocol_allows_them(spark, tmp_path, rows):
+def test_partition_values_as_the_protocol_allows_them(spark, tmp_path):
     """Timestamps with and without zone or fraction, empty strings as nulls: read in the session's zone."""
     original = tmp_path / "original"
     spark.range(1).selectExpr("id", "timestamp'2024-01-01 00:00:00Z' ts", "'x' p").write.format(
@@ -184,31 +180,28 @@ def test_partition_values_as_the_protocol_allows_them(spark, tmp_path, rows):
         ]
     ):
         path = shutil.copytree(original, tmp_path / str(number))
-        commit = next(Path(path, "_delta_log").glob("*.json"))
+        commit = commit_file(path, 0)
         lines = commit.read_text().replace('"p":"x"', f'"p":"{text}"')
         lines = lines.replace('"2024-01-01T00:00:00.000000Z"', f'"{written}"')
         commit.write_text(lines)
-        found = spark.read.format("delta").load(str(path)).toArrow().to_pylist()
+        found = load(spark, str(path)).toArrow().to_pylist()
         assert [(row["ts"], row["p"]) for row in found] == [expected]
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_a_partition_value_of_no_sense_is_refused_by_name(spark, tmp_path, ansi):
+def test_a_partition_value_of_no_sense_is_refused_by_name(spark, tmp_path, ansi, setting):
     from deltaflow.errors import CorruptLogError
 
     path = str(tmp_path / "t")
     data = spark.range(1).selectExpr("id", "date'2024-01-01' day")
     data.write.format("delta").partitionBy("day").save(path)
-    commit = next(Path(path, "_delta_log").glob("*.json"))
+    commit = commit_file(path, 0)
     broken = commit.read_text().replace('"day":"2024-01-01"', '"day":"someday"')
     commit.unlink()
     commit.write_text(broken)
-    spark.conf.set("spark.sql.ansi.enabled", ansi)
-    try:
-        with pytest.raises(CorruptLogError, match="'someday' of column day is no DATE") as caught:
-            spark.read.format("delta").load(path).where("day is not null").collect()
-    finally:
-        spark.conf.unset("spark.sql.ansi.enabled")
+    setting("spark.sql.ansi.enabled", ansi)
+    with pytest.raises(CorruptLogError, match="'someday' of column day is no DATE") as caught:
+        load(spark, path).where("day is not null").collect()
     assert "py4j" not in str(caught.value)
 
 
@@ -220,19 +213,16 @@ def test_partitions_beyond_the_years_of_python(spark, tmp_path, type_name):
     data = spark.sql(f"SELECT * FROM VALUES {values} AS t(id, p)")
     data.write.format("delta").partitionBy("p").option("delta.checkpointInterval", "2").save(path)
 
-    def ids() -> list[int]:
-        return sorted(row.id for row in spark.read.format("delta").load(path).select("id").collect())
-
     new = spark.sql(f"SELECT 9 AS id, CAST('{days[1]}' AS {type_name}) AS p")
     new.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "dynamic").save(path)
-    assert ids() == [0, 2, 9]
-    newest = spark.read.format("delta").load(path).selectExpr("max(p) p")
+    assert ids(load(spark, path).select("id")) == [0, 2, 9]
+    newest = load(spark, path).selectExpr("max(p) p")
     assert newest.where(f"p = CAST('{days[1]}' AS {type_name})").count() == 1
     spark.sql(f"DELETE FROM delta.`{path}` WHERE p = CAST('{days[2]}' AS {type_name})")
-    assert ids() == [0, 9]
-    assert list(Path(path, "_delta_log").glob("*.checkpoint.parquet"))
+    assert ids(load(spark, path).select("id")) == [0, 9]
+    assert checkpoint_versions(path)
     spark.sql(f"DELETE FROM delta.`{path}` WHERE p > CAST('9999-12-31' AS {type_name})")
-    assert ids() == [0]
+    assert ids(load(spark, path).select("id")) == [0]
     assert len(spark.sql(f"SHOW PARTITIONS delta.`{path}`").collect()) == 1
 
 
@@ -245,4 +235,4 @@ def test_files_whose_folders_are_encoded_twice_are_removed_whole(spark, tmp_path
     deltalake.write_deltalake(path, pa.table({"id": [1, 2], "p": ["a b", "c:d"]}), partition_by=["p"])
     assert list(Path(path).glob("*%*"))
     spark.sql(f"DELETE FROM delta.`{path}` WHERE p = 'a b' AND id > 0")
-    assert [row.id for row in spark.read.format("delta").load(path).collect()] == [2]
+    assert [row.id for row in load(spark, path).collect()] == [2]

@@ -13,6 +13,7 @@ from deltaflow.errors import (
     DeltaTableAlreadyExistsError,
     SchemaError,
 )
+from tests.tables import actions, commit_file, load, rows, rows_by_deltalake, versions
 
 pytestmark = pytest.mark.spark
 
@@ -21,12 +22,8 @@ def numbers(spark, *values):
     return spark.createDataFrame([(value, f"m{value % 2}") for value in values], "n int, m string")
 
 
-def versions(table):
-    return sorted(int(file.stem) for file in Path(table, "_delta_log").glob("*.json"))
-
-
 def read_numbers(spark, table):
-    return sorted(row.n for row in spark.read.format("delta").load(table).collect())
+    return sorted(row.n for row in load(spark, table).collect())
 
 
 def test_modes(spark, table):
@@ -48,7 +45,7 @@ def test_modes(spark, table):
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "ignore", "errorifexists"])
-def test_every_mode_creates_a_table(spark, table, mode, actions):
+def test_every_mode_creates_a_table(spark, table, mode):
     numbers(spark, 1).write.format("delta").mode(mode).save(table)
     assert read_numbers(spark, table) == [1]
     [info] = actions(table, "commitInfo")
@@ -63,7 +60,7 @@ def test_an_unknown_mode(spark, table):
     assert not os.path.exists(table)
 
 
-def test_partitioning(spark, table, rows, actions):
+def test_partitioning(spark, table):
     data = spark.range(12).selectExpr("id", "id % 2 as b", "cast(id % 3 as string) as a", "id * 2 as v")
     data.write.format("delta").partitionBy("a", "b").save(table)
     assert actions(table, "metaData")[0]["partitionColumns"] == ["a", "b"]
@@ -79,7 +76,7 @@ def test_partitioning(spark, table, rows, actions):
         assert caught.value.getErrorClass() == "DELTA_METADATA_MISMATCH"
         assert str(other) in str(caught.value)
     assert versions(table) == [0, 1, 2]
-    read = spark.read.format("delta").load(table)
+    read = load(spark, table)
     assert read.columns == ["id", "b", "a", "v"]
     assert rows(read) == rows(data.union(data).union(data))
 
@@ -109,18 +106,18 @@ def test_partition_columns_of_types_that_cannot_be(spark, table, type_name):
     assert not os.path.exists(table)
 
 
-def test_partition_columns_by_another_case(spark, table, actions):
+def test_partition_columns_by_another_case(spark, table):
     numbers(spark, 1, 2, 3).write.format("delta").partitionBy("M").save(table)
     assert actions(table, "metaData")[0]["partitionColumns"] == ["m"]
     data = numbers(spark, 4, 5).selectExpr("m as M", "n as N")
     data.write.format("delta").mode("append").partitionBy("M").save(table)
-    read = spark.read.format("delta").load(table)
+    read = load(spark, table)
     assert read.columns == ["n", "m"]
     assert read_numbers(spark, table) == [1, 2, 3, 4, 5]
     assert read.where("M = 'm0'").count() == 2
 
 
-def test_only_the_first_commit_has_protocol_and_metadata(spark, table, actions):
+def test_only_the_first_commit_has_protocol_and_metadata(spark, table):
     numbers(spark, 1).write.format("delta").save(table)
     numbers(spark, 2).write.format("delta").mode("append").save(table)
     numbers(spark, 3).write.format("delta").mode("overwrite").save(table)
@@ -136,14 +133,14 @@ def test_only_the_first_commit_has_protocol_and_metadata(spark, table, actions):
         assert actions(table, "protocol", version) == actions(table, "metaData", version) == []
 
 
-def test_commit_info(spark, table, actions):
+def test_commit_info(spark, table):
     data = numbers(spark, 1, 2, 3).coalesce(1)
     data.write.format("delta").partitionBy("m").mode("append").save(table)
     data.write.format("delta").mode("append").save(table)
     data.limit(1).write.format("delta").mode("overwrite").save(table)
     infos = [actions(table, "commitInfo", version)[0] for version in range(3)]
     for version, info in enumerate(infos):
-        log_file = Path(table, "_delta_log", f"{version:020}.json")
+        log_file = commit_file(table, version)
         assert json.loads(log_file.read_text().splitlines()[0]) == {"commitInfo": info}
         assert abs(info["timestamp"] - log_file.stat().st_mtime * 1000) < 60_000
         assert info["operation"] == "WRITE"
@@ -168,11 +165,11 @@ def test_commit_info(spark, table, actions):
     assert all(remove["dataChange"] and remove["deletionTimestamp"] > 0 for remove in removes)
 
 
-def test_a_frame_without_rows_leaves_no_file(spark, table, actions, rows):
+def test_a_frame_without_rows_leaves_no_file(spark, table):
     empty = numbers(spark, 1).where("n > 1")
     empty.write.format("delta").save(table)
     assert [entry for entry in os.listdir(table) if entry != "_delta_log"] == []
-    assert spark.read.format("delta").load(table).schema == empty.schema
+    assert load(spark, table).schema == empty.schema
     empty.write.format("delta").mode("append").save(table)
     numbers(spark, 1).write.format("delta").mode("append").save(table)
     # Tasks without rows next to one with rows.
@@ -180,7 +177,7 @@ def test_a_frame_without_rows_leaves_no_file(spark, table, actions, rows):
     assert read_numbers(spark, table) == [1, 3]
     empty.write.format("delta").mode("overwrite").save(table)
     assert actions(table, "add") == []
-    assert rows(spark.read.format("delta").load(table)) == []
+    assert rows(load(spark, table)) == []
 
 
 ODD_PATHS = [
@@ -248,20 +245,20 @@ ODD_COLUMNS = [
 ]
 
 
-def test_odd_column_names(spark, table, rows, rows_by_deltalake):
+def test_odd_column_names(spark, table):
     data = spark.createDataFrame(
         [(*range(len(ODD_COLUMNS)), "x"), (*range(10, 10 + len(ODD_COLUMNS)), "y")],
         [*ODD_COLUMNS, "p.ü-%"],
     )
     data.write.format("delta").partitionBy("p.ü-%").save(table)
-    assert rows(spark.read.format("delta").load(table)) == rows_by_deltalake(table) == rows(data)
+    assert rows(load(spark, table)) == rows_by_deltalake(table) == rows(data)
     for name in [*ODD_COLUMNS, "p.ü-%"]:
         quoted = "`" + name.replace("`", "``") + "`"
-        read = spark.read.format("delta").load(table).select(quoted).where(f"{quoted} is not null")
+        read = load(spark, table).select(quoted).where(f"{quoted} is not null")
         assert read.count() == 2
 
 
-def test_options_of_the_files(spark, table, actions):
+def test_options_of_the_files(spark, table):
     import pyarrow.parquet as pq
 
     write = spark.range(100).coalesce(1).write.format("delta").option("compression", "zstd")
@@ -275,10 +272,10 @@ def test_options_of_the_files(spark, table, actions):
 def test_a_table_may_overwrite_itself(spark, table):
     numbers(spark, 1, 2, 3).write.format("delta").partitionBy("m").save(table)
     for expected in ([2, 3, 4], [3, 4, 5]):
-        frame = spark.read.format("delta").load(table).selectExpr("n + 1 as n", "m")
+        frame = load(spark, table).selectExpr("n + 1 as n", "m")
         frame.write.format("delta").mode("overwrite").save(table)
         assert read_numbers(spark, table) == expected
-    frame = spark.read.format("delta").load(table)
+    frame = load(spark, table)
     for _ in range(2):
         frame.write.format("delta").mode("append").save(table)
     assert read_numbers(spark, table) == [*[3] * 4, *[4] * 4, *[5] * 4]
@@ -319,7 +316,7 @@ def test_the_plan_runs_once(spark, table):
         (write.partitionBy("p") if partitioned else write).save(path)
         expected = 1000
         assert seen.value == expected, number
-        assert spark.read.format("delta").load(path).where("n = id").count() == 1000
+        assert load(spark, path).where("n = id").count() == 1000
     data, seen = counted(base)
     cached = data.cache()
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,11 @@ from pyspark.sql.functions import col
 
 from deltaflow.errors import DeltaError, DeltaUnsupportedOperationException, SchemaMismatchError
 from deltaflow.log import DeltaLog, Snapshot
+from tests.tables import actions, tuples
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
-Rows = Callable[[str], list[tuple[Any, ...]]]
 Log = Callable[[str], Snapshot]
-
-
-@pytest.fixture
-def rows(spark: SparkSession) -> Rows:
-    return lambda name: sorted(map(tuple, spark.table(name).collect()))
 
 
 @pytest.fixture
@@ -42,7 +37,7 @@ def of(spark: SparkSession, *values: tuple[int, str]) -> DataFrame:
     return spark.createDataFrame(list(values), "id BIGINT, p STRING")
 
 
-def test_save_as_table_in_its_modes(spark: SparkSession, database: Path, rows: Rows, log: Log) -> None:
+def test_save_as_table_in_its_modes(spark: SparkSession, database: Path, log: Log) -> None:
     def save(mode: str, value: int) -> None:
         of(spark, (value, "a")).write.format("delta").partitionBy("p").mode(mode).saveAsTable("t")
 
@@ -51,31 +46,29 @@ def test_save_as_table_in_its_modes(spark: SparkSession, database: Path, rows: R
     with pytest.raises(AnalysisException, match="already exists"):
         save("errorifexists", 2)
     save("ignore", 3)
-    assert rows("t") == [(1, "a")]
+    assert tuples(spark.table("t")) == [(1, "a")]
     save("append", 4)
-    assert rows("t") == [(1, "a"), (4, "a")]
+    assert tuples(spark.table("t")) == [(1, "a"), (4, "a")]
     before = log("t")
     save("overwrite", 5)
-    assert rows("t") == [(5, "a")]
+    assert tuples(spark.table("t")) == [(5, "a")]
     assert (log("t").table_id, log("t").version) == (before.table_id, before.version + 1)
 
 
 @pytest.mark.parametrize("mode", ["errorifexists", "append", "overwrite", "ignore"])
-def test_save_as_table_makes_a_table_at_a_path(
-    spark: SparkSession, database: Path, rows: Rows, mode: str
-) -> None:
+def test_save_as_table_makes_a_table_at_a_path(spark: SparkSession, database: Path, mode: str) -> None:
     of(spark, (1, "a")).write.format("delta").mode(mode).option("path", str(database / "path")).saveAsTable(
         "t"
     )
-    assert rows("t") == rows(f"delta.`{database}/path`") == [(1, "a")]
+    assert tuples(spark.table("t")) == tuples(spark.table(f"delta.`{database}/path`")) == [(1, "a")]
     spark.sql("DROP TABLE t")
-    assert rows(f"delta.`{database}/path`") == [(1, "a")]
+    assert tuples(spark.table(f"delta.`{database}/path`")) == [(1, "a")]
 
 
-def test_save_as_table_takes_the_options_of_save(spark: SparkSession, t: str, rows: Rows, log: Log) -> None:
+def test_save_as_table_takes_the_options_of_save(spark: SparkSession, t: str, log: Log) -> None:
     frame = of(spark, (7, "b"))
     frame.write.format("delta").mode("overwrite").option("replaceWhere", "p = 'b'").saveAsTable(t)
-    assert rows(t) == [(0, "a"), (2, "a"), (7, "b")]
+    assert tuples(spark.table(t)) == [(0, "a"), (2, "a"), (7, "b")]
     wider = frame.withColumn("n", col("id") + 1)
     with pytest.raises(SchemaMismatchError, match="mergeSchema"):
         wider.write.format("delta").mode("append").saveAsTable(t)
@@ -92,13 +85,13 @@ def test_save_as_table_takes_the_options_of_save(spark: SparkSession, t: str, ro
         ).saveAsTable(t)
 
 
-def test_save_as_table_overwrites_partitions_of_the_data(spark: SparkSession, t: str, rows: Rows) -> None:
+def test_save_as_table_overwrites_partitions_of_the_data(spark: SparkSession, t: str) -> None:
     write = of(spark, (9, "a")).write.format("delta").mode("overwrite")
     write.option("partitionOverwriteMode", "dynamic").saveAsTable(t)
-    assert rows(t) == [(1, "b"), (9, "a")]
+    assert tuples(spark.table(t)) == [(1, "b"), (9, "a")]
 
 
-def test_a_table_of_another_format_stays_what_it_is(spark: SparkSession, database: Path, rows: Rows) -> None:
+def test_a_table_of_another_format_stays_what_it_is(spark: SparkSession, database: Path) -> None:
     of(spark, (1, "a")).write.format("parquet").saveAsTable("other")
     with pytest.raises(DeltaError) as refused:
         of(spark, (2, "b")).write.format("delta").mode("overwrite").saveAsTable("other")
@@ -108,18 +101,16 @@ def test_a_table_of_another_format_stays_what_it_is(spark: SparkSession, databas
     with pytest.raises(DeltaError) as refused:
         spark.sql("CREATE OR REPLACE TABLE other USING delta AS SELECT 1 AS a")
     assert refused.value.error_class == "DELTA_NOT_A_DELTA_TABLE"
-    assert rows("other") == [(1, "a")]
+    assert tuples(spark.table("other")) == [(1, "a")]
 
 
-def test_a_delta_table_is_not_replaced_by_one_of_another_format(
-    spark: SparkSession, t: str, rows: Rows
-) -> None:
+def test_a_delta_table_is_not_replaced_by_one_of_another_format(spark: SparkSession, t: str) -> None:
     """Spark would drop the table with its history."""
     with pytest.raises(DeltaUnsupportedOperationException):
         of(spark, (2, "b")).write.mode("overwrite").saveAsTable(t)
     with pytest.raises(AnalysisException, match="format"):
         of(spark, (2, "b")).write.mode("append").saveAsTable(t)
-    assert len(rows(t)) == 3
+    assert len(tuples(spark.table(t))) == 3
 
 
 @pytest.mark.parametrize(
@@ -141,13 +132,11 @@ def test_a_delta_table_is_not_replaced_by_one_of_another_format(
         ("INSERT OVERWRITE t SELECT id, upper(p) FROM delta.`{path}` WHERE id > 0", [(1, "B"), (2, "A")]),
     ],
 )
-def test_insert(
-    spark: SparkSession, database: Path, t: str, rows: Rows, log: Log, statement: str, expected: Any
-) -> None:
+def test_insert(spark: SparkSession, database: Path, t: str, log: Log, statement: str, expected: Any) -> None:
     before = log(t)
     statement = statement.format(path=database / "t")
     spark.sql(statement)
-    assert rows(t) == expected
+    assert tuples(spark.table(t)) == expected
     assert (log(t).table_id, log(t).version) == (before.table_id, before.version + 1)
 
 
@@ -169,56 +158,50 @@ def test_an_insert_that_does_not_fit(spark: SparkSession, t: str, log: Log, stat
 
 
 @pytest.fixture
-def dynamic(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    yield
-    spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+def dynamic(setting: Any) -> None:
+    setting("spark.sql.sources.partitionOverwriteMode", "dynamic")
 
 
 @pytest.mark.usefixtures("dynamic")
-def test_insert_overwrite_of_dynamic_partitions(
-    spark: SparkSession, t: str, rows: Rows, actions: Any, database: Path
-) -> None:
+def test_insert_overwrite_of_dynamic_partitions(spark: SparkSession, t: str, database: Path) -> None:
     spark.sql("INSERT OVERWRITE t VALUES (5, 'a'), (6, 'c')")
-    assert rows(t) == [(1, "b"), (5, "a"), (6, "c")]
+    assert tuples(spark.table(t)) == [(1, "b"), (5, "a"), (6, "c")]
     of(spark, (7, "c")).write.insertInto(t, overwrite=True)
-    assert rows(t) == [(1, "b"), (5, "a"), (7, "c")]
+    assert tuples(spark.table(t)) == [(1, "b"), (5, "a"), (7, "c")]
     parameters = actions(str(database / "t"), "commitInfo")[0]["operationParameters"]
     assert parameters["isDynamicPartitionOverwrite"] in (True, "true")
     of(spark, (8, "d")).writeTo(t).overwrite(col("id") > 5)  # whatever the setting is
-    assert rows(t) == [(1, "b"), (5, "a"), (8, "d")]
+    assert tuples(spark.table(t)) == [(1, "b"), (5, "a"), (8, "d")]
 
 
-def test_insert_into_goes_by_position(spark: SparkSession, t: str, rows: Rows) -> None:
+def test_insert_into_goes_by_position(spark: SparkSession, t: str) -> None:
     of(spark, (5, "c")).toDF("p", "other").write.insertInto(t)
-    assert rows(t) == [(0, "a"), (1, "b"), (2, "a"), (5, "c")]
+    assert tuples(spark.table(t)) == [(0, "a"), (1, "b"), (2, "a"), (5, "c")]
     of(spark, (6, "c")).write.format("delta").insertInto(t, overwrite=True)
-    assert rows(t) == [(6, "c")]
+    assert tuples(spark.table(t)) == [(6, "c")]
     spark.table(t).write.insertInto(t)
-    assert rows(t) == [(6, "c"), (6, "c")]
+    assert tuples(spark.table(t)) == [(6, "c"), (6, "c")]
 
 
-def test_write_to(spark: SparkSession, t: str, rows: Rows, log: Log) -> None:
+def test_write_to(spark: SparkSession, t: str, log: Log) -> None:
     table_id = log(t).table_id
     of(spark, (5, "c")).select("p", "id").writeTo(t).append()
-    assert rows(t) == [(0, "a"), (1, "b"), (2, "a"), (5, "c")]
+    assert tuples(spark.table(t)) == [(0, "a"), (1, "b"), (2, "a"), (5, "c")]
     of(spark, (6, "c")).writeTo(t).overwritePartitions()
-    assert rows(t) == [(0, "a"), (1, "b"), (2, "a"), (6, "c")]
+    assert tuples(spark.table(t)) == [(0, "a"), (1, "b"), (2, "a"), (6, "c")]
     of(spark, (2, "it's")).writeTo(t).overwrite(
         (col("p") == "a") & col("id").isin(0, 2) | (col("p") == "it's")
     )
-    assert rows(t) == [(1, "b"), (2, "it's"), (6, "c")]
+    assert tuples(spark.table(t)) == [(1, "b"), (2, "it's"), (6, "c")]
     of(spark, (0, "z")).writeTo(t).overwrite(col("id") >= 0)
-    assert rows(t) == [(0, "z")]
+    assert tuples(spark.table(t)) == [(0, "z")]
     wider = of(spark, (1, "z")).withColumn("n", col("id"))
     wider.writeTo(t).option("mergeSchema", "true").append()
     assert spark.table(t).columns == ["id", "p", "n"]
     assert (log(t).table_id, log(t).version) == (table_id, 6)
 
 
-def test_write_to_makes_and_replaces_tables(
-    spark: SparkSession, database: Path, rows: Rows, log: Log
-) -> None:
+def test_write_to_makes_and_replaces_tables(spark: SparkSession, database: Path, log: Log) -> None:
     frame = of(spark, (1, "a"))
     with pytest.raises(AnalysisException, match="cannot be found"):
         frame.writeTo("t").using("delta").replace()
@@ -232,33 +215,31 @@ def test_write_to_makes_and_replaces_tables(
     frame.writeTo("t").using("delta").tableProperty("delta.appendOnly", "true").createOrReplace()
     assert (log("t").version, log("t").schema.names) == (2, ["id", "p"])
     frame.writeTo("u").using("delta").createOrReplace()
-    assert rows("u") == rows("t") == [(1, "a")]
+    assert tuples(spark.table("u")) == tuples(spark.table("t")) == [(1, "a")]
 
 
-def test_writes_into_a_path(spark: SparkSession, database: Path, rows: Rows) -> None:
+def test_writes_into_a_path(spark: SparkSession, database: Path) -> None:
     by_path = f"delta.`{database}/a path%20`"
     spark.sql(f"CREATE TABLE {by_path} USING delta AS SELECT 1L AS id, 'a' AS p")
     spark.sql(f"INSERT INTO {by_path} VALUES (2, 'b')")
     of(spark, (3, "c")).writeTo(by_path).append()
     of(spark, (4, "d")).write.insertInto(by_path)
     of(spark, (5, "e")).write.format("delta").mode("append").saveAsTable(by_path)
-    assert rows(by_path) == [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
+    assert tuples(spark.table(by_path)) == [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
     of(spark, (6, "f")).write.format("delta").mode("overwrite").saveAsTable(by_path)
-    assert rows(by_path) == [(6, "f")]
+    assert tuples(spark.table(by_path)) == [(6, "f")]
     with pytest.raises(AnalysisException, match="cannot be found"):
         spark.sql(f"INSERT INTO delta.`{database}/nothing` VALUES (1)")
     assert not (database / "nothing").exists()
 
 
-def test_inserts_in_statements_of_other_shapes(
-    spark: SparkSession, t: str, rows: Rows, log: Log, database: Path
-) -> None:
+def test_inserts_in_statements_of_other_shapes(spark: SparkSession, t: str, log: Log, database: Path) -> None:
     spark.sql("CREATE TABLE u USING delta AS SELECT * FROM t WHERE id < 2")
     spark.sql("INSERT OVERWRITE t SELECT id + 10, p FROM u WHERE id = 1")
     spark.sql("WITH c AS (SELECT 5 AS x, 'c' AS y) INSERT INTO t SELECT * FROM c")
     spark.sql("INSERT INTO t TABLE u")
     spark.sql("EXECUTE IMMEDIATE 'INSERT INTO t VALUES (?, ?)' USING 6, 'd'")
-    assert rows(t) == [(0, "a"), (1, "b"), (5, "c"), (6, "d"), (11, "b")]
+    assert tuples(spark.table(t)) == [(0, "a"), (1, "b"), (11, "b"), (5, "c"), (6, "d")]
 
     def both(batch: DataFrame, number: int) -> None:
         batch.write.format("delta").mode("append").saveAsTable("u")
@@ -266,7 +247,7 @@ def test_inserts_in_statements_of_other_shapes(
 
     stream = spark.readStream.table("u").writeStream.foreachBatch(both).trigger(availableNow=True)
     stream.option("checkpointLocation", str(database / "checkpoint")).start().awaitTermination()
-    assert len(rows("u")) == 6
+    assert len(tuples(spark.table("u"))) == 6
     spark.sql("EXPLAIN INSERT OVERWRITE u VALUES (1, 'a')")
     spark.sql("EXPLAIN CREATE OR REPLACE TABLE u USING delta AS SELECT 1 AS a")
     assert log("u").version == 2

@@ -6,7 +6,7 @@ wrongly: statistics that lie, and files that cannot be read in a session that is
 
 from __future__ import annotations
 
-import json
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 
 from deltaflow import DeltaTable
 from deltaflow.errors import DeltaError
-from deltaflow.log import DeltaLog
+from tests.tables import actions, commit_file, data_files, edit_commit, latest_version, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,10 +29,10 @@ def merge(spark: SparkSession, path: str, source: DataFrame) -> Any:
 
 
 def replace_where(spark: SparkSession, path: str) -> None:
-    rows(spark, 0, 3).write.format("delta").mode("overwrite").option("replaceWhere", "id < 5").save(path)
+    numbered(spark, 0, 3).write.format("delta").mode("overwrite").option("replaceWhere", "id < 5").save(path)
 
 
-def rows(spark: SparkSession, start: int, end: int) -> DataFrame:
+def numbered(spark: SparkSession, start: int, end: int) -> DataFrame:
     return spark.range(start, end, 1, 1).selectExpr("id", "cast(id as string) s")
 
 
@@ -44,10 +44,10 @@ OPERATIONS: dict[str, Callable[[SparkSession, str], Any]] = {
     "update of all": lambda spark, path: DeltaTable.forPath(spark, path).update(set={"s": "'new'"}),
     "update in SQL": lambda spark, path: spark.sql(f"update delta.`{path}` set s = 'new' where id < 5"),
     "merge with updates": lambda spark, path: (
-        merge(spark, path, rows(spark, 0, 5)).whenMatchedUpdateAll().execute()
+        merge(spark, path, numbered(spark, 0, 5)).whenMatchedUpdateAll().execute()
     ),
     "merge with deletes": lambda spark, path: (
-        merge(spark, path, rows(spark, 0, 5)).whenMatchedDelete().execute()
+        merge(spark, path, numbered(spark, 0, 5)).whenMatchedDelete().execute()
     ),
     "merge with deletes and inserts": lambda spark, path: (
         merge(spark, path, spark.range(5).union(spark.range(50, 53)).selectExpr("id", "'new' s"))
@@ -56,7 +56,7 @@ OPERATIONS: dict[str, Callable[[SparkSession, str], Any]] = {
         .execute()
     ),
     "merge by source": lambda spark, path: (
-        merge(spark, path, rows(spark, 5, 20)).whenNotMatchedBySourceDelete().execute()
+        merge(spark, path, numbered(spark, 5, 20)).whenNotMatchedBySourceDelete().execute()
     ),
     "merge in SQL": lambda spark, path: spark.sql(
         f"merge into delta.`{path}` t using {SOURCE} when matched then delete"
@@ -72,24 +72,19 @@ OPERATIONS: dict[str, Callable[[SparkSession, str], Any]] = {
 }
 
 
-def without_statistics(file: Path, log: Path) -> None:
-    log.write_text("\n".join(_without_statistics(line) for line in log.read_text().splitlines()))
+def without_statistics(table: Path, file: Path) -> None:
+    edit_commit(table, lambda action: action.get("add", {}).pop("stats", None))
 
 
-def _without_statistics(line: str) -> str:
-    action = json.loads(line)
-    action.get("add", {}).pop("stats", None)
-    return json.dumps(action)
-
-
-def told(numRecords: int) -> Callable[[Path, Path], None]:
-    def tell(file: Path, log: Path) -> None:
-        log.write_text(log.read_text().replace('\\"numRecords\\":10', f'\\"numRecords\\":{numRecords}'))
+def told(num_records: int) -> Callable[[Path, Path], None]:
+    def tell(table: Path, file: Path) -> None:
+        log = commit_file(table, 0)
+        log.write_text(log.read_text().replace('\\"numRecords\\":10', f'\\"numRecords\\":{num_records}'))
 
     return tell
 
 
-def damaged(file: Path, log: Path) -> None:
+def damaged(table: Path, file: Path) -> None:
     """The footer is whole, and no page of the file can be read."""
     content = bytearray(file.read_bytes())
     footer = struct.unpack("<I", content[-8:-4])[0] + 8
@@ -98,23 +93,23 @@ def damaged(file: Path, log: Path) -> None:
     file.with_name(f".{file.name}.crc").unlink()
 
 
-def garbage(file: Path, log: Path) -> None:
+def garbage(table: Path, file: Path) -> None:
     file.write_bytes(bytes(file.stat().st_size))
     file.with_name(f".{file.name}.crc").unlink()
 
 
-def damaged_without_statistics(file: Path, log: Path) -> None:
-    damaged(file, log)
-    without_statistics(file, log)
+def damaged_without_statistics(table: Path, file: Path) -> None:
+    damaged(table, file)
+    without_statistics(table, file)
 
 
-def missing(file: Path, log: Path) -> None:
+def missing(table: Path, file: Path) -> None:
     file.unlink()
 
 
-def missing_without_statistics(file: Path, log: Path) -> None:
-    missing(file, log)
-    without_statistics(file, log)
+def missing_without_statistics(table: Path, file: Path) -> None:
+    missing(table, file)
+    without_statistics(table, file)
 
 
 FAULTS = {
@@ -137,55 +132,58 @@ def passing_over(setting: Any) -> None:
     setting("spark.sql.files.minPartitionNum", "1")
 
 
-def faulty_table(spark: SparkSession, path: str, fault: str) -> str:
-    """Makes a table of two files, of ids 0 to 9 and 10 to 19, the first with the fault; that file's name."""
+@pytest.fixture(scope="module")
+def two_files(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of two files, of ids 0 to 9 and 10 to 19. Each test takes a copy of it."""
+    path = tmp_path_factory.mktemp("rows") / "two files"
     for start in (0, 10):
-        rows(spark, start, start + 10).write.format("delta").mode("append").save(path)
-    log = Path(path, "_delta_log", f"{0:020}.json")
-    [name] = [json.loads(line)["add"]["path"] for line in log.read_text().splitlines() if '"add"' in line]
-    FAULTS[fault](Path(path, name), log)
-    DeltaLog._cache.clear()
-    return str(name)
+        write(numbered(spark, start, start + 10), path)
+    return path
 
 
-def files(path: str) -> set[Path]:
-    return set(Path(path).rglob("*.parquet"))
+@pytest.fixture
+def path(two_files: Path, tmp_path: Path) -> str:
+    return str(shutil.copytree(two_files, tmp_path / "table"))
+
+
+def make_faulty(path: str, fault: str) -> str:
+    """Gives the first file of the table the fault; the file's name."""
+    [add] = actions(path, "add", 0)
+    FAULTS[fault](Path(path), Path(path, add["path"]))
+    return str(add["path"])
 
 
 @pytest.mark.usefixtures("passing_over", "no_open_handles")
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_no_row_is_lost(spark: SparkSession, tmp_path: Path, operation: str, fault: str) -> None:
-    path = str(tmp_path / "table")
-    name = faulty_table(spark, path, fault)
-    before = files(path)
+def test_no_row_is_lost(spark: SparkSession, path: str, operation: str, fault: str) -> None:
+    name = make_faulty(path, fault)
+    before = data_files(path)
     with pytest.raises(DeltaError, match=name):
         OPERATIONS[operation](spark, path)
-    assert DeltaLog.for_table(path).latest_version() == 1
-    assert files(path) == before
+    assert latest_version(path) == 1
+    assert data_files(path) == before
 
 
 @pytest.mark.usefixtures("passing_over", "no_open_handles")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_row_is_lost_by_auto_compaction(
-    spark: SparkSession, tmp_path: Path, fault: str, setting: Any, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, path: str, fault: str, setting: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The write stands; the compaction that follows it is given up."""
-    path = str(tmp_path / "table")
-    name = faulty_table(spark, path, fault)
+    name = make_faulty(path, fault)
     setting("spark.databricks.delta.autoCompact.minNumFiles", "3")
-    rows(spark, 20, 30).write.format("delta").mode("append").option("autoCompact", "true").save(path)
+    numbered(spark, 20, 30).write.format("delta").mode("append").option("autoCompact", "true").save(path)
     [record] = [record for record in caplog.records if "autoCompact failed" in record.getMessage()]
     assert name in record.getMessage()
-    assert DeltaLog.for_table(path).latest_version() == 2
-    assert len(files(path)) == (2 if fault.startswith("missing") else 3)
+    assert latest_version(path) == 2
+    assert len(data_files(path)) == (2 if fault.startswith("missing") else 3)
 
 
 @pytest.mark.usefixtures("passing_over", "no_open_handles")
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if "told" not in fault])
-def test_a_constraint_is_checked_of_every_row(spark: SparkSession, tmp_path: Path, fault: str) -> None:
-    path = str(tmp_path / "table")
-    name = faulty_table(spark, path, fault)
+def test_a_constraint_is_checked_of_every_row(spark: SparkSession, path: str, fault: str) -> None:
+    name = make_faulty(path, fault)
     with pytest.raises(DeltaError, match=name):
         spark.sql(f"alter table delta.`{path}` add constraint few check (length(s) < 9)")
-    assert DeltaLog.for_table(path).latest_version() == 1
+    assert latest_version(path) == 1

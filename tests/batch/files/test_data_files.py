@@ -13,17 +13,18 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from deltaflow.errors import DeltaAnalysisException, DeltaError, DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog, schema_to_string
 from tests.log.hand_written import create
+from tests.tables import actions, commit_file, load
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def stats(actions):
+def stats():
     """The statistics of the files of the newest commit."""
     return lambda table: [json.loads(add["stats"]) for add in actions(table, "add")]
 
 
-def test_properties_given_as_options_are_those_of_a_new_table(spark, table, actions):
+def test_properties_given_as_options_are_those_of_a_new_table(spark, table):
     frame = spark.range(1, numPartitions=1)
     options = {"delta.APPENDONLY": "false", "delta.checkpointInterval": "3", "delta.x": "y"}
     with pytest.raises(DeltaAnalysisException, match=r"Unknown configuration was specified: delta\.x"):
@@ -37,13 +38,10 @@ def test_properties_given_as_options_are_those_of_a_new_table(spark, table, acti
     assert actions(table, "metaData") == []
 
 
-def test_the_sessions_defaults_are_properties_of_a_new_table(spark, table, actions):
+def test_the_sessions_defaults_are_properties_of_a_new_table(spark, table, settings):
     default = "spark.databricks.delta.properties.defaults.checkpointInterval"
-    spark.conf.set(default, "4")
-    try:
+    with settings({default: "4"}):
         spark.range(1).write.format("delta").save(table)
-    finally:
-        spark.conf.unset(default)
     [metadata] = actions(table, "metaData")
     assert metadata["configuration"] == {"delta.checkpointInterval": "4"}
 
@@ -69,7 +67,7 @@ def test_statistics_are_of_the_columns_that_the_table_says(spark, tmp_path, stat
 
 def test_a_wrong_property_of_the_table_is_refused_before_files_are_written(spark, table, tmp_path):
     spark.range(1).write.format("delta").save(table)
-    commit = Path(table, "_delta_log", f"{0:020}.json")
+    commit = commit_file(table, 0)
     wrong = '"configuration":{"delta.dataSkippingNumIndexedCols":"many"}'
     other = tmp_path / "other" / "_delta_log"
     other.mkdir(parents=True)
@@ -87,61 +85,61 @@ def scattered(spark, rows=400, tasks=8):
     return spark.range(0, rows, 1, tasks).selectExpr("id", "id % 4 AS p", "repeat(uuid(), 10) AS text")
 
 
-def appended(actions, table, frame, **options):
+def appended(table, frame, **options):
     """The paths of the files that an append writes."""
     frame.write.format("delta").mode("append").options(**options).partitionBy("p").save(table)
     return [add["path"] for add in actions(table, "add")]
 
 
-def test_optimized_writes_bring_the_rows_of_a_partition_together(spark, table, actions, settings):
+def test_optimized_writes_bring_the_rows_of_a_partition_together(spark, table, settings):
     frame = scattered(spark)
-    assert len(appended(actions, table, frame)) == 32
-    files = appended(actions, table, frame, optimizeWrite="true")
+    assert len(appended(table, frame)) == 32
+    files = appended(table, frame, optimizeWrite="true")
     assert sorted(path.split("/")[0] for path in files) == ["p=0", "p=1", "p=2", "p=3"]
     with settings({"spark.sql.adaptive.enabled": "false"}):
-        assert len(appended(actions, table, frame, OPTIMIZEWRITE="TRUE")) == 4
+        assert len(appended(table, frame, OPTIMIZEWRITE="TRUE")) == 4
     grouped = frame.groupBy("id", "p").agg({"text": "max"}).withColumnRenamed("max(text)", "text")
-    assert len(appended(actions, table, grouped, optimizeWrite="true")) == 4
-    loaded = spark.read.format("delta").load(table)
+    assert len(appended(table, grouped, optimizeWrite="true")) == 4
+    loaded = load(spark, table)
     assert loaded.groupBy("id").count().where("count = 4").count() == 400
     assert loaded.where("p <> id % 4").count() == 0
 
 
-def test_who_asks_for_optimized_writes(spark, table, actions, settings):
+def test_who_asks_for_optimized_writes(spark, table, settings):
     frame = scattered(spark, rows=40)
-    assert len(appended(actions, table, frame, **{"delta.autoOptimize.optimizeWrite": "true"})) == 4
-    assert len(appended(actions, table, frame)) == 4
+    assert len(appended(table, frame, **{"delta.autoOptimize.optimizeWrite": "true"})) == 4
+    assert len(appended(table, frame)) == 4
     with settings({OPTIMIZE + "enabled": "false"}):
-        assert len(appended(actions, table, frame)) > 4
-        assert len(appended(actions, table, frame, optimizeWrite="true")) == 4
-    assert len(appended(actions, table, frame, optimizeWrite="false")) > 4
+        assert len(appended(table, frame)) > 4
+        assert len(appended(table, frame, optimizeWrite="true")) == 4
+    assert len(appended(table, frame, optimizeWrite="false")) > 4
 
 
-def test_optimized_writes_have_a_target_size(spark, tmp_path, actions, settings):
+def test_optimized_writes_have_a_target_size(spark, tmp_path, settings):
     frame = spark.range(0, 4000, 1, 8).selectExpr("id", "uuid() || uuid() || uuid() AS text")
     # Each of the eight tasks has about 54 kB, which a shuffle hardly makes less.
 
-    def files(name, **properties):
+    def sizes_of_files(name, **properties):
         table = str(tmp_path / name)
         frame.write.format("delta").option("optimizeWrite", "true").options(**properties).save(table)
         return [add["size"] for add in actions(table, "add")]
 
-    assert len(files("one")) == 1
-    of_table = files("by property", **{"delta.targetFileSize": "150kb"})
+    assert len(sizes_of_files("one")) == 1
+    of_table = sizes_of_files("by property", **{"delta.targetFileSize": "150kb"})
     assert 2 <= len(of_table) <= 5
     with settings({OPTIMIZE + "binSize": "20kb"}):
-        assert len(files("by session")) == 8
-        assert len(files("both", **{"delta.targetFileSize": "1g"})) == 1
+        assert len(sizes_of_files("by session")) == 8
+        assert len(sizes_of_files("both", **{"delta.targetFileSize": "1g"})) == 1
 
 
-def test_optimized_writes_of_one_task_and_of_nothing(spark, table, actions):
+def test_optimized_writes_of_one_task_and_of_nothing(spark, table):
     write = spark.range(3).coalesce(1).write.format("delta").option("optimizeWrite", "true")
     write.save(table)
     assert len(actions(table, "add")) == 1
     nothing = spark.range(0, 400, 1, 8).where("rand() > 2")
     nothing.write.format("delta").mode("append").option("optimizeWrite", "true").save(table)
     assert actions(table, "add") == []
-    assert spark.read.format("delta").load(table).count() == 3
+    assert load(spark, table).count() == 3
 
 
 def test_a_failure_before_an_optimized_write_is_that_of_the_rows(spark, table):
@@ -159,7 +157,7 @@ def test_a_row_that_breaks_a_rule_is_named_before_an_optimized_write(spark, tabl
         rows.write.format("delta").mode("append").option("optimizeWrite", "true").save(table)
 
 
-def test_optimized_writes_of_a_stream(spark, tmp_path, table, actions):
+def test_optimized_writes_of_a_stream(spark, tmp_path, table):
     source = str(tmp_path / "source")
     scattered(spark).write.format("delta").save(source)
     for rows, mode in (
@@ -178,26 +176,26 @@ def test_optimized_writes_of_a_stream(spark, tmp_path, table, actions):
         )
         query.awaitTermination()
         assert len(actions(target, "add")) == 4
-        assert spark.read.format("delta").load(target).select("id").distinct().count() == 400
+        assert load(spark, target).select("id").distinct().count() == 400
         assert query.lastProgress["numInputRows"] == 400
 
 
-def test_the_number_of_a_files_rows_is_bounded(spark, table, actions, settings):
-    def rows(**options):
+def test_the_number_of_a_files_rows_is_bounded(spark, table, settings):
+    def rows_of_files(**options):
         writer = spark.range(0, 100, 1, 1).write.format("delta").mode("append")
         writer.options(**options).save(table)
         return sorted(json.loads(add["stats"])["numRecords"] for add in actions(table, "add"))
 
-    assert rows(maxRecordsPerFile="40") == [20, 40, 40]
+    assert rows_of_files(maxRecordsPerFile="40") == [20, 40, 40]
     with settings({"spark.sql.files.maxRecordsPerFile": "60"}):
-        assert rows() == [40, 60]
-        assert rows(MAXRECORDSPERFILE="-1") == [100]
+        assert rows_of_files() == [40, 60]
+        assert rows_of_files(MAXRECORDSPERFILE="-1") == [100]
     with pytest.raises(DeltaIllegalArgumentException, match="'many' for option 'maxRecordsPerFile'"):
-        rows(maxRecordsPerFile="many")
+        rows_of_files(maxRecordsPerFile="many")
 
 
 @pytest.mark.parametrize("codec", ["snappy", "zstd", "gzip", "none"])
-def test_compression(spark, table, actions, settings, codec):
+def test_compression(spark, table, settings, codec):
     def codecs(**options):
         spark.range(9).coalesce(1).write.format("delta").mode("append").options(**options).save(table)
         [path] = [add["path"] for add in actions(table, "add")]
@@ -217,7 +215,7 @@ def test_a_codec_that_is_none_is_refused_before_files_are_written(spark, table):
     assert not list(Path(table).rglob("*.parquet"))
 
 
-def test_files_under_random_prefixes(spark, table, actions):
+def test_files_under_random_prefixes(spark, table):
     properties = {"delta.randomizeFilePrefixes": "true", "delta.randomPrefixLength": "5"}
     frame = spark.sql("SELECT 1 AS id, timestamp'2024-01-01 00:00:00' AS p UNION ALL SELECT 2, null")
     frame.write.format("delta").partitionBy("p").options(**properties).save(table)
@@ -227,7 +225,7 @@ def test_files_under_random_prefixes(spark, table, actions):
     assert len({path.split("/")[0] for path in paths}) == 2
     values = {add["partitionValues"]["p"] for add in actions(table, "add")}
     assert values == {"2024-01-01T00:00:00.000000Z", None}
-    assert spark.read.format("delta").load(table).where("p IS NULL").count() == 2
+    assert load(spark, table).where("p IS NULL").count() == 2
 
 
 def test_null_counts_of_arrays_and_maps_are_exact(spark, table, stats):
