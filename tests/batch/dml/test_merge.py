@@ -193,33 +193,35 @@ def test_null_keys_match_only_where_the_condition_says_so(spark, table):
 
 
 @pytest.mark.parametrize(
-    ("kind", "values"),
+    ("data_type", "values"),
     [
         ("timestamp_ntz", ["2024-03-10 02:30:00", "1500-02-28 00:00:00", "0001-01-01 00:00:00.000001"]),
         ("timestamp", ["2024-03-10 03:30:00", "1500-02-28 00:00:00", "0001-01-02 00:00:00.000001"]),
         ("date", ["0001-01-01", "2024-03-10", "9999-12-31"]),
     ],
 )
-def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, kind, values):
+def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, data_type, values):
     setting("spark.sql.session.timeZone", "America/New_York")
     for value in values:
-        row = spark.sql(f"select cast('{value}' as {kind}) id, 'a' v")
+        row = spark.sql(f"select cast('{value}' as {data_type}) id, 'a' v")
         row.write.format("delta").mode("append").save(table)
-    source = spark.sql(" union all ".join(f"select cast('{value}' as {kind}) id, 'b' v" for value in values))
+    source = spark.sql(
+        " union all ".join(f"select cast('{value}' as {data_type}) id, 'b' v" for value in values)
+    )
     done = merging(spark, table, source).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     assert done.collect() == [(3, 3, 0, 0)]
 
 
-@pytest.mark.parametrize("kind", ["timestamp_ntz", "timestamp", "date"])
+@pytest.mark.parametrize("data_type", ["timestamp_ntz", "timestamp", "date"])
 @pytest.mark.parametrize("others", [0, 150])
-def test_keys_beyond_the_years_of_python(spark, tmp_path, kind, others):
+def test_keys_beyond_the_years_of_python(spark, tmp_path, data_type, others):
     path = str(tmp_path / "far")
-    key = f"cast('12024-03-10' as {kind}) id"
+    key = f"cast('12024-03-10' as {data_type}) id"
     spark.sql(f"select {key}, 'a' v").write.format("delta").save(path)
     source = spark.sql(f"select {key}, 'b' v")
     if others:
         source = source.union(
-            spark.range(others).selectExpr(f"cast(date_add('2024-01-01', int(id)) as {kind})", "'n'")
+            spark.range(others).selectExpr(f"cast(date_add('2024-01-01', int(id)) as {data_type})", "'n'")
         )
     builder = merging(spark, path, source).whenMatchedUpdateAll().whenNotMatchedInsertAll()
     assert builder.execute().collect() == [(1 + others, 1, 0, others)]
@@ -522,10 +524,10 @@ def predicate(draw: random.Random, sides: str) -> tuple[str | None, Any]:
     side = draw.choice(sides)
     bound = draw.randrange(4)
     of = {"t": lambda t, s: t, "s": lambda t, s: s}[side]
-    kind = draw.randrange(3)
-    if kind == 0:
+    choice = draw.randrange(3)
+    if choice == 0:
         return f"{side}.id % 4 > {bound}", lambda t, s: of(t, s)[0] % 4 > bound
-    if kind == 1:
+    if choice == 1:
         return f"{side}.v <> {bound}", lambda t, s: of(t, s)[1] is not None and of(t, s)[1] != bound
     return (
         f"{side}.v is null or {side}.id = {bound}",
