@@ -100,7 +100,9 @@ def _local_place(root: str, place: str) -> DataPath:
 
 def _remote(root: str, decoded: str, scheme: str | None) -> DataPath:
     if scheme is not None:
-        place = f"{scheme}:{decoded[decoded.index(':') + 1 :]}"
+        # The schemes of one storage are one: the table's own goes on.
+        named = root[: root.index(":")] if scheme == scheme_of(root) else scheme
+        place = f"{named}:{decoded[decoded.index(':') + 1 :]}"
     else:
         authority = root.split("/", 3)[:3]
         place = "/".join(authority) + decoded

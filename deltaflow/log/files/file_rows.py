@@ -154,10 +154,21 @@ def logical_key(path: str, vector_id: str | None, table_path: str) -> str:
     if "%" in path:
         path = decoded_path(path)
     if not relative:
-        rest = path if scheme is None else path[path.index(":") + 1 :]
-        path = "/" + rest.lstrip("/") if scheme in (None, "file") else f"{scheme}:{rest}"
-        path = path.removeprefix(table_path.rstrip("/") + "/")
+        table = _with_scheme(table_path, scheme_of(table_path))
+        if scheme is None:
+            # In the file system of the table.
+            authority = "" if table.startswith("/") else "/".join(table.split("/", 3)[:3])
+            path = f"{authority}/{path.lstrip('/')}"
+        elif scheme == "file":
+            path = "/" + path[path.index(":") + 1 :].lstrip("/")
+        else:
+            path = _with_scheme(path, scheme)
+        path = path.removeprefix(table.rstrip("/") + "/")
     return path if vector_id is None else f"{path}\0{vector_id}"
+
+
+def _with_scheme(path: str, scheme: str | None) -> str:
+    return path if scheme is None else f"{scheme}:{path[path.index(':') + 1 :]}"
 
 
 def file_keys(paths: pa.ChunkedArray, table_path: str) -> pa.Array:

@@ -97,6 +97,11 @@ def test_paths_of_a_table_on_s3(given: str, place: str, deletable: bool) -> None
     assert resolve_data_path("s3://b/t", given) == DataPath(place, deletable)
 
 
+@pytest.mark.parametrize("given", ["s3a://b/t/x", "s3://b/t/x", "s3n://b/t/x", "/t/x", "x"])
+def test_a_place_is_named_as_the_table_is(given: str) -> None:
+    assert resolve_data_path("s3a://b/t", given) == DataPath("s3a://b/t/x", deletable=True)
+
+
 @pytest.mark.parametrize("given", ["", "%00", "a%FF"])
 def test_what_is_no_path(table: Path, given: str) -> None:
     with pytest.raises(CorruptLogError, match=r"no (path|URI)"):

@@ -49,3 +49,15 @@ def test_files_without_a_deletion_vector_are_not(table: HandWrittenTable) -> Non
 )
 def test_what_is_absolute_is_told_before_decoding(path: str, key: str) -> None:
     assert logical_key(path, None, "/t") == key
+
+
+@pytest.mark.parametrize("table", ["s3://b/t", "s3a://b/t", "hdfs://b/t", "abfss://b/t"])
+@pytest.mark.parametrize("path", ["x%3Ay", "{}/x%3Ay", "/t/x%3Ay"])
+def test_a_file_of_a_table_elsewhere_is_one_however_it_is_named(table: str, path: str) -> None:
+    assert logical_key(path.format(table), None, table) == "x:y"
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_a_bucket_of_s3_is_one_by_every_scheme(scheme: str) -> None:
+    assert logical_key(f"{scheme}://b/t/x", None, "s3a://b/t") == "x"
+    assert logical_key(f"{scheme}://b/u/x", None, "s3a://b/t") == "s3://b/u/x"
