@@ -28,6 +28,7 @@ that class, and the error gets it as a further base.
       DeltaIllegalStateException            a stream, its checkpoint and its source do not fit together
       DeltaUnsupportedOperationException *  an operation that deltaflow or the table does not allow
       StoreError                            the storage failed, or cannot give what a log needs
+        WriteRefusedError                   nothing was written, nor will it be
       OperationCancelledError               the caller stopped it before the commit
       SetupError                            the session or the machine is not ready
         RegistrationError, JavaNotFoundError
@@ -318,6 +319,10 @@ class StoreError(DeltaError):
     """The storage failed, or cannot give what a log needs."""
 
     error_class = "DELTA_STORE_ERROR"
+
+
+class WriteRefusedError(StoreError):
+    """The storage refused a write, or it was not begun: nothing was written, nor will it appear later."""
 
 
 class OperationCancelledError(DeltaError):

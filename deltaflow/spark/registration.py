@@ -27,6 +27,7 @@ from pyspark.errors.exceptions import captured
 from deltaflow.errors import RegistrationError
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.java_classes import java_classes
+from deltaflow.spark.hadoop.open_store import connect
 from deltaflow.spark.scan.file_index import failed_read_error
 from deltaflow.spark.sql.refused_inserts import insert_into_view_error
 
@@ -75,6 +76,7 @@ def register(spark: SparkSession) -> SparkSession:
         _set_catalog(spark)
         java_classes(spark).DeltaExtensions.install(spark._jsparkSession)
         java_classes(spark).bridge.Metrics.install()
+        connect(java_classes(spark).hadoop.HadoopFiles(spark.sparkContext._jsc.hadoopConfiguration()))
         _install_error_conversion()
     return spark
 

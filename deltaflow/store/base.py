@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -35,6 +36,9 @@ class LogStore(ABC):
     lists_whole_directories: bool = False
     """Whether a listing costs what is in its directory, wherever it begins: `status` is cheaper then."""
 
+    files_read_together: int = 1
+    """How many small files `read_together` reads at about the cost of one."""
+
     def directory_state(self, directory: str) -> str | None:
         """A text that differs once files have come into the directory or gone; None if the store has none."""
         return None
@@ -65,6 +69,16 @@ class LogStore(ABC):
     def read(self, path: str) -> bytes:
         """The whole file; FileNotFoundError if absent."""
 
+    def read_together(self, directory: str, names: Sequence[str]) -> list[bytes | None]:
+        """Whole files of a directory, small ones, in the order of the names; None for one that is absent."""
+        return [self._read_if_present(f"{directory}/{name}") for name in names]
+
+    def _read_if_present(self, path: str) -> bytes | None:
+        try:
+            return self.read(path)
+        except FileNotFoundError:
+            return None
+
     @abstractmethod
     def open(self, path: str) -> BinaryIO:
         """The file, to be read from any position; FileNotFoundError if absent. Reading may raise OSError."""
@@ -80,8 +94,9 @@ class LogStore(ABC):
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Write a file that is not there yet; FileExistsError if it is there.
 
-        FileNotFoundError where the storage needs a directory that is not there (`make_directory`), and
-        NotADirectoryError where a file is in the way.
+        FileNotFoundError where the storage needs a directory that is not there (`make_directory`),
+        NotADirectoryError where a file is in the way, WriteRefusedError if nothing was written for another
+        reason. After any other error the file may be there, or appear later.
         """
 
     def put_auxiliary_if_absent(self, path: str, data: bytes) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from deltaflow.errors import StoreError
 from deltaflow.store.base import LogStore
 from deltaflow.store.fsspec_store import FsspecLogStore, as_store_errors, file_status
-from deltaflow.store.local import hadoop_checksum
+from deltaflow.store.local import LocalLogStore, hadoop_checksum
 
 
 class EntryType(enum.Enum):
@@ -71,7 +71,13 @@ def data_directory(store: LogStore, path: str) -> DataDirectory:
     """The directory at a path of the storage of a log."""
     if isinstance(store, FsspecLogStore):
         return _FsspecDataDirectory(store, path)
-    return _LocalDataDirectory(path)
+    if isinstance(store, LocalLogStore):
+        return _LocalDataDirectory(path)
+    raise StoreError(
+        f"The files of {path} cannot be listed yet: deltaflow deletes files of tables on local disks alone.",
+        error_class="DELTA_UNSUPPORTED_STORE",
+        file=path,
+    )
 
 
 class _LocalDataDirectory(DataDirectory):

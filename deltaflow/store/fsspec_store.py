@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar
 
-from deltaflow.errors import StoreError
+from deltaflow.errors import StoreError, WriteRefusedError
 from deltaflow.store.base import FileStatus, LogStore
 
 
@@ -44,7 +44,7 @@ class FsspecLogStore(LogStore):
 
     def check_writable(self, directory: str) -> None:
         if not self._single_writer:
-            raise StoreError(
+            raise WriteRefusedError(
                 f"Cannot write to {directory}: deltaflow knows of no way in which this storage lets only one "
                 "of several writers create a file, so two writers could both commit one version. If this is "
                 "the only writer of the table, say so: single_writer=True. Reading needs nothing.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import fsspec
@@ -25,7 +25,16 @@ _REQUIREMENTS = {
     "hdfs": "libhdfs of a Hadoop installation, Java, and the variables HADOOP_HOME and CLASSPATH "
     "(`hadoop classpath --glob` prints its value)",
 }
+OpenStore = Callable[[str, bool], tuple[LogStore, str] | None]
+"""From a path, and whether there is a single writer, to its store and its path there; None for others."""
+_stores_of_spark: OpenStore | None = None
 _STORES: dict[str, type[FsspecLogStore]] = {"s3": S3LogStore, "memory": MemoryLogStore}
+
+
+def use_stores_of_spark(open_store: OpenStore) -> None:
+    """From now on paths with a scheme are in the stores of a Spark session, where it has one for them."""
+    global _stores_of_spark
+    _stores_of_spark = open_store
 
 
 def scheme_of(path: str) -> str | None:
@@ -84,6 +93,11 @@ def store_for(
     scheme = scheme_of(path)
     if scheme is None or scheme == "file":
         return LocalLogStore(single_writer=single_writer), table_path(path)
+    # Options of fsspec's file system ask for that one.
+    if _stores_of_spark is not None and not storage_options:
+        found = _stores_of_spark(path, single_writer)
+        if found is not None:
+            return found
     # fsspec takes only the form with an authority, which Hadoop leaves out where it is empty.
     rest = path[path.index(":") + 1 :]
     authority, _, inner = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import posixpath
-import threading
-import uuid
+from contextlib import suppress
 from typing import Any
 
-from deltaflow.errors import StoreError
+from deltaflow.errors import WriteRefusedError
 from deltaflow.store.base import FileStatus
+from deltaflow.store.exclusion import ExclusionTrial
 from deltaflow.store.fsspec_store import FsspecLogStore, as_store_errors
 
-_LOG = logging.getLogger(__name__)
 _PUT_ATTEMPTS = 5
 
 
@@ -25,9 +23,7 @@ class S3LogStore(FsspecLogStore):
 
     def __init__(self, file_system: Any, *, single_writer: bool = False) -> None:
         super().__init__(file_system, single_writer=single_writer)
-        self._excluding: set[str] = set()
-        """Buckets whose server was seen to refuse a second put."""
-        self._probe_lock = threading.Lock()
+        self._trial = ExclusionTrial()
 
     def list_from(self, directory: str, name: str) -> list[FileStatus]:
         bucket, key, _ = self._fs.split_path(directory)
@@ -58,32 +54,20 @@ class S3LogStore(FsspecLogStore):
         if self._single_writer:
             return
         bucket, _, _ = self._fs.split_path(directory)
-        with as_store_errors("write to", directory), self._probe_lock:
-            if bucket not in self._excluding:
-                self._probe(directory)
-                self._excluding.add(bucket)
+        with as_store_errors("write to", directory):
+            self._trial.check(
+                bucket,
+                directory,
+                put=lambda path: self._create(path, b""),
+                delete=self._delete,
+                needed="It does not heed the header If-None-Match: *, or the installed botocore is too old "
+                "to send it. Update them, or, if this is the only writer of the table, say so: "
+                "single_writer=True.",
+            )
 
-    def _probe(self, directory: str) -> None:
-        """StoreError unless a second put of one key is refused."""
-        path = f"{directory}/.put-if-absent.{uuid.uuid4().hex}.tmp"
-        self._create(path, b"")
-        try:
-            self._create(path, b"")
-        except FileExistsError:
-            return
-        finally:
-            try:
-                self._fs.rm_file(path)
-            except Exception as error:
-                _LOG.warning("%s was left behind and may be deleted: %s", path, error)
-        raise StoreError(
-            f"Cannot write to {directory}: its server let a second put of one key through, so two writers "
-            "could both commit one version. It does not heed the header If-None-Match: *, or the installed "
-            "botocore is too old to send it. Update them, or, if this is the only writer of the table, say "
-            "so: single_writer=True.",
-            error_class="DELTA_STORE_WITHOUT_MUTUAL_EXCLUSION",
-            file=directory,
-        )
+    def _delete(self, path: str) -> None:
+        with as_store_errors("delete", path), suppress(FileNotFoundError):
+            self._fs.rm_file(path)
 
     def _create(self, path: str, data: bytes) -> None:
         for attempt in range(1, _PUT_ATTEMPTS + 1):
@@ -97,7 +81,7 @@ class S3LogStore(FsspecLogStore):
                 if code in ("ConditionalRequestConflict", "409") and attempt < _PUT_ATTEMPTS:
                     continue
                 if isinstance(error, FileNotFoundError):
-                    raise StoreError(
+                    raise WriteRefusedError(
                         f"Cannot write {path}: {error}. Create the bucket first.", file=path
                     ) from error
                 raise

@@ -1,4 +1,4 @@
-"""A process that commits to one table in a race; run by test_s3.
+"""A process that commits to one table in a race; run by the module `race`.
 
 Its argument is JSON: path, storage_options, writer, commits. Says "ready", begins at a line on its
 standard input, and prints as JSON the files that it committed by version.

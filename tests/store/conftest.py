@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from deltaflow.store import store_for
+from deltaflow.store import location, store_for
+
+
+@pytest.fixture(autouse=True)
+def no_stores_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves paths to fsspec, as in a process without Spark, whatever tests ran before."""
+    monkeypatch.setattr(location, "_stores_of_spark", None)
 
 
 @pytest.fixture(scope="session")

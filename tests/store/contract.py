@@ -64,6 +64,13 @@ class StoreContract:
             store.open(f"{root}/none.json").read()
         store.delete(f"{root}/none.json")
 
+    def test_files_are_read_together(self, store: LogStore, root: str) -> None:
+        names = [f"{number}.json" for number in range(40)]
+        for number in range(0, 40, 3):
+            store.put_if_absent(f"{root}/{number}.json", b"x" * number)
+        found = store.read_together(root, names)
+        assert found == [b"x" * number if number % 3 == 0 else None for number in range(40)]
+
     def test_a_directory_beside_is_not_this_one(self, store: LogStore, root: str) -> None:
         store.make_directory(f"{root}/t2")
         store.put_if_absent(f"{root}/t2/1.json", b"one")
@@ -85,6 +92,14 @@ class StoreContract:
             file.write(b"half")
             raise ZeroDivisionError
         assert _names(store, root) == ["1.json"]
+
+    def test_large_files(self, store: LogStore, root: str) -> None:
+        content = bytes(range(256)) * 12_000
+        store.put_if_absent(f"{root}/1.json", content)
+        with store.open_output(f"{root}/1.parquet") as file:
+            file.write(content)
+        with store.open(f"{root}/1.parquet") as opened:
+            assert store.read(f"{root}/1.json") == opened.read() == content
 
     def test_an_input_is_read_from_any_position(self, store: LogStore, root: str) -> None:
         store.put_if_absent(f"{root}/1.json", b"0123456789")
@@ -162,6 +177,13 @@ class StoreContract:
         for number in range(12):
             store.put_if_absent(f"{root}/{number:02}.json", b"x")
             assert _names(store, root, f"{number:02}.json") == [f"{number:02}.json"]
+
+
+class SingleWriterContract(StoreContract):
+    """A store whose user stated that there is a single writer."""
+
+    def test_of_puts_at_one_time_one_succeeds(self, store: LogStore, root: str) -> None:
+        pytest.skip("its user stated that there is a single writer")
 
 
 class ReadOnlyContract:

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from deltaflow.store import FsspecLogStore, LocalLogStore, LogStore, S3LogStore, store_for
-from tests.store.contract import ReadOnlyContract, StoreContract
+from tests.store.contract import ReadOnlyContract, SingleWriterContract, StoreContract
 
 
 class TestLocal(StoreContract):
@@ -45,11 +45,6 @@ class TestS3(StoreContract):
     @pytest.fixture
     def store(self, root: str, s3_options: dict[str, Any]) -> LogStore:
         return store_for(root, s3_options)[0]
-
-
-class SingleWriterContract(StoreContract):
-    def test_of_puts_at_one_time_one_succeeds(self, store: LogStore, root: str) -> None:
-        pytest.skip("its user stated that there is a single writer")
 
 
 class TestAnyFileSystemWithASingleWriter(SingleWriterContract):

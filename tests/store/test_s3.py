@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 
-import deltaflow.errors
 from deltaflow.errors import StoreError
 from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, RemoveFile, schema_to_string
 from deltaflow.store import FsspecLogStore, S3LogStore, store_for
 from tests.store.committing_process import SCHEMA
+from tests.store.race import check_race, race
 
-WRITERS = ["a", "b", "c"]
-COMMITS = 5
 WRITE = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"})
 
 
@@ -45,41 +39,8 @@ def file(name: str) -> AddFile:
 
 def test_of_several_processes_one_wins_each_version(bucket: str, s3_options: dict[str, Any]) -> None:
     path = f"s3a://{bucket}/tables/t"
-    program = str(Path(__file__).with_name("committing_process.py"))
-    root = str(Path(deltaflow.errors.__file__).parents[1])
-    processes = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                program,
-                json.dumps(
-                    {"path": path, "storage_options": s3_options, "writer": writer, "commits": COMMITS}
-                ),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": root},
-        )
-        for writer in WRITERS
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * len(WRITERS)
-    told = [(int(version), name) for output in outputs for version, name in json.loads(output).items()]
-    log = DeltaLog.for_table(path, storage_options=s3_options)
-    commits = list(log.commits(0))
-    assert sorted(told) == [(commit.version, commit.adds[0].path) for commit in commits]
-    assert [commit.version for commit in commits] == list(range(len(WRITERS) * COMMITS))
-    assert [commit.version for commit in commits if commit.metadata] == [0]
-    expected = sorted(f"{writer}-{number}.parquet" for writer in WRITERS for number in range(COMMITS))
-    assert sorted(log.snapshot().files["path"].to_pylist()) == expected
+    told = race(Path(__file__).with_name("committing_process.py"), path, s3_options)
+    check_race(DeltaLog.for_table(path, storage_options=s3_options), told)
 
 
 def test_a_put_whose_answer_was_lost_and_that_was_sent_again_is_a_commit(

@@ -10,6 +10,7 @@ from deltaflow.errors import (
     DeltaError,
     OperationCancelledError,
     StoreError,
+    WriteRefusedError,
 )
 from deltaflow.log.commits.outcomes import Absent, Committed, Lost, Unknown
 from deltaflow.log.observer import observe
@@ -80,7 +81,7 @@ class CommitPut:
         except (FileNotFoundError, NotADirectoryError):
             if isinstance(error, FileExistsError | FileNotFoundError):
                 return Lost()
-            if self._log.store.failed_put_never_lands:
+            if self._log.store.failed_put_never_lands or isinstance(error, WriteRefusedError):
                 return Absent(error)
             return Unknown(self._unknown(version, path, error))
         except CorruptLogError:

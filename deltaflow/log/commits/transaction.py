@@ -32,7 +32,6 @@ from deltaflow.log.commits.outcomes import (
 )
 from deltaflow.log.commits.put import CommitPut
 from deltaflow.log.commits.reads import PartitionPredicate, Reads
-from deltaflow.log.commits.retries import RetryPolicy
 from deltaflow.log.commits.validation import WritableAction, check_actions
 from deltaflow.log.maintenance.checkpoint_hook import checkpoint_if_due
 from deltaflow.log.maintenance.manifests import update_manifests
@@ -54,6 +53,7 @@ from deltaflow.log.protocol.schema import check_writable_schema, schema_from_str
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.version_checksum import write_checksum
+from deltaflow.store import RetryPolicy
 
 _RETRIES = RetryPolicy()
 

@@ -59,17 +59,21 @@ def read_commit(store: LogStore, log_path: str, status: FileStatus, version: int
     """Read the commit (or log compaction) that makes a version; CorruptLogError if it cannot be understood
     or has gone since it was listed.
     """
+    (content,) = store.read_together(log_path, [status.name])
+    return parse_commit(content, log_path, status, version)
+
+
+def parse_commit(data: bytes | None, log_path: str, status: FileStatus, version: int) -> Commit:
+    """As `read_commit`, from the file's content; None if it has gone."""
     path = f"{log_path}/{status.name}"
-    try:
-        data = store.read(path)
-    except FileNotFoundError as error:
+    if data is None:
         raise CorruptLogError(
             f"{path} vanished while the log was read. If log cleanup removed it, try again; a table that was "
             "deleted meanwhile is gone.",
             error_class="DELTA_LOG_FILE_NOT_FOUND",
             version=version,
             file=path,
-        ) from error
+        )
     return to_commit(version, status.modification_time_ms, tuple(decode_actions(data, path)), path)
 
 

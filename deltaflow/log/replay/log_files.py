@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError
 from deltaflow.log.files.file_rows import file_key
 from deltaflow.log.protocol.actions import AddFile, RemoveFile
-from deltaflow.log.protocol.commit import LOG_DIRECTORY, Commit, commit_name, read_commit
+from deltaflow.log.protocol.commit import LOG_DIRECTORY, Commit, commit_name, parse_commit, read_commit
 from deltaflow.log.replay.listing import Compaction, Listing, listing_of
 from deltaflow.log.replay.own_commits import OwnCommits
 from deltaflow.store import FileStatus, LogStore
 
 _LOOK_AHEAD = 8
+_BYTES_TOGETHER = 8_000_000
 _LOG = logging.getLogger(__name__)
 
 Clock = Callable[[], int]
@@ -108,13 +110,13 @@ class LogFiles:
                 first = version + 1
         if first <= last:
             listing = self.list(first)
-            for version in sorted(version for version in listing.commits if version <= last):
-                yield self._commit(listing, version)
+            versions = sorted(version for version in listing.commits if first <= version <= last)
+            yield from self._commits(listing, versions)
 
     def commits(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
         """The commits `first` to `last`, read lazily; CorruptLogError at once if the listing lacks some."""
         self.check_contiguous(listing, first, last)
-        return (self._commit(listing, version) for version in range(first, last + 1))
+        return self._commits(listing, range(first, last + 1))
 
     def commits_or_compactions(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
         """As `commits`, with log compactions in place of the commits that they cover.
@@ -137,11 +139,23 @@ class LogFiles:
                 missing=named,
             )
 
-    def _commit(self, listing: Listing, version: int) -> Commit:
-        return self._read_commit(listing.commits[version], version)
+    def _commits(self, listing: Listing, versions: Sequence[int]) -> Iterator[Commit]:
+        """The commits of versions, read lazily: where that costs little, ever more of them together."""
+        together = 1
+        begin = 0
+        while begin < len(versions):
+            statuses = _small_enough([listing.commits[v] for v in versions[begin : begin + together]])
+            names = [status.name for status in statuses]
+            contents = self.store.read_together(self.directory, names)
+            for status, content in zip(statuses, contents, strict=True):
+                yield self._compared(parse_commit(content, self.directory, status, versions[begin]))
+                begin += 1
+            together = min(2 * together, self.store.files_read_together)
 
     def _read_commit(self, status: FileStatus, version: int) -> Commit:
-        commit = read_commit(self.store, self.directory, status, version)
+        return self._compared(read_commit(self.store, self.directory, status, version))
+
+    def _compared(self, commit: Commit) -> Commit:
         self.own_commits.compare(commit)
         return commit
 
@@ -150,13 +164,16 @@ class LogFiles:
         for compaction in sorted(listing.compactions, key=lambda compaction: compaction.last):
             if compaction.first < compaction.last <= last:
                 longest[compaction.first] = compaction
+        begins = sorted(longest)
         version = first
         while version <= last:
             usable = longest.get(version) if version < last else None
             compacted = None if usable is None else self._compacted(usable)
             if compacted is None:
-                yield self._commit(listing, version)
-                version += 1
+                place = bisect_right(begins, version)
+                end = min(last + 1, begins[place]) if place < len(begins) else last + 1
+                yield from self._commits(listing, range(version, end))
+                version = end
             else:
                 yield compacted
                 version = min(compacted.version + 1, last)
@@ -175,3 +192,13 @@ class LogFiles:
             _LOG.warning("%s is not reconciled: its commits are read instead", compaction.file.name)
             return None
         return commit
+
+
+def _small_enough(statuses: Sequence[FileStatus]) -> Sequence[FileStatus]:
+    """The first of files, at least one, that are not too much to be read together."""
+    total = 0
+    for number, status in enumerate(statuses):
+        total += status.size
+        if number and total > _BYTES_TOGETHER:
+            return statuses[:number]
+    return statuses

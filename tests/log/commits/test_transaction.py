@@ -40,10 +40,9 @@ from deltaflow.log import (
     schema_to_string,
     set_observer,
 )
-from deltaflow.log.commits.retries import RetryPolicy
 from deltaflow.log.protocol.actions import AnyAction
 from deltaflow.log.replay.log_files import LogFiles, random_id, system_clock
-from deltaflow.store import LocalLogStore
+from deltaflow.store import LocalLogStore, RetryPolicy
 from tests.log.hand_written import (
     SCHEMA,
     WRITE,

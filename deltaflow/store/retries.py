@@ -1,4 +1,4 @@
-"""How often, and after which pauses, a commit that lost the race for a version tries for the next one."""
+"""How often, and after which pauses, something is tried again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RetryPolicy:
 
     def pauses_ms(self) -> Iterator[float]:
         """The pause before each attempt: none before the first two, then random ones whose bound doubles, so
-        that many writers do not collide again and again.
+        that many who try do not collide again and again.
         """
         bound_ms = self.first_pause_ms
         for attempt in range(self.max_attempts):

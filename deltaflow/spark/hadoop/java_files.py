@@ -1,0 +1,136 @@
+"""The calls of the Java class HadoopFiles, and what their failures are to Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+from deltaflow.errors import StoreError, WriteRefusedError
+from deltaflow.store import RetryPolicy
+
+_RETRIES = RetryPolicy(max_attempts=6, first_pause_ms=200, longest_pause_ms=2_000)
+_SECRETS = re.compile(
+    r"((?:[?&;\s]|^)(?:delegation|token|sig|signature|password|secret|x-amz-[a-z-]+|[\w.-]*(?:secret|key))=)"
+    r"[^&;\s\"']+",
+    re.IGNORECASE,
+)
+
+
+class JavaFiles:
+    """Every method is one call into the JVM; content crosses in private local files.
+
+    FileNotFoundError, FileExistsError and NotADirectoryError mean what they say; whatever else fails is a
+    StoreError. What a busy server or a broken connection made fail is tried again, where `is_repeatable`.
+    """
+
+    def __init__(self, java: Any) -> None:
+        self._java = java
+
+    def open(self, scheme: str, path: str) -> list[str]:
+        """HadoopFiles.open, line by line."""
+        return self._call("reach", path, lambda: self._java.open(scheme, path)).split("\n")
+
+    def settings(self, prefix: str) -> dict[str, str]:
+        """Hadoop's settings whose names begin with the prefix."""
+        found = self._call("read the settings of", prefix, lambda: self._java.settings(prefix))
+        return {prefix + name: value for name, value in json.loads(found).items()}
+
+    def abilities(self, directory: str) -> list[str]:
+        """HadoopFiles.abilities, line by line."""
+        return self._call("reach", directory, lambda: self._java.abilities(directory)).split("\n")
+
+    def list_after(self, directory: str, after: str) -> list[str]:
+        """Name, size, modification time and tag in turn of a directory's files that come after a name."""
+        with local_file() as (answer, path):
+            self._call("list", directory, lambda: self._java.list(directory, after, path))
+            return answer.read().decode("utf-8", "replace").split("/")[:-1]
+
+    def status(self, path: str) -> list[str]:
+        """As `list_after`, of one file; nothing of what is no file."""
+        return self._call("look at", path, lambda: self._java.status(path)).split("/")[:-1]
+
+    def read(self, directory: str, names: Sequence[str]) -> list[bytes | None]:
+        """The contents of files of a directory, None of one that is absent."""
+        read = f"{directory}/{names[0]}" + (f" and {len(names) - 1} other files" if len(names) > 1 else "")
+        with local_file() as (answer, path):
+            sizes = self._call("read", read, lambda: self._java.read(directory, "/".join(names), path))
+            return [None if size == "-1" else answer.read(int(size)) for size in sizes.split()]
+
+    def download(self, path: str) -> BinaryIO:
+        """A local copy of a file, which no other process sees, and which is gone when it is closed."""
+        with local_file() as (answer, local):
+            self._call("read", path, lambda: self._java.download(path, local))
+            return os.fdopen(os.dup(answer.fileno()), "rb")
+
+    def make_directory(self, directory: str) -> None:
+        """Makes a directory and those above it, where the file system has any."""
+        self._call("make", directory, lambda: self._java.makeDirectory(directory))
+
+    def create(self, local: str, path: str, *, overwrite: bool, with_directories: bool) -> None:
+        """Writes a local file's content to a new file or over one; FileNotFoundError without a directory."""
+        self._call("write", path, lambda: self._java.create(local, path, overwrite, with_directories))
+
+    def create_conditionally(self, local: str, path: str) -> None:
+        """Writes a local file's content to a file that appears whole, and only where none is."""
+        self._call("write", path, lambda: self._java.createConditionally(local, path))
+
+    def rename(self, source: str, target: str, *, overwrite: bool) -> None:
+        """Gives a file another name, which with `overwrite` may be taken."""
+        self._call("write", target, lambda: self._java.rename(source, target, overwrite))
+
+    def delete(self, path: str) -> bool:
+        """Deletes a file; whether there was one."""
+        return self._call("delete", path, lambda: self._java.delete(path)) == "true"
+
+    def _call(self, verb: str, path: str, call: Callable[[], str]) -> str:
+        meaning = words = ""
+        for pause_ms in _RETRIES.pauses_ms():
+            time.sleep(pause_ms / 1_000)
+            answer = call()
+            if answer.startswith("="):
+                return answer[1:]
+            meaning, _, words = answer[1:].partition("\n")
+            if meaning != "transient":
+                break
+        raise self._failure(verb, path, meaning, _SECRETS.sub(r"\1***", words))
+
+    def _failure(self, verb: str, path: str, meaning: str, words: str) -> Exception:
+        match meaning:
+            case "absent":
+                return FileNotFoundError(f"{path} is not there: {words}")
+            case "exists":
+                return FileExistsError(f"{path} exists: {words}")
+            case "not a directory":
+                return NotADirectoryError(f"{path} cannot be there: {words}")
+            case "denied":
+                user = str(self._java.user())
+                who = f" to the user {user[1:]}" if user.startswith("=") else ""
+                help_ = "Grant the access, or give Spark's Hadoop configuration other credentials"
+                refused = WriteRefusedError if verb == "write" else StoreError
+                return refused(
+                    f"Cannot {verb} {path}: the storage denied access{who}: {words}. {help_}.",
+                    error_class="DELTA_STORE_ACCESS_DENIED",
+                    file=path,
+                )
+            case "transient":
+                tried = f"{_RETRIES.max_attempts} times; the storage is busy, or the connection broke"
+                return StoreError(f"Cannot {verb} {path}, tried {tried}: {words}.", file=path)
+        help_ = "Check the path, and what Spark's Hadoop configuration says of this storage"
+        return StoreError(f"Cannot {verb} {path}: {words}. {help_}.", file=path)
+
+
+@contextmanager
+def local_file() -> Iterator[tuple[BinaryIO, str]]:
+    """A private local file, which is gone afterwards, and its path."""
+    descriptor, path = tempfile.mkstemp(prefix="deltaflow-")
+    try:
+        with os.fdopen(descriptor, "r+b") as file:
+            yield file, path
+    finally:
+        os.unlink(path)

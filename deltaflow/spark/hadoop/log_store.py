@@ -1,0 +1,276 @@
+"""The log store on Hadoop's file systems."""
+
+from __future__ import annotations
+
+import enum
+import posixpath
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from deltaflow.errors import StoreError, WriteRefusedError
+from deltaflow.spark.hadoop.java_files import JavaFiles, local_file
+from deltaflow.store import ExclusionTrial, FileStatus, LogStore
+
+_HDFS_SCHEMES = {"hdfs", "webhdfs", "swebhdfs"}
+_AZURE_SCHEMES = {"abfs", "abfss"}
+
+
+class Way(enum.Enum):
+    """How a file comes under a name that no other writer may take."""
+
+    RENAME = enum.auto()
+    """A hidden file, which is then renamed: the file system refuses a name that is taken."""
+    CONDITION = enum.auto()
+    """A create whose condition the object store checks when the whole object has come."""
+    CREATE = enum.auto()
+    """A create without overwriting, which the connector makes such a condition."""
+    SINGLE_WRITER = enum.auto()
+    """A look whether the name is taken, then a rename; there is no other writer."""
+
+
+class HadoopLogStore(LogStore):
+    """Puts a file in the way in which its file system excludes other writers, if it has one.
+
+    Before its first put in a file system it tries whether a second put of a name is refused: gateways, and
+    servers that speak S3's protocol, do not always heed what they are asked. Equal stores are the same file
+    system with the same statement of a single writer.
+    """
+
+    files_read_together = 64
+
+    def __init__(
+        self, files: JavaFiles, root: str, trial: ExclusionTrial, *, single_writer: bool = False
+    ) -> None:
+        """`root` is the file system, as `scheme://authority/`."""
+        self._files = files
+        self._root = root
+        self._trial = trial
+        self._single_writer = single_writer
+        self._places: dict[str, _Place] = {}
+        """By the root, and behind mount points, where different file systems are, by the directory."""
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, HadoopLogStore)
+            and other._root == self._root
+            and other._single_writer == self._single_writer
+        )
+
+    def __hash__(self) -> int:
+        return hash((HadoopLogStore, self._root, self._single_writer))
+
+    def check_writable(self, directory: str) -> None:
+        place = self._place(directory)
+        # The trial of a rename would make the directory.
+        if place.way in (Way.CONDITION, Way.CREATE):
+            self._try(place, directory)
+
+    def list_from(self, directory: str, name: str) -> list[FileStatus]:
+        # The listing begins after the name that it gets: begin a little before.
+        found = _statuses(self._files.list_after(directory, name[:-1]))
+        return sorted(
+            (status for status in found if status.name >= name and not status.name.startswith(".")),
+            key=lambda status: status.name,
+        )
+
+    def status(self, path: str) -> FileStatus:
+        try:
+            found = _statuses(self._files.status(path))
+        except NotADirectoryError as error:
+            raise FileNotFoundError(path) from error
+        if not found:
+            raise FileNotFoundError(path)
+        return found[0]
+
+    def read(self, path: str) -> bytes:
+        directory, name = posixpath.split(path)
+        (content,) = self.read_together(directory, [name])
+        if content is None:
+            raise FileNotFoundError(path)
+        return content
+
+    def read_together(self, directory: str, names: Sequence[str]) -> list[bytes | None]:
+        return self._files.read(directory, names)
+
+    def open(self, path: str) -> BinaryIO:
+        return self._files.download(path)
+
+    def make_directory(self, directory: str) -> None:
+        if self._place(directory).way in (Way.RENAME, Way.SINGLE_WRITER):
+            try:
+                self._files.make_directory(directory)
+            except FileExistsError as error:
+                raise NotADirectoryError(str(error)) from error
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self._check_excluding(posixpath.dirname(path))
+        self._put(path, data)
+
+    def put_auxiliary_if_absent(self, path: str, data: bytes) -> None:
+        if self._check_excluding(posixpath.dirname(path)) is not Way.RENAME:
+            self._put(path, data)
+            return
+        with local_file() as (file, local):
+            file.write(data)
+            file.flush()
+            # A reader may meet it half written, but not another one in its place, and it is one request less.
+            self._files.create(local, path, overwrite=False, with_directories=False)
+
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[BinaryIO]:
+        directory = posixpath.dirname(path)
+        try:
+            way = self._check_excluding(directory)
+        except FileNotFoundError:
+            self.make_directory(directory)
+            way = self._check_excluding(directory)
+        with local_file() as (file, local):
+            yield file
+            file.flush()
+            if way in (Way.CONDITION, Way.CREATE):
+                # An object appears whole.
+                self._files.create(local, path, overwrite=True, with_directories=True)
+            else:
+                self._rename_new(local, path, overwrite=True)
+
+    def delete(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._check_excluding(posixpath.dirname(path))
+            self._delete(path)
+
+    def _delete(self, path: str) -> None:
+        with suppress(NotADirectoryError):
+            self._files.delete(path)
+
+    def _put(self, path: str, data: bytes) -> None:
+        with local_file() as (file, local):
+            file.write(data)
+            file.flush()
+            match self._place(posixpath.dirname(path)).way:
+                case Way.CONDITION:
+                    self._files.create_conditionally(local, path)
+                case Way.CREATE:
+                    self._files.create(local, path, overwrite=False, with_directories=True)
+                case Way.RENAME:
+                    self._rename_new(local, path, overwrite=False)
+                case Way.SINGLE_WRITER:
+                    with suppress(FileNotFoundError):
+                        self.status(path)
+                        raise FileExistsError(f"{path} exists")
+                    self._rename_new(local, path, overwrite=False)
+
+    def _rename_new(self, local: str, path: str, *, overwrite: bool) -> None:
+        """Make a local file's content that of `path`, all at once."""
+        directory, name = posixpath.split(path)
+        temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
+        try:
+            self._files.create(local, temporary, overwrite=True, with_directories=overwrite)
+        except FileExistsError as error:
+            raise NotADirectoryError(f"{directory} cannot be a directory: {error}") from error
+        except StoreError as error:
+            raise WriteRefusedError(error.message, error_class=error.error_class, file=path) from error
+        try:
+            self._files.rename(temporary, path, overwrite=overwrite)
+        except FileExistsError:
+            self._delete(temporary)
+            raise
+        except (StoreError, FileNotFoundError) as error:
+            self._clean_up(temporary, path, error)
+
+    def _clean_up(self, temporary: str, path: str, error: Exception) -> None:
+        """Raises what a rename failed with. Whether it was done, the hidden file tells, where it is still."""
+        message = f"{path} did not get its name: {error}"
+        try:
+            is_left = self._files.delete(temporary)
+        except StoreError as failure:
+            error.add_note(f"{temporary} may have been left behind: {failure}")
+            is_left = False
+        if is_left:
+            raise WriteRefusedError(message, file=path) from error
+        raise StoreError(message, file=path) from error
+
+    def _check_excluding(self, directory: str) -> Way:
+        """How files are put there; WriteRefusedError if that excludes nobody, tried out if need be."""
+        place = self._place(directory)
+        if place.way is not Way.SINGLE_WRITER:
+            self._try(place, directory)
+        return place.way
+
+    def _try(self, place: _Place, directory: str) -> None:
+        self._trial.check(
+            place.root,
+            directory,
+            put=lambda path: self._put(path, b""),
+            delete=self._delete,
+            needed="It does not heed the condition of the put, as HttpFS and some servers with S3's protocol "
+            "do not. Use a server that does, or, if this is the only writer of the table, say so: "
+            f"{self._statement}.",
+        )
+
+    def _place(self, directory: str) -> _Place:
+        if self._single_writer:
+            return _Place(Way.SINGLE_WRITER, self._root)
+        place = self._places.get(directory) or self._places.get(self._root)
+        if place is None:
+            scheme, kind, conditions, access_lists, root, is_mounted = self._files.abilities(directory)
+            way = _way(scheme, kind, conditions == "true", access_lists == "true")
+            if way is None:
+                raise WriteRefusedError(
+                    f"Cannot write to {directory}: {_what_is_missing(scheme)}, so two writers could both "
+                    "commit one version. If this is the only writer of the table, say so: "
+                    f"{self._statement}. Reading needs nothing.",
+                    error_class="DELTA_STORE_WITHOUT_MUTUAL_EXCLUSION",
+                    file=directory,
+                )
+            place = _Place(way, root)
+            self._places[directory if is_mounted == "true" else self._root] = place
+        return place
+
+    @property
+    def _statement(self) -> str:
+        """How a user states that there is a single writer."""
+        scheme = self._root.partition(":")[0]
+        return f"single_writer=True, in Spark spark.deltaflow.store.{scheme}.singleWriter=true"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How files are put in a directory, and the root of the file system that has it."""
+
+    way: Way
+    root: str
+
+
+def _way(scheme: str, kind: str, has_conditions: bool, has_access_lists: bool) -> Way | None:
+    if kind == "hdfs" and scheme in _HDFS_SCHEMES:
+        return Way.RENAME
+    # Without a hierarchical namespace Azure's rename is a copy. Only with one there are access lists.
+    if scheme in _AZURE_SCHEMES and has_access_lists:
+        return Way.RENAME
+    if has_conditions:
+        return Way.CONDITION
+    return Way.CREATE if scheme == "gs" else None
+
+
+def _what_is_missing(scheme: str) -> str:
+    if scheme == "s3a":
+        return (
+            "the hadoop-aws that is installed has no conditional create, which comes with Hadoop 3.4.2 and "
+            'PySpark 4.1, and s3fs, which has one, is not installed (pip install "deltaflow[s3]")'
+        )
+    if scheme in _AZURE_SCHEMES:
+        return "its storage account has no hierarchical namespace, without which a rename is not atomic"
+    return (
+        f"deltaflow knows of no way in which Hadoop's file system of {scheme}: lets only one of several "
+        "writers create a file"
+    )
+
+
+def _statuses(fields: list[str]) -> list[FileStatus]:
+    return [
+        FileStatus(name, int(size), int(modified), tag or f"{modified}-{size}")
+        for name, size, modified, tag in zip(*(fields[n::4] for n in range(4)), strict=True)
+    ]

@@ -1,0 +1,59 @@
+"""Trying whether a storage lets only one of several writers create a file."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import threading
+import uuid
+from collections.abc import Callable
+
+from deltaflow.errors import StoreError, WriteRefusedError
+
+_LOG = logging.getLogger(__name__)
+
+
+class ExclusionTrial:
+    """Puts a file of its own twice, once for a bucket or a server: the second put has to be refused."""
+
+    def __init__(self) -> None:
+        self._excluding: set[str] = set()
+        """Places where a second put was seen to be refused."""
+        self._lock = threading.Lock()
+
+    def check(
+        self,
+        place: str,
+        directory: str,
+        put: Callable[[str], None],
+        delete: Callable[[str], None],
+        needed: str,
+    ) -> None:
+        """WriteRefusedError if in a directory of a place a second put of one name is let through.
+
+        `put` writes an empty file, FileExistsError if it is there; `needed` says what such a server lacks.
+        """
+        with self._lock:
+            if place not in self._excluding:
+                _try(directory, put, delete, needed)
+                self._excluding.add(place)
+
+
+def _try(directory: str, put: Callable[[str], None], delete: Callable[[str], None], needed: str) -> None:
+    path = posixpath.join(directory, f".put-if-absent.{uuid.uuid4().hex}.tmp")
+    put(path)
+    try:
+        put(path)
+    except FileExistsError:
+        return
+    finally:
+        try:
+            delete(path)
+        except StoreError as error:
+            _LOG.warning("%s was left behind and may be deleted: %s", path, error)
+    raise WriteRefusedError(
+        f"Cannot write to {directory}: its server let a second put of one key through, so two writers "
+        f"could both commit one version. {needed}",
+        error_class="DELTA_STORE_WITHOUT_MUTUAL_EXCLUSION",
+        file=directory,
+    )
