@@ -59,8 +59,11 @@ def read_commit(store: LogStore, log_path: str, status: FileStatus, version: int
     """Read the commit (or log compaction) that makes a version; CorruptLogError if it cannot be understood
     or has gone since it was listed.
     """
-    (content,) = store.read_together(log_path, [status.name])
-    return parse_commit(content, log_path, status, version)
+    try:
+        data: bytes | None = store.read(f"{log_path}/{status.name}")
+    except FileNotFoundError:
+        data = None
+    return parse_commit(data, log_path, status, version)
 
 
 def parse_commit(data: bytes | None, log_path: str, status: FileStatus, version: int) -> Commit:

@@ -141,6 +141,10 @@ class LogFiles:
 
     def _commits(self, listing: Listing, versions: Sequence[int]) -> Iterator[Commit]:
         """The commits of versions, read lazily: where that costs little, ever more of them together."""
+        if self.store.files_read_together == 1:
+            for version in versions:
+                yield self._read_commit(listing.commits[version], version)
+            return
         together = 1
         begin = 0
         while begin < len(versions):
