@@ -1,4 +1,4 @@
-"""Trying whether a storage lets only one of several writers create a file."""
+"""The trial whether a storage lets only one of several writers create a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ExclusionTrial:
-    """Puts a file of its own twice, once for a bucket or a server: the second put has to be refused."""
+    """Puts one name twice before the first write to a bucket or server. The second put has to be refused."""
 
     def __init__(self) -> None:
         self._excluding: set[str] = set()
@@ -29,9 +29,10 @@ class ExclusionTrial:
         delete: Callable[[str], None],
         needed: str,
     ) -> None:
-        """WriteRefusedError if in a directory of a place a second put of one name is let through.
+        """WriteRefusedError if the place accepts a second put of a name, tried in this directory.
 
-        `put` writes an empty file, FileExistsError if it is there; `needed` says what such a server lacks.
+        `put` writes an empty file, and raises FileExistsError if it is there. `needed` says what such a
+        server lacks, and what to do.
         """
         with self._lock:
             if place not in self._excluding:

@@ -23,10 +23,10 @@ _SECRETS = re.compile(
 
 
 class JavaFiles:
-    """Every method is one call into the JVM; content crosses in private local files.
+    """Every method is one call into the JVM. Content crosses in private local files.
 
-    FileNotFoundError, FileExistsError and NotADirectoryError mean what they say; whatever else fails is a
-    StoreError. What a busy server or a broken connection made fail is tried again, where `is_repeatable`.
+    The methods raise FileNotFoundError, FileExistsError, NotADirectoryError, and StoreError for all other
+    failures. A call that fails because a server is busy or a connection breaks is tried again.
     """
 
     def __init__(self, java: Any) -> None:

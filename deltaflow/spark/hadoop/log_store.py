@@ -18,25 +18,25 @@ _HDFS_SCHEMES = {"hdfs", "webhdfs", "swebhdfs"}
 _AZURE_SCHEMES = {"abfs", "abfss"}
 
 
-class Way(enum.Enum):
-    """How a file comes under a name that no other writer may take."""
+class PutMethod(enum.Enum):
+    """How the store writes a file only if its name is free."""
 
     RENAME = enum.auto()
-    """A hidden file, which is then renamed: the file system refuses a name that is taken."""
+    """It writes a hidden file and renames it. The file system refuses to rename onto an existing name."""
     CONDITION = enum.auto()
-    """A create whose condition the object store checks when the whole object has come."""
+    """It creates an object with a condition, which the object store checks when the object is complete."""
     CREATE = enum.auto()
-    """A create without overwriting, which the connector makes such a condition."""
+    """It creates an object without overwriting, which the connector turns into such a condition."""
     SINGLE_WRITER = enum.auto()
-    """A look whether the name is taken, then a rename; there is no other writer."""
+    """It checks whether the name is free, and then renames a hidden file. There is no other writer."""
 
 
 class HadoopLogStore(LogStore):
-    """Puts a file in the way in which its file system excludes other writers, if it has one.
+    """Writes files by the method with which their file system excludes other writers, if it has one.
 
-    Before its first put in a file system it tries whether a second put of a name is refused: gateways, and
-    servers that speak S3's protocol, do not always heed what they are asked. Equal stores are the same file
-    system with the same statement of a single writer.
+    Before its first put in a file system the store tries whether a second put of a name is refused, because
+    gateways and servers that speak S3's protocol may ignore the condition. Two stores are equal if they have
+    the same file system and the same statement about a single writer.
     """
 
     files_read_together = 64
@@ -50,7 +50,7 @@ class HadoopLogStore(LogStore):
         self._trial = trial
         self._single_writer = single_writer
         self._places: dict[str, _Place] = {}
-        """By the root, and behind mount points, where different file systems are, by the directory."""
+        """By the root; by the directory behind mount points, which may lead to different file systems."""
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -64,12 +64,12 @@ class HadoopLogStore(LogStore):
 
     def check_writable(self, directory: str) -> None:
         place = self._place(directory)
-        # The trial of a rename would make the directory.
-        if place.way in (Way.CONDITION, Way.CREATE):
+        # The trial of a rename needs the directory, which may not be there yet.
+        if place.method in (PutMethod.CONDITION, PutMethod.CREATE):
             self._try(place, directory)
 
     def list_from(self, directory: str, name: str) -> list[FileStatus]:
-        # The listing begins after the name that it gets: begin a little before.
+        # The listing begins after the name that it is given, hence a little earlier.
         found = _statuses(self._files.list_after(directory, name[:-1]))
         return sorted(
             (status for status in found if status.name >= name and not status.name.startswith(".")),
@@ -99,7 +99,7 @@ class HadoopLogStore(LogStore):
         return self._files.download(path)
 
     def make_directory(self, directory: str) -> None:
-        if self._place(directory).way in (Way.RENAME, Way.SINGLE_WRITER):
+        if self._place(directory).method in (PutMethod.RENAME, PutMethod.SINGLE_WRITER):
             try:
                 self._files.make_directory(directory)
             except FileExistsError as error:
@@ -110,27 +110,27 @@ class HadoopLogStore(LogStore):
         self._put(path, data)
 
     def put_auxiliary_if_absent(self, path: str, data: bytes) -> None:
-        if self._check_excluding(posixpath.dirname(path)) is not Way.RENAME:
+        if self._check_excluding(posixpath.dirname(path)) is not PutMethod.RENAME:
             self._put(path, data)
             return
         with local_file() as (file, local):
             file.write(data)
             file.flush()
-            # A reader may meet it half written, but not another one in its place, and it is one request less.
+            # A reader may see it half written. This saves the request of a rename.
             self._files.create(local, path, overwrite=False, with_directories=False)
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[BinaryIO]:
         directory = posixpath.dirname(path)
         try:
-            way = self._check_excluding(directory)
+            method = self._check_excluding(directory)
         except FileNotFoundError:
             self.make_directory(directory)
-            way = self._check_excluding(directory)
+            method = self._check_excluding(directory)
         with local_file() as (file, local):
             yield file
             file.flush()
-            if way in (Way.CONDITION, Way.CREATE):
+            if method in (PutMethod.CONDITION, PutMethod.CREATE):
                 # An object appears whole.
                 self._files.create(local, path, overwrite=True, with_directories=True)
             else:
@@ -149,14 +149,14 @@ class HadoopLogStore(LogStore):
         with local_file() as (file, local):
             file.write(data)
             file.flush()
-            match self._place(posixpath.dirname(path)).way:
-                case Way.CONDITION:
+            match self._place(posixpath.dirname(path)).method:
+                case PutMethod.CONDITION:
                     self._files.create_conditionally(local, path)
-                case Way.CREATE:
+                case PutMethod.CREATE:
                     self._files.create(local, path, overwrite=False, with_directories=True)
-                case Way.RENAME:
+                case PutMethod.RENAME:
                     self._rename_new(local, path, overwrite=False)
-                case Way.SINGLE_WRITER:
+                case PutMethod.SINGLE_WRITER:
                     with suppress(FileNotFoundError):
                         self.status(path)
                         raise FileExistsError(f"{path} exists")
@@ -181,8 +181,8 @@ class HadoopLogStore(LogStore):
             self._clean_up(temporary, path, error)
 
     def _clean_up(self, temporary: str, path: str, error: Exception) -> None:
-        """Raises what a rename failed with. Whether it was done, the hidden file tells, where it is still."""
-        message = f"{path} did not get its name: {error}"
+        """Raises the error of a failed rename: WriteRefusedError if the hidden file is still there."""
+        message = f"The rename to {path} failed: {error}"
         try:
             is_left = self._files.delete(temporary)
         except StoreError as failure:
@@ -192,12 +192,12 @@ class HadoopLogStore(LogStore):
             raise WriteRefusedError(message, file=path) from error
         raise StoreError(message, file=path) from error
 
-    def _check_excluding(self, directory: str) -> Way:
-        """How files are put there; WriteRefusedError if that excludes nobody, tried out if need be."""
+    def _check_excluding(self, directory: str) -> PutMethod:
+        """The put method for a directory; WriteRefusedError if it does not exclude other writers."""
         place = self._place(directory)
-        if place.way is not Way.SINGLE_WRITER:
+        if place.method is not PutMethod.SINGLE_WRITER:
             self._try(place, directory)
-        return place.way
+        return place.method
 
     def _try(self, place: _Place, directory: str) -> None:
         self._trial.check(
@@ -205,19 +205,19 @@ class HadoopLogStore(LogStore):
             directory,
             put=lambda path: self._put(path, b""),
             delete=self._delete,
-            needed="It does not heed the condition of the put, as HttpFS and some servers with S3's protocol "
-            "do not. Use a server that does, or, if this is the only writer of the table, say so: "
+            needed="It ignores the condition of the put, as HttpFS and some servers with S3's protocol "
+            "do. Use a server that does, or, if this is the only writer of the table, say so: "
             f"{self._statement}.",
         )
 
     def _place(self, directory: str) -> _Place:
         if self._single_writer:
-            return _Place(Way.SINGLE_WRITER, self._root)
+            return _Place(PutMethod.SINGLE_WRITER, self._root)
         place = self._places.get(directory) or self._places.get(self._root)
         if place is None:
             scheme, kind, conditions, access_lists, root, is_mounted = self._files.abilities(directory)
-            way = _way(scheme, kind, conditions == "true", access_lists == "true")
-            if way is None:
+            method = _put_method(scheme, kind, conditions == "true", access_lists == "true")
+            if method is None:
                 raise WriteRefusedError(
                     f"Cannot write to {directory}: {_what_is_missing(scheme)}, so two writers could both "
                     "commit one version. If this is the only writer of the table, say so: "
@@ -225,34 +225,34 @@ class HadoopLogStore(LogStore):
                     error_class="DELTA_STORE_WITHOUT_MUTUAL_EXCLUSION",
                     file=directory,
                 )
-            place = _Place(way, root)
+            place = _Place(method, root)
             self._places[directory if is_mounted == "true" else self._root] = place
         return place
 
     @property
     def _statement(self) -> str:
-        """How a user states that there is a single writer."""
+        """What a user writes to state that there is a single writer."""
         scheme = self._root.partition(":")[0]
         return f"single_writer=True, in Spark spark.deltaflow.store.{scheme}.singleWriter=true"
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """How files are put in a directory, and the root of the file system that has it."""
+    """The put method for a directory, and the root of the file system that holds it."""
 
-    way: Way
+    method: PutMethod
     root: str
 
 
-def _way(scheme: str, kind: str, has_conditions: bool, has_access_lists: bool) -> Way | None:
+def _put_method(scheme: str, kind: str, has_conditions: bool, has_access_lists: bool) -> PutMethod | None:
     if kind == "hdfs" and scheme in _HDFS_SCHEMES:
-        return Way.RENAME
+        return PutMethod.RENAME
     # Without a hierarchical namespace Azure's rename is a copy. Only with one there are access lists.
     if scheme in _AZURE_SCHEMES and has_access_lists:
-        return Way.RENAME
+        return PutMethod.RENAME
     if has_conditions:
-        return Way.CONDITION
-    return Way.CREATE if scheme == "gs" else None
+        return PutMethod.CONDITION
+    return PutMethod.CREATE if scheme == "gs" else None
 
 
 def _what_is_missing(scheme: str) -> str:

@@ -20,7 +20,7 @@ _CONDITIONAL = 2
 
 
 def connect(java: Any) -> None:
-    """From now on paths with a scheme are in Hadoop's file systems, reached by an object of HadoopFiles.
+    """From now on Hadoop's file systems hold the logs of paths with a scheme. `java` is a HadoopFiles.
 
     The setting `spark.deltaflow.store.<scheme>` chooses `hadoop`, the default where Hadoop has a file system
     of the scheme, or `fsspec`.
@@ -75,7 +75,7 @@ class StoresOfSpark:
             return None
         options = storage_options_from_hadoop(path, self._files.settings("fs.s3a."))
         try:
-            # With options, if only this one, which is s3fs' default, the path is fsspec's.
+            # store_for asks fsspec if there are options. This one is the default of s3fs.
             return store_for(path, {"anon": False, **options})
         except StoreError as error:
             if isinstance(error.__cause__, ImportError):
