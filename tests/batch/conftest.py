@@ -18,29 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltaflow.log.observer import set_observer
-from tests import tables
-from tests.tables import files_below, load, read_commits
+from tests.tables import files_below, load, read_commits, rows, rows_by_deltalake
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Rows = list[Any]
 LOG_FILE = re.compile(r"\d{20}\.json|\d{20}\.crc|\d{20}\.checkpoint\.parquet|_last_checkpoint")
-
-
-@pytest.fixture
-def rows() -> Callable[[DataFrame], Rows]:
-    return tables.rows
-
-
-@pytest.fixture
-def rows_by_deltalake() -> Callable[[str], Rows]:
-    return tables.rows_by_deltalake
-
-
-@pytest.fixture
-def actions() -> Callable[..., Rows]:
-    return tables.actions
 
 
 @pytest.fixture
@@ -65,7 +49,7 @@ def sound(spark: SparkSession, settings: Any) -> Callable[[str], None]:
         assert all(LOG_FILE.fullmatch(name) for name in log_files)
         # As it is stored: deltalake fills up no CHAR.
         with settings({"spark.sql.readSideCharPadding": "false"}):
-            assert tables.rows(load(spark, path)) == tables.rows_by_deltalake(path)
+            assert rows(load(spark, path)) == rows_by_deltalake(path)
 
     return check
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import deltaflow
+from tests.tables import ids, ids_by_deltalake, load
 
 pytestmark = pytest.mark.spark
 
@@ -20,21 +20,16 @@ def spark() -> SparkSession:
     )
 
 
-def ids(table: Path) -> list[int]:
-    """The ids in the table, as the independent reader sees them."""
-    return sorted(DeltaTable(str(table)).to_pyarrow_table().column("id").to_pylist())
-
-
 def test_write_append_overwrite_and_read(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "table"
     numbers = spark.range(10).selectExpr("id", "id % 2 AS odd")
     numbers.write.format("delta").partitionBy("odd").save(str(table))
     numbers.where("id < 3").write.format("delta").mode("append").save(str(table))
-    assert ids(table) == sorted([*range(10), 0, 1, 2])
-    odd = spark.read.format("delta").load(str(table)).where("odd = 1").select("id")
-    assert sorted(row.id for row in odd.collect()) == [1, 1, 3, 5, 7, 9]
+    assert ids_by_deltalake(table) == sorted([*range(10), 0, 1, 2])
+    odd = load(spark, str(table)).where("odd = 1").select("id")
+    assert ids(odd) == [1, 1, 3, 5, 7, 9]
     numbers.where("id = 7").write.format("delta").mode("overwrite").save(str(table))
-    assert ids(table) == [7]
+    assert ids_by_deltalake(table) == [7]
 
 
 def test_a_stream_out_of_a_table_and_into_another(spark: SparkSession, tmp_path: Path) -> None:
@@ -52,14 +47,14 @@ def test_a_stream_out_of_a_table_and_into_another(spark: SparkSession, tmp_path:
 
     spark.range(5).write.format("delta").save(str(source))
     run_to_the_end()
-    assert ids(copy) == [0, 1, 2, 3, 4]
+    assert ids_by_deltalake(copy) == [0, 1, 2, 3, 4]
     spark.range(5, 8).write.format("delta").mode("append").save(str(source))
     run_to_the_end()
-    assert ids(copy) == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert ids_by_deltalake(copy) == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_an_error_of_ours_arrives_as_itself(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(deltaflow.errors.DeltaTableNotFoundError) as missing:
-        spark.read.format("delta").load(str(tmp_path / "nowhere")).collect()
+        load(spark, str(tmp_path / "nowhere")).collect()
     assert "nowhere" in str(missing.value)
     assert "py4j" not in str(missing.value)

@@ -19,6 +19,7 @@ REPOSITORY = Path(__file__).parents[2]
 PREAMBLE = """
 import os, sys
 from pathlib import Path
+from tests.tables import ids, load
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -26,9 +27,6 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.warehouse.dir": os.getcwd() + "/warehouse",
 }
-
-def ids(spark, path):
-    return sorted(row.id for row in spark.read.format("delta").load(str(path)).collect())
 """
 
 Run = Callable[..., str]
@@ -38,7 +36,7 @@ Run = Callable[..., str]
 def run(tmp_path: Path) -> Run:
     """Runs a Python script in a process of its own and returns what it printed; it must exit with 0.
 
-    The script has SETTINGS and ids(spark, path). Its folder is `tmp_path`; the JVM that it starts is gone
+    The script has SETTINGS, `ids` and `load`. Its folder is `tmp_path`; the JVM that it starts is gone
     when this returns.
     """
 
@@ -155,6 +153,14 @@ def janino(spark: SparkSession) -> Callable[[str], dict[str, bytes]]:
         }
 
     return compile_source
+
+
+@pytest.fixture
+def path(spark: SparkSession, tmp_path: Path) -> str:
+    """The path of a table of the ids 0 to 2."""
+    path = str(tmp_path / "table")
+    spark.range(3).write.format("delta").save(path)
+    return path
 
 
 @pytest.fixture

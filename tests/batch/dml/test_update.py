@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
-from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException, NumberFormatException
@@ -17,39 +15,36 @@ from deltaflow.errors import (
     DeltaInvariantViolationException,
     DeltaUnsupportedOperationException,
 )
+from tests.tables import (
+    actions,
+    commit_info,
+    data_files,
+    latest_version,
+    load,
+    read_commit,
+    rows_by_deltalake,
+    tuples,
+    write,
+    write_commit,
+)
 
 pytestmark = pytest.mark.spark
 
 TIMES = {"executionTimeMs", "scanTimeMs", "rewriteTimeMs"}
 
 
-def rows_of(spark, path):
-    return sorted(map(tuple, spark.read.format("delta").load(path).collect()), key=repr)
-
-
-def newest(path):
-    """The actions of the newest commit."""
-    file = max(Path(path, "_delta_log").glob("*.json"))
-    return [json.loads(line) for line in file.read_text().splitlines()]
-
-
 def metrics(path):
-    found = newest(path)[0]["commitInfo"]["operationMetrics"]
+    found = commit_info(path)["operationMetrics"]
     return {name: int(value) for name, value in found.items()}
 
 
-def version(path):
-    return int(max(Path(path, "_delta_log").glob("*.json")).stem)
-
-
 @pytest.fixture
-def write(spark, table):
+def made(spark, table):
     """Makes the table of rows in SQL, each text one file's; returns the DeltaTable."""
 
     def make(*files, partition_by=()):
         for file in files:
-            frame = spark.sql(f"select * from {file}").coalesce(1)
-            frame.write.format("delta").mode("append").partitionBy(*partition_by).save(table)
+            write(spark.sql(f"select * from {file}"), table, partition_by=partition_by)
         return DeltaTable.forPath(spark, table)
 
     return make
@@ -66,17 +61,17 @@ def all_rows(*changed):
 
 
 class TestRewrite:
-    def test_only_touched_files_are_rewritten(self, spark, write, table):
-        deltas = write(PARTS, MORE)
+    def test_only_touched_files_are_rewritten(self, spark, made, table):
+        deltas = made(PARTS, MORE)
         deltas.update("id = 3", {"x": "x + 1"})
-        assert rows_of(spark, table) == [
+        assert tuples(load(spark, table)) == [
             (1, "a", 10),
             (2, "a", None),
             (3, "b", 31),
             (4, "b", 40),
             (5, None, 50),
         ]
-        commit = newest(table)
+        commit = read_commit(table)
         assert [len([a for a in commit if name in a]) for name in ("remove", "add")] == [1, 1]
         assert commit[0]["commitInfo"]["operation"] == "UPDATE"
         predicate = commit[0]["commitInfo"]["operationParameters"]["predicate"]
@@ -96,17 +91,17 @@ class TestRewrite:
         }
         assert set(metrics(table)) > TIMES
 
-    def test_all_rows(self, spark, write, table):
-        write(PARTS, MORE, partition_by=["P"]).update(set={"x": F.lit(7)})
-        assert rows_of(spark, table) == [
+    def test_all_rows(self, spark, made, table):
+        made(PARTS, MORE, partition_by=["P"]).update(set={"x": F.lit(7)})
+        assert tuples(load(spark, table)) == [
             (i, p, 7) for i, p in zip(range(1, 6), ["a", "a", "b", "b", None], strict=True)
         ]
-        assert newest(table)[0]["commitInfo"]["operationParameters"] == {"predicate": "[]"}
+        assert commit_info(table)["operationParameters"] == {"predicate": "[]"}
         assert (metrics(table)["numUpdatedRows"], metrics(table)["numCopiedRows"]) == (5, 0)
 
-    def test_by_partitions_alone_no_job_looks_for_files(self, spark, write, table):
-        write(PARTS, MORE, partition_by=["P"]).update("p = 'b'", {"X": "id"})
-        assert rows_of(spark, table) == [
+    def test_by_partitions_alone_no_job_looks_for_files(self, spark, made, table):
+        made(PARTS, MORE, partition_by=["P"]).update("p = 'b'", {"X": "id"})
+        assert tuples(load(spark, table)) == [
             (1, "a", 10),
             (2, "a", None),
             (3, "b", 3),
@@ -115,48 +110,48 @@ class TestRewrite:
         ]
         assert (metrics(table)["numRemovedFiles"], metrics(table)["numUpdatedRows"]) == (2, 2)
 
-    def test_partition_columns_move_rows(self, spark, write, table):
-        deltas = write(PARTS, MORE, partition_by=["P"])
+    def test_partition_columns_move_rows(self, spark, made, table):
+        deltas = made(PARTS, MORE, partition_by=["P"])
         deltas.update("id in (1, 4)", {"p": "if(id = 1, null, 'new')"})
-        assert rows_of(spark, table) == [
+        assert tuples(load(spark, table)) == [
             (1, None, 10),
             (2, "a", None),
             (3, "b", 30),
             (4, "new", 40),
             (5, None, 50),
         ]
-        values = {a["add"]["partitionValues"]["P"] for a in newest(table) if "add" in a}
+        values = {add["partitionValues"]["P"] for add in actions(table, "add")}
         assert values == {None, "a", "new"}
 
-    def test_rows_for_which_the_condition_is_null_stay(self, spark, write, table):
-        write(PARTS).update("x > 10", {"P": "'set'"})
-        assert rows_of(spark, table) == [(1, "a", 10), (2, "a", None), (3, "set", 30)]
+    def test_rows_for_which_the_condition_is_null_stay(self, spark, made, table):
+        made(PARTS).update("x > 10", {"P": "'set'"})
+        assert tuples(load(spark, table)) == [(1, "a", 10), (2, "a", None), (3, "set", 30)]
 
-    def test_values_see_the_old_row(self, spark, write, table):
-        write("values (1, 2) as t(a, b)").update(set={"a": "b", "b": "a"})
-        assert rows_of(spark, table) == [(2, 1)]
+    def test_values_see_the_old_row(self, spark, made, table):
+        made("values (1, 2) as t(a, b)").update(set={"a": "b", "b": "a"})
+        assert tuples(load(spark, table)) == [(2, 1)]
 
     @pytest.mark.parametrize("condition", ["id < 0", "false", "p = 'c'"])
-    def test_without_a_row_there_is_no_commit(self, write, table, condition):
-        write(PARTS, partition_by=["P"]).update(condition, {"x": "1"})
-        assert version(table) == 0
+    def test_without_a_row_there_is_no_commit(self, made, table, condition):
+        made(PARTS, partition_by=["P"]).update(condition, {"x": "1"})
+        assert latest_version(table) == 0
 
-    def test_values_of_other_rows_are_not_computed(self, spark, write, table):
-        write("values (1, 0), (2, 4) as t(id, x)").update("x <> 0", {"id": "8 div x"})
-        assert rows_of(spark, table) == [(1, 0), (2, 4)]
+    def test_values_of_other_rows_are_not_computed(self, spark, made, table):
+        made("values (1, 0), (2, 4) as t(id, x)").update("x <> 0", {"id": "8 div x"})
+        assert tuples(load(spark, table)) == [(1, 0), (2, 4)]
 
-    def test_other_rows_keep_values_that_the_new_ones_type_lacks(self, spark, write, table):
-        write(f"values (1, {2**62 + 1}), (2, 5) as t(id, x)").update("id = 2", {"x": "cast(7 as double)"})
-        assert rows_of(spark, table) == [(1, 2**62 + 1), (2, 7)]
+    def test_other_rows_keep_values_that_the_new_ones_type_lacks(self, spark, made, table):
+        made(f"values (1, {2**62 + 1}), (2, 5) as t(id, x)").update("id = 2", {"x": "cast(7 as double)"})
+        assert tuples(load(spark, table)) == [(1, 2**62 + 1), (2, 7)]
 
-    def test_values_by_functions_of_python_and_of_chance(self, spark, write, table):
+    def test_values_by_functions_of_python_and_of_chance(self, spark, made, table):
         double = F.udf(lambda x: None if x is None else x * 2, "int")  # Spark runs it for all rows
-        write(PARTS).update(F.col("x").isNotNull(), {"x": double("x"), "P": F.expr("uuid()")})
-        rows = rows_of(spark, table)
+        made(PARTS).update(F.col("x").isNotNull(), {"x": double("x"), "P": F.expr("uuid()")})
+        rows = tuples(load(spark, table))
         assert [(i, x) for i, _, x in rows] == [(1, 20), (2, None), (3, 60)]
         assert [len(p) for _, p, _ in rows] == [36, 1, 36]
 
-    def test_random_conditions(self, spark, table, random_table, rows_by_deltalake):
+    def test_random_conditions(self, spark, table, random_table):
         chance = random.Random(11)
         model = random_table(chance)
         conditions = [
@@ -180,22 +175,20 @@ class TestRewrite:
 class TestAssignments:
     NESTED = "values (1, named_struct('a', 1, 'In', named_struct('b', 'x', 'c.d', 2))), (2, null) as t(id, S)"
 
-    def test_fields(self, spark, write, table):
-        deltas = write(self.NESTED)
+    def test_fields(self, spark, made, table):
+        deltas = made(self.NESTED)
         deltas.alias("t").update("id = 1", {"t.s.in.B": "concat(s.in.b, '!')", "s.A": "s.a + id"})
         deltas.update("id = 1", {"`S`.In.`c.d`": "7"})
         deltas.update("id = 2", {"S.a": "5"})
-        assert [
-            row.asDict(recursive=True) for row in spark.read.format("delta").load(table).sort("id").collect()
-        ] == [
+        assert [row.asDict(recursive=True) for row in load(spark, table).sort("id").collect()] == [
             {"id": 1, "S": {"a": 2, "In": {"b": "x!", "c.d": 7}}},
             {"id": 2, "S": {"a": 5, "In": None}},
         ]
 
-    def test_structs_are_matched_by_name(self, spark, write, table):
-        deltas = write("values (1, named_struct('a', 1, 'b', 2L)) as t(id, s)")
+    def test_structs_are_matched_by_name(self, spark, made, table):
+        deltas = made("values (1, named_struct('a', 1, 'b', 2L)) as t(id, s)")
         deltas.update(set={"s": "named_struct('B', 20, 'a', 10)"})
-        assert spark.read.format("delta").load(table).first().s.asDict() == {"a": 10, "b": 20}
+        assert load(spark, table).first().s.asDict() == {"a": 10, "b": 20}
 
     @pytest.mark.parametrize(
         ("data_type", "value", "stored"),
@@ -214,7 +207,7 @@ class TestAssignments:
         spark.sql(f"create table delta.`{table}` (id int, v {data_type}) using delta")
         spark.sql(f"insert into delta.`{table}` values (1, null)")
         DeltaTable.forPath(spark, table).update("id = 1", {"v": value})
-        found = spark.read.format("delta").load(table)
+        found = load(spark, table)
         assert found.schema["v"].dataType.simpleString().replace(" ", "") == data_type.replace(" ", "")
         if stored is not None:
             assert found.first().v == stored
@@ -242,36 +235,36 @@ class TestAssignments:
         with pytest.raises(AnalysisException) as caught:
             DeltaTable.forPath(spark, table).update("id = 1", {"v": value})
         assert caught.value.getCondition() == condition
-        assert version(table) == 1
+        assert latest_version(table) == 1
 
-    def test_a_string_is_cast_while_the_job_runs(self, spark, write, table):
-        deltas = write("values (1, '8', 10), (2, 'x', 20) as t(id, s, v)")
+    def test_a_string_is_cast_while_the_job_runs(self, spark, made, table):
+        deltas = made("values (1, '8', 10), (2, 'x', 20) as t(id, s, v)")
         deltas.update("id = 1", {"v": "s"})
         with pytest.raises(NumberFormatException, match="CAST_INVALID_INPUT"):
             deltas.update("id = 2", {"v": "s"})
-        assert rows_of(spark, table) == [(1, "8", 8), (2, "x", 20)]
+        assert tuples(load(spark, table)) == [(1, "8", 8), (2, "x", 20)]
 
-    def test_a_value_that_fails_is_computed_of_no_row(self, write, table):
-        write(PARTS).update("id > 3", {"x": "1 div 0"})
-        assert version(table) == 0
+    def test_a_value_that_fails_is_computed_of_no_row(self, made, table):
+        made(PARTS).update("id > 3", {"x": "1 div 0"})
+        assert latest_version(table) == 0
 
     @pytest.mark.parametrize(
         ("policy", "value", "stored"),
         [("LEGACY", "'x'", None), ("LEGACY", "3000000000", -1294967296), ("STRICT", "8S", 8)],
     )
     def test_the_session_decides_what_may_be_stored(
-        self, spark, write, table, settings, policy, value, stored
+        self, spark, made, table, settings, policy, value, stored
     ):
-        deltas = write(PARTS)
+        deltas = made(PARTS)
         with settings({"spark.sql.storeAssignmentPolicy": policy}):
             deltas.update("id = 1", {"x": value})
-        assert rows_of(spark, table)[0] == (1, "a", stored)
+        assert tuples(load(spark, table))[0] == (1, "a", stored)
 
-    def test_the_metadata_of_files_are_values(self, spark, write, table):
-        deltas = write(PARTS)
+    def test_the_metadata_of_files_are_values(self, spark, made, table):
+        deltas = made(PARTS)
         deltas.update("_metadata.file_size > 0 and id = 1", {"P": "_metadata.file_name"})
-        name = next(action["remove"]["path"] for action in newest(table) if "remove" in action)
-        assert rows_of(spark, table)[0] == (1, name, 10)
+        name = actions(table, "remove")[0]["path"]
+        assert tuples(load(spark, table))[0] == (1, name, 10)
 
     def test_overflow(self, spark, table):
         spark.sql(f"create table delta.`{table}` (id int, v tinyint) using delta")
@@ -279,7 +272,7 @@ class TestAssignments:
         with pytest.raises(Exception, match="CAST_OVERFLOW_IN_TABLE_INSERT"):
             DeltaTable.forPath(spark, table).update("v = 2", {"v": "id"})
         DeltaTable.forPath(spark, table).update("v = 1", {"v": "id + 1"})
-        assert rows_of(spark, table) == [(1, 2), (2000, 2)]
+        assert tuples(load(spark, table)) == [(1, 2), (2000, 2)]
 
     def test_checks_of_the_table(self, spark, table):
         spark.sql(
@@ -296,8 +289,8 @@ class TestAssignments:
             with pytest.raises(DeltaInvariantViolationException, match=message):
                 deltas.update(set=values)
         deltas.update(set={"c": "'x'"})
-        assert rows_of(spark, table) == [(1, "x  ", "b")]
-        assert len(list(Path(table).glob("*.parquet"))) == 2
+        assert tuples(load(spark, table)) == [(1, "x  ", "b")]
+        assert len(data_files(table)) == 2
 
 
 class TestRefused:
@@ -322,23 +315,23 @@ class TestRefused:
         ],
         ids=str,
     )
-    def test_columns_and_values(self, write, table, values, condition, error_class):
-        deltas = write(
+    def test_columns_and_values(self, made, table, values, condition, error_class):
+        deltas = made(
             "values (1, named_struct('a', 1), array(named_struct('a', 1)), map('k', 1)) as t(id, s, arr, m)"
         )
         with pytest.raises(AnalysisException) as caught:
             deltas.update(condition, values)
         assert caught.value.getCondition() == error_class
-        assert version(table) == 0
+        assert latest_version(table) == 0
 
     @pytest.mark.parametrize(
         ("values", "error"),
         [(None, ValueError), ("id = 1", TypeError), ({1: "id"}, TypeError), ({"id": 1}, TypeError)],
         ids=str,
     )
-    def test_arguments(self, write, values, error):
+    def test_arguments(self, made, values, error):
         with pytest.raises(error, match="'set'"):
-            write(PARTS).update("id = 1", values)
+            made(PARTS).update("id = 1", values)
 
     def test_append_only(self, spark, table):
         spark.range(3).write.format("delta").option("delta.appendOnly", "true").save(table)
@@ -347,19 +340,19 @@ class TestRefused:
 
 
 class TestSql:
-    def test_statements(self, spark, write, table):
-        write(PARTS, MORE, partition_by=["P"])
+    def test_statements(self, spark, made, table):
+        made(PARTS, MORE, partition_by=["P"])
         statement = f"update delta.`{table}` as t set t.x = t.x + 1, p = 'c' where x between 10 and 30"
         assert [row.asDict() for row in spark.sql(statement).collect()] == [{"num_affected_rows": 2}]
-        assert rows_of(spark, table) == all_rows((1, "c", 11), (3, "c", 31))
+        assert tuples(load(spark, table)) == all_rows((1, "c", 11), (3, "c", 31))
         assert spark.sql(f"update delta.`{table}` set x = 0").collect() == [(5,)]
-        assert newest(table)[0]["commitInfo"]["operationParameters"] == {"predicate": "[]"}
+        assert commit_info(table)["operationParameters"] == {"predicate": "[]"}
         assert spark.sql(f"update delta.`{table}` set x = 1 where id > 9").collect() == [(0,)]
 
-    def test_fields_of_structs(self, spark, write, table):
-        write(TestAssignments.NESTED)
+    def test_fields_of_structs(self, spark, made, table):
+        made(TestAssignments.NESTED)
         spark.sql(f"update delta.`{table}` t set t.S.In.`c.d` = 9, s.a = s.a + 1 where s is not null")
-        rows = spark.read.format("delta").load(table).where("id = 1").collect()
+        rows = load(spark, table).where("id = 1").collect()
         assert rows[0].asDict(recursive=True)["S"] == {"a": 2, "In": {"b": "x", "c.d": 9}}
 
     @pytest.mark.parametrize(
@@ -371,45 +364,42 @@ class TestSql:
             ("x = array(1)", "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION"),
         ],
     )
-    def test_refused(self, spark, write, table, assignments, error_class):
-        write(PARTS)
+    def test_refused(self, spark, made, table, assignments, error_class):
+        made(PARTS)
         with pytest.raises(AnalysisException) as caught:
             spark.sql(f"update delta.`{table}` set {assignments}")
         assert caught.value.getCondition() == error_class
-        assert version(table) == 0
+        assert latest_version(table) == 0
 
 
 class TestTransaction:
-    def test_a_lost_race_leaves_nothing(self, spark, write, table, at):
-        deltas = write(PARTS, MORE)
+    def test_a_lost_race_leaves_nothing(self, spark, made, table, at):
+        deltas = made(PARTS, MORE)
         at("files written", lambda: deltas.update("id = 3", {"x": "0"}))
         with pytest.raises(ConcurrentAppendException):
             deltas.update("id = 3", {"x": "1"})
-        assert rows_of(spark, table)[2] == (3, "b", 0)
-        assert len(list(Path(table).glob("*.parquet"))) == 3
+        assert tuples(load(spark, table))[2] == (3, "b", 0)
+        assert len(data_files(table)) == 3
 
-    def test_of_other_partitions_both_stand(self, spark, write, table, at):
-        deltas = write(PARTS, MORE, partition_by=["P"])
+    def test_of_other_partitions_both_stand(self, spark, made, table, at):
+        deltas = made(PARTS, MORE, partition_by=["P"])
         at("files written", lambda: deltas.update("P = 'a' and id = 1", {"x": "0"}))
         deltas.update("P = 'b' and id = 3", {"x": "1"})
-        assert rows_of(spark, table)[:3] == [(1, "a", 0), (2, "a", None), (3, "b", 1)]
+        assert tuples(load(spark, table))[:3] == [(1, "a", 0), (2, "a", None), (3, "b", 1)]
 
-    def test_small_files_are_compacted_after_it(self, spark, write, table):
-        deltas = write(PARTS, MORE)
+    def test_small_files_are_compacted_after_it(self, spark, made, table, settings):
+        deltas = made(PARTS, MORE)
         spark.sql(
             f"alter table delta.`{table}` set tblproperties ('delta.autoOptimize.autoCompact' = 'true')"
         )
-        spark.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "2")
-        try:
+        with settings({"spark.databricks.delta.autoCompact.minNumFiles": "2"}):
             deltas.update("id = 1", {"x": "0"})
-        finally:
-            spark.conf.unset("spark.databricks.delta.autoCompact.minNumFiles")
-        assert newest(table)[0]["commitInfo"]["operation"] == "OPTIMIZE"
-        assert rows_of(spark, table) == all_rows((1, "a", 0))
+        assert commit_info(table)["operation"] == "OPTIMIZE"
+        assert tuples(load(spark, table)) == all_rows((1, "a", 0))
 
-    def test_streams_of_the_table(self, spark, write, table, tmp_path):
+    def test_streams_of_the_table(self, spark, made, table, tmp_path):
         """They see what delta-spark's see: the rewritten files, whole, if they ignore changes."""
-        deltas = write(PARTS, MORE, partition_by=["P"])
+        deltas = made(PARTS, MORE, partition_by=["P"])
 
         def seen(**options):
             rows = []
@@ -430,29 +420,22 @@ class TestTransaction:
         with pytest.raises(Exception, match="DELTA_SOURCE_TABLE_IGNORE_CHANGES"):
             seen(ignoreDeletes="true")
 
-    def test_a_table_with_a_change_data_feed_is_refused(self, spark, write, table):
-        deltas = write(PARTS)
-        log = Path(table, "_delta_log", f"{1:020}.json")
-        old = Path(table, "_delta_log", f"{0:020}.json").read_text().splitlines()
-        metadata = next(json.loads(line) for line in old if "metaData" in line)
-        metadata["metaData"]["configuration"]["delta.enableChangeDataFeed"] = "true"
-        protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
-        log.write_text("\n".join(map(json.dumps, (protocol, metadata))))
+    def test_a_table_with_a_change_data_feed_is_refused(self, spark, made, table):
+        deltas = made(PARTS)
+        [metadata] = actions(table, "metaData", 0)
+        metadata["configuration"]["delta.enableChangeDataFeed"] = "true"
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 4}
+        write_commit(table, 1, {"protocol": protocol}, {"metaData": metadata})
         for change in (lambda: deltas.update(set={"x": "1"}), deltas.delete):
             with pytest.raises(AnalysisException, match="changeDataFeed"):
                 change()
-        assert version(table) == 1
+        assert latest_version(table) == 1
 
-    def test_idempotent(self, spark, write, table):
-        deltas = write(PARTS)
-        prefix = "spark.databricks.delta.write."
-        try:
-            for condition in ("id = 1", "id = 2"):
-                spark.conf.set(prefix + "txnAppId", "app")
-                spark.conf.set(prefix + "txnVersion", "3")
-                deltas.update(condition, {"x": "0"})
-            assert version(table) == 1
-            assert [action["txn"]["version"] for action in newest(table) if "txn" in action] == [3]
-        finally:
-            spark.conf.unset(prefix + "txnAppId")
-            spark.conf.unset(prefix + "txnVersion")
+    def test_idempotent(self, made, table, setting):
+        deltas = made(PARTS)
+        setting("spark.databricks.delta.write.txnAppId", "app")
+        setting("spark.databricks.delta.write.txnVersion", "3")
+        for condition in ("id = 1", "id = 2"):
+            deltas.update(condition, {"x": "0"})
+        assert latest_version(table) == 1
+        assert [txn["version"] for txn in actions(table, "txn")] == [3]

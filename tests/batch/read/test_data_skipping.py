@@ -7,30 +7,23 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
 from deltaflow.log import DeltaLog
+from tests.plans import files_read
+from tests.tables import actions, commit_file, ids, load, write_commit
 
 pytestmark = pytest.mark.spark
 
 PREDICATES = 200
 
 
-def files_read(frame):
+def ids_and_files(frame):
     """Ids of the frame's rows, and the number of files that its only scan read."""
-    rows = sorted(row.id for row in frame.collect())
-    node = frame._jdf.queryExecution().executedPlan()
-    while node.getClass().getSimpleName() != "FileSourceScanExec":
-        name = node.getClass().getSimpleName()
-        if name == "AdaptiveSparkPlanExec":
-            node = node.executedPlan()
-        else:
-            node = node.plan() if name.endswith("QueryStageExec") else node.children().apply(0)
-    return rows, node.metrics().apply("numFiles").value()
+    return ids(frame), files_read(frame)
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +214,7 @@ def test_random_predicates(interpreted, mixed):
     delta = interpreted.read.format("delta").load(mixed)
     skipped = 0
     for predicate in predicates:
-        found, read = files_read(delta.where(predicate.sql).select("id"))
+        found, read = ids_and_files(delta.where(predicate.sql).select("id"))
         assert found == expected[predicate.sql], predicate.sql
         assert read <= sum(predicate.may_be(file, True) for file in stats), predicate.sql
         skipped += 30 - read
@@ -261,7 +254,7 @@ def test_random_predicates(interpreted, mixed):
     ],
 )
 def test_what_skips_files(spark, mixed, condition, files):
-    found, read = files_read(spark.read.format("delta").load(mixed).where(condition).select("id"))
+    found, read = ids_and_files(load(spark, mixed).where(condition).select("id"))
     assert read == files
     assert found == sorted(r.id for r in spark.read.parquet(mixed).where(condition).select("id").collect())
 
@@ -271,46 +264,41 @@ def test_a_session_of_another_time_zone(spark, mixed, zone):
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", zone)
     condition = "ts >= timestamp_micros(1704068200000000L) AND ts < timestamp_micros(1704068300000000L)"
-    found, read = files_read(session.read.format("delta").load(mixed).where(condition).select("id"))
+    found, read = ids_and_files(session.read.format("delta").load(mixed).where(condition).select("id"))
     assert (len(found), read) == (13, 2)
 
 
 def test_partitions_and_statistics_together(spark, table):
     rows = spark.range(0, 40, 1, 1).selectExpr("id", "id % 2 as p").repartitionByRange(4, "id")
     rows.write.format("delta").partitionBy("p").save(table)
-    read = spark.read.format("delta").load(table)
-    assert files_read(read.where("p = 1 and id < 10").select("id")) == ([1, 3, 5, 7, 9], 1)
-    assert files_read(read.where("id < 10").select("id"))[1] == 2
-    assert files_read(read.where("p = 1 or id < 10").select("id"))[1] == 8
+    read = load(spark, table)
+    assert ids_and_files(read.where("p = 1 and id < 10").select("id")) == ([1, 3, 5, 7, 9], 1)
+    assert ids_and_files(read.where("id < 10").select("id"))[1] == 2
+    assert ids_and_files(read.where("p = 1 or id < 10").select("id"))[1] == 8
 
 
 def test_a_column_that_came_later(spark, table):
     spark.range(5).selectExpr("id", "id as v").coalesce(1).write.format("delta").save(table)
-    log = Path(table, "_delta_log")
-    commit = (log / f"{0:020}.json").read_text()
-    metadata = next(json.loads(line) for line in commit.splitlines() if "metaData" in line)
-    schema = json.loads(metadata["metaData"]["schemaString"])
+    [metadata] = actions(table, "metaData")
+    schema = json.loads(metadata["schemaString"])
     schema["fields"].append({"name": "late", "type": "long", "nullable": True, "metadata": {}})
-    metadata["metaData"]["schemaString"] = json.dumps(schema)
-    (log / f"{1:020}.json").write_text(json.dumps(metadata) + "\n")
+    write_commit(table, 1, {"metaData": {**metadata, "schemaString": json.dumps(schema)}})
     added = spark.range(5, 6).selectExpr("id", "id as v", "id as late").coalesce(1)
     added.write.format("delta").mode("append").save(table)
-    read = spark.read.format("delta").load(table)
-    assert files_read(read.where("late is null").select("id")) == ([0, 1, 2, 3, 4], 1)
-    assert files_read(read.where("late = 5").select("id")) == ([5], 2)
-    assert files_read(read.where("not (late <=> 5)").select("id"))[0] == [0, 1, 2, 3, 4]
+    read = load(spark, table)
+    assert ids_and_files(read.where("late is null").select("id")) == ([0, 1, 2, 3, 4], 1)
+    assert ids_and_files(read.where("late = 5").select("id")) == ([5], 2)
+    assert ids_and_files(read.where("not (late <=> 5)").select("id"))[0] == [0, 1, 2, 3, 4]
 
 
 def test_a_file_without_statistics_is_read(spark, table):
     spark.range(0, 20, 1, 1).repartitionByRange(2, "id").write.format("delta").save(table)
-    commit = Path(table, "_delta_log", f"{0:020}.json")
-    lines = [json.loads(line) for line in commit.read_text().splitlines()]
-    adds = sorted((line["add"] for line in lines if "add" in line), key=lambda add: unquote(add["path"]))
-    read = spark.read.format("delta").load(table)
-    assert files_read(read.where("id = 3"))[1] == 1
+    adds = sorted(actions(table, "add"), key=lambda add: unquote(add["path"]))
+    read = load(spark, table)
+    assert ids_and_files(read.where("id = 3"))[1] == 1
     del adds[-1]["stats"]
-    commit.with_name(f"{1:020}.json").write_text(json.dumps({"add": adds[-1]}) + "\n")
-    assert files_read(read.where("id = 3")) == ([3], 2)
+    write_commit(table, 1, {"add": adds[-1]})
+    assert ids_and_files(read.where("id = 3")) == ([3], 2)
     stats = json.loads(adds[0]["stats"])
     adds[-1]["stats"] = json.dumps(stats)  # the table's `sound` reads the commits of this test
-    commit.with_name(f"{1:020}.json").unlink()
+    commit_file(table, 1).unlink()

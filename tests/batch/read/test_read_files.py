@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,12 +9,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from deltaflow.errors import ConcurrentAppendException, StoreError
+from tests.plans import executed_plan
+from tests.tables import actions, load, write_commit
 
 pytestmark = pytest.mark.spark
-
-
-def load(spark, path):
-    return spark.read.format("delta").load(str(path))
 
 
 @pytest.fixture
@@ -105,7 +102,7 @@ def cached(spark, table):
 
 
 def from_cache(frame):
-    return "InMemoryTableScan" in frame._jdf.queryExecution().executedPlan().toString()
+    return "InMemoryTableScan" in executed_plan(frame)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
@@ -121,12 +118,9 @@ def test_a_write_refreshes_what_is_cached(spark, table, cached, mode):
 
 def commit_of_another_process(table):
     """Adds a copy of the table's first file, of one row, as a new version."""
-    log = Path(table, "_delta_log")
-    lines = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
-    add = next(line for line in lines if "add" in line)
-    shutil.copy2(Path(table, add["add"]["path"]), Path(table, "copy.parquet"))
-    add["add"]["path"] = "copy.parquet"
-    (log / f"{1:020}.json").write_text(json.dumps(add) + "\n")
+    add, *_ = actions(table, "add", 0)
+    shutil.copy2(Path(table, add["path"]), Path(table, "copy.parquet"))
+    write_commit(table, 1, {"add": {**add, "path": "copy.parquet"}})
 
 
 def test_the_cache_holds_what_it_was_filled_with(spark, table, cached):
@@ -166,14 +160,10 @@ def test_a_cached_table_by_name(spark, table):
         assert (spark.table("cached_by_name").count(), load(spark, table).count()) == (4, 4)
         spark.catalog.refreshTable("cached_by_name")
         assert spark.catalog.isCached("cached_by_name")
-        assert "In-memory table" in plan_of(spark.table("cached_by_name"))
+        assert "In-memory table" in executed_plan(spark.table("cached_by_name"))
         assert spark.table("cached_by_name").count() == 4
     finally:
         spark.sql("DROP TABLE cached_by_name")
-
-
-def plan_of(frame):
-    return frame._jdf.queryExecution().executedPlan().toString()
 
 
 def test_an_overwrite_by_a_cached_frame_of_its_own_table(spark, table, cached):

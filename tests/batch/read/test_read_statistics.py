@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from pathlib import Path
 
 import pytest
+
+from tests.plans import executed_plan, files_read
+from tests.tables import actions, load, write_commit
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +33,7 @@ def table_of_numbers(spark, tmp_path_factory):
         "if(id % 2 = 0, null, concat('k', id % 2)) as k",
         "cast(id % 3 as double) as pd",
     ).repartitionByRange(3, "id").write.format("delta").partitionBy("p", "k", "pd").save(path)
-    spark.read.format("delta").load(path).createOrReplaceTempView("numbers")
+    load(spark, path).createOrReplaceTempView("numbers")
     spark.read.parquet(path).selectExpr("*").createOrReplaceTempView("plain_numbers")
     return path
 
@@ -40,7 +42,7 @@ def run(spark, query):
     """The rows, and whether Spark scanned files."""
     frame = spark.sql(query)
     rows = [tuple(row) for row in frame.collect()]
-    return rows, "FileScan" in frame._jdf.queryExecution().executedPlan().toString()
+    return rows, "FileScan" in executed_plan(frame)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +102,13 @@ def test_the_setting_that_turns_it_off(spark, table_of_numbers):
     session = spark.newSession()
     session.conf.set("spark.databricks.delta.optimizeMetadataQuery.enabled", "false")
     frame = session.read.format("delta").load(table_of_numbers).groupBy().count()
-    assert "FileScan" in frame._jdf.queryExecution().executedPlan().toString()
+    assert "FileScan" in executed_plan(frame)
     assert frame.first()["count"] == 90
 
 
 def test_show_and_an_empty_table(spark, table, capsys):
     spark.range(0).write.format("delta").save(table)
-    frame = spark.read.format("delta").load(table)
+    frame = load(spark, table)
     assert frame.groupBy().agg({"*": "count", "id": "max"}).first() == (0, None)
     frame.groupBy().count().show()
     assert "|    0|" in capsys.readouterr().out
@@ -114,14 +116,12 @@ def test_show_and_an_empty_table(spark, table, capsys):
 
 def change_stats(table, change):
     """Another version of the table whose files have other statistics."""
-    log = Path(table, "_delta_log")
-    lines = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
-    adds = [line for line in lines if "add" in line]
+    adds = actions(table, "add", 0)
     for add in adds:
-        stats = json.loads(add["add"]["stats"])
+        stats = json.loads(add["stats"])
         change(stats)
-        add["add"]["stats"] = json.dumps(stats)
-    (log / f"{1:020}.json").write_text("\n".join(map(json.dumps, adds)) + "\n")
+        add["stats"] = json.dumps(stats)
+    write_commit(table, 1, *({"add": add} for add in adds))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_statistics_that_are_not_exact(spark, tmp_path, change, count_scans, max
     table = str(tmp_path / "t")
     spark.range(5).coalesce(1).write.format("delta").save(table)
     change_stats(table, change)
-    spark.read.format("delta").load(table).createOrReplaceTempView("changed")
+    load(spark, table).createOrReplaceTempView("changed")
     assert run(spark, "SELECT count(*) FROM changed") == ([(5,)], count_scans)
     assert run(spark, "SELECT max(id) FROM changed") == ([(4,)], max_scans)
 
@@ -148,7 +148,7 @@ def test_statistics_that_are_not_exact(spark, tmp_path, change, count_scans, max
 def test_old_days_are_scanned_for(spark, table):
     frame = spark.sql("SELECT date'1500-03-01' AS day UNION ALL SELECT date'2024-01-01'").coalesce(1)
     frame.write.format("delta").save(table)
-    spark.read.format("delta").load(table).createOrReplaceTempView("days")
+    load(spark, table).createOrReplaceTempView("days")
     rows, scanned = run(spark, "SELECT min(day) FROM days")
     assert (rows, scanned) == ([(dt.date(1500, 3, 1),)], True)
     assert run(spark, "SELECT max(day) FROM days") == ([(dt.date(2024, 1, 1),)], False)
@@ -170,19 +170,11 @@ def test_a_limit_reads_as_many_files_as_it_needs(spark, table_of_numbers, query,
     frame = spark.sql(query)
     assert len(frame.inputFiles()) <= 18
     assert len(frame.collect()) == rows
-    assert number_of_files(frame) == files
-
-
-def number_of_files(frame):
-    node = frame._jdf.queryExecution().executedPlan()
-    while node.getClass().getSimpleName() != "FileSourceScanExec":
-        adaptive = node.getClass().getSimpleName() == "AdaptiveSparkPlanExec"
-        node = node.executedPlan() if adaptive else node.children().apply(0)
-    return node.metrics().apply("numFiles").value()
+    assert files_read(frame) == files
 
 
 def test_limits_of_one_frame_are_apart(spark, table_of_numbers):
-    frame = spark.read.format("delta").load(table_of_numbers)
+    frame = load(spark, table_of_numbers)
     assert frame.limit(2).union(frame.limit(50)).union(frame).count() == 142
     assert frame.join(frame.limit(4).select("id"), "id").count() == 4
     assert frame.first() is not None
@@ -194,4 +186,4 @@ def test_a_limit_over_files_of_unknown_size(spark, tmp_path):
     table = str(tmp_path / "t")
     spark.range(0, 9, 1, 3).write.format("delta").save(table)
     change_stats(table, lambda stats: stats.pop("numRecords"))
-    assert spark.read.format("delta").load(table).limit(7).count() == 7
+    assert load(spark, table).limit(7).count() == 7

@@ -19,40 +19,31 @@ from deltaflow.errors import (
     DeltaTableNotFoundError,
     VersionNotFoundError,
 )
+from tests.plans import executed_plan
+from tests.tables import actions, commit_file, ids, load, versions, write, write_commit
 
 pytestmark = pytest.mark.spark
 
 
-def load(spark, table):
-    return spark.read.format("delta").load(str(table))
-
-
-def append(spark, table, *numbers):
-    frame = spark.createDataFrame([(n,) for n in numbers], "id long").coalesce(1)
-    frame.write.format("delta").mode("append").save(str(table))
-
-
-def ids(frame):
-    return sorted(row.id for row in frame.collect())
+def append_ids(spark, table, *numbers):
+    write(spark.createDataFrame([(n,) for n in numbers], "id long"), table)
 
 
 def set_schema(table, change, *, keep_files=True):
     """Commits a change of the table's schema, as another implementation makes it."""
-    log = Path(table, "_delta_log")
-    commits = sorted(log.glob("*.json"))
-    actions = [json.loads(line) for commit in commits for line in commit.read_text().splitlines()]
-    [*_, metadata] = [action["metaData"] for action in actions if "metaData" in action]
+    committed = versions(table)
+    [*_, metadata] = [found for version in committed for found in actions(table, "metaData", version)]
     schema = json.loads(metadata["schemaString"])
     change(schema["fields"], metadata)
     metadata["schemaString"] = json.dumps(schema)
     lines = [{"metaData": metadata}]
     if not keep_files:
         lines += [
-            {"remove": {"path": action["add"]["path"], "dataChange": True, "deletionTimestamp": 1}}
-            for action in actions
-            if "add" in action
+            {"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}}
+            for version in committed
+            for add in actions(table, "add", version)
         ]
-    (log / f"{len(commits):020}.json").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    write_commit(table, committed[-1] + 1, *lines)
 
 
 def field(name, type_name="long", nullable=True):
@@ -60,17 +51,17 @@ def field(name, type_name="long", nullable=True):
 
 
 def test_each_execution_reads_the_newest_version(spark, table):
-    append(spark, table, 1)
+    append_ids(spark, table, 1)
     frame = load(spark, table)
     filtered, counted = frame.where("id > 0"), frame.groupBy().count()
-    append(spark, table, 2)
+    append_ids(spark, table, 2)
     assert ids(frame) == ids(filtered) == [1, 2]
     assert (frame.count(), counted.first()["count"]) == (2, 2)
-    append(spark, table, 3)
+    append_ids(spark, table, 3)
     assert (frame.count(), filtered.count()) == (3, 3)
     assert len(frame.select("id").inputFiles()) == 3
     frame.createOrReplaceTempView("newest")
-    append(spark, table, 4)
+    append_ids(spark, table, 4)
     assert spark.sql("SELECT count(*) AS n FROM newest").first().n == 4
 
 
@@ -79,21 +70,18 @@ def test_one_execution_reads_one_version(spark, tmp_path, monkeypatch):
     from deltaflow.log import DeltaLog
 
     table = str(tmp_path / "raced")
-    append(spark, table, 1)
+    append_ids(spark, table, 1)
     frame = load(spark, table)
     frame.createOrReplaceTempView("raced")
-    log = Path(table, "_delta_log")
     snapshot, looks = DeltaLog.snapshot, []
 
     def look(self):
         found = snapshot(self)
         if self.path == table:
             looks.append(found.version)
-            add = json.loads((log / f"{0:020}.json").read_text().splitlines()[-1])
-            add["add"]["path"] = shutil.copy(
-                Path(table, add["add"]["path"]), f"{table}/{found.version}.parquet"
-            )
-            (log / f"{found.version + 1:020}.json").write_text(json.dumps(add) + "\n")
+            [add] = actions(table, "add", 0)
+            copy = shutil.copy(Path(table, add["path"]), f"{table}/{found.version}.parquet")
+            write_commit(table, found.version + 1, {"add": {**add, "path": copy}})
         return found
 
     monkeypatch.setattr(DeltaLog, "snapshot", look)
@@ -110,20 +98,20 @@ def test_one_execution_reads_one_version(spark, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("make", ["newSession", "cloneSession"])
 def test_sessions_made_later_have_the_rules(spark, table, make):
-    append(spark, table, 1)
+    append_ids(spark, table, 1)
     if make == "newSession":
         session = spark.newSession()
     else:
         session = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
     frame = load(session, table)
-    plan = frame.groupBy().count()._jdf.queryExecution().executedPlan().toString()
+    plan = executed_plan(frame.groupBy().count())
     assert "LocalTableScan" in plan
-    append(spark, table, 2)
+    append_ids(spark, table, 2)
     assert ids(frame) == [1, 2]
 
 
 def test_columns_added_since_the_load_are_not_shown(spark, table):
-    append(spark, table, 1)
+    append_ids(spark, table, 1)
     frame = load(spark, table)
     set_schema(table, lambda fields, _: fields.insert(0, field("more")))
     spark.range(2, 3).selectExpr("id * 10 AS more", "id").coalesce(1).write.format("delta").mode(
@@ -176,12 +164,12 @@ def test_a_schema_that_no_longer_fits(spark, tmp_path, change):
 
 
 def test_a_table_that_was_made_anew(spark, table):
-    append(spark, table, 1)
+    append_ids(spark, table, 1)
     frame = load(spark, table)
     shutil.rmtree(table)
     with pytest.raises(DeltaTableNotFoundError):
         frame.collect()
-    append(spark, table, 2)
+    append_ids(spark, table, 2)
     with pytest.raises(CorruptLogError, match="replaced by another table"):
         frame.select("id").collect()
     assert ids(load(spark, table)) == [2]
@@ -192,10 +180,10 @@ def history(spark, tmp_path_factory):
     """Three versions with one row each, of 2024-01-01, 02 and 03, at noon UTC."""
     table = tmp_path_factory.mktemp("history") / "table"
     for version in range(3):
-        append(spark, table, version)
+        append_ids(spark, table, version)
     for version in range(3):
         noon = dt.datetime(2024, 1, 1 + version, 12, tzinfo=dt.UTC).timestamp()
-        os.utime(table / "_delta_log" / f"{version:020}.json", (noon, noon))
+        os.utime(commit_file(table, version), (noon, noon))
     return str(table)
 
 
@@ -267,8 +255,8 @@ def test_time_travel_that_goes_nowhere(spark, history, options, suffix, error_ty
 
 
 def test_a_table_whose_own_name_ends_so(spark, tmp_path):
-    append(spark, tmp_path / "t", 1)
-    append(spark, tmp_path / "t@v0", 2)
+    append_ids(spark, tmp_path / "t", 1)
+    append_ids(spark, tmp_path / "t@v0", 2)
     assert ids(load(spark, tmp_path / "t@v0")) == [2]
     session = spark.newSession()
     session.conf.set("spark.databricks.delta.timeTravel.resolveOnIdentifier.enabled", "false")
@@ -277,9 +265,9 @@ def test_a_table_whose_own_name_ends_so(spark, tmp_path):
 
 
 def test_a_fixed_version_stays(spark, table):
-    append(spark, table, 1)
-    old = spark.read.format("delta").load(f"{table}@v0")
-    append(spark, table, 2)
+    append_ids(spark, table, 1)
+    old = load(spark, f"{table}@v0")
+    append_ids(spark, table, 2)
     assert old.count() == 1
     assert ids(old.union(load(spark, table))) == [1, 1, 2]
 

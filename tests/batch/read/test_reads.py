@@ -7,38 +7,17 @@ import re
 import pytest
 from pyspark.sql import functions as F
 
+from tests.plans import executed_plan, file_scans
+from tests.tables import load
+
 pytestmark = pytest.mark.spark
-
-
-def scans(frame):
-    """The file scans in the executed plan, including those inside of adaptive stages."""
-    found = []
-
-    def walk(node):
-        name = node.getClass().getSimpleName()
-        if name == "FileSourceScanExec":
-            found.append(node)
-        elif name == "AdaptiveSparkPlanExec":
-            walk(node.executedPlan())
-        elif name.endswith("QueryStageExec"):
-            walk(node.plan())
-        children = node.children()
-        for i in range(children.size()):
-            walk(children.apply(i))
-
-    walk(frame._jdf.queryExecution().executedPlan())
-    return found
 
 
 def read_files(frame):
     """Rows of the frame, and the number of files and of partitions that its only table scan read."""
     rows = frame.collect()
-    [scan] = [node for node in scans(frame) if node.metrics().contains("numPartitions")]
+    [scan] = [node for node in file_scans(frame) if node.metrics().contains("numPartitions")]
     return len(rows), scan.metrics().apply("numFiles").value(), scan.metrics().apply("numPartitions").value()
-
-
-def plan(frame):
-    return frame._jdf.queryExecution().executedPlan().toString()
 
 
 @pytest.fixture(scope="module")
@@ -57,19 +36,19 @@ def events(spark, tmp_path_factory):
 
 
 def test_the_plan_is_a_parquet_scan_of_what_is_needed(spark, events):
-    frame = spark.read.format("delta").load(events).where("price > 30 and day >= '2024-02-01'").select("id")
-    text = plan(frame)
+    frame = load(spark, events).where("price > 30 and day >= '2024-02-01'").select("id")
+    text = executed_plan(frame)
     assert "FileScan parquet" in text
     assert re.search(r"ReadSchema: struct<id:bigint,price:double>", text)
     assert re.search(r"PushedFilters: \[[^]]*GreaterThan\(price,30\.0\)", text)
     assert re.search(r"PartitionFilters: \[[^]]*day#\d+ >= 2024-02-01", text)
-    assert "ReadSchema: struct<point:struct<y:string>>" in plan(
-        spark.read.format("delta").load(events).select("point.y")
+    assert "ReadSchema: struct<point:struct<y:string>>" in executed_plan(
+        load(spark, events).select("point.y")
     )
 
 
 def test_columns_stay_where_the_table_has_them(spark, events):
-    read = spark.read.format("delta").load(events)
+    read = load(spark, events)
     assert read.columns == ["id", "day", "price", "kind", "point"]
     row = read.where("id = 5").first()
     assert (row.id, str(row.day), row.price, row.kind, row.point.y) == (5, "2024-01-06", 7.5, "kind 1", "5")
@@ -102,7 +81,7 @@ def test_columns_stay_where_the_table_has_them(spark, events):
     ],
 )
 def test_partitions_are_pruned(spark, events, condition, rows, files):
-    frame = spark.read.format("delta").load(events).where(condition)
+    frame = load(spark, events).where(condition)
     assert read_files(frame)[:2] == (rows, files)
     assert len(frame.select("day").collect()) == rows
 
@@ -110,20 +89,19 @@ def test_partitions_are_pruned(spark, events, condition, rows, files):
 def test_pruning_by_a_join(spark, events):
     dimension = spark.range(3).selectExpr("date_add(date'2024-01-10', cast(id as int)) as day", "id as name")
     kept = dimension.where("name > 0")
-    frame = spark.read.format("delta").load(events).join(F.broadcast(kept), "day")
-    assert "dynamicpruning" in plan(frame).lower()
+    frame = load(spark, events).join(F.broadcast(kept), "day")
+    assert "dynamicpruning" in executed_plan(frame).lower()
     assert read_files(frame)[:2] == (2, 2)
     dimension.createOrReplaceTempView("dimension")
-    spark.read.format("delta").load(events).createOrReplaceTempView("events")
+    load(spark, events).createOrReplaceTempView("events")
     frame = spark.sql("select * from events where Day in (select day from dimension where name = 2)")
     assert len(frame.collect()) == 1
 
 
 @pytest.mark.parametrize("aqe", ["true", "false"])
-def test_two_scans_of_one_plan(spark, events, aqe):
-    spark.conf.set("spark.sql.adaptive.enabled", aqe)
-    try:
-        read = spark.read.format("delta").load(events)
+def test_two_scans_of_one_plan(spark, events, aqe, settings):
+    with settings({"spark.sql.adaptive.enabled": aqe}):
+        read = load(spark, events)
         left, right = read.where("month(day) = 1").alias("l"), read.where("month(day) = 2").alias("r")
         joined = left.join(right, F.expr("l.id + 31 = r.id")).selectExpr(
             "l.id as a", "r.id as b", "l.day", "r.day"
@@ -132,12 +110,10 @@ def test_two_scans_of_one_plan(spark, events, aqe):
         assert read.join(read, "id").count() == 60
         assert left.unionAll(right).count() == 60
         assert read.groupBy("kind").agg(F.count("*").alias("c")).where("c = 15").count() == 4
-    finally:
-        spark.conf.unset("spark.sql.adaptive.enabled")
 
 
 def test_what_spark_knows_of_the_files(spark, events):
-    read = spark.read.format("delta").load(events)
+    read = load(spark, events)
     assert len(read.inputFiles()) == 60
     one = read.where("id = 5").select("_metadata.file_path", F.input_file_name().alias("name")).first()
     assert one.file_path in read.inputFiles()
@@ -147,8 +123,8 @@ def test_what_spark_knows_of_the_files(spark, events):
 
 
 def test_counting_reads_no_columns(spark, events):
-    frame = spark.read.format("delta").load(events).groupBy("kind").count()
-    assert "ReadSchema: struct<>" in plan(frame)
+    frame = load(spark, events).groupBy("kind").count()
+    assert "ReadSchema: struct<>" in executed_plan(frame)
 
 
 def test_schema_of_ones_own_is_refused(spark, events):

@@ -13,15 +13,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from deltaflow.errors import SchemaError, SchemaMismatchError, UnsupportedFeatureError
+from tests.tables import data_files, load, rows, rows_by_deltalake
 
 pytestmark = pytest.mark.spark
 
 
-def data_files(path):
-    return sorted(Path(path).rglob("*.parquet"))
-
-
-def test_every_writable_type_comes_back(spark, table, rows, rows_by_deltalake):
+def test_every_writable_type_comes_back(spark, table):
     schema = """i int, b byte, s short, l bigint, f float, d double, t boolean, str string, bin binary,
         d52 decimal(5,2), d3818 decimal(38,18), d380 decimal(38,0), day date, ts timestamp,
         arr array<string>, m map<string,int>, st struct<x:int,y:struct<z:string,w:array<int>>>,
@@ -44,14 +41,14 @@ def test_every_writable_type_comes_back(spark, table, rows, rows_by_deltalake):
     ]
     data = spark.createDataFrame([first, last, [None] * len(first)], schema).coalesce(1)
     data.write.format("delta").save(table)
-    read = spark.read.format("delta").load(table)
+    read = load(spark, table)
     assert read.schema == data.schema
     assert rows(read) == rows(data) == rows_by_deltalake(table)
     equal = [F.count_if(F.col(f"a.{name}") == F.col(f"b.{name}")).alias(name) for name in data.columns[:14]]
     assert set(read.alias("a").crossJoin(data.alias("b")).select(*equal).first()) == {2}
 
 
-def test_floats_that_are_no_numbers(spark, table, rows):
+def test_floats_that_are_no_numbers(spark, table):
     values = [float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 1.0]
     data = spark.createDataFrame([(v, v) for v in values], "d double, f float")
     data.coalesce(1).write.format("delta").save(table)
@@ -59,13 +56,13 @@ def test_floats_that_are_no_numbers(spark, table, rows):
         spark.createDataFrame([(value, value)], "d double, f float").write.format("delta").mode(
             "append"
         ).save(table)
-    read = spark.read.format("delta").load(table)
+    read = load(spark, table)
     assert read.where("isnan(d)").count() == 1
     assert read.where("d > 1").count() == 3
     assert read.where("f = 0").count() == 3
 
 
-def test_timestamps_are_microseconds_in_every_zone(spark, table, rows):
+def test_timestamps_are_microseconds_in_every_zone(spark, table, settings):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -77,13 +74,13 @@ def test_timestamps_are_microseconds_in_every_zone(spark, table, rows):
         "ts timestamp",
     ).coalesce(1)
     for zone in ("America/Los_Angeles", "Asia/Kolkata", "UTC"):
-        spark.conf.set("spark.sql.session.timeZone", zone)
-        data.write.format("delta").mode("append").save(table)
-        assert rows(spark.read.format("delta").load(table).distinct()) == rows(data)
+        with settings({"spark.sql.session.timeZone": zone}):
+            data.write.format("delta").mode("append").save(table)
+            assert rows(load(spark, table).distinct()) == rows(data)
     assert spark.conf.get("spark.sql.parquet.outputTimestampType") != "TIMESTAMP_MICROS"
     for file in data_files(table):
-        assert pq.read_schema(file).field("ts").type == pa.timestamp("us", "UTC")
-        assert pq.read_metadata(file).row_group(0).column(0).statistics.has_min_max
+        assert pq.read_schema(Path(table, file)).field("ts").type == pa.timestamp("us", "UTC")
+        assert pq.read_metadata(Path(table, file)).row_group(0).column(0).statistics.has_min_max
 
 
 REFUSED = {
@@ -151,18 +148,18 @@ def test_another_schema_is_refused(spark, table, columns, difference, mode):
     assert data_files(table) == before
 
 
-def test_columns_in_another_order_and_case(spark, table, rows):
+def test_columns_in_another_order_and_case(spark, table):
     data = spark.range(3).selectExpr("id", "concat('s', id) as s", "id % 2 as p", "id * 2 as Twice")
     data.write.format("delta").partitionBy("p").save(table)
     data.selectExpr("id * 2 as TWICE", "id % 2 as P", "concat('s', id) as S", "id as Id").write.format(
         "delta"
     ).mode("append").save(table)
-    read = spark.read.format("delta").load(table)
+    read = load(spark, table)
     assert read.columns == ["id", "s", "p", "Twice"]
     assert rows(read) == rows(data.union(data))
 
 
-def test_nested_fields_in_another_case_and_order(spark, table, rows):
+def test_nested_fields_in_another_case_and_order(spark, table):
     def nested(a, b):
         return spark.range(2).selectExpr(
             f"named_struct('{a}', id, '{b}', concat('v', id)) as st",
@@ -172,7 +169,7 @@ def test_nested_fields_in_another_case_and_order(spark, table, rows):
 
     nested("Aa", "bB").write.format("delta").save(table)
     nested("aA", "Bb").write.format("delta").mode("append").save(table)
-    read = spark.read.format("delta").load(table)
+    read = load(spark, table)
     assert read.schema == nested("Aa", "bB").schema or read.select("st.Aa", "st.bB").count() == 4
     assert sorted(row[0] for row in read.select("st.Aa").collect()) == [0, 0, 1, 1]
     assert sorted(row[0] for row in read.selectExpr("m['k'].bB").collect()) == ["x"] * 4
@@ -182,19 +179,16 @@ def test_nested_fields_in_another_case_and_order(spark, table, rows):
         "named_struct('bB', 'v', 'Aa', id) as st",
     )
     swapped.write.format("delta").mode("append").save(table)
-    [row] = spark.read.format("delta").load(table).where("st.Aa = 7").collect()
+    [row] = load(spark, table).where("st.Aa = 7").collect()
     assert (row.st.bB, row.arr[0].Aa, row.arr[0].bB, row.m["k"].Aa, row.m["k"].bB) == ("v", 7, "x", 7, "x")
 
 
-def test_names_that_differ_only_in_case(spark, table):
-    spark.conf.set("spark.sql.caseSensitive", "true")
-    try:
+def test_names_that_differ_only_in_case(spark, table, settings):
+    with settings({"spark.sql.caseSensitive": "true"}):
         for columns in (["id as a", "id as A"], ["id", "named_struct('x', 1, 'X', 2) as st"]):
             with pytest.raises(SchemaError, match="duplicate") as caught:
                 spark.range(1).selectExpr(*columns).write.format("delta").save(table)
             assert caught.value.getErrorClass() == "DELTA_DUPLICATE_COLUMNS_FOUND"
-    finally:
-        spark.conf.unset("spark.sql.caseSensitive")
     assert not os.path.exists(table)
 
 
@@ -216,7 +210,7 @@ def test_a_comment_stays_and_other_metadata_goes(spark, table):
         F.col("id").alias("id", metadata={"comment": "the key", "delta.identity.start": 1, "mine": "x"})
     )
     frame.write.format("delta").save(table)
-    field = spark.read.format("delta").load(table).schema["id"]
+    field = load(spark, table).schema["id"]
     assert field.nullable
     assert field.metadata == {"comment": "the key"}
     frame.write.format("delta").mode("append").save(table)

@@ -18,6 +18,7 @@ from deltaflow.errors import (
     StoreError,
     VersionNotFoundError,
 )
+from tests.tables import commit_file, files_below, load, versions
 
 pytestmark = pytest.mark.spark
 
@@ -34,12 +35,15 @@ def failing(error_type, use, *texts):
     return caught.value
 
 
-def write(spark):
+def writer(spark):
     return spark.range(2).write.format("delta")
 
 
 def test_no_path(spark):
-    for use in (lambda: write(spark).save(), lambda: spark.read.format("delta").load()):
+    for use in (
+        lambda: writer(spark).save(),
+        lambda: spark.read.format("delta").load(),
+    ):
         error = failing(DeltaIllegalArgumentException, use, "'path' is not specified")
         assert error.getErrorClass() == "DELTA_PATH_REQUIRED"
         assert isinstance(error, AnalysisException)
@@ -47,10 +51,9 @@ def test_no_path(spark):
 
 def test_two_paths(spark, tmp_path):
     for name in ("a", "b"):
-        write(spark).save(str(tmp_path / name))
-    failing(
-        AnalysisException, lambda: spark.read.format("delta").load([str(tmp_path / "a"), str(tmp_path / "b")])
-    )
+        writer(spark).save(str(tmp_path / name))
+    paths = [str(tmp_path / "a"), str(tmp_path / "b")]
+    failing(AnalysisException, lambda: spark.read.format("delta").load(paths))
 
 
 def test_a_path_that_is_no_table(spark, tmp_path):
@@ -69,49 +72,49 @@ def test_a_file_where_a_directory_should_be(spark, tmp_path):
     file = tmp_path / "file"
     file.write_text("precious")
     for use in (
-        lambda: spark.read.format("delta").load(str(file)),
-        lambda: write(spark).save(str(file)),
-        lambda: write(spark).mode("overwrite").save(str(file)),
-        lambda: write(spark).save(str(file / "below")),
+        lambda: load(spark, str(file)),
+        lambda: writer(spark).save(str(file)),
+        lambda: writer(spark).mode("overwrite").save(str(file)),
+        lambda: writer(spark).save(str(file / "below")),
     ):
         failing(DeltaError, use, str(file), "directory")
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "_delta_log").write_text("precious")
-    failing(DeltaError, lambda: write(spark).mode("append").save(str(tmp_path / "t")), str(tmp_path / "t"))
+    failing(DeltaError, lambda: writer(spark).mode("append").save(str(tmp_path / "t")), str(tmp_path / "t"))
     assert os.listdir(tmp_path / "t") == ["_delta_log"]
     assert file.read_text() == "precious"
 
 
 def test_other_stores(spark):
-    for use in (lambda: spark.read.format("delta").load("s3://b/t"), lambda: write(spark).save("hdfs://h/t")):
+    for use in (lambda: load(spark, "s3://b/t"), lambda: writer(spark).save("hdfs://h/t")):
         failing(StoreError, use, "not supported yet")
 
 
 def test_a_broken_line(spark, table, tmp_path):
-    write(spark).save(table)
-    write(spark).mode("append").save(table)
+    writer(spark).save(table)
+    writer(spark).mode("append").save(table)
     broken = tmp_path / "broken"
     Path(table).rename(broken)
-    commit = broken / "_delta_log" / f"{1:020}.json"
+    commit = commit_file(broken, 1)
     lines = commit.read_text().splitlines()
     commit.write_text("\n".join([lines[0], lines[1][:40], *lines[2:]]))
     for use in (
-        lambda: spark.read.format("delta").load(str(broken)),
-        lambda: write(spark).mode("append").save(str(broken)),
-        lambda: write(spark).mode("overwrite").save(str(broken)),
+        lambda: load(spark, str(broken)),
+        lambda: writer(spark).mode("append").save(str(broken)),
+        lambda: writer(spark).mode("overwrite").save(str(broken)),
     ):
         failing(CorruptLogError, use, "Line 2", commit.name)
-    assert len(list((broken / "_delta_log").glob("*.json"))) == 2
+    assert versions(broken) == [0, 1]
 
 
 def test_a_missing_commit(spark, table, tmp_path):
     for _ in range(3):
-        write(spark).mode("append").save(table)
+        writer(spark).mode("append").save(table)
     broken = tmp_path / "broken"
     Path(table).rename(broken)
-    (broken / "_delta_log" / f"{1:020}.json").unlink()
-    failing(CorruptLogError, lambda: spark.read.format("delta").load(str(broken)), "1", str(broken))
-    failing(CorruptLogError, lambda: write(spark).mode("append").save(str(broken)), "1", str(broken))
+    commit_file(broken, 1).unlink()
+    failing(CorruptLogError, lambda: load(spark, str(broken)), "1", str(broken))
+    failing(CorruptLogError, lambda: writer(spark).mode("append").save(str(broken)), "1", str(broken))
 
 
 def test_a_log_that_only_a_checkpoint_holds_is_a_table(spark, tmp_path):
@@ -121,10 +124,10 @@ def test_a_log_that_only_a_checkpoint_holds_is_a_table(spark, tmp_path):
     path = tmp_path / "t"
     deltalake.write_deltalake(str(path), pa.table({"id": [1]}))
     deltalake.DeltaTable(str(path)).create_checkpoint()
-    (path / "_delta_log" / f"{0:020}.json").unlink()
-    assert spark.read.format("delta").load(str(path)).count() == 1
-    failing(DeltaTableAlreadyExistsError, lambda: write(spark).save(str(path)))
-    write(spark).mode("append").save(str(path))
+    commit_file(path, 0).unlink()
+    assert load(spark, str(path)).count() == 1
+    failing(DeltaTableAlreadyExistsError, lambda: writer(spark).save(str(path)))
+    writer(spark).mode("append").save(str(path))
     assert deltalake.DeltaTable(str(path)).version() == 1
     assert deltalake.DeltaTable(str(path)).to_pyarrow_table().num_rows == 3
 
@@ -140,7 +143,7 @@ def test_a_log_that_only_a_checkpoint_holds_is_a_table(spark, tmp_path):
 def test_write_options_that_are_not_there_yet(spark, table, name, value):
     error = failing(
         DeltaUnsupportedOperationException,
-        lambda: write(spark).option(name, value).save(table),
+        lambda: writer(spark).option(name, value).save(table),
         "not supported yet",
     )
     assert name.lower() in str(error).lower()
@@ -156,7 +159,7 @@ def test_write_options_that_are_not_there_yet(spark, table, name, value):
     ],
 )
 def test_read_options_that_are_not_there_yet(spark, table, name, value):
-    write(spark).save(table)
+    writer(spark).save(table)
     failing(
         DeltaUnsupportedOperationException,
         lambda: spark.read.format("delta").option(name, value).load(table),
@@ -166,18 +169,20 @@ def test_read_options_that_are_not_there_yet(spark, table, name, value):
 
 
 def test_options_that_ask_for_nothing(spark, table):
-    write(spark).option("mergeSchema", "false").option("dataChange", "true").save(table)
+    writer(spark).option("mergeSchema", "false").option("dataChange", "true").save(table)
     assert spark.read.format("delta").option("readChangeFeed", "false").load(table).count() == 2
     failing(
         DeltaIllegalArgumentException,
-        lambda: write(spark).mode("append").option("dataChange", "no").save(table),
+        lambda: writer(spark).mode("append").option("dataChange", "no").save(table),
         "no",
     )
 
 
 def test_buckets_and_clusters_are_refused(spark, table):
-    failing(Exception, lambda: write(spark).bucketBy(2, "id").sortBy("id").save(table))
-    failing(DeltaUnsupportedOperationException, lambda: write(spark).clusterBy("id").save(table), "clusterBy")
+    failing(Exception, lambda: writer(spark).bucketBy(2, "id").sortBy("id").save(table))
+    failing(
+        DeltaUnsupportedOperationException, lambda: writer(spark).clusterBy("id").save(table), "clusterBy"
+    )
     assert not os.path.exists(table)
 
 
@@ -187,17 +192,17 @@ def test_a_frame_without_columns(spark, table):
 
 
 def test_a_table_that_was_replaced_under_a_frame(spark, table, tmp_path):
-    write(spark).save(table)
-    frame = spark.read.format("delta").load(table)
+    writer(spark).save(table)
+    frame = load(spark, table)
     Path(table).rename(tmp_path / "old")
     spark.range(7).write.format("delta").save(table)
     failing(DeltaError, frame.collect, "replaced")
-    assert spark.read.format("delta").load(table).count() == 7
+    assert load(spark, table).count() == 7
 
 
 def test_a_version_that_is_none_or_not_there(spark, table):
-    write(spark).save(table)
-    write(spark).mode("overwrite").save(table)
+    writer(spark).save(table)
+    writer(spark).mode("overwrite").save(table)
     for version, error_type, message in (
         ("2", VersionNotFoundError, "[0, 1]"),
         ("-1", DeltaIllegalArgumentException, "versionAsOf"),
@@ -209,13 +214,13 @@ def test_a_version_that_is_none_or_not_there(spark, table):
 
 
 def test_a_table_with_a_wrong_isolation_level(spark, table):
-    write(spark).save(table)
-    commit = Path(table) / "_delta_log" / f"{0:020}.json"
+    writer(spark).save(table)
+    commit = commit_file(table, 0)
     wrong = commit.read_text().replace(
         '"configuration":{}', '"configuration":{"delta.isolationLevel":"most"}'
     )
     assert "most" in wrong
     commit.write_text(wrong)
-    before = sorted(Path(table).rglob("*"))
-    failing(DeltaIllegalArgumentException, lambda: write(spark).mode("append").save(table), "isolationLevel")
-    assert sorted(Path(table).rglob("*")) == before
+    before = files_below(table)
+    failing(DeltaIllegalArgumentException, lambda: writer(spark).mode("append").save(table), "isolationLevel")
+    assert files_below(table) == before

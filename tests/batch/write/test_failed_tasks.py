@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from tests.batch.write.script_process import result_of_script
+from tests.tables import actions, rows_by_deltalake, versions
 
 pytestmark = pytest.mark.spark
 
@@ -90,7 +90,7 @@ def outcome(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["plain", "parts", "records", "shuffled", "mapped"])
-def test_only_the_attempt_that_succeeded_counts(outcome, name, rows_by_deltalake, actions):
+def test_only_the_attempt_that_succeeded_counts(outcome, name):
     root, result = outcome
     path = str(root / f"{name} table")
     assert len(list(root.glob(f"{name}-*"))) > 0  # a task did fail
@@ -100,7 +100,7 @@ def test_only_the_attempt_that_succeeded_counts(outcome, name, rows_by_deltalake
     assert sum(json.loads(add["stats"])["numRecords"] for add in adds) == 4000
     assert actions(path, "commitInfo")[0]["operationMetrics"]["numOutputRows"] == "4000"
     assert len({add["path"] for add in adds}) == len(adds)
-    assert len(list(Path(path, "_delta_log").glob("*.json"))) == 1
+    assert len(versions(path)) == 1
 
 
 def test_a_write_that_fails_commits_nothing(outcome):

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from deltaflow.errors import ConcurrentAppendException, DeltaConcurrentModificationException
 from deltaflow.log.observer import set_observer
+from tests.tables import actions, commit_info, ids, load, versions
 
 pytestmark = pytest.mark.spark
-
-
-def numbers(spark, table):
-    return sorted(row.id for row in spark.read.format("delta").load(table).collect())
-
-
-def versions(table):
-    return sorted(int(file.stem) for file in Path(table, "_delta_log").glob("*.json"))
 
 
 class Before:
@@ -52,7 +43,7 @@ def test_appends_of_threads(spark, table):
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(append, range(18)))
-    assert numbers(spark, table) == list(range(18))
+    assert ids(load(spark, table)) == list(range(18))
     assert versions(table) == list(range(18))
 
 
@@ -61,14 +52,14 @@ def test_an_append_that_loses_goes_next(spark, table, before_commit):
     write.save(table)
     before_commit(lambda: write.save(table))
     spark.range(5, 6).write.format("delta").mode("append").save(table)
-    assert numbers(spark, table) == [0, 0, 5]
+    assert ids(load(spark, table)) == [0, 0, 5]
     assert versions(table) == [0, 1, 2]
 
 
-def test_appends_that_create_one_table(spark, table, before_commit, actions):
+def test_appends_that_create_one_table(spark, table, before_commit):
     before_commit(lambda: spark.range(1).write.format("delta").mode("append").save(table))
     spark.range(5, 6).write.format("delta").mode("append").save(table)
-    assert numbers(spark, table) == [0, 5]
+    assert ids(load(spark, table)) == [0, 5]
     assert actions(table, "metaData", 1) == actions(table, "protocol", 1) == []
 
 
@@ -78,7 +69,7 @@ def test_a_write_that_needs_that_there_is_no_table(spark, table, before_commit, 
     with pytest.raises(DeltaConcurrentModificationException, match="created") as caught:
         spark.range(5, 6).write.format("delta").mode(mode).save(table)
     assert table in str(caught.value)
-    assert numbers(spark, table) == [0]
+    assert ids(load(spark, table)) == [0]
     assert versions(table) == [0]
 
 
@@ -89,7 +80,7 @@ def test_an_overwrite_that_loses(spark, table, before_commit, rival):
     with pytest.raises(ConcurrentAppendException, match="full scan of the table") as caught:
         spark.range(5, 6).write.format("delta").mode("overwrite").save(table)
     assert caught.value.version == 1
-    assert numbers(spark, table) == ([0, 1, 2, 7] if rival == "append" else [7])
+    assert ids(load(spark, table)) == ([0, 1, 2, 7] if rival == "append" else [7])
     assert versions(table) == [0, 1]
 
 
@@ -97,7 +88,7 @@ def test_an_append_next_to_an_overwrite(spark, table, before_commit):
     spark.range(3).write.format("delta").save(table)
     before_commit(lambda: spark.range(7, 8).write.format("delta").mode("overwrite").save(table))
     spark.range(5, 6).write.format("delta").mode("append").save(table)
-    assert numbers(spark, table) == [5, 7]
+    assert ids(load(spark, table)) == [5, 7]
 
 
 def test_a_table_of_another_schema_that_came_first(spark, table, before_commit):
@@ -119,7 +110,7 @@ def test_an_interrupted_writer_leaves_no_commit(spark, table, before_commit):
     with pytest.raises(KeyboardInterrupt):
         spark.range(5, 6).write.format("delta").mode("append").save(table)
     assert versions(table) == [0]
-    assert numbers(spark, table) == [0]
+    assert ids(load(spark, table)) == [0]
 
 
 APPENDING = """
@@ -158,7 +149,7 @@ def test_appends_of_processes(spark, table, tmp_path):
             writer.stdin.close()
             writer.wait(120)
             writer.stdout.close()
-    assert numbers(spark, table) == [*range(8), *range(100, 108), *range(200, 204)]
+    assert ids(load(spark, table)) == [*range(8), *range(100, 108), *range(200, 204)]
     assert versions(table) == list(range(20))
 
 
@@ -170,7 +161,7 @@ def test_reads_during_writes(spark, table):
 
     def read():
         while not stop.is_set():
-            seen.append(spark.read.format("delta").load(table).count())
+            seen.append(load(spark, table).count())
 
     with ThreadPoolExecutor(1) as pool:
         reader = pool.submit(read)
@@ -181,17 +172,12 @@ def test_reads_during_writes(spark, table):
     assert set(seen) == {10}
 
 
-def blind(table, version):
-    commit = (Path(table) / "_delta_log" / f"{version:020}.json").read_text().splitlines()[0]
-    return json.loads(commit)["commitInfo"]["isBlindAppend"]
-
-
 @pytest.mark.parametrize("read", ["rows", "count", "subquery"])
 def test_an_overwrite_by_a_frame_of_its_own_table_loses_to_what_came_since_it_was_read(
     spark, table, before_commit, read
 ):
     spark.range(3).write.format("delta").save(table)
-    loaded = spark.read.format("delta").load(table)
+    loaded = load(spark, table)
     spark.range(100, 101).write.format("delta").mode("append").save(table)
     loaded.createOrReplaceTempView("loaded_before")
     frame = {
@@ -202,24 +188,24 @@ def test_an_overwrite_by_a_frame_of_its_own_table_loses_to_what_came_since_it_wa
     before_commit(lambda: spark.range(7, 8).write.format("delta").mode("append").save(table))
     with pytest.raises(ConcurrentAppendException, match="Version 2"):
         frame.write.format("delta").mode("overwrite").save(table)
-    assert numbers(spark, table) == [0, 1, 2, 7, 100]
+    assert ids(load(spark, table)) == [0, 1, 2, 7, 100]
     loaded.where("id > 0").write.format("delta").mode("overwrite").save(table)
-    assert numbers(spark, table) == [1, 2, 7, 100]
+    assert ids(load(spark, table)) == [1, 2, 7, 100]
 
 
 @pytest.mark.parametrize("linked", [False, True])
 def test_an_append_that_reads_its_table_is_not_blind(spark, table, tmp_path, before_commit, linked):
     spark.range(3).write.format("delta").save(table)
     (tmp_path / "link").symlink_to(table)
-    loaded = spark.read.format("delta").load(str(tmp_path / "link") if linked else table)
+    loaded = load(spark, str(tmp_path / "link") if linked else table)
     new = spark.range(5).join(loaded, "id", "left_anti")
     new.write.format("delta").mode("append").save(table)
-    assert not blind(table, 1)
+    assert not commit_info(table, 1)["isBlindAppend"]
     before_commit(lambda: spark.range(5, 6).write.format("delta").mode("append").save(table))
     with pytest.raises(ConcurrentAppendException):
         spark.range(9).join(loaded, "id", "left_anti").write.format("delta").mode("append").save(table)
-    assert blind(table, 2)
-    assert numbers(spark, table) == [0, 1, 2, 3, 4, 5]
+    assert commit_info(table, 2)["isBlindAppend"]
+    assert ids(load(spark, table)) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_version_of_the_past_may_be_brought_back(spark, table):
@@ -227,4 +213,4 @@ def test_a_version_of_the_past_may_be_brought_back(spark, table):
     spark.range(9).write.format("delta").mode("overwrite").save(table)
     past = spark.read.format("delta").option("versionAsOf", 0).load(table)
     past.write.format("delta").mode("overwrite").save(table)
-    assert numbers(spark, table) == [0, 1, 2]
+    assert ids(load(spark, table)) == [0, 1, 2]

@@ -123,10 +123,9 @@ def random_texts(rng: random.Random, count: int) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("zone", ["UTC", LOS_ANGELES, KOLKATA, "+05:30"])
-def test_spark_reads_the_same(spark, zone) -> None:  # type: ignore[no-untyped-def]
+def test_spark_reads_the_same(spark, zone, settings) -> None:  # type: ignore[no-untyped-def]
     texts = pa.array(random_texts(random.Random(zone), 3_000))
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
+    with settings({"spark.sql.session.timeZone": zone}):
         of_spark = spark.createDataFrame(pa.table({"text": texts})).selectExpr(
             "unix_micros(try_cast(text as timestamp)) instant",
             "unix_date(try_cast(text as date)) day",
@@ -135,8 +134,6 @@ def test_spark_reads_the_same(spark, zone) -> None:  # type: ignore[no-untyped-d
             else "0 local_time",
         )
         found = of_spark.toArrow()
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
     ours = {"instant": instants(texts, zone).cast(pa.int64()), "day": dates(texts).cast(pa.int32())}
     if zone == "UTC":
         ours["local_time"] = local_times(texts).cast(pa.int64())

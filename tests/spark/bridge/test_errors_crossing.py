@@ -20,6 +20,7 @@ from deltaflow.errors import (
 )
 from deltaflow.log.observer import set_observer
 from deltaflow.spark.bridge.dispatcher import dispatcher
+from tests.tables import load, versions
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles", "silent_observer")]
 
@@ -106,16 +107,16 @@ def test_the_very_exception_arrives(
     elif method == "write.begin.batch":
         raised = raised_by(lambda: frame.write.format("delta").save(table))
     elif method == "read":
-        raised = raised_by(lambda: spark.read.format("delta").load(table))
+        raised = raised_by(lambda: load(spark, table))
     else:
-        raised = raised_by(lambda: spark.read.format("delta").load(table).where("odd = 1").collect())
+        raised = raised_by(lambda: load(spark, table).where("odd = 1").collect())
     assert raised is exception
 
 
 def test_ours_are_analysis_exceptions_where_spark_users_expect_them(frame: DataFrame, table: str) -> None:
     spark = frame.sparkSession
     with pytest.raises(AnalysisException) as missing:
-        spark.read.format("delta").load(table)
+        load(spark, table)
     assert type(missing.value) is DeltaTableNotFoundError
     assert missing.value.getCondition() == "PATH_NOT_FOUND"
     frame.write.format("delta").save(table)
@@ -176,7 +177,7 @@ def test_a_write_that_fails_before_its_commit_leaves_no_version(
     with pytest.raises(ConnectionError, match=f"^at {point}$"):
         frame.write.format("delta").mode("append").save(table)
     set_observer(None)
-    assert [file.name for file in (Path(table) / "_delta_log").glob("*.json")] == [f"{0:020}.json"]
+    assert versions(table) == [0]
     frame.write.format("delta").mode("append").save(table)
     assert frame.sparkSession.read.format("delta").load(table).count() == 8
 

@@ -38,14 +38,14 @@ assert sent() == [0, 0, 0], sent()
 frame = spark.range(0, 100, 1, 4).selectExpr("id", "id % 3 AS m", "CAST(id AS STRING) AS s")
 frame.write.format("delta").partitionBy("m").save("table")
 frame.where("id < 10").write.format("delta").mode("append").save("table")
-loaded = spark.read.format("delta").load("table").where("m = 1 AND id > 50").select("id")
-assert sorted(row.id for row in loaded.collect()) == [i for i in range(100) if i % 3 == 1 and i > 50]
+loaded = load(spark, "table").where("m = 1 AND id > 50").select("id")
+assert ids(loaded) == [i for i in range(100) if i % 3 == 1 and i > 50]
 files = loaded.inputFiles()
 assert files and all("/m=" in file for file in files)
 plan = loaded._jdf.queryExecution().executedPlan().toString()
 assert "FileScan parquet" in plan and "PartitionFilters: [isnotnull(m" in plan, plan
 
-joined = spark.read.format("delta").load("table").join(frame.select("id"), "id").groupBy("m").count()
+joined = load(spark, "table").join(frame.select("id"), "id").groupBy("m").count()
 assert sum(row["count"] for row in joined.collect()) == 110
 
 def run():
@@ -56,10 +56,10 @@ def run():
     )
     query.awaitTermination()
 run()
-assert ids(spark, "copy") == ids(spark, "table")
+assert ids(load(spark, "copy")) == ids(load(spark, "table"))
 frame.where("id >= 90").write.format("delta").mode("append").save("table")
 run()
-assert len(ids(spark, "copy")) == 120
+assert len(ids(load(spark, "copy"))) == 120
 
 counts = (
     spark.readStream.format("delta").load("copy").groupBy("m").count().writeStream.format("delta")
@@ -67,14 +67,14 @@ counts = (
     .start("counts")
 )
 counts.awaitTermination()
-assert sum(row["count"] for row in spark.read.format("delta").load("counts").collect()) == 120
+assert sum(row["count"] for row in load(spark, "counts").collect()) == 120
 
 spark.range(0).selectExpr("CAST(id AS TINYINT) AS id").write.format("delta").save("tiny")
 doubled = spark.readStream.format("delta").load("copy").selectExpr("id * 2 AS id").dropDuplicates(["id"])
 parted = doubled.writeStream.format("delta").option("checkpointLocation", "checkpoint-3")
 parted.option("quarantinePath", "aside").trigger(availableNow=True).start("tiny").awaitTermination()
-assert ids(spark, "tiny") == list(range(0, 128, 2))
-aside = spark.read.format("delta").load("aside").selectExpr("row.id").collect()
+assert ids(load(spark, "tiny")) == list(range(0, 128, 2))
+aside = load(spark, "aside").selectExpr("row.id").collect()
 assert sorted(row.id for row in aside) == list(range(128, 200, 2))
 assert sent() == [0, 0, 0], sent()
 assert on_executors("io.deltaflow.spark.sources") == {"absent"}

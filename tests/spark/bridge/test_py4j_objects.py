@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from deltaflow.log.observer import set_observer
 from deltaflow.spark.bridge.dispatcher import dispatcher
+from tests.tables import load
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -95,7 +96,7 @@ def counts_at(spark: SparkSession, folder: Path, batches: tuple[int, int]) -> li
         for event in go_on.values():
             event.set()
         query.stop()
-    assert spark.read.format("delta").load(str(folder / "sink")).count() == last + 2
+    assert load(spark, str(folder / "sink")).count() == last + 2
     return found
 
 

@@ -86,7 +86,7 @@ registration._sources = sources
 # The failures above left nothing behind.
 deltaflow.register(spark)
 spark.range(3).write.format("delta").save("table")
-assert ids(spark, "table") == [0, 1, 2]
+assert ids(load(spark, "table")) == [0, 1, 2]
 spark.stop()
 """
 

@@ -49,9 +49,9 @@ def drained(spark, source, sink, checkpoint):
 def works(spark, name):
     spark.range(5).write.format("delta").save(name)
     spark.range(5, 7).write.format("delta").mode("append").save(name)
-    assert ids(spark, name) == list(range(7))
+    assert ids(load(spark, name)) == list(range(7))
     drained(spark, name, name + "-sink", name + "-checkpoint")
-    assert ids(spark, name + "-sink") == list(range(7))
+    assert ids(load(spark, name + "-sink")) == list(range(7))
     by_path = f"delta.`{os.getcwd()}/{name}`"
     spark.sql(f"INSERT INTO {by_path} VALUES (7L)")
     assert spark.sql(f"SELECT count(*) FROM {by_path}").first()[0] == 8
@@ -82,7 +82,7 @@ in_threads(
     lambda: drained(spark.newSession(), "second", "all", "checkpoint-2"),
     lambda: [spark.range(n, n + 10).write.format("delta").mode("append").save("all") for n in (40, 50)],
 )
-assert ids(spark, "all") == list(range(60))
+assert ids(load(spark, "all")) == list(range(60))
 assert dispatcher.open_handles == 0
 
 # The context ends and another one begins in the same process, and the same JVM.
@@ -102,7 +102,7 @@ for how in ("session", "register"):
     assert len(jars_of_ours(spark)) == 1
     works(spark, "after-" + how)
     works(spark.newSession(), "new-session-after-" + how)
-    assert ids(spark, "third") == list(range(20))
+    assert ids(load(spark, "third")) == list(range(20))
 assert dispatcher.open_handles == 0
 spark.stop()
 """
@@ -119,7 +119,7 @@ spark = deltaflow.session("my app", config={"spark.sql.shuffle.partitions": 3})
 assert spark.sparkContext.master == "local[2]", spark.sparkContext.master
 assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
 spark.range(5).write.format("delta").save(sys.argv[1])
-print(spark.sparkContext.appName, ids(spark, sys.argv[1]))
+print(spark.sparkContext.appName, ids(load(spark, sys.argv[1])))
 spark.stop()
 """
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+
+from tests.plans import executed_plan
+from tests.tables import load
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
@@ -34,35 +37,32 @@ def names(adaptive: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> s
     return path
 
 
-@pytest.fixture
-def load(adaptive: SparkSession) -> Callable[[str], DataFrame]:
-    return lambda path: adaptive.read.format("delta").load(path)
-
-
-def executed(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().executedPlan().toString())
-
-
-def test_broadcast_join_of_two_tables(load: Callable[[str], DataFrame], facts: str, names: str) -> None:
-    joined = load(facts).where("p = 1").join(F.broadcast(load(names)), "k").groupBy("name").count()
+def test_broadcast_join_of_two_tables(adaptive: SparkSession, facts: str, names: str) -> None:
+    joined = (
+        load(adaptive, facts)
+        .where("p = 1")
+        .join(F.broadcast(load(adaptive, names)), "k")
+        .groupBy("name")
+        .count()
+    )
     found = sorted(map(tuple, joined.collect()))
     assert found == [(f"n{k}", 5) for k in range(4)]
-    plan = executed(joined)
+    plan = executed_plan(joined)
     assert "AdaptiveSparkPlan isFinalPlan=true" in plan
     assert "BroadcastHashJoin" in plan
     assert plan.count("FileScan parquet") >= 2
 
 
-def test_shuffled_join_of_two_tables(load: Callable[[str], DataFrame], facts: str, names: str) -> None:
-    joined = load(facts).hint("merge").join(load(names), "k")
+def test_shuffled_join_of_two_tables(adaptive: SparkSession, facts: str, names: str) -> None:
+    joined = load(adaptive, facts).hint("merge").join(load(adaptive, names), "k")
     assert joined.count() == 60
-    assert "SortMergeJoin" in executed(joined)
+    assert "SortMergeJoin" in executed_plan(joined)
 
 
-def test_self_joins(load: Callable[[str], DataFrame], facts: str) -> None:
-    table = load(facts)
+def test_self_joins(adaptive: SparkSession, facts: str) -> None:
+    table = load(adaptive, facts)
     assert table.alias("a").join(table.alias("b"), F.expr("a.id = b.id AND a.p = b.p")).count() == 60
-    assert table.alias("a").join(load(facts).alias("b"), F.expr("a.k = b.id")).count() == 60
+    assert table.alias("a").join(load(adaptive, facts).alias("b"), F.expr("a.k = b.id")).count() == 60
     other_partition = (
         table.where("p = 1").alias("a").join(table.where("p = 2").alias("b"), F.expr("a.k = b.k"))
     )
@@ -70,9 +70,9 @@ def test_self_joins(load: Callable[[str], DataFrame], facts: str) -> None:
     assert table.union(table).where("p = 0").count() == 40
 
 
-def test_subqueries(adaptive: SparkSession, load: Callable[[str], DataFrame], facts: str, names: str) -> None:
-    load(facts).createOrReplaceTempView("facts")
-    load(names).createOrReplaceTempView("names")
+def test_subqueries(adaptive: SparkSession, facts: str, names: str) -> None:
+    load(adaptive, facts).createOrReplaceTempView("facts")
+    load(adaptive, names).createOrReplaceTempView("names")
 
     def count(where: str) -> int:
         return int(adaptive.sql(f"SELECT count(*) AS n FROM facts WHERE {where}").collect()[0].n)
@@ -83,21 +83,19 @@ def test_subqueries(adaptive: SparkSession, load: Callable[[str], DataFrame], fa
     assert count("id NOT IN (SELECT k FROM names)") == 56
 
 
-def test_two_loads_of_one_table_are_one_plan(
-    load: Callable[[str], DataFrame], facts: str, table: str, adaptive: SparkSession
-) -> None:
+def test_two_loads_of_one_table_are_one_plan(adaptive: SparkSession, facts: str, table: str) -> None:
     adaptive.range(5).write.format("delta").save(table)
-    first, second = load(table), load(table)
+    first, second = load(adaptive, table), load(adaptive, table)
     assert first.sameSemantics(second)
     assert first.semanticHash() == second.semanticHash()
-    assert not first.sameSemantics(load(facts))
+    assert not first.sameSemantics(load(adaptive, facts))
     first.cache()
     assert first.count() == 5
-    assert "InMemoryTableScan" in executed(second)
+    assert "InMemoryTableScan" in executed_plan(second)
     adaptive.range(5, 7).write.format("delta").mode("append").save(table)
-    newer = load(table)
+    newer = load(adaptive, table)
     assert newer.sameSemantics(first)
-    assert "InMemoryTableScan" in executed(newer)
+    assert "InMemoryTableScan" in executed_plan(newer)
     assert (newer.count(), first.count(), second.count()) == (7, 7, 7)
     first.unpersist()
     old = adaptive.read.format("delta").option("versionAsOf", 0).load(table)
@@ -105,25 +103,23 @@ def test_two_loads_of_one_table_are_one_plan(
     assert old.sameSemantics(adaptive.read.format("delta").load(table + "@v0"))
 
 
-def test_filters_are_pruned_each_for_itself(load: Callable[[str], DataFrame], facts: str) -> None:
+def test_filters_are_pruned_each_for_itself(adaptive: SparkSession, facts: str) -> None:
     """One load used with several filters: what one keeps is not what the other gets."""
-    table = load(facts)
+    table = load(adaptive, facts)
     for p in (0, 1, 2, 0):
         assert {row.p for row in table.where(f"p = {p}").select("p").distinct().collect()} == {p}
     both = table.where("p = 0").agg(F.count("*").alias("n")).union(table.where("p > 0").agg(F.count("*")))
     assert sorted(row.n for row in both.collect()) == [20, 40]
 
 
-def test_a_plan_outlives_the_memory_of_listings(
-    load: Callable[[str], DataFrame], facts: str, adaptive: SparkSession, tmp_path: Path
-) -> None:
+def test_a_plan_outlives_the_memory_of_listings(adaptive: SparkSession, facts: str, tmp_path: Path) -> None:
     """Python forgets old listings and works them out again."""
-    table = load(facts).where("p = 1")
+    table = load(adaptive, facts).where("p = 1")
     assert table.count() == 20
     for i in range(20):
         path = str(tmp_path / str(i))
         adaptive.range(i).write.format("delta").save(path)
-        assert load(path).count() == i
+        assert load(adaptive, path).count() == i
     assert table.count() == 20
     assert table.where("k = 0").count() == 5
 

@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 
 from deltaflow.errors import DeltaError
 from deltaflow.log import DeltaLog
+from tests.plans import executed_plan
+from tests.tables import ids
 
 pytestmark = pytest.mark.spark
 
@@ -35,10 +37,6 @@ def database(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
     spark.sql("DROP DATABASE callers CASCADE")
 
 
-def ids(spark: SparkSession, table: str) -> list[int]:
-    return sorted(row.id for row in spark.table(table).collect())
-
-
 def test_no_other_class_looks_at_the_call_stack() -> None:
     looking = [
         file.name for file in JAVA.rglob("*.java") if re.search("StackTrace|StackWalker", file.read_text())
@@ -47,7 +45,7 @@ def test_no_other_class_looks_at_the_call_stack() -> None:
 
 
 def test_a_query_gets_a_relation_that_spark_scans(spark: SparkSession, database: Path) -> None:
-    plan = spark.table("t")._jdf.queryExecution().executedPlan().toString()
+    plan = executed_plan(spark.table("t"))
     assert "FileScan parquet" in plan
     with pytest.raises(DeltaError) as missing:
         spark.sql(f"SELECT * FROM delta.`{database}/nowhere`")
@@ -67,10 +65,10 @@ def test_save_as_table_overwrites_rows_where_other_replacements_make_the_table_a
 ) -> None:
     log = DeltaLog.for_table(str(database / "t"))
     spark.range(5, 6).write.format("delta").mode("overwrite").saveAsTable("t")
-    assert ids(spark, "t") == [5]
+    assert ids(spark.table("t")) == [5]
     assert "delta.appendOnly" in log.snapshot().metadata.configuration
     spark.sql("CREATE OR REPLACE TABLE t USING delta AS SELECT 6L AS id")
-    assert ids(spark, "t") == [6]
+    assert ids(spark.table("t")) == [6]
     assert "delta.appendOnly" not in log.snapshot().metadata.configuration
 
 
@@ -78,18 +76,18 @@ def test_save_as_table_replaces_no_table_of_another_format(spark: SparkSession, 
     with pytest.raises(DeltaError) as refused:
         spark.range(5, 6).write.format("delta").mode("overwrite").saveAsTable("other")
     assert refused.value.error_class == "DELTA_NOT_A_DELTA_TABLE"
-    assert ids(spark, "other") == [1]
+    assert ids(spark.table("other")) == [1]
     spark.sql("INSERT OVERWRITE other VALUES (7)")
-    assert ids(spark, "other") == [7]
+    assert ids(spark.table("other")) == [7]
 
 
 def test_save_as_table_of_another_format_replaces_no_delta_table(spark: SparkSession, database: Path) -> None:
     with pytest.raises(DeltaError, match="another format"):
         spark.range(5, 6).write.format("parquet").mode("overwrite").saveAsTable("t")
-    assert ids(spark, "t") == [1]
+    assert ids(spark.table("t")) == [1]
     # Other writes by saveAsTable read a Delta table.
     spark.table("t").write.format("parquet").saveAsTable("copy")
-    assert ids(spark, "copy") == [1]
+    assert ids(spark.table("copy")) == [1]
 
 
 def test_a_stream_may_be_given_a_schema_and_a_write_any_name_of_a_partition_column(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +17,6 @@ from deltaflow.spark.sql.statements import Rows, Statement
 pytestmark = pytest.mark.spark
 
 Seen = list[Statement]
-
-
-@pytest.fixture
-def path(spark: SparkSession, tmp_path: Path) -> str:
-    path = str(tmp_path / "table")
-    spark.range(3).write.format("delta").save(path)
-    return path
 
 
 @pytest.fixture

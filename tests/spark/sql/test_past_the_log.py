@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from deltaflow.errors import DeltaError
+from tests.tables import commit_file, data_files, every_action, versions
 
 pytestmark = pytest.mark.spark
 
@@ -344,7 +345,7 @@ def test_so_it_is_in_a_new_session(
 
 def happens(world: World, outcome: str, act: Act, tree: Callable[[Path], Any]) -> None:
     files, tables = tree(world.folder), world.tables()
-    tops = {table: json.dumps(versions(table)) for table in (world.path, world.managed)}
+    tops = {table: json.dumps(commit_texts(table)) for table in (world.path, world.managed)}
     try:
         refused = None
         try:
@@ -368,8 +369,8 @@ def happens(world: World, outcome: str, act: Act, tree: Callable[[Path], Any]) -
         world.restore()
 
 
-def versions(table: Path) -> list[str]:
-    return [file.read_text() for file in sorted((table / "_delta_log").glob("*.json"))]
+def commit_texts(table: Path) -> list[str]:
+    return [commit_file(table, version).read_text() for version in versions(table)]
 
 
 def new_versions(world: World, tops: dict[Path, str]) -> int:
@@ -379,14 +380,11 @@ def new_versions(world: World, tops: dict[Path, str]) -> int:
 def check_tables(world: World, tops: dict[Path, str], *, are_files_left: bool) -> None:
     """Every version that was there is there, of one table, and no file is without a commit."""
     for table, top in tops.items():
-        before, now = json.loads(top), versions(table)
+        before, now = json.loads(top), commit_texts(table)
         assert now[: len(before)] == before
-        actions = [json.loads(line) for commit in now for line in commit.splitlines()]
-        assert len({action["metaData"]["id"] for action in actions if "metaData" in action}) == 1
-        added = {unquote(action["add"]["path"]) for action in actions if "add" in action}
-        found = {
-            str(file.relative_to(table)) for file in table.rglob("*.parquet") if "_delta_log" not in str(file)
-        }
+        assert len({metadata["id"] for metadata in every_action(table, "metaData")}) == 1
+        added = {unquote(add["path"]) for add in every_action(table, "add")}
+        found = data_files(table)
         assert added <= found if are_files_left else added == found
 
 

@@ -30,13 +30,6 @@ pytestmark = pytest.mark.spark
 NAMED = "TRUNCATE TABLE delta.`{path}`"
 
 
-@pytest.fixture
-def path(spark: SparkSession, tmp_path: Path) -> str:
-    path = str(tmp_path / "table")
-    spark.range(3).write.format("delta").save(path)
-    return path
-
-
 def test_jobs_of_a_statement_are_its_callers(
     spark: SparkSession, path: str, answers: Callable[..., None]
 ) -> None:

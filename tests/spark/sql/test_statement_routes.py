@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog
+from tests.tables import latest_version
 
 pytestmark = pytest.mark.spark
 
@@ -19,19 +20,8 @@ SET = "ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('mine' = '{value}')"
 REPAIR = "MSCK REPAIR TABLE delta.`{path}`"
 
 
-@pytest.fixture
-def path(spark: SparkSession, tmp_path: Path) -> str:
-    path = str(tmp_path / "table")
-    spark.range(3).write.format("delta").save(path)
-    return path
-
-
 def properties(path: str) -> dict[str, str]:
     return dict(DeltaLog.for_table(path).snapshot().metadata.configuration)
-
-
-def version(path: str) -> int:
-    return DeltaLog.for_table(path).snapshot().version
 
 
 def test_a_session_made_by_new_session(spark: SparkSession, path: str) -> None:
@@ -65,7 +55,7 @@ def test_execute_immediate(spark: SparkSession, path: str) -> None:
     statement = SET.format(path=path, value="immediate")
     spark.sql(f'EXECUTE IMMEDIATE "{statement}"')
     assert properties(path) == {"mine": "immediate"}
-    assert version(path) == 1
+    assert latest_version(path) == 1
 
 
 @pytest.mark.parametrize(
@@ -89,10 +79,10 @@ def test_identifier_clauses_and_parameters(
     plan = spark.sql("EXPLAIN " + statement, args=filled).first()
     assert plan is not None
     assert "DeltaCommand" in plan.plan or "LateStatement" in plan.plan
-    assert version(path) == 0
+    assert latest_version(path) == 0
     spark.sql(statement, args=filled)
     assert properties(path) == {"mine": "x"}
-    assert version(path) == 1
+    assert latest_version(path) == 1
     rows = spark.sql(f"SHOW COLUMNS IN IDENTIFIER({name.format(path=path)})", args=filled).collect()
     assert [row.col_name for row in rows] == ["id"]
 
@@ -101,11 +91,11 @@ def test_parameters_in_conditions_and_values(spark: SparkSession, path: str) -> 
     spark.sql(f"UPDATE delta.`{path}` SET id = id + :more WHERE id = :id", args={"id": 1, "more": 10})
     rows = spark.sql(f"DELETE FROM delta.`{path}` WHERE id = ?", args=[11]).collect()
     assert [row.num_affected_rows for row in rows] == [1]
-    assert version(path) == 2
+    assert latest_version(path) == 2
 
 
-def test_a_script_runs_the_statements_that_it_comes_to(spark: SparkSession, path: str) -> None:
-    spark.conf.set("spark.sql.scripting.enabled", "true")
+def test_a_script_runs_the_statements_that_it_comes_to(spark: SparkSession, path: str, setting: Any) -> None:
+    setting("spark.sql.scripting.enabled", "true")
     spark.sql(
         f"""
         BEGIN
@@ -119,13 +109,13 @@ def test_a_script_runs_the_statements_that_it_comes_to(spark: SparkSession, path
         """
     )
     assert properties(path) == {"mine": "in a loop"}
-    assert version(path) == 2
+    assert latest_version(path) == 2
 
 
-def test_a_handler_of_a_script(spark: SparkSession, path: str) -> None:
+def test_a_handler_of_a_script(spark: SparkSession, path: str, setting: Any) -> None:
     if spark.version < "4.1":
         pytest.skip("Spark 4.0 has handlers of other errors only")
-    spark.conf.set("spark.sql.scripting.enabled", "true")
+    setting("spark.sql.scripting.enabled", "true")
     spark.sql(
         f"""
         BEGIN

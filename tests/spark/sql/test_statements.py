@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog
+from tests.tables import commit_info, load
 
 pytestmark = pytest.mark.spark
 
@@ -32,14 +33,8 @@ class World:
         frame = self.spark.sql(statement.replace("@PATH", str(self.path)), **arguments)
         return [tuple(row) for row in frame.collect()]
 
-    def commit(self) -> dict[str, Any]:
-        """The newest commitInfo."""
-        version = self.log.snapshot().version
-        lines = (self.path / "_delta_log" / f"{version:020}.json").read_text().splitlines()
-        return next(json.loads(line)["commitInfo"] for line in lines if "commitInfo" in line)
-
-    def rows(self) -> int:
-        return self.spark.read.format("delta").load(str(self.path)).count()
+    def count(self) -> int:
+        return load(self.spark, self.path).count()
 
 
 @pytest.fixture
@@ -123,7 +118,7 @@ def test_a_statement_is_one_commit(
     assert world.sql(statement) == []
     after = world.log.snapshot()
     assert (after.version, after.table_id) == (before.version + 1, before.table_id)
-    commit = world.commit()
+    commit = commit_info(world.path)
     assert commit["operation"] == operation
     shown = {name: json.loads(value) for name, value in commit["operationParameters"].items()}
     assert shown == parameters
@@ -132,8 +127,8 @@ def test_a_statement_is_one_commit(
 def test_truncate_removes_every_file_and_keeps_history(world: World) -> None:
     files = world.log.snapshot().num_files
     world.sql("TRUNCATE TABLE delta.`@PATH`")
-    assert world.rows() == 0
-    assert world.commit()["operationMetrics"] == {"numRemovedFiles": str(files)}
+    assert world.count() == 0
+    assert commit_info(world.path)["operationMetrics"] == {"numRemovedFiles": str(files)}
     assert world.log.snapshot_at(0).num_files == files
 
 
@@ -156,7 +151,7 @@ def test_truncate_of_an_append_only_table_is_refused(world: World) -> None:
     with pytest.raises(DeltaUnsupportedOperationException) as refused:
         world.sql("TRUNCATE TABLE delta.`@PATH`")
     assert refused.value.error_class == "DELTA_CANNOT_MODIFY_APPEND_ONLY"
-    assert world.rows() == 6
+    assert world.count() == 6
 
 
 @pytest.mark.parametrize(
@@ -180,8 +175,8 @@ def test_columns_where_the_statement_puts_them(world: World, clause: str, schema
     world.sql(f"ALTER TABLE delta.`@PATH` {clause}")
     found = world.log.snapshot().schema
     assert ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in found) == schema
-    assert world.rows() == 6
-    read = world.spark.read.format("delta").load(str(world.path))
+    assert world.count() == 6
+    read = load(world.spark, str(world.path))
     assert sorted(row.s.a for row in read.collect()) == list(range(6))
 
 
@@ -338,7 +333,7 @@ def test_statements_that_only_delta_has(
     ],
 )
 def test_refused_on_a_view_over_a_table(named: World, tree: Callable[[Path], Any], statement: str) -> None:
-    named.spark.read.format("delta").load(str(named.path)).where("id > 1").createOrReplaceTempView("seen")
+    load(named.spark, str(named.path)).where("id > 1").createOrReplaceTempView("seen")
     files = tree(named.folder)
     with pytest.raises(DeltaUnsupportedOperationException, match="seen"):
         named.sql(statement)
