@@ -41,7 +41,7 @@ def session() -> SparkSession:
     return deltaflow.session("readers and writers", master="local[1]", config=_CONFIG)
 
 
-def write(path: str, writer: str) -> None:
+def write_again_and_again(path: str, writer: str) -> None:
     """Writes one operation for each line of standard input, and answers with its outcome."""
     spark = session()
     print("ready", flush=True)
@@ -93,7 +93,7 @@ class Writer:
         self.process.stdout.close()
 
 
-def versions(path: str) -> list[Counter[Row]]:
+def rows_of_versions(path: str) -> list[Counter[Row]]:
     """The rows of every version, by a replay of the JSON log that shares no code with deltaflow."""
     active: dict[str, Counter[Row]] = {}
     found = []
@@ -143,7 +143,7 @@ def race(
 
 def check(path: str, seen: list[Counter[Row]]) -> None:
     """Each read is one version, none older than the read before it."""
-    replayed = versions(path)
+    replayed = rows_of_versions(path)
     at = 0
     for number, rows in enumerate(seen):
         later = next((v for v in range(at, len(replayed)) if replayed[v] == rows), None)
@@ -155,13 +155,13 @@ def main(folder: str) -> None:
     path = os.path.join(folder, "table")
     seen, outcomes = race(session(), path, reads=200, commits=100, lost=20)
     check(path, seen)
-    print(f"{len(seen)} reads of {len(versions(path))} versions, each a version: {dict(outcomes)}")
+    print(f"{len(seen)} reads of {len(rows_of_versions(path))} versions, each a version: {dict(outcomes)}")
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case [table, name]:
-            write(table, name)
+            write_again_and_again(table, name)
         case [folder]:
             main(folder)
         case _:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.batch.readers_and_writers import check, race, versions
+from tests.batch.readers_and_writers import check, race
+from tests.tables import versions
 
 pytestmark = pytest.mark.spark
 

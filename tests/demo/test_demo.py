@@ -1,7 +1,6 @@
 """The demo, run as its users run it; killed half-way; and what it says of a table that lacks a row."""
 
 import datetime
-import json
 import os
 import shutil
 import signal
@@ -19,6 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from deltaflow import demo
+from tests.tables import Action, edit_commit, versions
 
 ROOT = Path(__file__).parents[2]
 WHOLE_DAYS, KILLED_DAYS = 12, 35
@@ -109,12 +109,13 @@ def take_a_row_away(folder: Path) -> None:
     """Rewrites a data file of the table without its first row; the log knows no more than its new size."""
     file = next((folder / "flights").glob("month=1/*.parquet"))
     pq.write_table(pq.ParquetFile(file).read().slice(1), file)
-    for commit in (folder / "flights" / "_delta_log").glob("*.json"):
-        actions = [json.loads(line) for line in commit.read_text().splitlines()]
-        for action in actions:
-            if action.get("add", {}).get("path", "").endswith(file.name):
-                action["add"]["size"] = file.stat().st_size
-        commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+    def edit(action: Action) -> None:
+        if action.get("add", {}).get("path", "").endswith(file.name):
+            action["add"]["size"] = file.stat().st_size
+
+    for version in versions(folder / "flights"):
+        edit_commit(folder / "flights", edit, version)
 
 
 @pytest.mark.spark
