@@ -127,6 +127,8 @@ def test_positions_and_comments(spark, table, alter):
     ]
     alter("ALTER COLUMN id COMMENT ''")
     assert field(table, "id").metadata == {}
+    if spark.version < "4.3":
+        return  # Spark's grammar has no COMMENT ON COLUMN
     spark.sql(f"COMMENT ON COLUMN delta.`{table}`.st IS 'three'")
     assert field(table, "st").metadata == {"comment": "three"}
     spark.sql(f"COMMENT ON COLUMN delta.`{table}`.st IS NULL")

@@ -131,7 +131,7 @@ def untouched(spark, tmp_path_factory):
         ("id IN (SELECT 1)", "DELTA_UNSUPPORTED_EXPRESSION_CHECK_CONSTRAINT"),
         ("id > (SELECT 0)", "DELTA_UNSUPPORTED_EXPRESSION_CHECK_CONSTRAINT"),
         ("is_small(id)", "DELTA_UDF_IN_CHECK_CONSTRAINT"),
-        ("row_number() OVER (ORDER BY id) > 0", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE"),
+        ("row_number() OVER (ORDER BY id) > 0", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE"),  # since Spark 4.2
         ("explode(arr) > 0", "UNSUPPORTED_GENERATOR.OUTSIDE_SELECT"),
         ("no_function(id)", "UNRESOLVED_ROUTINE"),
         ("id >", "PARSE_SYNTAX_ERROR"),
@@ -144,6 +144,8 @@ def test_what_no_constraint_can_be(spark, untouched, expression, error_class):
             DeltaTable.forPath(spark, untouched).addConstraint("c", expression)
     finally:
         spark.sql("DROP TEMPORARY FUNCTION is_small")
+    if error_class == "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE" and spark.version < "4.2":
+        error_class = "_LEGACY_ERROR_TEMP_1034"
     assert refused.value.getCondition() == error_class
     assert snapshot(untouched).version == 0
 
@@ -330,6 +332,8 @@ def test_the_property_itself_is_not_for_users(spark, numbers):
 
 
 def test_by_sql_with_parameters(spark, numbers):
+    if spark.version.startswith("4.1"):
+        pytest.skip("Spark 4.1 looks for the table of ADD CONSTRAINT while it parses IDENTIFIER")
     name = f"delta.`{numbers}`"
     spark.sql("ALTER TABLE IDENTIFIER(:t) ADD CONSTRAINT positive CHECK (id > 0)", args={"t": name})
     assert snapshot(numbers).metadata.configuration == {"delta.constraints.positive": "id > 0"}

@@ -97,6 +97,8 @@ REFUSED_BY_SPARK = {
 
 @pytest.mark.parametrize("type_name", REFUSED)
 def test_types_that_are_not_written_are_named(spark, table, type_name):
+    if type_name == "time" and spark.version < "4.3":
+        pytest.skip("before 4.3 Spark has no TIME, or keeps it from every format")
     frame = spark.range(1).selectExpr("id", f"{REFUSED[type_name]} as odd")
     deep = spark.range(1).selectExpr("id", f"array(named_struct('in', {REFUSED[type_name]})) as outer")
     for refused, column in ((frame, "odd"), (deep, "outer.element.in")):

@@ -1,6 +1,8 @@
 package io.deltaflow.spark.expressions;
 
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 import io.deltaflow.spark.bridge.Python;
@@ -9,8 +11,11 @@ import io.deltaflow.spark.sql.DeltaV1Write;
 import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.AliasIdentifier;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.QueryExecution;
@@ -20,6 +25,7 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import scala.Option;
 import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction0;
 import scala.runtime.AbstractPartialFunction;
 import scala.runtime.BoxedUnit;
@@ -53,8 +59,34 @@ public final class Frames {
 
   /** The rows as those of a table of this name. */
   public static Dataset named(SparkSession session, Dataset rows, String table) {
-    return org.apache.spark.sql.classic.Dataset.ofRows(
-        session, new SubqueryAlias(name(session, table), ((org.apache.spark.sql.classic.Dataset) rows).logicalPlan()));
+    return named(session, rows, name(session, table));
+  }
+
+  public static Dataset named(SparkSession session, Dataset rows, AliasIdentifier name) {
+    return org.apache.spark.sql.classic.Dataset.ofRows(session, named(name, plan(rows)));
+  }
+
+  /**
+   * The name goes below the projection that fills up CHAR columns: before Spark 4.2, a name hides the scan's column
+   * _metadata unless it is right above the scan.
+   */
+  private static LogicalPlan named(AliasIdentifier name, LogicalPlan rows) {
+    if (!(rows instanceof Project) || !(((Project) rows).child() instanceof LogicalRelation)) {
+      return new SubqueryAlias(name, rows);
+    }
+    SubqueryAlias scan = new SubqueryAlias(name, ((Project) rows).child());
+    Seq qualifier = ((Attribute) scan.output().head()).qualifier();
+    List columns = new ArrayList();
+    for (Object column : CollectionConverters.asJava(((Project) rows).projectList())) {
+      columns.add(column instanceof Alias ? qualified((Alias) column, qualifier)
+                                          : ((Attribute) column).withQualifier(qualifier));
+    }
+    return new Project(Plans.seq(columns), scan);
+  }
+
+  private static Alias qualified(Alias column, Seq qualifier) {
+    return new Alias(column.child(), column.name(), column.exprId(), qualifier, column.explicitMetadata(),
+        column.nonInheritableMetadataKeys());
   }
 
   /** A name of SQL in its parts. */

@@ -70,7 +70,7 @@ public final class RunningStatement implements AutoCloseable {
     Object target = Statements.field(statement, field);
     AliasIdentifier name =
         target instanceof SubqueryAlias ? ((SubqueryAlias) target).identifier() : Frames.name(session, table);
-    return Dataset.ofRows(session, new SubqueryAlias(name, ((Dataset) rows).logicalPlan()));
+    return Frames.named(session, rows, name);
   }
 
   public void close() { RUNNING.remove(handle); }
