@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ pytestmark = [
 @pytest.fixture
 def ps(spark: SparkSession) -> Any:
     """`pyspark.pandas`; it takes the session that is active."""
+    # Before 4.2 it warns where it sets this itself, since executors elsewhere would need it, too.
+    os.environ.setdefault("PYARROW_IGNORE_TIMEZONE", "1")
     import pyspark.pandas
 
     return pyspark.pandas
