@@ -22,7 +22,9 @@ from deltaflow.batch.dml.delete import delete
 from deltaflow.batch.dml.merge_builder import DeltaMergeBuilder, merge_builder
 from deltaflow.batch.dml.update import update
 from deltaflow.batch.optimize.optimize import DeltaOptimizeBuilder
+from deltaflow.batch.sql_names import quoted
 from deltaflow.batch.table_builder import DeltaTableBuilder, Operation
+from deltaflow.spark.expressions.frames import under_name
 from deltaflow.spark.sql.statements import NamedTable, run_statement
 
 if TYPE_CHECKING:
@@ -256,4 +258,6 @@ class DeltaTable:
 
     def _named(self, rows: DataFrame) -> DataFrame:
         """Rows of the table under the alias or name by which expressions call it."""
-        return named_table.qualified(rows, self._table) if self._alias is None else rows.alias(self._alias)
+        if self._alias is None:
+            return named_table.qualified(rows, self._table)
+        return under_name(rows, quoted(self._alias))

@@ -10,6 +10,8 @@ from pyspark.sql import Column, DataFrame
 from deltaflow.batch.arguments import as_assignments, as_column
 from deltaflow.batch.dml.merge import merge
 from deltaflow.batch.dml.merge_clauses import Clause, When
+from deltaflow.batch.sql_names import quoted
+from deltaflow.spark.expressions.frames import under_name
 from deltaflow.spark.sql.statements import MERGED_ROWS, frame_of_rows
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ class DeltaMergeBuilder:
         return frame_of_rows(self._spark, [] if done is None else [done], MERGED_ROWS)
 
     def _named(self, rows: DataFrame) -> DataFrame:
-        return rows if self._alias is None else rows.alias(self._alias)
+        return rows if self._alias is None else under_name(rows, quoted(self._alias))
 
     def _update(
         self, when: When, condition: str | Column | None, assignments: Sequence[tuple[Column, Column]]
