@@ -112,7 +112,7 @@ class _NewValues:
         for value in self._values:
             operation.refuse_subquery(value)
         self._paths = [self._path(name) for name in analysed(rows, [name for name, _ in values])]
-        self.over(rows)
+        self.over(rows)  # refuses wrong values before a job runs
 
     def over(self, rows: DataFrame) -> dict[str, Column]:
         """The new values of columns, by the columns' names, as expressions over a frame of the table's rows.

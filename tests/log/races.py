@@ -7,9 +7,7 @@ The long races, of 8 processes that append 50 times each, without and with 2 tha
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,8 +17,8 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-import deltaflow.errors
 from deltaflow.log import Commit, DeltaLog
+from tests.processes import run_at_once
 
 Operation = dict[str, Any]
 """What a writer says of one operation; see racing_writer."""
@@ -32,28 +30,10 @@ def race(
     """Let the processes go all at once; returns what they did, those of one process in order."""
     writers = [(f"appender{number}", "append", appends) for number in range(appenders)]
     writers += [(f"rewriter{'r' * number}", "rewrite", rewrites) for number in range(rewriters)]
-    program = str(Path(__file__).with_name("racing_writer.py"))
-    package_root = str(Path(deltaflow.errors.__file__).parents[1])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, program, path, writer, role, str(operations)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": package_root},
-        )
-        for writer, role, operations in writers
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    outputs = [process.communicate(timeout=600)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * len(processes)
-    return [operation for output in outputs for operation in json.loads(output)]
+    program = Path(__file__).with_name("racing_writer.py")
+    arguments = [[path, writer, role, str(operations)] for writer, role, operations in writers]
+    told = run_at_once(program, arguments, timeout_s=600)
+    return [operation for operations in told for operation in operations]
 
 
 def check_versions(path: str, done: list[Operation]) -> None:

@@ -14,6 +14,18 @@ from deltaflow.store import LogStore
 NAMES = ["00.json", "01.json", "01.json.x", "02.checkpoint.parquet", "10.json"]
 
 
+class InPlace:
+    """Gives the fixtures of a contract from `place`, a store and a path in it."""
+
+    @pytest.fixture
+    def root(self, place: tuple[LogStore, str]) -> str:
+        return place[1]
+
+    @pytest.fixture
+    def store(self, place: tuple[LogStore, str]) -> LogStore:
+        return place[0]
+
+
 class StoreContract:
     """Subclasses give the fixtures `store` and `root`, an empty place that need not exist: it is made."""
 

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from deltaflow.store import FsspecLogStore, LocalLogStore, LogStore, S3LogStore, store_for
-from tests.store.contract import ReadOnlyContract, SingleWriterContract, StoreContract
+from tests.store.contract import InPlace, ReadOnlyContract, SingleWriterContract, StoreContract
 
 
 class TestLocal(StoreContract):
@@ -21,18 +21,10 @@ class TestLocal(StoreContract):
         return LocalLogStore()
 
 
-class TestMemory(StoreContract):
+class TestMemory(InPlace, StoreContract):
     @pytest.fixture
     def place(self) -> tuple[LogStore, str]:
         return store_for(f"memory://{uuid.uuid4().hex}/t")
-
-    @pytest.fixture
-    def root(self, place: tuple[LogStore, str]) -> str:
-        return place[1]
-
-    @pytest.fixture
-    def store(self, place: tuple[LogStore, str]) -> LogStore:
-        return place[0]
 
 
 class TestS3(StoreContract):

@@ -82,11 +82,8 @@ def analysed(frame: DataFrame, columns: Sequence[Column]) -> list[Analysed]:
     ]
 
 
-def filter_facts(matching: DataFrame, partition_columns: Sequence[str] = ()) -> FilterFacts:
-    """What a filter over a scan says of its files: Spark evaluates it on partition values, without a job.
-
-    Without `partition_columns`, every conjunct is a data filter.
-    """
+def filter_facts(matching: DataFrame, partition_columns: Sequence[str]) -> FilterFacts:
+    """What a filter over a scan says of its files: Spark evaluates it on partition values, without a job."""
     spark = matching.sparkSession
     names = _java_list(matching, partition_columns)
     answer = _analysis(spark).filter(spark._jsparkSession, _java(matching), names)

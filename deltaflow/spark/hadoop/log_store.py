@@ -215,8 +215,8 @@ class HadoopLogStore(LogStore):
             return _Place(PutMethod.SINGLE_WRITER, self._root)
         place = self._places.get(directory) or self._places.get(self._root)
         if place is None:
-            scheme, kind, conditions, access_lists, root, is_mounted = self._files.abilities(directory)
-            method = _put_method(scheme, kind, conditions == "true", access_lists == "true")
+            scheme, client, conditions, access_lists, root, is_mounted = self._files.abilities(directory)
+            method = _put_method(scheme, client, conditions == "true", access_lists == "true")
             if method is None:
                 raise WriteRefusedError(
                     f"Cannot write to {directory}: {_what_is_missing(scheme)}, so two writers could both "
@@ -244,8 +244,8 @@ class _Place:
     root: str
 
 
-def _put_method(scheme: str, kind: str, has_conditions: bool, has_access_lists: bool) -> PutMethod | None:
-    if kind == "hdfs" and scheme in _HDFS_SCHEMES:
+def _put_method(scheme: str, client: str, has_conditions: bool, has_access_lists: bool) -> PutMethod | None:
+    if client == "hdfs" and scheme in _HDFS_SCHEMES:
         return PutMethod.RENAME
     # Without a hierarchical namespace Azure's rename is a copy. Only with one there are access lists.
     if scheme in _AZURE_SCHEMES and has_access_lists:

@@ -10,7 +10,7 @@ import pytest
 
 from deltaflow.spark.hadoop.open_store import StoresOfSpark
 from deltaflow.store import LogStore
-from tests.store.contract import ReadOnlyContract, SingleWriterContract, StoreContract
+from tests.store.contract import InPlace, ReadOnlyContract, SingleWriterContract, StoreContract
 from tests.webhdfs import WebHdfsServer
 
 pytestmark = pytest.mark.spark
@@ -20,18 +20,6 @@ def opened(stores: StoresOfSpark, path: str, *, single_writer: bool = False) -> 
     found = stores.open(path, single_writer)
     assert found is not None
     return found
-
-
-class InPlace:
-    """Gives the fixtures of a contract from that of a place."""
-
-    @pytest.fixture
-    def root(self, place: tuple[LogStore, str]) -> str:
-        return place[1]
-
-    @pytest.fixture
-    def store(self, place: tuple[LogStore, str]) -> LogStore:
-        return place[0]
 
 
 class TestWebHdfs(InPlace, StoreContract):

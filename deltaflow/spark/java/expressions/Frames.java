@@ -67,7 +67,7 @@ public final class Frames {
   }
 
   /**
-   * The name goes below the projection that fills up CHAR columns: before Spark 4.2, a name hides the scan's column
+   * The name goes below the projection that fills up CHAR columns: on Spark 4.1 a name hides the scan's column
    * _metadata unless it is right above the scan.
    */
   private static LogicalPlan named(AliasIdentifier name, LogicalPlan rows) {

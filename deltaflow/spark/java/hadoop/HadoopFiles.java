@@ -95,18 +95,18 @@ public final class HadoopFiles {
   public String settings(String prefix) { return "=" + Python.json(configuration.getPropsWithPrefix(prefix)); }
 
   /**
-   * What Python chooses the way of a put by, of the file system that has the directory: its scheme, its kind, whether
-   * conditional creates and access lists are there, its root, and whether the directory is behind a mount point; a
-   * line each.
+   * What Python chooses the way of a put by, of the file system that has the directory: its scheme, its client ("hdfs"
+   * or "other"), whether conditional creates and access lists are there, its root, and whether the directory is behind
+   * a mount point; a line each.
    */
   public String abilities(String directory) {
     try {
       Path path = new Path(directory);
       Path target = target(path);
       FileSystem files = files(target);
-      String kind = files instanceof DistributedFileSystem || files instanceof WebHdfsFileSystem ? "hdfs" : "other";
-      return "=" + files.getUri().getScheme() + "\n" + kind + "\n" + files.hasPathCapability(target, CONDITIONAL) + "\n"
-          + files.hasPathCapability(target, "fs.capability.paths.acls") + "\n" + files.getUri() + "\n"
+      String client = files instanceof DistributedFileSystem || files instanceof WebHdfsFileSystem ? "hdfs" : "other";
+      return "=" + files.getUri().getScheme() + "\n" + client + "\n" + files.hasPathCapability(target, CONDITIONAL)
+          + "\n" + files.hasPathCapability(target, "fs.capability.paths.acls") + "\n" + files.getUri() + "\n"
           + (files(path) instanceof ViewFileSystem);
     } catch (Throwable e) {
       return Failure.of(e);
