@@ -143,7 +143,7 @@ def _session(folders: Folders) -> SparkSession:
     )
 
 
-def _into_flights(spark: SparkSession, folders: Folders) -> StreamingQuery:
+def into_flights(spark: SparkSession, folders: Folders) -> StreamingQuery:
     """landing folder → flights."""
     arriving = (
         spark.readStream.schema(SCHEMA)
@@ -159,7 +159,7 @@ def _into_flights(spark: SparkSession, folders: Folders) -> StreamingQuery:
     )
 
 
-def _into_delays(flights: DataFrame, folders: Folders) -> StreamingQuery:
+def into_delays(flights: DataFrame, folders: Folders) -> StreamingQuery:
     """flights → delays."""
     delays = flights.groupBy("carrier", "hour").agg(
         F.count("*").alias("flights"),
@@ -209,7 +209,7 @@ def run_streams(flights: pa.Table, days: Sequence[datetime.date], folders: Folde
         try:
             # A stream out of a table needs the table: the first day makes it.
             feed(flights, days[:1], folders, stop)
-            arriving = _into_flights(spark, folders)
+            arriving = into_flights(spark, folders)
             arriving.processAllAvailable()
             table = spark.readStream.format("delta").load(str(folders.flights))
             with Progress(
@@ -221,7 +221,7 @@ def run_streams(flights: pa.Table, days: Sequence[datetime.date], folders: Folde
             ) as progress:
                 bar = progress.add_task("days in the table", total=len(days))
                 readers = [
-                    _into_delays(table, folders),
+                    into_delays(table, folders),
                     _onto_the_terminal(table, folders, progress, bar, days),
                 ]
                 delivery = feeder.submit(feed, flights, days, folders, stop)
