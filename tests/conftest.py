@@ -21,7 +21,16 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def object_store_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The jar of tests/object_store, which sessions get by `spark.jars`."""
+    from tests.jvm import java_sources, write_jar
+
+    jar = tmp_path_factory.mktemp("jars") / "object-store.jar"
+    return write_jar(jar, java_sources(Path(__file__).with_name("object_store")))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, object_store_jar: Path) -> Iterator[SparkSession]:
     """One session for all tests; tests that stop a context run in a process of their own."""
     import deltaflow
 
@@ -31,6 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "deltaflow tests",
         master="local[2]",
         config={
+            "spark.jars": str(object_store_jar),
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",

@@ -27,6 +27,7 @@ from pyspark.errors.exceptions import captured
 from deltaflow.errors import RegistrationError
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.java_classes import java_classes
+from deltaflow.spark.bridge.java_compiler import compile_java
 from deltaflow.spark.hadoop.open_store import connect
 from deltaflow.spark.scan.file_index import failed_read_error
 from deltaflow.spark.sql.refused_inserts import insert_into_view_error
@@ -163,28 +164,14 @@ def _driver_class_loader(jvm: Any) -> Any:
 
 def _compile(spark: SparkSession, loader: Any, sources: dict[str, str]) -> dict[str, bytes]:
     """Class files by their path in a jar."""
-    jvm: Any = spark.sparkContext._jvm
-    gateway: Any = spark.sparkContext._gateway
-    resource = jvm.org.codehaus.commons.compiler.util.resource
-    classes = jvm.java.util.HashMap()
-    compiler = jvm.org.codehaus.janino.Compiler()
-    compiler.setIClassLoader(jvm.org.codehaus.janino.ClassLoaderIClassLoader(loader))
-    compiler.setClassFileCreator(resource.MapResourceCreator(classes))
-    # Version 8 is Janino's newest, and needed to call static methods of interfaces.
-    compiler.setSourceVersion(8)
-    compiler.setTargetVersion(8)
-    units = gateway.new_array(resource.Resource, len(sources))
-    for i, (name, source) in enumerate(sources.items()):
-        units[i] = resource.StringResource(name, source)
     try:
-        compiler.compile(units)
+        return compile_java(spark.sparkContext._gateway, loader, sources)
     except (Py4JJavaError, captured.CapturedException) as error:
         reason = str(getattr(error, "java_exception", error))
         raise RegistrationError(
             f"Spark {spark.version} lacks an API that deltaflow needs: {reason.splitlines()[0]}. "
             "Use a release of PySpark that this deltaflow names as supported, or a newer deltaflow"
         ) from error
-    return {str(name): bytes(classes.get(name)) for name in classes}
 
 
 def _jar(classes: dict[str, bytes]) -> Path:

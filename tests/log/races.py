@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,27 @@ from deltalake import DeltaTable
 from deltaflow.log import Commit, DeltaLog
 from tests.processes import run_at_once
 
+OWN_WRITER = Path(__file__).with_name("racing_writer.py")
 Operation = dict[str, Any]
 """What a writer says of one operation; see racing_writer."""
 
 
 def race(
-    path: str, *, appenders: int, appends: int, rewriters: int = 0, rewrites: int = 0
+    path: str,
+    *,
+    appenders: int,
+    appends: int,
+    rewriters: int = 0,
+    rewrites: int = 0,
+    program: Path = OWN_WRITER,
+    first_arguments: Sequence[str] = (),
 ) -> list[Operation]:
     """Let the processes go all at once; returns what they did, those of one process in order."""
     writers = [(f"appender{number}", "append", appends) for number in range(appenders)]
     writers += [(f"rewriter{'r' * number}", "rewrite", rewrites) for number in range(rewriters)]
-    program = Path(__file__).with_name("racing_writer.py")
-    arguments = [[path, writer, role, str(operations)] for writer, role, operations in writers]
+    arguments = [
+        [*first_arguments, path, writer, role, str(operations)] for writer, role, operations in writers
+    ]
     told = run_at_once(program, arguments, timeout_s=600)
     return [operation for operations in told for operation in operations]
 
@@ -50,7 +60,7 @@ def check_versions(path: str, done: list[Operation]) -> None:
             assert added.path == f"{operation['id']}.parquet"
 
 
-def check_rows(path: str, done: list[Operation]) -> None:
+def check_rows(path: str, done: list[Operation], table: DeltaTable) -> None:
     """The rows, as an independent reader finds them, are those of all commits one after the other."""
     expected: dict[str, tuple[int, int]] = {}
     """Id to partition and `touched`."""
@@ -64,12 +74,11 @@ def check_rows(path: str, done: list[Operation]) -> None:
                 expected.update({name: (part, expected[name][1] + 1) for name in here})
             case "delete":
                 expected = {name: row for name, row in expected.items() if name not in here}
-    table = DeltaTable(path)
     rows = table.to_pyarrow_table().to_pylist()
     assert len(rows) == len({row["id"] for row in rows})
     assert {row["id"]: (row["part"], row["touched"]) for row in rows} == expected
     ours = DeltaLog.for_table(path).snapshot().files["path"].to_pylist()
-    assert sorted(ours) == sorted(os.path.relpath(uri, path) for uri in table.file_uris())
+    assert sorted(ours) == sorted(os.path.basename(uri) for uri in table.file_uris())
 
 
 def check_conflicts(path: str, done: list[Operation]) -> None:
@@ -102,16 +111,37 @@ def _cause(winner: Commit, loser: Operation, files: frozenset[str]) -> str | Non
     return None
 
 
+def run_long_race(
+    path: str,
+    table: Callable[[], DeltaTable],
+    *,
+    rewriters: int,
+    program: Path = OWN_WRITER,
+    first_arguments: Sequence[str] = (),
+) -> None:
+    """Lets 8 processes append 50 times each, and rewriters beside them; checks and prints what they did."""
+    began = time.monotonic()
+    done = race(
+        path,
+        appenders=8,
+        appends=50,
+        rewriters=rewriters,
+        rewrites=60,
+        program=program,
+        first_arguments=first_arguments,
+    )
+    seconds = time.monotonic() - began
+    check_versions(path, done)
+    check_rows(path, done, table())
+    check_conflicts(path, done)
+    outcomes = Counter(f"{o['operation']}: {o.get('error', 'committed')}" for o in done)
+    print(f"{sum('version' in o for o in done)} commits in {seconds:.1f} s: {dict(outcomes)}", flush=True)
+
+
 def main(folder: str) -> None:
     for rewriters in (0, 2):
         path = os.path.join(folder, f"race-with-{rewriters}")
-        began = time.monotonic()
-        done = race(path, appenders=8, appends=50, rewriters=rewriters, rewrites=60)
-        seconds = time.monotonic() - began
-        for check in (check_versions, check_rows, check_conflicts):
-            check(path, done)
-        outcomes = Counter(f"{o['operation']}: {o.get('error', 'committed')}" for o in done)
-        print(f"{sum('version' in o for o in done)} commits in {seconds:.1f} s: {dict(outcomes)}")
+        run_long_race(path, lambda path=path: DeltaTable(path), rewriters=rewriters)
 
 
 if __name__ == "__main__":

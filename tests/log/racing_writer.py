@@ -11,7 +11,6 @@ partition, or deletes them, or compacts their files.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from typing import Any
@@ -31,6 +30,7 @@ from deltaflow.log import (
     remove_files,
     schema_to_string,
 )
+from deltaflow.store import LogStore
 
 PARTITIONS = 8
 SCHEMA = StructType(
@@ -43,17 +43,24 @@ SCHEMA = StructType(
 REWRITES = ("touch", "compact", "touch", "delete")
 
 
-def write_file(table: str, name: str, part: int, rows: pa.Table, *, data_change: bool = True) -> AddFile:
-    file = os.path.join(table, name)
-    pq.write_table(rows, file)
+def write_file(log: DeltaLog, name: str, part: int, rows: pa.Table, *, data_change: bool = True) -> AddFile:
+    content = pa.BufferOutputStream()
+    pq.write_table(rows, content)
+    data = content.getvalue().to_pybytes()
+    store_of(log).put_if_absent(f"{log.path}/{name}", data)
     return AddFile(
         path=name,
         partition_values={"part": str(part)},
-        size=os.path.getsize(file),
+        size=len(data),
         modification_time=time.time_ns() // 1_000_000,
         data_change=data_change,
         stats=json.dumps({"numRecords": rows.num_rows}),
     )
+
+
+def store_of(log: DeltaLog) -> LogStore:
+    """The store that holds the data files as well, wherever the table is."""
+    return log._files.store
 
 
 def rows_of(ids: list[str], touched: list[int]) -> pa.Table:
@@ -62,7 +69,7 @@ def rows_of(ids: list[str], touched: list[int]) -> pa.Table:
 
 def append(log: DeltaLog, writer: str, number: int, creation: OptimisticTransaction | None) -> dict[str, Any]:
     name, part = f"{writer}-{number}", number % PARTITIONS
-    file = write_file(log.path, f"{name}.parquet", part, rows_of([name], [0]))
+    file = write_file(log, f"{name}.parquet", part, rows_of([name], [0]))
     transaction = log.start_transaction() if creation is None else creation
     version = transaction.commit([file], Operation("WRITE", {"mode": "Append"})).version
     return {"operation": "append", "id": name, "part": part, "version": version}
@@ -82,12 +89,12 @@ def rewrite(log: DeltaLog, writer: str, number: int) -> dict[str, Any]:
         transaction.record_read_of_files(files)
     actions: list[Any] = remove_files(files, time.time_ns() // 1_000_000, data_change=data_change)
     if operation != "delete" and actions:
-        paths = [os.path.join(log.path, path) for path in files["path"].to_pylist()]
-        rows = pa.concat_tables([pq.ParquetFile(path).read() for path in paths])
+        contents = [store_of(log).read(f"{log.path}/{path}") for path in files["path"].to_pylist()]
+        rows = pa.concat_tables([pq.ParquetFile(pa.BufferReader(content)).read() for content in contents])
         if operation == "touch":
             rows = rows.set_column(1, "touched", pc.add(rows["touched"], 1))
         name = f"{writer}-{number}-{transaction.read_version}.parquet"
-        actions.append(write_file(log.path, name, part, rows, data_change=data_change))
+        actions.append(write_file(log, name, part, rows, data_change=data_change))
     try:
         return {**done, "version": transaction.commit(actions, Operation(operation.upper())).version}
     except DeltaConcurrentModificationException as error:
@@ -96,7 +103,7 @@ def rewrite(log: DeltaLog, writer: str, number: int) -> dict[str, Any]:
 
 def main(path: str, writer: str, role: str, operations: int) -> None:
     log = DeltaLog.for_table(path)
-    os.makedirs(path, exist_ok=True)
+    store_of(log).make_directory(log.path)
     creation = log.start_transaction()
     creation.update_metadata(
         Metadata(

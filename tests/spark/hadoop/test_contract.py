@@ -10,6 +10,7 @@ import pytest
 
 from deltaflow.spark.hadoop.open_store import StoresOfSpark
 from deltaflow.store import LogStore
+from tests.object_store.server import ObjectStoreServer
 from tests.store.contract import InPlace, ReadOnlyContract, SingleWriterContract, StoreContract
 from tests.webhdfs import WebHdfsServer
 
@@ -61,8 +62,19 @@ class TestObjectStore(InPlace, StoreContract):
     hierarchical = False
 
     @pytest.fixture
-    def place(self, objects: StoresOfSpark) -> tuple[LogStore, str]:
-        return opened(objects, "s3a://bucket/tables/t")
+    def place(self, bucket: str, objects: StoresOfSpark) -> tuple[LogStore, str]:
+        return opened(objects, f"s3a://{bucket}/tables/t")
+
+
+class TestObjectStoreThatListsInPages(InPlace, StoreContract):
+    hierarchical = False
+
+    @pytest.fixture
+    def place(
+        self, bucket: str, objects: StoresOfSpark, objects_server: ObjectStoreServer
+    ) -> tuple[LogStore, str]:
+        objects_server.listed_at_once = 2
+        return opened(objects, f"s3a://{bucket}/tables/t")
 
 
 class TestFileSystemThatExcludesNobody(InPlace, ReadOnlyContract):
@@ -103,3 +115,24 @@ class TestGatewayThatHeedsNoCondition(InPlace, ReadOnlyContract):
     def place(self, server: WebHdfsServer, stores: StoresOfSpark) -> tuple[LogStore, str]:
         server.ignores_rename_options = True
         return opened(stores, f"{server.url}/t")
+
+
+class TestObjectStoreThatHeedsNoCondition(InPlace, ReadOnlyContract):
+    """As servers that speak S3's protocol but not all of it."""
+
+    @pytest.fixture
+    def file(self, bucket: str, objects: StoresOfSpark) -> str:
+        store, root = opened(objects, f"s3a://{bucket}/t")
+        store.put_if_absent(f"{root}/1.json", b"content")
+        return "1.json"
+
+    @pytest.fixture
+    def place(
+        self,
+        bucket: str,
+        objects_of: Callable[..., StoresOfSpark],
+        objects_server: ObjectStoreServer,
+        file: str,
+    ) -> tuple[LogStore, str]:
+        objects_server.ignores_conditions = True
+        return opened(objects_of(), f"s3a://{bucket}/t")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import fsspec
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaflow.errors import (
     ConcurrentWriteException,
@@ -18,20 +16,19 @@ from deltaflow.errors import (
     StoreError,
     WriteRefusedError,
 )
-from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, schema_to_string
+from deltaflow.log import DeltaLog
 from deltaflow.spark.hadoop import java_files
 from deltaflow.spark.hadoop.log_store import HadoopLogStore
 from deltaflow.spark.hadoop.open_store import StoresOfSpark
-from deltaflow.store import LogStore, RetryPolicy, S3LogStore
-from tests.store.race import check_race, race
+from deltaflow.store import LogStore
+from tests.spark.hadoop.logs import WRITE, commit, ready
 from tests.webhdfs import Failure, WebHdfsServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-WRITE = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"})
-SCHEMA = StructType([StructField("id", LongType())])
+Crossings = Callable[[], AbstractContextManager[list[str]]]
 
 
 @pytest.fixture
@@ -40,53 +37,12 @@ def place(server: WebHdfsServer, stores: StoresOfSpark) -> tuple[LogStore, str]:
     return ready(stores, f"{server.url}/t")
 
 
-def ready(stores: StoresOfSpark, path: str) -> tuple[LogStore, str]:
-    found = stores.open(path, False)
-    assert found is not None
-    store, root = found
-    store.make_directory(f"{root}/before")
-    store.put_if_absent(f"{root}/before/0.json", b"")
-    return store, root
-
-
-@pytest.fixture
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java_files, "_RETRIES", RetryPolicy(max_attempts=3, first_pause_ms=0))
-
-
-@contextmanager
-def crossings(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The calls into the JVM meanwhile."""
-    client: Any = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]
-    sent: list[str] = []
-    send = client.send_command
-
-    def record(command: str, *arguments: Any, **options: Any) -> Any:
-        if command.startswith("c\n"):  # a call; others release what Python no longer refers to
-            sent.append(command)
-        return send(command, *arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(client, "send_command", record)
-        yield sent
-
-
-def commit(log: DeltaLog, name: str) -> int:
-    transaction = log.start_transaction()
-    if transaction.snapshot is None:
-        transaction.update_metadata(
-            Metadata(id="table", schema_string=schema_to_string(SCHEMA), partition_columns=[])
-        )
-    add = AddFile(path=name, partition_values={}, size=1, modification_time=1, data_change=True)
-    return transaction.commit([add], WRITE).version
-
-
 def names(server: WebHdfsServer, directory: str) -> list[str]:
     return sorted(path.name for path in (server.directory / directory).iterdir())
 
 
 def test_the_requests_of_each_method(
-    server: WebHdfsServer, place: tuple[LogStore, str], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    server: WebHdfsServer, place: tuple[LogStore, str], crossings: Crossings
 ) -> None:
     store, root = place
     server.counted()
@@ -99,7 +55,7 @@ def test_the_requests_of_each_method(
     with store.open_output(f"{root}/log/hint") as file:
         file.write(b"hint")
     assert server.counted() == {"CREATE": 1, "RENAME": 1}
-    with crossings(spark, monkeypatch) as sent:
+    with crossings() as sent:
         assert store.read(f"{root}/log/00.json") == b"zero"
     assert (server.counted(), len(sent)) == ({"OPEN": 1}, 1)
     with store.open(f"{root}/log/00.json") as opened:
@@ -109,27 +65,27 @@ def test_the_requests_of_each_method(
     assert server.counted() == {"DELETE": 1}
     for number in range(2_500):
         (server.directory / "t" / "log" / f"{number:05}.json").write_bytes(b"%d" % number)
-    with crossings(spark, monkeypatch) as sent:
+    with crossings() as sent:
         assert [status.name for status in store.list_from(f"{root}/log", "02499.")] == ["02499.json", "hint"]
     assert (server.counted(), len(sent)) == ({"LISTSTATUS_BATCH": 1}, 1)
-    with crossings(spark, monkeypatch) as sent:
+    with crossings() as sent:
         assert len(store.list_from(f"{root}/log", "")) == 2_502
     assert (server.counted(), len(sent)) == ({"LISTSTATUS_BATCH": 3}, 1)
-    with crossings(spark, monkeypatch) as sent:
+    with crossings() as sent:
         found = store.read_together(f"{root}/log", [f"{number:05}.json" for number in range(64)])
     assert found == [b"%d" % number for number in range(64)]
     assert (server.counted(), len(sent)) == ({"OPEN": 64}, 1)
 
 
 def test_commits_are_read_together(
-    server: WebHdfsServer, place: tuple[LogStore, str], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    server: WebHdfsServer, place: tuple[LogStore, str], crossings: Crossings
 ) -> None:
     log = DeltaLog(*place)
     for number in range(9):
         assert commit(log, f"file{number}") == number
     fresh = DeltaLog(*place)
     server.counted()
-    with crossings(spark, monkeypatch) as sent:
+    with crossings() as sent:
         assert fresh.snapshot().num_files == 9
     # The hint of a checkpoint and a listing; then 1, 2, 4 and 2 commits.
     assert len(sent) == 2 + 4
@@ -149,26 +105,6 @@ def test_a_commit_survives_faults(
     assert sorted(log.snapshot().files["path"].to_pylist()) == ["file0", "file1", "file2"]
     commits = [name for name in names(server, "t/_delta_log") if name.endswith(".json")]
     assert commits == [f"{version:020}.json" for version in range(3)]
-
-
-@pytest.mark.parametrize("is_sent_again", [True, False])
-def test_a_conditional_put_whose_answer_was_lost_is_a_commit(
-    objects: StoresOfSpark, monkeypatch: pytest.MonkeyPatch, is_sent_again: bool
-) -> None:
-    store, root = ready(objects, "s3a://bucket/t")
-    assert isinstance(store, HadoopLogStore)
-    put = store._files.create_conditionally
-
-    def lose_the_answer(local: str, path: str) -> None:
-        put(local, path)
-        if is_sent_again:
-            put(local, path)
-        raise StoreError("Connection reset by peer.")
-
-    monkeypatch.setattr(store._files, "create_conditionally", lose_the_answer)
-    log = DeltaLog(store, root)
-    assert [commit(log, "a"), commit(log, "b")] == [0, 1]
-    assert sorted(log.snapshot().files["path"].to_pylist()) == ["a", "b"]
 
 
 def test_a_put_that_is_refused_again_and_again_ends_and_leaves_nothing(
@@ -336,38 +272,3 @@ def test_the_settings_of_a_scheme(tmp_path: Path, stores: StoresOfSpark, spark: 
     assert refusing is not None
     with pytest.raises(StoreError, match=r"spark\.deltaflow\.store\.file\.singleWriter=true"):
         refusing[0].check_writable(root)
-
-
-def test_s3a_without_conditional_creates_is_left_to_s3fs(objects_of: Callable[..., StoresOfSpark]) -> None:
-    pytest.importorskip("s3fs")
-    keys = {"fs.s3a.access.key": "k", "fs.s3a.secret.key": "s"}
-    stores = objects_of({**keys, "test.objects.conditional": "false"})
-    found = stores.open("s3a://bucket/t", False)
-    assert found is not None
-    store, path = found
-    assert isinstance(store, S3LogStore)
-    assert path == "s3://bucket/t"
-    assert (store.file_system.key, store.file_system.secret) == ("k", "s")
-
-
-def test_s3a_without_conditional_creates_and_s3fs_reads_and_says_what_writing_needs(
-    objects_of: Callable[..., StoresOfSpark], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(scheme: str) -> Any:
-        raise ImportError("Install s3fs to access S3")
-
-    writer, root = ready(objects_of(), "s3a://bucket/t")
-    writer.put_if_absent(f"{root}/1.json", b"one")
-    monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
-    found = objects_of({"test.objects.conditional": "false"}).open("s3a://bucket/t", False)
-    assert found is not None
-    store, _ = found
-    assert store.read(f"{root}/1.json") == b"one"
-    with pytest.raises(WriteRefusedError, match=r"Hadoop 3\.4\.2 and PySpark 4\.1.*pip install"):
-        store.check_writable(root)
-
-
-def test_of_several_processes_one_wins_each_version(server: WebHdfsServer, spark: SparkSession) -> None:
-    path = f"{server.url}/tables/t"
-    told = race(Path(__file__).with_name("committing_process.py"), path, {})
-    check_race(DeltaLog.for_table(path), told)
