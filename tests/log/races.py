@@ -42,7 +42,7 @@ def race(
     arguments = [
         [*first_arguments, path, writer, role, str(operations)] for writer, role, operations in writers
     ]
-    told = run_at_once(program, arguments, timeout_s=600)
+    told = run_at_once(program, arguments, timeout_s=1_800)
     return [operation for operations in told for operation in operations]
 
 

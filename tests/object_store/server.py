@@ -36,8 +36,9 @@ Operation = Literal[
     "HeadObject",
     "ListObjectsV2",
     "PutObject",
+    "another",
 ]
-"""S3's name of a request."""
+"""S3's name of a request; requests that only s3fs makes have none here."""
 
 Failure = Literal["503", "500", "reset", "lost reply", "503 afterwards", "500 afterwards", "half"]
 """A refusal or a broken connection before anything is done; a lost or a wrong reply after it was done; the
@@ -202,7 +203,7 @@ def _operation(environ: dict[str, Any], query: dict[str, str], path: str) -> Ope
             return "CopyObject"
         case "PUT":
             return "CreateBucket" if is_bucket else "PutObject"
-    raise ValueError(f"No name for {environ['REQUEST_METHOD']} {path}?{environ['QUERY_STRING']}.")
+    return "another"
 
 
 def _refuse(code: str, operation: Operation, start_response: Any) -> list[bytes]:

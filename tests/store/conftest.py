@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -18,30 +17,17 @@ def no_stores_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def s3_options() -> Iterator[dict[str, Any]]:
-    """Storage options of an S3 server on the loopback interface, which decides on one request at a time."""
-    moto = pytest.importorskip("moto.server", reason="moto and s3fs belong to the extra dev")
-    from werkzeug.serving import WSGIRequestHandler, make_server
+    """Storage options of an S3 server on the loopback interface."""
+    pytest.importorskip("moto.server", reason="moto and s3fs belong to the extra dev")
+    from tests.object_store.server import ObjectStoreServer
 
-    class SilentHandler(WSGIRequestHandler):
-        def log(self, *arguments: object) -> None:
-            return
-
-    application = moto.DomainDispatcherApplication(moto.create_backend_app)
-    # One thread: a conditional put is then as atomic as S3's own.
-    server = make_server("127.0.0.1", 0, application, threaded=False, request_handler=SilentHandler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with ObjectStoreServer() as server:
         yield {
             "key": "test",
             "secret": "test",
-            "endpoint_url": f"http://127.0.0.1:{server.server_port}",
+            "endpoint_url": server.endpoint,
             "client_kwargs": {"region_name": "us-east-1"},
         }
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture

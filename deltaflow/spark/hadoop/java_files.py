@@ -109,8 +109,7 @@ class JavaFiles:
             case "not a directory":
                 return NotADirectoryError(f"{path} cannot be there: {words}")
             case "denied":
-                user = str(self._java.user())
-                who = f" to the user {user[1:]}" if user.startswith("=") else ""
+                who = self._identity(path)
                 help_ = "Grant the access, or give Spark's Hadoop configuration other credentials"
                 refused = WriteRefusedError if verb == "write" else StoreError
                 return refused(
@@ -123,6 +122,20 @@ class JavaFiles:
                 return StoreError(f"Cannot {verb} {path}, tried {tried}: {words}.", file=path)
         help_ = "Check the path, and what Spark's Hadoop configuration says of this storage"
         return StoreError(f"Cannot {verb} {path}: {words}. {help_}.", file=path)
+
+    def _identity(self, path: str) -> str:
+        """Who this is to a path's storage, as the end of a clause; empty where Hadoop does not tell."""
+        scheme, _, rest = path.partition("://")
+        if scheme == "s3a":
+            bucket = rest.partition("/")[0]
+            settings = self.settings("fs.s3a.")
+            key = settings.get(f"fs.s3a.bucket.{bucket}.access.key") or settings.get("fs.s3a.access.key")
+            return f" to the access key {key}" if key else ""
+        # Their users are not Hadoop's.
+        if scheme in ("abfs", "abfss", "gs"):
+            return ""
+        user = str(self._java.user())
+        return f" to the user {user[1:]}" if user.startswith("=") else ""
 
 
 @contextmanager

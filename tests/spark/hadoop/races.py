@@ -27,8 +27,9 @@ RACING_WRITER = Path(__file__).with_name("racing_writer.py")
 
 @dataclass(frozen=True)
 class Place:
-    """Where tables are: what begins their paths, Hadoop's settings, and an independent reader of a table."""
+    """Where tables are: a server, what begins paths, Hadoop's settings, an independent reader of a table."""
 
+    server: WebHdfsServer | ObjectStoreServer
     root: str
     settings: Mapping[str, str]
     table: Callable[[str], DeltaTable]
@@ -37,7 +38,7 @@ class Place:
 @contextmanager
 def on_webhdfs() -> Iterator[Place]:
     with tempfile.TemporaryDirectory() as directory, WebHdfsServer(Path(directory)) as server:
-        yield Place(server.url, {}, lambda name: DeltaTable(f"{directory}/{name}"))
+        yield Place(server, server.url, {}, lambda name: DeltaTable(f"{directory}/{name}"))
 
 
 @contextmanager
@@ -52,6 +53,7 @@ def on_objects() -> Iterator[Place]:
             "AWS_ALLOW_HTTP": "true",
         }
         yield Place(
+            server,
             f"s3a://{bucket}",
             server.settings(),
             lambda name: DeltaTable(f"s3://{bucket}/{name}", storage_options=options),

@@ -141,6 +141,7 @@ def test_access_denied_names_the_request_and_no_secret(
     log = DeltaLog(store, root)
     commit(log, "file")
     objects_server.denied.add(f"/{bucket}/t/_delta_log")
+    who = "denied access to the access key the-key"
     calls: dict[str, Callable[[], object]] = {
         "list": lambda: DeltaLog(store, root).snapshot(),
         "read": lambda: store.read(f"{root}/_delta_log/{0:020}.json"),
@@ -148,7 +149,7 @@ def test_access_denied_names_the_request_and_no_secret(
         "delete": lambda: store.delete(f"{root}/_delta_log/{0:020}.json"),
     }
     for verb, call in calls.items():
-        with pytest.raises(StoreError, match=f"Cannot {verb} {root}/_delta_log.*Status Code: 403") as raised:
+        with pytest.raises(StoreError, match=f"Cannot {verb} {root}/_delta_log.*{who}.*403") as raised:
             call()
         assert raised.value.error_class == "DELTA_STORE_ACCESS_DENIED"
         assert "hidden" not in str(raised.value)
@@ -169,8 +170,19 @@ def test_credentials_that_may_only_read_read(
     assert found is not None
     log = DeltaLog(*found)
     assert log.snapshot().num_files == 1
-    with pytest.raises(WriteRefusedError, match=f"Cannot write s3a://{bucket}/t/_delta_log.*denied access"):
+    # Without a key in Hadoop's settings nobody is named, least of all the user of this machine.
+    with pytest.raises(WriteRefusedError, match=f"Cannot write s3a://{bucket}/t/_delta_log.*denied access:"):
         commit(log, "another")
+
+
+def test_a_table_that_is_not_there_costs_two_requests(
+    objects_server: ObjectStoreServer, bucket: str, objects: StoresOfSpark
+) -> None:
+    found = objects.open(f"s3a://{bucket}/a/b/c/t", False)
+    assert found is not None
+    assert not DeltaLog(*found).exists()
+    # One for what begins with the name, and one for the name.
+    assert objects_server.counted() == {"ListObjectsV2": 1, "HeadObject": 1}
 
 
 def test_a_table_is_found_without_the_right_to_list_above_it(
@@ -233,6 +245,43 @@ def test_s3a_without_conditional_creates_and_s3fs_reads_and_says_what_writing_ne
     assert store.read(f"{root}/1.json") == b"one"
     with pytest.raises(WriteRefusedError, match=r"Hadoop 3\.4\.2 and PySpark 4\.1.*pip install"):
         store.check_writable(root)
+
+
+def test_the_connector_is_as_s3a(spark: SparkSession, objects_server: ObjectStoreServer, bucket: str) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    configuration = jvm.org.apache.hadoop.conf.Configuration()
+    for name, value in {**objects_server.settings(), "fs.s3a.bulk.delete.page.size": "2"}.items():
+        configuration.set(name, value)
+
+    def path(name: str) -> Any:
+        return jvm.org.apache.hadoop.fs.Path(f"s3a://{bucket}/{name}")
+
+    files = path("").getFileSystem(configuration)
+    for name in ("d/1", "d/2", "d/e/3"):
+        files.create(path(name), True).close()
+    assert sorted(str(found.getPath().getName()) for found in files.listStatus(path("d"))) == ["1", "2", "e"]
+    assert files.getFileStatus(path("d/e")).isDirectory()
+    # There is no directory without a key, but for the marker of one.
+    assert not files.exists(path("m"))
+    assert files.mkdirs(path("m"))
+    assert files.exists(path("m"))
+    assert objects_server.keys(bucket) == ["d/1", "d/2", "d/e/3", "m/"]
+    objects_server.counted()
+    assert files.rename(path("d"), path("r"))
+    counted = objects_server.counted()
+    assert (counted["CopyObject"], counted["DeleteObjects"]) == (3, 2)
+    assert objects_server.keys(bucket) == ["m/", "r/1", "r/2", "r/e/3"]
+    opened = files.openFile(path("r/1")).opt("fs.option.openfile.length", "0").build().get()
+    assert opened.read() == -1
+    opened.close()
+    assert objects_server.counted() == {}
+    paths = jvm.java.util.ArrayList()
+    for name in ("r/1", "r/e/3"):
+        paths.add(path(name))
+    assert list(files.createBulkDelete(path("r")).bulkDelete(paths)) == []
+    assert objects_server.counted() == {"DeleteObjects": 1}
+    assert files.delete(path("r"), True)
+    assert objects_server.keys(bucket) == ["m/"]
 
 
 @pytest.fixture

@@ -382,7 +382,10 @@ public final class HadoopFiles {
   /** The failure of what is not there; another one where a file above it is in the way. */
   private String missing(String directory, FileNotFoundException failure) {
     try {
-      for (Path above = target(new Path(directory)).getParent(); above != null; above = above.getParent()) {
+      Path path = target(new Path(directory));
+      // In an object store no file is in the way of others.
+      if (files(path).hasPathCapability(path, CONDITIONAL)) return Failure.of(failure);
+      for (Path above = path.getParent(); above != null; above = above.getParent()) {
         try {
           if (files(above).getFileStatus(above).isDirectory()) break;
           return Failure.of(new ParentNotDirectoryException(above + " is a file"));
