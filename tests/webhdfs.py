@@ -28,8 +28,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 _PREFIX = "/webhdfs/v1"
 _LISTED_AT_ONCE = 1_000
 
-Failure = Literal["503", "reset", "lost reply"]
-"""A refusal before anything is done; a broken connection before, or after it was done."""
+Failure = Literal["503", "reset", "lost reply", "half"]
+"""A refusal before anything is done; a broken connection before, or after it was done; half an answer."""
 
 
 class Refusal(Exception):
@@ -172,7 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
             location = f"http://{of.authority}{_PREFIX}{quote(path)}?{url.query}&datanode=true"
             self._reply(307, b"", Location=location)
         else:
-            self._reply(201 if operation == "CREATE" else 200, answer)
+            sent = len(answer) // 2 if failure == "half" else len(answer)
+            self._reply(201 if operation == "CREATE" else 200, answer, sent)
 
     def _done(self, operation: str, path: str, redirects: bool) -> bytes:
         of = self.server.of
@@ -387,14 +388,17 @@ class _Handler(BaseHTTPRequestHandler):
             for _ in self._body():
                 continue
 
-    def _reply(self, status: int, content: bytes, **headers: str) -> None:
+    def _reply(self, status: int, content: bytes, sent: int | None = None, **headers: str) -> None:
+        """Answers; closes the connection after `sent` bytes of the content if there are more."""
         self.send_response(status)
         # No Content-Type: Hadoop 3.5's shaded client lacks the class that it would read it with.
         self.send_header("Content-Length", str(len(content)))
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(content[:sent])
+        if sent is not None and sent < len(content):
+            self.close_connection = True
 
     def _break(self) -> None:
         """Resets the connection."""

@@ -118,14 +118,15 @@ def test_a_put_that_is_refused_again_and_again_ends_and_leaves_nothing(
     assert commit(log, "file") == 0
 
 
-@pytest.mark.parametrize("failure", ["503", "reset"])
+@pytest.mark.parametrize("failure", ["503", "reset", "half"])
 def test_reading_is_tried_again_and_not_for_ever(
     server: WebHdfsServer, place: tuple[LogStore, str], no_pauses: None, failure: Failure
 ) -> None:
     store, root = place
-    store.put_if_absent(f"{root}/1.json", b"one")
+    content = b"line\n" * 20_000
+    store.put_if_absent(f"{root}/1.json", content)
     reads: dict[str, Callable[[], object]] = {
-        "OPEN": lambda: store.read(f"{root}/1.json"),
+        "OPEN": lambda: store.read(f"{root}/1.json") == content,
         "LISTSTATUS_BATCH": lambda: store.list_from(root, ""),
         "GETFILESTATUS": lambda: store.status(f"{root}/1.json"),
     }
