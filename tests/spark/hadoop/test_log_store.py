@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -210,6 +211,32 @@ def test_no_secret_is_told() -> None:
     assert "sig=***&x=2" in str(raised.value)
     assert "hidden" not in str(raised.value)
     assert "AbC" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "who"),
+    [
+        ("s3a://bucket/t", " to the access key of-bucket"),
+        ("s3a://another/t", " to the access key of-all"),
+        ("gs://bucket/t", ""),
+        ("abfss://container@account/t", ""),
+        ("hdfs://host/t", " to the user me"),
+    ],
+)
+def test_access_is_denied_to_whom_the_storage_knows(path: str, who: str) -> None:
+    class Java:
+        def status(self, path: str) -> str:
+            return "!denied\nforbidden"
+
+        def user(self) -> str:
+            return "=me"
+
+        def settings(self, prefix: str) -> str:
+            keys = {"access.key": "of-all", "bucket.bucket.access.key": "of-bucket", "secret.key": "hidden"}
+            return f"={json.dumps(keys)}"
+
+    with pytest.raises(StoreError, match=f"the storage denied access{who}: forbidden"):
+        java_files.JavaFiles(Java()).status(path)
 
 
 def test_behind_mount_points_each_file_system_has_its_own_rules(
