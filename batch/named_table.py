@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+import posixpath
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from deltaflow.batch.arguments import check_string
@@ -13,7 +13,7 @@ from deltaflow.log import LOG_DIRECTORY, DeltaLog
 from deltaflow.spark.expressions.frames import under_name
 from deltaflow.spark.sql.catalog_tables import find_table
 from deltaflow.spark.sql.statements import NamedTable
-from deltaflow.store import table_path
+from deltaflow.store import directories_above, given_path, store_for, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ def table_at_path(path: str) -> NamedTable:
         raise DeltaTableNotFoundError(
             error_class="DELTA_MISSING_DELTA_TABLE", table_name=path, advice=_advice(path)
         )
-    absolute = table_path(path)
+    absolute = given_path(table_path(path))
     return NamedTable(quoted_path(absolute), absolute)
 
 
@@ -101,10 +101,18 @@ def qualified(rows: DataFrame, table: NamedTable) -> DataFrame:
     return rows if is_named_by_path(table) else under_name(rows, table.name)
 
 
-def enclosing_table(path: str) -> Path | None:
+def enclosing_table(path: str) -> str | None:
     """The directory of the Delta table that a path lies in, if any."""
-    parents = Path(table_path(path)).parents
-    return next((parent for parent in parents if (parent / LOG_DIRECTORY).is_dir()), None)
+    store, given = store_for(table_path(path))
+    logs = {posixpath.join(parent, LOG_DIRECTORY): parent for parent in directories_above(given)}
+    missing = set(store.absent(list(logs)))
+    return next((parent for log, parent in logs.items() if log not in missing), None)
+
+
+def names_at(path: str) -> Iterator[str]:
+    """The names of what is in a directory; none where there is none."""
+    store, root = store_for(table_path(path))
+    return (entry.name for entry in store.data_directory(root).entries(""))
 
 
 def _advice(path: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
 from deltaflow.log.protocol.properties import Property
-from deltaflow.store import table_path
+from deltaflow.store import qualified_path, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,15 +19,18 @@ FILE_SYSTEM_PREFIXES = ("fs.", "dfs.")
 
 
 def required_path(path: str | None) -> str:
-    """The path of a load, save or start; DELTA_PATH_REQUIRED without one."""
+    """The path of a load, save or start; DELTA_PATH_REQUIRED without one.
+
+    A path without a scheme gets that of Spark's default file system, if it is not the local one.
+    """
     if not path:
         raise DeltaIllegalArgumentException(
             "'path' is not specified. Give it to load(…), save(…) or start(…), or as option(\"path\", …)",
             error_class="DELTA_PATH_REQUIRED",
         )
-    # Spark reads and writes local tables only. This refuses other paths before anything is read.
+    # This refuses a storage that Spark cannot reach before anything is read.
     table_path(path)
-    return path
+    return qualified_path(path)
 
 
 def option(options: Mapping[str, str], name: str) -> str | None:

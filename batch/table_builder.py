@@ -15,7 +15,7 @@ from deltaflow.errors import DeltaAnalysisException, UnsupportedFeatureError
 from deltaflow.spark.sql.catalog_tables import create_table
 from deltaflow.spark.sql.sql_text import type_json
 from deltaflow.spark.sql.statements import NamedTable
-from deltaflow.store import table_path
+from deltaflow.store import given_path, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -151,7 +151,7 @@ class DeltaTableBuilder:
         if self._name is None:
             if self._location is None:
                 raise DeltaAnalysisException(error_class="DELTA_CREATE_TABLE_MISSING_TABLE_NAME_OR_LOCATION")
-            self._location = table_path(self._location)
+            self._location = given_path(table_path(self._location))
             return
         named = _PATH_AS_NAME.fullmatch(self._name)
         if named is not None and self._location not in (None, named[1].replace("``", "`")):

@@ -96,7 +96,7 @@ class Batches:
         )
 
 
-def take_turns(ours: Batches, parquet: Batches, batches: int, segment: int) -> bool:
+def take_turns(ours: Batches, parquet: Batches, batches: int, segment: int, bound: float = BOUND) -> bool:
     """Runs both to that many batches; returns whether the ratio of the medians is within the bound."""
     turn = 0
     while min(len(ours.took), len(parquet.took)) < batches:
@@ -108,8 +108,8 @@ def take_turns(ours: Batches, parquet: Batches, batches: int, segment: int) -> b
         turn += 1
     ratio = statistics.median(ours.counted()) / statistics.median(parquet.counted())
     print(ours, parquet, sep="\n")
-    print(f"{'':<16} ratio {ratio:.2f} (bound {BOUND}) {verdict(ratio <= BOUND)}", flush=True)
-    return ratio <= BOUND
+    print(f"{'':<16} ratio {ratio:.2f} (bound {bound}) {verdict(ratio <= bound)}", flush=True)
+    return ratio <= bound
 
 
 def verdict(holds: bool) -> str:

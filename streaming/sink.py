@@ -90,7 +90,8 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
     )
     quarantine_path = option(options, "quarantinePath")
     if quarantine_path is not None:
-        writer.quarantine = begin_quarantine(request, quarantine_path, schema, writer.rows, operation)
+        place = required_path(quarantine_path)
+        writer.quarantine = begin_quarantine(request, place, schema, writer.rows, operation)
     return writer
 
 

@@ -3,7 +3,7 @@
 It answers what Hadoop's own client asks: the redirects of OPEN and CREATE included, and a file that is being
 created can be seen before it is whole, as on HDFS. It counts the requests, and a test may tell it to fail.
 
-    python -m tests.webhdfs DIRECTORY      # serves until its standard input ends; prints the URL
+    python -m tests.webhdfs DIRECTORY [LATENCY_MS]     # serves until its standard input ends; prints the URL
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 _PREFIX = "/webhdfs/v1"
 _LISTED_AT_ONCE = 1_000
 
-Failure = Literal["503", "reset", "lost reply", "half"]
-"""A refusal before anything is done; a broken connection before, or after it was done; half an answer."""
+Failure = Literal["503", "reset", "lost reply"]
+"""A refusal before anything is done; a broken connection before, or after it was done."""
 
 
 class Refusal(Exception):
@@ -172,8 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
             location = f"http://{of.authority}{_PREFIX}{quote(path)}?{url.query}&datanode=true"
             self._reply(307, b"", Location=location)
         else:
-            sent = len(answer) // 2 if failure == "half" else len(answer)
-            self._reply(201 if operation == "CREATE" else 200, answer, sent)
+            self._reply(201 if operation == "CREATE" else 200, answer)
 
     def _done(self, operation: str, path: str, redirects: bool) -> bytes:
         of = self.server.of
@@ -388,17 +387,14 @@ class _Handler(BaseHTTPRequestHandler):
             for _ in self._body():
                 continue
 
-    def _reply(self, status: int, content: bytes, sent: int | None = None, **headers: str) -> None:
-        """Answers; closes the connection after `sent` bytes of the content if there are more."""
+    def _reply(self, status: int, content: bytes, **headers: str) -> None:
         self.send_response(status)
         # No Content-Type: Hadoop 3.5's shaded client lacks the class that it would read it with.
         self.send_header("Content-Length", str(len(content)))
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content[:sent])
-        if sent is not None and sent < len(content):
-            self.close_connection = True
+        self.wfile.write(content)
 
     def _break(self) -> None:
         """Resets the connection."""
@@ -437,5 +433,6 @@ def _json(value: Any) -> bytes:
 
 if __name__ == "__main__":
     with WebHdfsServer(Path(sys.argv[1])) as server:
+        server.latency_s = float(sys.argv[2]) / 1_000 if len(sys.argv) > 2 else 0.0
         print(server.url, flush=True)
         sys.stdin.read()

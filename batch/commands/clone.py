@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,7 +32,7 @@ from deltaflow.log import (
     add_files,
     schema_to_string,
 )
-from deltaflow.log.files.data_path import absolute_uris, encoded_path
+from deltaflow.log.files.data_path import absolute_uris, encoded_uri, hadoop_path
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.protocol.configuration import canonical_name, checked_name, with_checked_properties
 from deltaflow.log.protocol.properties import RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
@@ -43,6 +42,7 @@ from deltaflow.spark.expressions.timestamps import timestamp_of_text
 from deltaflow.spark.sql.parquet_tables import describe_table
 from deltaflow.spark.sql.sql_text import name_parts
 from deltaflow.spark.sql.statements import NamedTable, run_statement
+from deltaflow.store import is_absolute_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +89,7 @@ def clone(
         check_string(value, f"All property values including {value}")
     if not shallow:
         raise DeltaIllegalArgumentException(error_class="DELTA_UNSUPPORTED_DEEP_CLONE")
-    is_path = Path(target).is_absolute() or target.startswith("file:/")
+    is_path = is_absolute_path(target)
     fields = {
         "target": ["delta", target] if is_path else name_parts(spark, target),
         "replace": replace,
@@ -173,7 +173,7 @@ def _parquet_source(spark: SparkSession, name: str) -> _CloneSource:
         configuration=source.properties,
         created_time=system_clock(),
     )
-    adds = source.add_actions(metadata, encoded_path(f"file:{source.files.root}/"))
+    adds = source.add_actions(metadata, encoded_uri(hadoop_path(source.files.root) + "/"))
     protocol = protocol_for(metadata, None, source.files.root)
     return _CloneSource(name, -1, metadata, protocol, source.size_in_bytes, adds)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from deltaflow.batch.named_table import names_at
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import LOG_DIRECTORY, DeltaLog
 from deltaflow.spark.sql.catalog_tables import create_table, find_table, new_table
-from deltaflow.store import table_path
+from deltaflow.store import is_absolute_path, qualified_path, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,10 +53,10 @@ class CloneTarget:
             raise DeltaAnalysisException(
                 error_class="DELTA_TABLE_ALREADY_EXISTS", table_name=self.name, table=self.path
             )
-        folder = Path(table_path(self.path))
+        names = set(islice(names_at(self.path), 2))
         # A failed attempt may have left a log without a commit.
-        left = {LOG_DIRECTORY} if folder.is_dir() and not DeltaLog.for_table(self.path).exists() else set()
-        if folder.exists() and any(entry.name not in left for entry in folder.iterdir()):
+        left = {LOG_DIRECTORY} if names and not DeltaLog.for_table(self.path).exists() else set()
+        if not names <= left:
             raise DeltaAnalysisException(
                 error_class="DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",
                 table_name=self.name,
@@ -89,8 +90,9 @@ def clone_target(
     DELTA_INVALID_CLONE_PATH for a path that is not absolute, DELTA_NOT_A_DELTA_TABLE for a table of another
     format.
     """
-    if location is not None and not (Path(location).is_absolute() or location.startswith("file:/")):
+    if location is not None and not is_absolute_path(location):
         raise DeltaIllegalArgumentException(error_class="DELTA_INVALID_CLONE_PATH", path=location)
+    location = None if location is None else qualified_path(location)
     found = find_table(spark, name)
     if found is not None and found.path is not None:
         is_path = _PATH_AS_NAME.fullmatch(found.name) is not None

@@ -6,7 +6,6 @@ a Parquet table, which it converts, or a Delta table, which it leaves as it is.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,7 +27,7 @@ from deltaflow.log.protocol.properties import CONVERT_METADATA_CHECK_ENABLED
 from deltaflow.spark.expressions.frames import delta_settings
 from deltaflow.spark.sql.parquet_tables import TableEntry, describe_table, make_entry_delta
 from deltaflow.spark.sql.statements import NamedTable
-from deltaflow.store import table_path
+from deltaflow.store import store_for, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +100,7 @@ def _refuse_part_of_table(path: str) -> None:
             f"Operation not allowed: {path} lies in the Delta table {table}. As a table of its own it would "
             "have files of that one, and could delete them. Name that table, or move the files out of it.",
             error_class="DELTA_OPERATION_NOT_ALLOWED",
-            table=str(table),
+            table=table,
         )
 
 
@@ -135,7 +134,9 @@ def _convert(
     try:
         transaction.commit(adds, Operation("CONVERT", parameters, {"numConvertedFiles": str(len(adds))}))
     except BaseException:
-        _remove_if_empty(os.path.join(transaction.path, LOG_DIRECTORY))
+        # It is not there, or has the commit of another writer, or goes.
+        store, root = store_for(transaction.path)
+        store.data_directory(root).delete_if_empty(LOG_DIRECTORY)
         raise
 
 
@@ -163,10 +164,3 @@ def _merge_properties(transaction: OptimisticTransaction, entry: TableEntry) -> 
     }
     transaction.update_metadata(msgspec.structs.replace(transaction.metadata, configuration=merged))
     transaction.commit([], Operation("CONVERT", parameters))
-
-
-def _remove_if_empty(directory: str) -> None:
-    try:
-        os.rmdir(directory)
-    except OSError:  # it does not exist, or has the commit of another writer
-        return

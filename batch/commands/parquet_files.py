@@ -6,11 +6,10 @@ are left out, and if a stream wrote the directory, its `_spark_metadata` lists t
 
 from __future__ import annotations
 
-import os
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,11 +18,14 @@ import pyarrow as pa
 
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log.files.partition_values import NULL_FOLDER, folder_values
-from deltaflow.store import table_path
+from deltaflow.store import DataDirectory, EntryType, LogStore, scheme_part, store_for, table_path
 
 RawValues = tuple[tuple[str, str | None], ...]
 """The columns and values in the name of a folder, decoded."""
+_File = tuple[str, int, int]
+"""Path relative to the table, size in bytes, modification time in milliseconds."""
 _SINK_LOG = "_spark_metadata"
+_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class ParquetFiles:
     folders: Sequence[str]
     """The folder of each partition; "" for a table without partitions."""
 
-    def local_files(self, start: int, count: int) -> list[tuple[str, int]]:
+    def paths_and_sizes(self, start: int, count: int) -> list[tuple[str, int]]:
         """Complete paths and sizes of some of the files."""
         some = self.files.slice(start, count)
         return [
@@ -53,27 +55,28 @@ class ParquetFiles:
 
 def files_of_directory(root: str) -> ParquetFiles:
     """The files in a directory; DELTA_PATH_DOES_NOT_EXIST if there is none."""
-    if not os.path.isdir(root):
+    store, _ = store_for(root)
+    if not store.exists(root):
         raise DeltaAnalysisException(error_class="DELTA_PATH_DOES_NOT_EXIST", path=root)
+    directory = store.data_directory(root)
+    files = _files_of_sink(store, directory)
     listing = _Listing(root)
-    sink_log = os.path.join(root, _SINK_LOG)
-    paths = _files_of_sink(root, sink_log) if os.path.isdir(sink_log) else _walk(root, "")
-    for path in paths:
+    for path, size, time_ms in _walk(directory, [""]) if files is None else files:
         folder, values = _partition_of(path)
-        listing.add(path, folder, values)
+        listing.add(path, size, time_ms, folder, values)
     return listing.done()
 
 
 def files_of_partitions(root: str, partitions: Mapping[str, Mapping[str, str | None]]) -> ParquetFiles:
     """The files of the partitions that a catalog lists: the values of each, by its directory."""
+    directory = store_for(root)[0].data_directory(root)
     listing = _Listing(root)
-    for directory, values in partitions.items():
-        folder = _relative(root, table_path(directory))
-        if not os.path.isdir(os.path.join(root, folder)):
-            continue  # Spark's readers read no rows there
-        for path in _walk(root, folder):
-            raw = tuple((name, None if v == NULL_FOLDER else v) for name, v in values.items())
-            listing.add(path, folder, raw)
+    for path, values in partitions.items():
+        folder = _relative(root, table_path(path))
+        raw = tuple((name, None if v == NULL_FOLDER else v) for name, v in values.items())
+        # Of a directory that is not there, Spark's readers read no rows.
+        for file, size, time_ms in _walk(directory, [folder]):
+            listing.add(file, size, time_ms, folder, raw)
     return listing.done()
 
 
@@ -86,18 +89,17 @@ class _Listing:
     numbers: list[int] = field(default_factory=list)
     partitions: dict[tuple[str, RawValues], int] = field(default_factory=dict)
 
-    def add(self, path: str, folder: str, values: RawValues) -> None:
-        if ":" in posixpath.basename(path):
+    def add(self, path: str, size: int, time_ms: int, folder: str, values: RawValues) -> None:
+        if ":" in posixpath.basename(path) and scheme_part(self.root) is None:
             raise DeltaAnalysisException(
                 f"The file {path} in {self.root} has a name with a colon, which Spark cannot open on a local "
                 "file system. Rename it.",
                 error_class="DELTA_FAILED_READ_FILE_FOOTER",
                 file=path,
             )
-        status = os.stat(os.path.join(self.root, path))
         self.paths.append(path)
-        self.sizes.append(status.st_size)
-        self.times.append(status.st_mtime_ns // 1_000_000)
+        self.sizes.append(size)
+        self.times.append(time_ms)
         self.numbers.append(self.partitions.setdefault((folder, values), len(self.partitions)))
 
     def done(self) -> ParquetFiles:
@@ -117,26 +119,30 @@ class _Listing:
         )
 
 
-def _walk(root: str, folder: str) -> Iterator[str]:
-    """The relative paths of the files below a folder of the root, in the order of their names."""
-    with os.scandir(os.path.join(root, folder)) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
-        path = posixpath.join(folder, entry.name)
-        if entry.is_dir():
-            if entry.name[0] not in "_." or "=" in entry.name:
-                if entry.is_symlink():
-                    _refuse_loop(root, path)
-                yield from _walk(root, path)
-        elif entry.name[0] not in "_.":
-            yield path
+def _walk(directory: DataDirectory, folders: Sequence[str]) -> list[_File]:
+    """The files below some folders of a directory, in the order of their names. Links are followed."""
+    files: list[_File] = []
+    with ThreadPoolExecutor(_THREADS, "deltaflow-listing") as pool:
+        while folders:
+            deeper: list[str] = []
+            listings = pool.map(lambda folder: list(directory.entries(folder, follow_links=True)), folders)
+            for folder, entries in zip(folders, listings, strict=True):
+                for entry in entries:
+                    path, is_hidden = posixpath.join(folder, entry.name), entry.name[0] in "_."
+                    if entry.type is EntryType.DIRECTORY and (not is_hidden or "=" in entry.name):
+                        if entry.target is not None:
+                            _refuse_loop(directory, path, entry.target)
+                        deeper.append(path)
+                    elif entry.type is EntryType.FILE and not is_hidden:
+                        files.append((path, entry.size, entry.modification_time_ms))
+            folders = deeper
+    return sorted(files, key=lambda file: file[0].split("/"))
 
 
-def _refuse_loop(root: str, path: str) -> None:
+def _refuse_loop(directory: DataDirectory, path: str, target: str) -> None:
     """Raises for a link to a directory that has the link in it."""
-    link = os.path.join(root, path)
-    target = os.path.realpath(link)
-    if os.path.join(os.path.realpath(os.path.dirname(link)), "").startswith(os.path.join(target, "")):
+    link = f"{directory.path}/{path}"
+    if directory.is_below(link, target):
         raise DeltaAnalysisException(
             f"{link} is a link to {target}, in which it lies: the files would have no end. Remove the link.",
             error_class="DELTA_PATH_DOES_NOT_EXIST",
@@ -162,23 +168,26 @@ def _partition_of(path: str) -> tuple[str, RawValues]:
     return named, values
 
 
-def _files_of_sink(root: str, sink_log: str) -> list[str]:
+def _files_of_sink(store: LogStore, directory: DataDirectory) -> list[_File] | None:
     """The files that a stream's file sink has committed (Spark's FileStreamSinkLog): those of the newest
-    batch that repeats all earlier ones (`.compact`), and of the batches after it."""
-    names = {name for name in os.listdir(sink_log) if name.removesuffix(".compact").isdecimal()}
+    batch that repeats all earlier ones (`.compact`), and of the batches after it. None without such a log."""
+    names = {entry.name for entry in directory.entries(_SINK_LOG)}
+    if not names:
+        return None
+    names = {name for name in names if name.removesuffix(".compact").isdecimal()}
     compacted = max((int(name.removesuffix(".compact")) for name in names if "." in name), default=-1)
     batches = sorted(int(name) for name in names if "." not in name and int(name) > compacted)
-    files: dict[str, None] = {}
+    files: dict[str, _File] = {}
     for name in [*([f"{compacted}.compact"] if compacted >= 0 else []), *map(str, batches)]:
-        _, *lines = Path(sink_log, name).read_text(encoding="utf-8").splitlines()
+        _, *lines = store.read(f"{directory.path}/{_SINK_LOG}/{name}").decode().splitlines()
         for line in lines:
             entry: dict[str, Any] = msgspec.json.decode(line)
-            path = _relative(root, table_path(unquote(entry["path"], errors="strict")))
+            path = _relative(directory.path, table_path(unquote(entry["path"], errors="strict")))
             if entry["action"] == "add":
-                files[path] = None
+                files[path] = path, entry["size"], entry["modificationTime"]
             else:
                 files.pop(path, None)
-    return sorted(files)
+    return sorted(files.values())
 
 
 def _relative(root: str, path: str) -> str:

@@ -50,7 +50,7 @@ def _of_distinct_schemas(files: ParquetFiles) -> Sequence[str]:
     first: dict[str, str] = {}
     for start in range(0, files.files.num_rows, FOOTERS_AT_ONCE):
         try:
-            found = files_of_distinct_schemas(files.local_files(start, FOOTERS_AT_ONCE))
+            found = files_of_distinct_schemas(files.paths_and_sizes(start, FOOTERS_AT_ONCE))
         except StoreError as error:
             raise DeltaAnalysisException(
                 f"{error.message} All files of a directory that becomes a Delta table have to be Parquet: "

@@ -63,7 +63,7 @@ class ParquetSource:
             stats: Sequence[str | None] = [None] * rows.num_rows
             if statistics_of is not None:
                 stats = collect_statistics(
-                    files.local_files(start, FOOTERS_AT_ONCE),
+                    files.paths_and_sizes(start, FOOTERS_AT_ONCE),
                     indexed_leaves(statistics_of, files.root),
                     DATA_SKIPPING_STRING_PREFIX_LENGTH.of(statistics_of.configuration, files.root),
                 )

@@ -7,8 +7,6 @@ restores the metadata. The history is kept: the version that was the newest can 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from os.path import exists
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,6 +17,7 @@ from deltaflow.batch.options import session_setting
 from deltaflow.batch.result_rows import schema_of
 from deltaflow.errors import StoreError, VersionNotFoundError
 from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, add_files, remove_files
+from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.files.file_rows import file_keys, refuse_deletion_vectors
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import (
@@ -28,8 +27,7 @@ from deltaflow.log.protocol.properties import (
 )
 from deltaflow.log.protocol.protocols import merged_protocol
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
-from deltaflow.spark.scan.file_index import complete_paths
-from deltaflow.store import table_path
+from deltaflow.store import absent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,8 +50,6 @@ _METRICS = (
     "restoredFilesSize",
 )
 """The same numbers by their names in commitInfo."""
-_LOOKS_AT_ONCE = 16
-_FILES_OF_A_LOOK = 1_000
 _MISSING_FILES_NAMED = 100
 
 
@@ -154,10 +150,8 @@ def _files_only_in(snapshot: Snapshot, other: Snapshot) -> pa.Table:
 
 def _refuse_missing(files: pa.Table, snapshot: Snapshot) -> None:
     """StoreError if any of these files of the snapshot is missing."""
-    paths = complete_paths(snapshot.path, files["path"]).to_pylist()
-    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
-        parts = [paths[i : i + _FILES_OF_A_LOOK] for i in range(0, len(paths), _FILES_OF_A_LOOK)]
-        missing = [path for part in pool.map(_missing, parts) for path in part]
+    paths = store_paths(snapshot.path, files["path"]).to_pylist()
+    missing = absent(paths)
     if missing:
         more = len(missing) - _MISSING_FILES_NAMED
         named = ", ".join(missing[:_MISSING_FILES_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -170,7 +164,3 @@ def _refuse_missing(files: pa.Table, snapshot: Snapshot) -> None:
             version=snapshot.version,
             file=missing[0],
         )
-
-
-def _missing(paths: list[str]) -> list[str]:
-    return [path for path in paths if not exists(table_path(path))]

@@ -32,7 +32,7 @@ from deltaflow.log.protocol.properties import (
 )
 from deltaflow.spark.expressions.frames import delta_settings
 from deltaflow.spark.sql.statements import NamedTable, refused, run_statement
-from deltaflow.store import scheme_of
+from deltaflow.store import qualified_path, scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -125,7 +125,7 @@ def _plan(
         )
     kept = retention(log.snapshot(), retention_hours, settings)
     plan = log.plan_vacuum(kept.ms)
-    log.check_streams(plan, checkpoints)
+    log.check_streams(plan, [qualified_path(checkpoint) for checkpoint in checkpoints])
     _LOG.info(
         "Found %d files (%d bytes) and %d empty directories in a total of %d directories of %s that are safe "
         "to delete",

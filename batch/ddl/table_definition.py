@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 from pyspark.sql.types import StructField, StructType
 
+from deltaflow.batch.named_table import names_at
 from deltaflow.batch.options import required_path
 from deltaflow.batch.rows.char_varchar import with_char_as_string
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
@@ -23,7 +22,7 @@ from deltaflow.log import (
 from deltaflow.log.protocol.configuration import canonical_name, checked_name
 from deltaflow.log.protocol.protocols import is_of_protocol
 from deltaflow.spark.bridge.messages import Message
-from deltaflow.store import table_path
+from deltaflow.store import qualified_path, store_for, table_path
 
 # What TableCatalog passes as properties, though it is none of the table.
 _NOT_PROPERTIES = {
@@ -76,6 +75,9 @@ class TableDefinition(Message, frozen=True):
     properties: dict[str, str]
     """Those of Spark's TableCatalog: the table's own, and others such as the comment."""
     settings: dict[str, str]
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "path", qualified_path(self.path))
 
     @property
     def schema(self) -> StructType:
@@ -162,14 +164,16 @@ class TableDefinition(Message, frozen=True):
 
     def _check_empty(self) -> None:
         """Raises if there is anything but what a failed attempt has left."""
-        folder = Path(table_path(self.path))
-        has_log = (folder / LOG_DIRECTORY).exists() and not DeltaLog.for_table(self.path).exists()
-        if folder.exists() and not has_log and any(folder.iterdir()):
+        if any(names_at(self.path)) and not (self._has_log() and not DeltaLog.for_table(self.path).exists()):
             raise DeltaAnalysisException(
                 error_class="DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",
                 table_name=self.name,
                 table=self.path,
             )
+
+    def _has_log(self) -> bool:
+        store, root = store_for(self.path)
+        return store.exists(f"{root}/{LOG_DIRECTORY}")
 
     def without_schema(self, path: str) -> DeltaAnalysisException:
         """The error for a definition that needs columns and has none."""
@@ -177,7 +181,7 @@ class TableDefinition(Message, frozen=True):
             return DeltaAnalysisException(error_class="DELTA_SCHEMA_NOT_PROVIDED", table=path)
         if self.is_managed:
             error_class = "DELTA_INVALID_MANAGED_TABLE_SYNTAX_NO_SCHEMA"
-        elif Path(path).exists() and any(Path(path).iterdir()):
+        elif any(names_at(path)):
             error_class = "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_TXN_LOG"
         else:
             error_class = "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA"

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import posixpath
+from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 from pyspark.sql.types import StructType
 
 from deltaflow.batch.files.file_layout import random_prefix
+from deltaflow.errors import StoreError
 from deltaflow.log import AddFile, Metadata, schema_from_string
+from deltaflow.log.files.data_path import store_path
 from deltaflow.log.files.footers import collect_statistics
 from deltaflow.log.files.partition_values import partition_values_of
 from deltaflow.log.protocol.indexed_columns import indexed_leaves
 from deltaflow.log.protocol.properties import DATA_SKIPPING_STRING_PREFIX_LENGTH
-from deltaflow.spark.write.file_write import WrittenFile, local_path
+from deltaflow.spark.write.file_write import WrittenFile
+from deltaflow.store import store_for
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,19 +46,20 @@ class DataFiles:
 
         Reads the footer of each file, and removes files without rows.
         """
-        local_paths = [local_path(file.path) for file in files]
+        paths = [store_path(file.path) for file in files]
         statistics = collect_statistics(
-            [(path, file.size) for path, file in zip(local_paths, files, strict=True)],
+            [(path, file.size) for path, file in zip(paths, files, strict=True)],
             self._indexed_leaves,
             self._string_prefix_length,
         )
         adds: list[AddFile] = []
         rows = 0
-        for file, path, stats in zip(files, local_paths, statistics, strict=True):
+        empty: list[str] = []
+        for file, path, stats in zip(files, paths, statistics, strict=True):
             records = msgspec.json.decode(stats, type=_NumRecords).num_records
             if records == 0:
                 # Spark writes such a file for a frame without rows. No commit names it.
-                _remove(path)
+                empty.append(path)
                 continue
             rows += records
             relative = _relative(file.path, path, self._path)
@@ -69,6 +74,7 @@ class DataFiles:
                     stats=stats,
                 )
             )
+        self._remove(empty)
         return adds, rows
 
     def discard(
@@ -87,7 +93,7 @@ class DataFiles:
                 self._path,
             )
             return
-        paths = [local_path(file.path) for file in files]
+        paths = [store_path(file.path) for file in files]
         if not is_certain:
             _LOG.log(
                 log_level,
@@ -97,14 +103,14 @@ class DataFiles:
                 ", ".join(paths),
             )
             return
-        failures = [failure for path in paths if (failure := _remove(path)) is not None]
+        failures = self._remove(paths)
         if failures:
             _LOG.log(
                 log_level,
                 "%s: a write was not committed, and some of its files could not be removed; VACUUM removes "
                 "them: %s",
                 self._path,
-                ", ".join(map(str, failures)),
+                ", ".join(failure.message for failure in failures),
             )
         _LOG.log(
             log_level,
@@ -114,20 +120,19 @@ class DataFiles:
             len(paths),
         )
 
+    def _remove(self, paths: Sequence[str]) -> list[StoreError]:
+        """Removes files of the table, and returns the failures."""
+        store, root = store_for(self._path)
+        directory = store.data_directory(root)
+        names: defaultdict[str, list[str]] = defaultdict(list)
+        for path in paths:
+            folder, name = posixpath.split(path.removeprefix(f"{root.rstrip('/')}/"))
+            names[folder].append(name)
+        return [failure for folder in names for failure in directory.delete(folder, names[folder])[1]]
+
 
 class _NumRecords(msgspec.Struct):
     num_records: int = msgspec.field(name="numRecords")
-
-
-def _remove(path: str) -> OSError | None:
-    """Removes a file, and the checksum file that Hadoop has put beside it; returns the error if it fails."""
-    file = Path(path)
-    try:
-        file.unlink(missing_ok=True)
-        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    except OSError as error:
-        return error
-    return None
 
 
 def _relative(encoded: str, path: str, root: str) -> str:

@@ -6,7 +6,7 @@ Sources: delta-spark's DeltaDataSource, DeltaTimeTravelSpec.
 from __future__ import annotations
 
 import logging
-import os
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from deltaflow.log import LOG_DIRECTORY, DeltaLog, Snapshot
 from deltaflow.log.files.partition_values import folder_values, typed_values, without_char_padding
 from deltaflow.log.protocol.properties import SESSION_TIME_ZONE, TIME_TRAVEL_BY_PATH_ENABLED
 from deltaflow.spark.expressions.timestamps import timestamp_of_text, timestamp_or_none
-from deltaflow.store import table_path
+from deltaflow.store import directories_above, scheme_part, store_for, table_path
 
 _LOG = logging.getLogger(__name__)
 
@@ -114,7 +114,8 @@ def no_table_at(path: str) -> DeltaTableNotFoundError:
 
     It is PATH_NOT_FOUND, as for every format of Spark, or DELTA_TABLE_NOT_FOUND if the path exists.
     """
-    if not os.path.exists(table_path(path)):
+    store, place = store_for(path)
+    if not store.exists(place):
         return DeltaTableNotFoundError(error_class="PATH_NOT_FOUND", path=path, table=path)
     return DeltaTableNotFoundError(
         f"{path} is not a Delta table: it has no directory {LOG_DIRECTORY} with commits. Check the path, or "
@@ -129,13 +130,18 @@ def _split_time_travel(path: str, settings: Mapping[str, str]) -> tuple[str, str
 
     A path that exists with its suffix is taken as it is.
     """
-    if not TIME_TRAVEL_BY_PATH_ENABLED.of(settings) or os.path.exists(table_path(path)):
+    at_timestamp, at_version = _AT_TIMESTAMP.fullmatch(path), _AT_VERSION.fullmatch(path)
+    found = at_timestamp or at_version
+    if found is None or not TIME_TRAVEL_BY_PATH_ENABLED.of(settings) or _exists(path):
         return path, None, None
-    if match := _AT_TIMESTAMP.fullmatch(path):
-        return match["path"], None, match["timestamp"]
-    if match := _AT_VERSION.fullmatch(path):
-        return match["path"], match["version"], None
-    return path, None, None
+    if at_timestamp is not None:
+        return found["path"], None, found["timestamp"]
+    return found["path"], found["version"], None
+
+
+def _exists(path: str) -> bool:
+    store, place = store_for(table_path(path))
+    return store.exists(place)
 
 
 def version_number(value: str | None) -> int | None:
@@ -160,14 +166,13 @@ def _timestamp_ms_of_path(digits: str) -> int:
 
 def _table_and_partition(path: str) -> tuple[str, dict[str, str | None]]:
     """The path of the table, and the partition of it that the given path's folders `column=value` name."""
-    given = table_path(path)
-    root = given
-    while not os.path.isdir(os.path.join(root, "_delta_log")):
-        parent = os.path.dirname(root)
-        if parent == root:
-            return given, {}  # There is no table; opening it raises the error.
-        root = parent
-    if root == given:
+    store, given = store_for(table_path(path))
+    # A look is a request where the table is not local: there only a partition's path is looked at.
+    if scheme_part(given) is not None and "=" not in posixpath.basename(given):
+        return given, {}
+    places = (given, *directories_above(given))
+    root = next((place for place in places if store.exists(posixpath.join(place, LOG_DIRECTORY))), given)
+    if root == given:  # or there is no table: opening it raises the error
         return given, {}
     fragment = given.removeprefix(root.rstrip("/") + "/")
     if not all("=" in folder for folder in fragment.split("/")):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.batch.rewrite.touched_files import local_paths
 from deltaflow.errors import DeltaIllegalStateException, StoreError
 from deltaflow.log import Snapshot
+from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.footers import numbers_of_rows
 
@@ -63,7 +63,7 @@ class RowAccount:
             raise self._mismatch(self.files.filter(mask), self._records.filter(mask), kept, gone)
 
     def _footers(self, files: pa.Table) -> list[int]:
-        paths = local_paths(self._snapshot.path, files).to_pylist()
+        paths = store_paths(self._snapshot.path, files["path"]).to_pylist()
         return numbers_of_rows(list(zip(paths, files["size"].to_pylist(), strict=True)))
 
     def _mismatch(self, files: pa.Table, records: pa.Array, kept: int, gone: int) -> Exception:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from deltaflow.batch.files.partition_conditions import implied_condition
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalStateException
 from deltaflow.log import OptimisticTransaction, Snapshot
+from deltaflow.log.files.data_path import store_path, store_paths
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.spark.bridge.dispatcher import dispatcher
@@ -25,13 +26,11 @@ from deltaflow.spark.expressions.frames import new_handle, scanned, scanned_like
 from deltaflow.spark.scan.file_index import (
     READ_ALL,
     ScannedFiles,
-    complete_paths,
     finds_files,
     in_partitions,
     relation,
 )
 from deltaflow.spark.scan.messages import Relation
-from deltaflow.spark.write.file_write import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -170,11 +169,11 @@ class TouchedFiles:
         files, path = self.snapshot.files, self.snapshot.path
         wanted = pa.table(
             {
-                "path": pa.array([local_path(found) for found in matching_rows], pa.string()),
+                "path": pa.array([store_path(found) for found in matching_rows], pa.string()),
                 MATCHING_ROWS.name: pa.array(matching_rows.values(), pa.int64()),
             }
         )
-        positions = pc.index_in(local_paths(path, files), value_set=wanted["path"])
+        positions = pc.index_in(store_paths(path, files["path"]), value_set=wanted["path"])
         touched = files.filter(positions.is_valid())
         if touched.num_rows != wanted.num_rows:
             raise DeltaIllegalStateException(
@@ -196,11 +195,6 @@ class TouchedFiles:
             "rewriteTimeMs": now - self._found_ns,
         }
         return {name: ns // 1_000_000 for name, ns in spent.items()}
-
-
-def local_paths(path: str, files: pa.Table) -> pa.ChunkedArray:
-    """The complete local paths of a snapshot's `files`, for the table at `path`."""
-    return pc.replace_substring_regex(complete_paths(path, files["path"]), "^file:(//)?", "")
 
 
 @finds_files("touched files")

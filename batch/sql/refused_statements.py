@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
-from urllib.parse import unquote
 
+from deltaflow.batch.named_table import enclosing_table, is_table
 from deltaflow.errors import UnsupportedFeatureError
-from deltaflow.log import LOG_DIRECTORY
+from deltaflow.log.files.data_path import store_path
 from deltaflow.spark.sql.statements import Statement, refused, statement
-from deltaflow.store import scheme_of
 
 
 class _Refusal(NamedTuple):
@@ -124,8 +122,6 @@ def _is_delta(provider: str | None) -> bool:
 
 
 def _is_in_table(uri: str) -> bool:
-    """Whether a local directory is a Delta table's, or inside one's."""
-    if scheme_of(uri) not in (None, "file"):
-        return False
-    directory = Path(unquote(uri.removeprefix("file://").removeprefix("file:"))).absolute()
-    return any((place / LOG_DIRECTORY).is_dir() for place in (directory, *directory.parents))
+    """Whether a directory is a Delta table's, or inside one's."""
+    place = store_path(uri)
+    return is_table(place) or enclosing_table(place) is not None

@@ -1,4 +1,4 @@
-"""What a transaction log asks of a storage."""
+"""What a table asks of a storage."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO
+
+from deltaflow.store.data_directory import DataDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,25 @@ class LogStore(ABC):
     @abstractmethod
     def open(self, path: str) -> BinaryIO:
         """The file, to be read from any position; FileNotFoundError if absent. Reading may raise OSError."""
+
+    @abstractmethod
+    def tails(self, files: Sequence[tuple[str, int]], size: int) -> list[bytes]:
+        """The last `size` bytes of data files, whose paths and sizes are given; shorter files whole.
+
+        StoreError if one is absent, or is known not to have its size.
+        """
+
+    @abstractmethod
+    def absent(self, paths: Sequence[str]) -> list[str]:
+        """Those of the paths at which there is neither a file nor a directory."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or a directory."""
+        return not self.absent([path])
+
+    @abstractmethod
+    def data_directory(self, path: str) -> DataDirectory:
+        """The directory at a path, with everything below it."""
 
     def make_directory(self, directory: str) -> None:
         """Make a directory and its parents durably, where the storage has any.

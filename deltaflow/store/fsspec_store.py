@@ -6,13 +6,18 @@ import posixpath
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any, BinaryIO, ClassVar
 
-from deltaflow.errors import StoreError, WriteRefusedError
+from deltaflow.errors import WriteRefusedError
 from deltaflow.store.base import FileStatus, LogStore
+from deltaflow.store.data_directory import DataDirectory
+from deltaflow.store.fsspec_directory import FsspecDataDirectory
+from deltaflow.store.fsspec_files import as_store_errors, file_status
+
+_THREADS = 16
 
 
 class FsspecLogStore(LogStore):
@@ -77,6 +82,26 @@ class FsspecLogStore(LogStore):
         with as_store_errors("read", path):
             file: BinaryIO = self._fs.open(path, "rb")
             return file
+
+    def tails(self, files: Sequence[tuple[str, int]], size: int) -> list[bytes]:
+        def tail(file: tuple[str, int]) -> bytes:
+            path, file_size = file
+            with as_store_errors("read", path):
+                return bytes(self._fs.cat_file(path, start=max(file_size - size, 0), end=file_size))
+
+        with ThreadPoolExecutor(_THREADS, "deltaflow-fsspec") as pool:
+            return list(pool.map(tail, files))
+
+    def absent(self, paths: Sequence[str]) -> list[str]:
+        def exists(path: str) -> bool:
+            with as_store_errors("look at", path):
+                return bool(self._fs.exists(path))
+
+        with ThreadPoolExecutor(_THREADS, "deltaflow-fsspec") as pool:
+            return [path for path, found in zip(paths, pool.map(exists, paths), strict=True) if not found]
+
+    def data_directory(self, path: str) -> DataDirectory:
+        return FsspecDataDirectory(self._fs, path)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         with as_store_errors("write", path):
@@ -148,36 +173,3 @@ class MemoryLogStore(FsspecLogStore):
     def _upload(self, local: str, path: str) -> None:
         with self._lock, open(local, "rb") as file:
             self._fs.pipe_file(path, file.read())
-
-
-@contextmanager
-def as_store_errors(verb: str, path: str) -> Iterator[None]:
-    """Raise failures as StoreError, except those that the contract of a LogStore names."""
-    try:
-        yield
-    except (FileNotFoundError, FileExistsError, NotADirectoryError, StoreError):
-        raise
-    # The drivers of fsspec's file systems raise exceptions of their own libraries.
-    except Exception as error:
-        raise StoreError(
-            f"Cannot {verb} {path}: {str(error) or type(error).__name__}. Check the path, the credentials "
-            "and the connection.",
-            file=path,
-        ) from error
-
-
-def file_status(entry: dict[str, Any]) -> FileStatus:
-    """A file's status by its entry in fsspec's listing, whose names differ between file systems."""
-    times = (entry.get(key) for key in ("LastModified", "last_modified", "mtime", "updated", "created"))
-    modified = next((time for time in times if time is not None), 0)
-    if isinstance(modified, str):
-        modified = datetime.fromisoformat(modified)
-    seconds = modified.timestamp() if isinstance(modified, datetime) else float(modified)
-    etag = next((entry[key] for key in ("ETag", "etag", "generation") if entry.get(key)), None)
-    size = int(entry["size"] or 0)
-    return FileStatus(
-        posixpath.basename(entry["name"].rstrip("/")),
-        size,
-        int(seconds * 1000),
-        str(etag) if etag is not None else f"{seconds}-{size}",
-    )

@@ -6,14 +6,19 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import BinaryIO
 
 from deltaflow.errors import StoreError
 from deltaflow.store.base import FileStatus, LogStore
+from deltaflow.store.data_directory import DataDirectory
+from deltaflow.store.local_directory import LocalDataDirectory, hadoop_checksum
 
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_THREADS = 8
+_LOOKS_OF_A_TASK = 1_000
 
 
 class LocalLogStore(LogStore):
@@ -70,6 +75,22 @@ class LocalLogStore(LogStore):
         with _as_store_errors("read", path):
             return open(path, "rb")
 
+    def tails(self, files: Sequence[tuple[str, int]], size: int) -> list[bytes]:
+        if len(files) == 1:  # that of a micro-batch, say
+            return [_tail(files[0], size)]
+        with ThreadPoolExecutor(_THREADS, "deltaflow-tails") as pool:
+            return list(pool.map(lambda file: _tail(file, size), files))
+
+    def absent(self, paths: Sequence[str]) -> list[str]:
+        parts = [paths[start : start + _LOOKS_OF_A_TASK] for start in range(0, len(paths), _LOOKS_OF_A_TASK)]
+        if len(parts) == 1:
+            return _absent(parts[0])
+        with ThreadPoolExecutor(_THREADS, "deltaflow-looks") as pool:
+            return [path for part in pool.map(_absent, parts) for path in part]
+
+    def data_directory(self, path: str) -> DataDirectory:
+        return LocalDataDirectory(path)
+
     def make_directory(self, directory: str) -> None:
         with _as_store_errors("make", directory):
             _make_directory(directory)
@@ -125,6 +146,26 @@ class LocalLogStore(LogStore):
             os.rename(temporary, path)
 
 
+def _tail(file: tuple[str, int], size: int) -> bytes:
+    path, expected = file
+    try:
+        with open(path, "rb") as opened:
+            actual = os.fstat(opened.fileno()).st_size
+            if actual == expected:
+                return os.pread(opened.fileno(), size, max(actual - size, 0))
+    except OSError as error:
+        raise StoreError(f"Cannot read data file {path}: {error}", file=path) from error
+    raise StoreError(
+        f"Data file {path} has {actual} bytes, but its writer reported {expected}: it is not the file that "
+        "was written.",
+        file=path,
+    )
+
+
+def _absent(paths: Sequence[str]) -> list[str]:
+    return [path for path in paths if not os.path.exists(path)]
+
+
 def _file_status(name: str, found: os.stat_result) -> FileStatus:
     return FileStatus(
         name,
@@ -162,14 +203,6 @@ def _temporary_beside(path: str) -> Iterator[tuple[str, BinaryIO]]:
 def _temporary_name(path: str) -> str:
     directory, name = os.path.split(path)
     return os.path.join(directory, f".{name}.{uuid.uuid4().hex}.tmp")
-
-
-def hadoop_checksum(path: str) -> str:
-    """The path of the checksum that Hadoop's local file system writes for a file. It refuses to read a file
-    that does not match.
-    """
-    directory, name = os.path.split(path)
-    return os.path.join(directory, f".{name}.crc")
 
 
 def _sync_file(file: BinaryIO) -> None:

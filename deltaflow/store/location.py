@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import fsspec
@@ -28,54 +28,107 @@ _REQUIREMENTS = {
 OpenStore = Callable[[str, bool], tuple[LogStore, str] | None]
 """From a path, and whether there is a single writer, to its store and its path there; None for others."""
 _stores_of_spark: OpenStore | None = None
+_default_scheme = "file"
+"""The scheme of the paths without one that a user gives to Spark."""
 _STORES: dict[str, type[FsspecLogStore]] = {"s3": S3LogStore, "memory": MemoryLogStore}
 
 
-def use_stores_of_spark(open_store: OpenStore) -> None:
-    """From now on paths with a scheme are in the stores of a Spark session, where it has one for them."""
-    global _stores_of_spark
-    _stores_of_spark = open_store
+def use_stores_of_spark(open_store: OpenStore, default_scheme: str) -> None:
+    """From now on paths with a scheme are in the stores of a Spark session, where it has one for them.
+
+    `default_scheme` is that of Spark's default file system.
+    """
+    global _stores_of_spark, _default_scheme
+    _stores_of_spark, _default_scheme = open_store, default_scheme
+
+
+def scheme_part(path: str) -> str | None:
+    """The scheme of a path as it is written; None without one."""
+    match = _SCHEME.match(path)
+    return None if match is None else match[1]
 
 
 def scheme_of(path: str) -> str | None:
     """The scheme of a path, by fsspec's name, in lower case; None without one."""
-    match = _SCHEME.match(path)
-    if match is None:
-        return None
-    scheme = match[1].lower()
-    return _FSSPEC_SCHEMES.get(scheme, scheme)
+    given = scheme_part(path)
+    return None if given is None else _FSSPEC_SCHEMES.get(given.lower(), given.lower())
 
 
 def table_path(path: str) -> str:
-    """Absolute local path, without scheme and trailing slash, of a path as Hadoop's `Path` prints it.
+    """The path by which its store knows a path that a user or Spark gives.
 
-    Such a path is not URL-encoded: a `%` stays a `%`. StoreError for another scheme than `file`.
+    A path without a scheme is in Spark's default file system, everywhere else in the local one. Local paths
+    lose their scheme. No path is URL-encoded: a `%` stays a `%`, as in Hadoop's `Path`. StoreError where
+    Spark has no file system for it.
     """
     _check_not_blank(path)
-    match = _SCHEME.match(path)
-    if match is None:
-        return _absolute(path)
-    if match[1].lower() != "file":
+    scheme = scheme_part(path) or _default_scheme
+    if scheme.lower() == "file":
+        return local_path(path)
+    found = None if _stores_of_spark is None else _stores_of_spark(path, False)
+    if found is None:
         raise StoreError(
-            f"Tables on {match[1]}: are not supported yet ({path}). Use a path on the local file system.",
+            f"Spark cannot reach {path}: its Hadoop has no file system for {scheme}:. Add the connector of "
+            "this storage to spark.jars.packages before the session starts, or use another path.",
             error_class="DELTA_UNSUPPORTED_STORE",
+            file=path,
         )
-    rest = path[match.end() :]
+    return found[1]
+
+
+def is_absolute_path(path: str) -> bool:
+    """Whether a path that a user gives begins at the root of a file system."""
+    scheme = scheme_part(path)
+    return path.startswith("/") if scheme is None else path.startswith("/", len(scheme) + 1)
+
+
+def qualified_path(path: str) -> str:
+    """A path that a user or Spark gives, complete if it has no scheme and is not in the local file system."""
+    return path if scheme_part(path) is not None or _default_scheme == "file" else table_path(path)
+
+
+def given_path(path: str) -> str:
+    """A path, as its store knows it, in the form in which a user or Spark would give it (`table_path`)."""
+    return f"file:{path}" if scheme_part(path) is None and _default_scheme != "file" else path
+
+
+def directories_above(path: str) -> Iterator[str]:
+    """The directories above a path, as its store knows it: the innermost one first, then up to the root."""
+    root = "" if scheme_part(path) is None else "/".join(path.split("/", 3)[:3])
+    while len(path) > len(root):
+        path = path.rpartition("/")[0]
+        yield path or "/"
+
+
+def local_path(path: str) -> str:
+    """Absolute local path, without scheme and trailing slash, of a path as Hadoop's `Path` prints it.
+
+    StoreError for another scheme than `file`.
+    """
+    scheme = scheme_part(path)
+    if scheme is None:
+        return _absolute(path)
+    if scheme.lower() != "file":
+        raise StoreError(f"{path} is not a local path.", error_class="DELTA_UNSUPPORTED_STORE", file=path)
+    rest = path[len(scheme) + 1 :]
     if rest.startswith("//"):
         authority, _, rest = rest[2:].partition("/")
         if authority not in ("", "localhost"):
             raise StoreError(
                 f"{path} names the host {authority!r}. Write file:///{authority}/{rest} for a local path.",
                 error_class="DELTA_UNSUPPORTED_STORE",
+                file=path,
             )
         rest = "/" + rest
     return _absolute(rest)
 
 
 def is_same_directory(path: str, other: str) -> bool:
-    """Whether two local paths are one directory: by the same name, or through links."""
+    """Whether two paths, as their stores know them, are one directory: by name, or through local links."""
+    if path == other or scheme_part(path) is not None or scheme_part(other) is not None:
+        return path == other
     try:
-        return path == other or os.path.samefile(path, other)
+        return os.path.samefile(path, other)
     except OSError:  # one of them is not there
         return False
 
@@ -87,26 +140,38 @@ def store_for(
 
     `storage_options` are those of fsspec's file system. `single_writer` states that nobody else writes
     there: stores that cannot exclude other writers are written only then. Equal stores and paths are the
-    same place. StoreError if there is no such file system, or its driver is missing.
+    same place. A path without a scheme is local. StoreError if there is no such file system, or its driver
+    is missing.
     """
     _check_not_blank(path)
     scheme = scheme_of(path)
     if scheme is None or scheme == "file":
-        return LocalLogStore(single_writer=single_writer), table_path(path)
+        return LocalLogStore(single_writer=single_writer), local_path(path)
     # Options of fsspec's file system ask for that one.
     if _stores_of_spark is not None and not storage_options:
         found = _stores_of_spark(path, single_writer)
         if found is not None:
             return found
-    # fsspec takes only the form with an authority, which Hadoop leaves out where it is empty.
+    store = fsspec_store(path, storage_options or {}, single_writer=single_writer)
+    file_system, url = store.file_system, _url(path)
+    return store, str(file_system.unstrip_protocol(file_system._strip_protocol(url))).rstrip("/")
+
+
+def fsspec_store(path: str, storage_options: Mapping[str, Any], *, single_writer: bool) -> FsspecLogStore:
+    """The store that keeps `path` through fsspec's file system of its scheme, with options of that one."""
+    url, scheme = _url(path), scheme_of(path)
+    assert scheme is not None
+    file_system = _file_system(scheme, url, storage_options)
+    if scheme == "s3" and url.startswith("s3:///"):
+        raise StoreError(f"{path} names no bucket. Write s3://bucket/path.", file=path)
+    return _STORES.get(scheme, FsspecLogStore)(file_system, single_writer=single_writer)
+
+
+def _url(path: str) -> str:
+    """A path with fsspec's scheme, and with an authority, which Hadoop leaves out where it is empty."""
     rest = path[path.index(":") + 1 :]
     authority, _, inner = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
-    url = f"{scheme}://{authority}/" + "/".join(part for part in inner.split("/") if part)
-    file_system = _file_system(scheme, url, storage_options or {})
-    if scheme == "s3" and not authority:
-        raise StoreError(f"{path} names no bucket. Write s3://bucket/path.", file=path)
-    store = _STORES.get(scheme, FsspecLogStore)(file_system, single_writer=single_writer)
-    return store, str(file_system.unstrip_protocol(file_system._strip_protocol(url))).rstrip("/")
+    return f"{scheme_of(path)}://{authority}/" + "/".join(part for part in inner.split("/") if part)
 
 
 def _file_system(scheme: str, url: str, storage_options: Mapping[str, Any]) -> Any:
@@ -123,6 +188,11 @@ def _file_system(scheme: str, url: str, storage_options: Mapping[str, Any]) -> A
             error_class="DELTA_UNSUPPORTED_STORE",
             file=url,
         ) from error
+
+
+def real_path(path: str) -> str:
+    """A local path without links."""
+    return os.path.realpath(path)
 
 
 def _check_not_blank(path: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from deltaflow.errors import WriteRefusedError
 from deltaflow.store.base import FileStatus
 from deltaflow.store.exclusion import ExclusionTrial
-from deltaflow.store.fsspec_store import FsspecLogStore, as_store_errors
+from deltaflow.store.fsspec_files import as_store_errors
+from deltaflow.store.fsspec_store import FsspecLogStore
 
 _PUT_ATTEMPTS = 5
 

@@ -31,6 +31,35 @@ def imports_of(package: str) -> Iterator[tuple[Path, str]]:
                 yield from ((module, f"{node.module}.{alias.name}") for alias in node.names)
 
 
+LOCAL_FILES = {"os", "pathlib", "shutil", "tempfile", "glob"}
+"""Modules of Python through which local files are reached."""
+OWN_LOCAL_FILES = {
+    "deltaflow.demo": "its input comes with the package",
+    "deltaflow.spark.hadoop.java_files": "content crosses between Java and Python in private local files",
+    "deltaflow.spark.java_home": "it looks for a Java",
+    "deltaflow.spark.registration": "it gives Spark the Java sources",
+    "deltaflow.spark.session": "it reads an environment variable",
+}
+"""What reaches local files outside of the stores, none of them a table's."""
+
+
+def test_files_of_tables_are_reached_through_their_stores() -> None:
+    found = set()
+    for package, folder in PACKAGES.items():
+        for module in folder.glob("*.py") if package != "deltaflow.store" else ():
+            for node in ast.walk(ast.parse(module.read_text())):
+                match node:
+                    case ast.Import(names=names) if any(
+                        name.name.split(".")[0] in LOCAL_FILES for name in names
+                    ):
+                        found.add(f"{package}.{module.stem}")
+                    case ast.ImportFrom(module=str(name)) if name.split(".")[0] in LOCAL_FILES:
+                        found.add(f"{package}.{module.stem}")
+                    case ast.Call(func=ast.Name(id="open")):
+                        found.add(f"{package}.{module.stem}")
+    assert found == set(OWN_LOCAL_FILES)
+
+
 def readme_commands() -> tuple[str, str]:
     """(the command that runs the demo, the command that passes the tests), as README.md gives them."""
     section = (ROOT / "README.md").read_text().split("## Two commands")[1].split("\n## ")[0]

@@ -41,7 +41,7 @@ from deltaflow.log import (
     remove_files,
     schema_to_string,
 )
-from deltaflow.store import FileStatus, LogStore
+from deltaflow.store import DataDirectory, FileStatus, LogStore
 from tests.log.hand_written import add_file, new_metadata
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("part", IntegerType())])
@@ -84,6 +84,15 @@ class DictionaryStore(LogStore):
 
     def delete(self, path: str) -> None:
         self.files.pop(path, None)
+
+    def tails(self, files: Sequence[tuple[str, int]], size: int) -> list[bytes]:
+        raise NotImplementedError
+
+    def absent(self, paths: Sequence[str]) -> list[str]:
+        return [path for path in paths if path not in self.files]
+
+    def data_directory(self, path: str) -> DataDirectory:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

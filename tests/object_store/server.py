@@ -3,7 +3,7 @@
 It counts the requests, may answer late, and a test may tell it to fail. It decides on one request at a time:
 a conditional put is then as atomic as S3's own.
 
-    python -m tests.object_store.server    # serves until its standard input ends; prints the URL
+    python -m tests.object_store.server [LATENCY_MS]   # serves until its standard input ends; prints the URL
 """
 
 from __future__ import annotations
@@ -64,6 +64,16 @@ class Fault:
     path: str = ""
 
 
+def object_store_settings(endpoint: str) -> dict[str, str]:
+    """Hadoop's settings by which ObjectStore.java serves `s3a:` and reaches a server."""
+    return {
+        "fs.s3a.impl": "deltaflow.tests.ObjectStore",
+        "fs.AbstractFileSystem.s3a.impl": "deltaflow.tests.ObjectStore$Context",
+        "fs.s3a.endpoint": endpoint,
+        "fs.s3a.path.style.access": "true",
+    }
+
+
 class ObjectStoreServer:
     """Serves moto's S3 while it is open. A request's path is `/bucket/key`, of a listing `/bucket/prefix`."""
 
@@ -93,13 +103,8 @@ class ObjectStoreServer:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def settings(self) -> dict[str, str]:
-        """Hadoop's settings by which ObjectStore.java serves `s3a:` and reaches this server."""
-        return {
-            "fs.s3a.impl": "deltaflow.tests.ObjectStore",
-            "fs.AbstractFileSystem.s3a.impl": "deltaflow.tests.ObjectStore$Context",
-            "fs.s3a.endpoint": self.endpoint,
-            "fs.s3a.path.style.access": "true",
-        }
+        """Those of `object_store_settings` for this server."""
+        return object_store_settings(self.endpoint)
 
     def new_bucket(self) -> str:
         """The name of a bucket that no test had before: Hadoop keeps a file system by its authority."""
@@ -112,6 +117,11 @@ class ObjectStoreServer:
         """All keys of a bucket, past the counting and the faults."""
         with self._deciding:
             return sorted(get_backend("s3")["123456789012"]["aws"].buckets[bucket].keys)
+
+    def content(self, bucket: str, key: str) -> bytes:
+        """An object, past the counting and the faults."""
+        with self._deciding:
+            return bytes(get_backend("s3")["123456789012"]["aws"].buckets[bucket].keys[key].value)
 
     def counted(self) -> Counter[str]:
         """How many requests of each operation came since this was last asked."""
@@ -234,5 +244,6 @@ class _Handler(WSGIRequestHandler):
 
 if __name__ == "__main__":
     with ObjectStoreServer() as server:
-        print(server.endpoint, flush=True)
+        print(server.endpoint, server.new_bucket(), flush=True)
+        server.latency_s = float(sys.argv[1]) / 1_000 if len(sys.argv) > 1 else 0.0
         sys.stdin.read()

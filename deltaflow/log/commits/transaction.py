@@ -193,7 +193,8 @@ class OptimisticTransaction:
             self._put.wait(pause_ms)
             version = 0 if head is None else head.version + 1
             content = self._content(head, actions, operation, isolation, txn_id)
-            match self._put.put(version, encode_actions(content), txn_id):
+            data = encode_actions(content)
+            match self._put.put(version, data, txn_id):
                 case Lost():
                     try:
                         newer = self._winners(head)
@@ -203,7 +204,7 @@ class OptimisticTransaction:
                         return Conflict(error)
                 case Committed() as committed:
                     own = to_commit(version, 0, content, self.log.commit_path(version))
-                    self._after_commit(own, winners, head, actions)
+                    self._after_commit(own, data, winners, head, actions)
                     return committed
                 case Unknown() as unknown:
                     return unknown
@@ -218,12 +219,17 @@ class OptimisticTransaction:
         )
 
     def _after_commit(
-        self, own: Commit, winners: Sequence[Commit], head: Head | None, actions: Sequence[WritableAction]
+        self,
+        own: Commit,
+        data: bytes,
+        winners: Sequence[Commit],
+        head: Head | None,
+        actions: Sequence[WritableAction],
     ) -> None:
         is_own = head is None or (self.snapshot is not None and self._changes_metadata)
         metadata = self.metadata if is_own or head is None else head.metadata
         assert metadata is not None
-        self.log.own_commits.add(own, metadata.id)
+        self.log.own_commits.add(own, metadata.id, data)
         write_checksum(self.log, self.snapshot, [*winners, own], self.session)
         checkpoint_if_due(self.log, own.version, metadata, self.snapshot, self.session)
         update_manifests(self.log, own.version, metadata, self.snapshot, actions)

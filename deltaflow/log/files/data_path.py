@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
+import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.files.file_rows import ABSOLUTE_PATHS, decoded_path, is_absolute
 from deltaflow.log.protocol.commit import LOG_DIRECTORY
-from deltaflow.store import scheme_of, table_path
+from deltaflow.store import local_path, real_path, scheme_of, scheme_part
+
+_SCHEME_AND_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)(?://[^/]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +58,57 @@ def hadoop_path(path: str) -> str:
 
 
 def complete_paths(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Paths of the log as complete, decoded paths: they are URIs, relative to the table or absolute
-    (PROTOCOL.md, "Add File")."""
-    prefix = pc.if_else(pc.match_substring_regex(paths, ABSOLUTE_PATHS), "", hadoop_path(root) + "/")
+    """Paths of the log as complete, decoded paths, as Hadoop prints them. In the log they are URIs, relative
+    to the table or absolute (PROTOCOL.md, "Add File")."""
+    rooted = "" if scheme_part(root) is None else "/".join(root.split("/", 3)[:3])
+    prefix = _prefix(paths, hadoop_path(root) + "/", rooted)
     if pc.any(pc.match_substring(paths, "%")).as_py():
         paths = pa.chunked_array([pa.array([decoded_path(path) for path in paths.to_pylist()], pa.string())])
-    return pc.binary_join_element_wise(prefix, paths, "")
+    return _in_own_scheme(root, pc.binary_join_element_wise(prefix, paths, ""))
+
+
+def store_paths(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """As `complete_paths`, as their stores know them: local ones have no scheme."""
+    return pc.replace_substring_regex(complete_paths(root, paths), "^file:(//)?", "")
+
+
+def store_path(uri: str) -> str:
+    """The path, as its store knows it, of an absolute URI of Hadoop."""
+    return unquote(uri).removeprefix("file://").removeprefix("file:")
 
 
 def absolute_uris(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Paths of the log of the local table at `root` as absolute URIs, which another log can have."""
+    """Paths of the log of the table at `root` as absolute URIs, which another log can have."""
+    rooted = "file:" if scheme_part(root) is None else "/".join(root.split("/", 3)[:3])
+    prefix = _prefix(paths, encoded_uri(hadoop_path(root) + "/"), rooted)
+    return _in_own_scheme(root, pc.binary_join_element_wise(prefix, paths, ""))
+
+
+def _prefix(paths: pa.ChunkedArray, of_relative: str, of_rooted: str) -> pa.ChunkedArray:
+    """What completes paths of the log: nothing where they have a scheme."""
     rooted = pc.match_substring_regex(paths, "^(?:/|%2[Ff])")
     absolute = pc.match_substring_regex(paths, ABSOLUTE_PATHS)
-    prefix = pc.if_else(rooted, "file:", pc.if_else(absolute, "", encoded_path(f"file:{root}/")))
-    return pc.binary_join_element_wise(prefix, paths, "")
+    return pc.if_else(rooted, of_rooted, pc.if_else(absolute, "", of_relative))
+
+
+def _in_own_scheme(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same paths, by the name that the table's path has for the scheme of its storage: one of several."""
+    own = scheme_part(root)
+    if scheme_of(root) != "s3":
+        return paths
+    return pc.replace_substring_regex(paths, "^[sS]3[aAnN]?:", f"{own}:")
 
 
 def encoded_path(path: str) -> str:
-    """A path as the log has it, a URI. Colons in names are encoded, so that a relative path has no scheme."""
-    scheme, path = ("file:", path.removeprefix("file:")) if path.startswith("file:/") else ("", path)
-    return scheme + quote(path, safe="/!$&'()*+,;=@-._~")
+    """A relative path as the log has it, a URI. Colons in names are encoded, so that it has no scheme."""
+    return quote(path, safe="/!$&'()*+,;=@-._~")
+
+
+def encoded_uri(path: str) -> str:
+    """A complete path, as Hadoop prints it, as the log has it."""
+    prefix = _SCHEME_AND_AUTHORITY.match(path)
+    assert prefix is not None, path
+    return prefix[0] + encoded_path(path[prefix.end() :])
 
 
 def _local(root: str, decoded: str, scheme: str | None) -> DataPath:
@@ -83,7 +116,7 @@ def _local(root: str, decoded: str, scheme: str | None) -> DataPath:
         place = decoded
     elif scheme == "file":
         try:
-            place = table_path(decoded)
+            place = local_path(decoded)
         except StoreError:
             return DataPath(decoded, deletable=False)
     else:
@@ -94,8 +127,7 @@ def _local(root: str, decoded: str, scheme: str | None) -> DataPath:
 def _local_place(root: str, place: str) -> DataPath:
     directory, name = posixpath.split(place)
     # To delete a link does not delete its target, so only the directory is resolved.
-    real = os.path.join(os.path.realpath(directory), name)
-    return DataPath(place, _is_below(os.path.realpath(root), real))
+    return DataPath(place, _is_below(real_path(root), posixpath.join(real_path(directory), name)))
 
 
 def _remote(root: str, decoded: str, scheme: str | None) -> DataPath:

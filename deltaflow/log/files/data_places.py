@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.files.data_path import resolve_data_path
 from deltaflow.log.files.file_rows import ODD_PATHS, ROWS_PER_BATCH, decoded_path, is_absolute
-from deltaflow.store import DataDirectory, scheme_of, table_path
+from deltaflow.store import DataDirectory, local_path, scheme_of
 
 # Besides what is encoded or absolute: steps that lead nowhere, or up.
 _ODD = rf"{ODD_PATHS}|(?:^|/)\.{{0,2}}(?:/|$)"
@@ -84,7 +84,7 @@ class LogPlaces:
             return None if inside.startswith("..") and inside[2:3] in ("", "/") else inside
         try:
             is_local = scheme_of(self._directory.path) is None
-            place = table_path(decoded) if is_local else resolve_data_path(self._directory.path, path).path
+            place = local_path(decoded) if is_local else resolve_data_path(self._directory.path, path).path
         except StoreError:  # of another storage, or another machine
             return None
         directory, name = posixpath.split(place)

@@ -10,7 +10,6 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, TypeAlias
@@ -36,12 +35,18 @@ from pyspark.sql.types import (
 from deltaflow.errors import StoreError
 from deltaflow.log.files.size_statistics import Levels, definition_levels
 from deltaflow.log.protocol.indexed_columns import ColumnPath
+from deltaflow.store import tails
 
 # The JSON value of a bound, given the raw bounds of all row groups; None where it is not proven.
 OuterBound: TypeAlias = Callable[[list[Any]], Any]
 
 _LOG = logging.getLogger(__name__)
-_MAX_THREADS: Final = 8
+_FILES_AT_ONCE: Final = 1_000
+_TAIL_BYTES: Final = 64 * 1024
+"""What is read of a file at first: most footers are smaller."""
+_TRAILER_BYTES: Final = 8
+"""The length of the footer, four bytes, and Parquet's name."""
+_MAGIC: Final = b"PAR1"
 _ASCII_MAX: Final = "\x7f"
 _UNICODE_MAX: Final = "\U0010ffff"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,21 +67,16 @@ def collect_statistics(
 ) -> list[str]:
     """One statistics JSON string per file, in the order of `files`; only footers are read.
 
-    `files` holds local paths and sizes in bytes, `leaves` the columns of which bounds and null counts are
-    collected (indexed_columns). StoreError names a file whose footer cannot be read or whose size differs.
+    `files` holds complete paths, as their stores know them, and sizes in bytes; `leaves` the columns of
+    which bounds and null counts are collected (indexed_columns). StoreError names a file whose footer cannot
+    be read or whose size differs.
     """
-    with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
-        return list(
-            pool.map(lambda file: _file_statistics(file[0], file[1], leaves, string_prefix_length), files)
-        )
+    return [_file_statistics(footer, leaves, string_prefix_length) for footer in _footers(files)]
 
 
 def numbers_of_rows(files: Sequence[tuple[str, int]]) -> list[int]:
     """The number of rows of each file; `files` and errors are those of `collect_statistics`."""
-    if not files:
-        return []
-    with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
-        return list(pool.map(lambda file: _read_footer(*file).num_rows, files))
+    return [footer.metadata.num_rows for footer in _footers(files)]
 
 
 def files_of_distinct_schemas(files: Sequence[tuple[str, int]]) -> dict[str, str]:
@@ -86,11 +86,43 @@ def files_of_distinct_schemas(files: Sequence[tuple[str, int]]) -> dict[str, str
     `collect_statistics`.
     """
     first: dict[str, str] = {}
-    with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="deltaflow-footers") as pool:
-        texts = pool.map(lambda file: _schema_text(_read_footer(*file)), files)
-        for (path, _), text in zip(files, texts, strict=True):
-            first.setdefault(text, path)
+    for footer in _footers(files):
+        first.setdefault(_schema_text(footer.metadata), footer.path)
     return first
+
+
+@dataclass(frozen=True)
+class _Footer:
+    path: str
+    metadata: pq.FileMetaData
+    tail: bytes
+    """The last bytes of the file, with the footer in it."""
+
+    def levels(self) -> Levels:
+        """The definition levels, [] where they cannot be understood."""
+        length = int.from_bytes(self.tail[-_TRAILER_BYTES:-4], "little")
+        try:
+            return definition_levels(self.tail[-_TRAILER_BYTES - length : -_TRAILER_BYTES])
+        except ValueError as error:
+            _LOG.warning("%s: the null counts of arrays and maps are left out: %s", self.path, error)
+            return []
+
+
+def _footers(files: Sequence[tuple[str, int]]) -> Iterator[_Footer]:
+    """The footers: those of some files are read together, long ones once more."""
+    for start in range(0, len(files), _FILES_AT_ONCE):
+        some = files[start : start + _FILES_AT_ONCE]
+        found = tails(some, _TAIL_BYTES)
+        needed = [int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES for tail in found]
+        for (path, size), tail, length in zip(some, found, needed, strict=True):
+            if len(tail) < length <= size and tail.endswith(_MAGIC):
+                [tail] = tails([(path, size)], length)
+            try:
+                yield _Footer(path, pq.read_metadata(pa.BufferReader(tail)), tail)
+            except (OSError, pa.ArrowException) as error:
+                raise StoreError(
+                    f"Cannot read the Parquet footer of data file {path}: {error}", file=path
+                ) from error
 
 
 def _schema_text(metadata: pq.FileMetaData) -> str:
@@ -100,9 +132,9 @@ def _schema_text(metadata: pq.FileMetaData) -> str:
 
 
 def _file_statistics(
-    path: str, size_bytes: int, leaves: Sequence[tuple[ColumnPath, DataType]], string_prefix_length: int
+    footer: _Footer, leaves: Sequence[tuple[ColumnPath, DataType]], string_prefix_length: int
 ) -> str:
-    metadata = _read_footer(path, size_bytes)
+    metadata = footer.metadata
     positions = dict(_positions(metadata.schema.to_arrow_schema(), (), 0))
     min_values: dict[str, Any] = {}
     max_values: dict[str, Any] = {}
@@ -114,7 +146,7 @@ def _file_statistics(
             column = _Column.of(metadata, position)
             nulls = column.null_count()
             if nulls is None and column.schema.max_repetition_level > 0:
-                levels = _definition_levels(path) if levels is None else levels
+                levels = footer.levels() if levels is None else levels
                 nulls = _null_collections(levels, position, optional_fields)
             low, high = column.bounds(data_type, string_prefix_length)
         elif any(_may_hold(path, column_path) for path in positions):
@@ -133,22 +165,6 @@ def _file_statistics(
     return _ENCODER.encode(statistics).decode()
 
 
-def _read_footer(path: str, size_bytes: int) -> pq.FileMetaData:
-    try:
-        with pa.OSFile(path) as source:
-            actual_bytes = source.size()
-            metadata = pq.read_metadata(source) if actual_bytes == size_bytes else None
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"Cannot read the Parquet footer of data file {path}: {error}", file=path) from error
-    if metadata is None:
-        raise StoreError(
-            f"Data file {path} has {actual_bytes} bytes, but its writer reported {size_bytes}: "
-            "it is not the file that was written.",
-            file=path,
-        )
-    return metadata
-
-
 def _positions(
     fields: pa.Schema | pa.StructType, parent: ColumnPath, first: int, optional: int = 0
 ) -> Iterator[tuple[ColumnPath, tuple[int, int]]]:
@@ -165,16 +181,6 @@ def _positions(
         else:
             yield path, (first, optional + field.nullable)
         first += _leaf_count(field.type)
-
-
-def _definition_levels(path: str) -> Levels:
-    try:
-        return definition_levels(path)
-    except ValueError as error:
-        _LOG.warning("The null counts of arrays and maps are left out: %s", error)
-        return []
-    except OSError as error:
-        raise StoreError(f"Cannot read the Parquet footer of data file {path}: {error}", file=path) from error
 
 
 def _null_collections(levels: Levels, position: int, optional_fields: int) -> int | None:

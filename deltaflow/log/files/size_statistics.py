@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-_TRAILER_BYTES: Final = 8
 # Numbers of fields in parquet.thrift.
 _ROW_GROUPS, _COLUMNS, _META_DATA, _SIZE_STATISTICS, _DEFINITION_LEVELS = 4, 1, 3, 16, 3
 # Types of the compact protocol.
@@ -20,21 +19,16 @@ Levels: TypeAlias = list[list[list[int] | None]]
 """By row group and leaf: how many entries have each definition level, lowest first; None if not counted."""
 
 
-def definition_levels(path: str) -> Levels:
-    """The definition levels of a Parquet file; ValueError where its footer cannot be understood."""
-    with open(path, "rb") as file:
-        end = file.seek(-_TRAILER_BYTES, 2)
-        length = int.from_bytes(file.read(4), "little")
-        file.seek(end - length)
-        data = file.read(length)
+def definition_levels(footer: bytes) -> Levels:
+    """The definition levels of a file by its footer; ValueError where it cannot be understood."""
     try:
-        footer = _Reader(data).struct()
+        found = _Reader(footer).struct()
         return [
             [chunk[_META_DATA].get(_SIZE_STATISTICS, {}).get(_DEFINITION_LEVELS) for chunk in group[_COLUMNS]]
-            for group in footer[_ROW_GROUPS]
+            for group in found[_ROW_GROUPS]
         ]
     except (LookupError, AttributeError, TypeError) as error:
-        raise ValueError(f"The footer of {path} cannot be understood: {error!r}") from error
+        raise ValueError(f"The footer cannot be understood: {error!r}") from error
 
 
 class _Reader:

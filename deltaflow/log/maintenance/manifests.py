@@ -6,17 +6,16 @@ GenerateSymlinkManifest). Each is replaced as a whole, but several of them are n
 
 from __future__ import annotations
 
-import os
+import posixpath
 from collections.abc import Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.errors import DeltaUnsupportedOperationException, PostCommitHookError, UnsupportedFeatureError
+from deltaflow.errors import PostCommitHookError, UnsupportedFeatureError
 from deltaflow.log.files.data_path import complete_paths
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.files.partition_values import partition_folder
@@ -25,7 +24,7 @@ from deltaflow.log.protocol.properties import SYMLINK_MANIFEST_ENABLED
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import list_newest
 from deltaflow.log.replay.snapshot import Snapshot, snapshot_at
-from deltaflow.store import scheme_of
+from deltaflow.store import DataDirectory, EntryType
 
 DIRECTORY = "_symlink_format_manifest"
 _NAME = "manifest"
@@ -41,12 +40,17 @@ def write_manifests(log: LogFiles, snapshot: Snapshot) -> None:
     deletion vectors, whose removed rows the readers of manifests would show.
     """
     _check(snapshot)
-    root = _root(snapshot)
     written = _write(log, snapshot)
-    for folder, _, names in os.walk(root):
-        relative = os.path.relpath(folder, root)
-        if _NAME in names and ("" if relative == "." else relative) not in written:
-            _remove(log, root, relative)
+    directory = log.store.data_directory(_root(snapshot))
+    folders = [""]
+    while folders:
+        deeper: list[str] = []
+        for folder in folders:
+            entries = list(directory.entries(folder))
+            deeper += [posixpath.join(folder, e.name) for e in entries if e.type is EntryType.DIRECTORY]
+            if folder not in written and any(entry.name == _NAME for entry in entries):
+                _remove(directory, folder)
+        folders = deeper
 
 
 def update_manifests(
@@ -68,7 +72,7 @@ def update_manifests(
     try:
         snapshot = snapshot_at(log, version, read)
         is_other = read is None or read.partition_columns != snapshot.partition_columns
-        folders = None if is_other or not _root(snapshot).is_dir() else _touched(snapshot, actions)
+        folders = None if is_other or not log.store.exists(_root(snapshot)) else _touched(snapshot, actions)
         for _ in range(_ROUNDS):
             if folders is None:
                 write_manifests(log, snapshot)
@@ -90,11 +94,6 @@ def update_manifests(
 
 
 def _check(snapshot: Snapshot) -> None:
-    if scheme_of(snapshot.path) is not None:
-        raise DeltaUnsupportedOperationException(
-            f"Manifests are written for tables on a local file system, and {snapshot.path} is elsewhere.",
-            table=snapshot.path,
-        )
     try:
         refuse_deletion_vectors(snapshot.files, snapshot.path, snapshot.version)
     except UnsupportedFeatureError as error:
@@ -108,8 +107,8 @@ def _check(snapshot: Snapshot) -> None:
         ) from error
 
 
-def _root(snapshot: Snapshot) -> Path:
-    return Path(snapshot.path, DIRECTORY)
+def _root(snapshot: Snapshot) -> str:
+    return f"{snapshot.path}/{DIRECTORY}"
 
 
 def _touched(snapshot: Snapshot, actions: Iterable[Any]) -> set[str] | None:
@@ -125,8 +124,9 @@ def _touched(snapshot: Snapshot, actions: Iterable[Any]) -> set[str] | None:
 
 def _replace(log: LogFiles, snapshot: Snapshot, folders: Set[str]) -> None:
     """Write the manifests of these folders, and remove those of folders without files."""
+    directory = log.store.data_directory(_root(snapshot))
     for folder in folders - _write(log, snapshot, folders):
-        _remove(log, _root(snapshot), folder)
+        _remove(directory, folder)
 
 
 def _write(log: LogFiles, snapshot: Snapshot, only: Set[str] | None = None) -> set[str]:
@@ -134,7 +134,7 @@ def _write(log: LogFiles, snapshot: Snapshot, only: Set[str] | None = None) -> s
 
     def write(manifest: tuple[str, Sequence[str]]) -> str:
         folder, paths = manifest
-        with log.store.open_output(str(_root(snapshot) / folder / _NAME)) as output:
+        with log.store.open_output(posixpath.join(_root(snapshot), folder, _NAME)) as output:
             output.writelines(f"{path}\n".encode() for path in sorted(paths))
         return folder
 
@@ -164,13 +164,10 @@ def _values(files: pa.Table, name: str) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
 
 
-def _remove(log: LogFiles, root: Path, folder: str) -> None:
+def _remove(directory: DataDirectory, folder: str) -> None:
     """Remove a manifest, and its folders as far as they are empty then."""
-    place = root / folder
-    log.store.delete(str(place / _NAME))
-    while place != root and place.is_dir() and not any(place.iterdir()):
-        try:
-            place.rmdir()
-        except OSError:  # another writer has just put its manifest there
-            return
-        place = place.parent
+    _, failures = directory.delete(folder, [_NAME])
+    if failures:
+        raise failures[0]
+    while folder and directory.delete_if_empty(folder):
+        folder = posixpath.dirname(folder)

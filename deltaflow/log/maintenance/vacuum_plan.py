@@ -22,7 +22,7 @@ from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.time_travel import version_at
-from deltaflow.store import DataDirectory, data_directory
+from deltaflow.store import DataDirectory
 
 _HOUR_MS = 3_600_000
 _FIELDS = frozenset({"path", "deletionVector", "deletionTimestamp"})
@@ -93,7 +93,7 @@ def plan_vacuum(log: LogFiles, snapshot: Snapshot, retention_ms: int) -> VacuumP
     """
     check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
     before_ms = log.clock() - retention_ms
-    directory = data_directory(log.store, log.path)
+    directory = log.store.data_directory(log.path)
     places = LogPlaces(directory)
     # The log is read after the listing, so that it names every listed file that is committed by then.
     listing = list_data(directory, snapshot.partition_columns, before_ms)

@@ -12,6 +12,7 @@ from deltaflow.errors import CommitReplacedError
 from deltaflow.log.protocol.commit import Commit
 
 _REMEMBERED = 100
+_KEPT_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,10 @@ class OwnCommits:
         self._lock = threading.Lock()
         self._by_version: dict[int, OwnCommit] = {}
         self._replaced: tuple[OwnCommit, Commit] | None = None
+        self._newest: tuple[int, bytes] | None = None
 
-    def add(self, commit: Commit, table_id: str) -> None:
-        """Remember a commit that has been put; `table_id` is the table's since then."""
+    def add(self, commit: Commit, table_id: str, data: bytes) -> None:
+        """Remember a commit that has been put, and the bytes of it; `table_id` is the table's since then."""
         info = commit.commit_info
         operation = (info.operation if info else None) or "an unnamed operation"
         own = OwnCommit(commit.version, table_id, operation, _txn_id(commit) or "")
@@ -42,6 +44,17 @@ class OwnCommits:
             self._by_version[commit.version] = own
             if len(self._by_version) > _REMEMBERED:
                 del self._by_version[next(iter(self._by_version))]
+            self._newest = (commit.version, data) if len(data) <= _KEPT_BYTES else None
+
+    def content(self, version: int, size: int) -> bytes | None:
+        """The bytes of a commit that this process has put last, if the file that is there has that size.
+
+        A writer that replaces commits would have to write one of the same size. This saves a request where
+        the storage is known to let nobody replace one.
+        """
+        with self._lock:
+            newest = self._newest
+        return newest[1] if newest is not None and (newest[0], len(newest[1])) == (version, size) else None
 
     def compare(self, found: Commit) -> None:
         """Note a commit that was read where this process had put another one."""

@@ -1,4 +1,4 @@
-"""The calls of the Java class HadoopFiles, and what their failures are to Python."""
+"""The calls of the Java classes HadoopFiles and HadoopDataFiles, and what their failures are to Python."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, BinaryIO
 
 from deltaflow.errors import StoreError, WriteRefusedError
 from deltaflow.store import RetryPolicy
 
 _RETRIES = RetryPolicy(max_attempts=6, first_pause_ms=200, longest_pause_ms=2_000)
+_DELETIONS = RetryPolicy(max_attempts=3, first_pause_ms=200, longest_pause_ms=2_000)
+"""Bulk deletions say of each file why it is left, in words from which a busy server cannot be told."""
+_LOOKS_OF_A_CALL = 10_000
 _SECRETS = re.compile(
     r"((?:[?&;\s]|^)(?:delegation|token|sig|signature|password|secret|x-amz-[a-z-]+|[\w.-]*(?:secret|key))=)"
     r"[^&;\s\"']+",
@@ -30,7 +34,17 @@ class JavaFiles:
     """
 
     def __init__(self, java: Any) -> None:
+        """`java` is a HadoopFiles."""
         self._java = java
+        self._data = java.dataFiles()
+
+    def default_scheme(self) -> str:
+        """The scheme of paths that have none."""
+        return self._call("read the settings of", "fs.defaultFS", self._java.defaultScheme)
+
+    def file_system_class(self, scheme: str) -> str:
+        """The name of the class of Hadoop's file system of a scheme; "" if there is none."""
+        return self._call("read the settings of", scheme, lambda: self._java.fileSystemClass(scheme))
 
     def open(self, scheme: str, path: str) -> list[str]:
         """HadoopFiles.open, line by line."""
@@ -57,7 +71,7 @@ class JavaFiles:
 
     def read(self, directory: str, names: Sequence[str]) -> list[bytes | None]:
         """The contents of files of a directory, None of one that is absent."""
-        read = f"{directory}/{names[0]}" + (f" and {len(names) - 1} other files" if len(names) > 1 else "")
+        read = _named([f"{directory}/{names[0]}", *names[1:]])
         with local_file() as (answer, path):
             sizes = self._call("read", read, lambda: self._java.read(directory, "/".join(names), path))
             return [None if size == "-1" else answer.read(int(size)) for size in sizes.split()]
@@ -87,6 +101,52 @@ class JavaFiles:
     def delete(self, path: str) -> bool:
         """Deletes a file; whether there was one."""
         return self._call("delete", path, lambda: self._java.delete(path)) == "true"
+
+    def tails(self, files: Sequence[tuple[str, int]], size: int) -> list[bytes]:
+        """The last `size` bytes of files, whose paths and sizes are given."""
+        paths, sizes = "\0".join(path for path, _ in files), " ".join(str(size) for _, size in files)
+        read = _named([path for path, _ in files])
+        with local_file() as (answer, local):
+            found = self._call("read", read, lambda: self._data.tails(paths, sizes, size, local))
+            return [answer.read(int(size)) for size in found.split()]
+
+    def absent(self, paths: Sequence[str]) -> list[str]:
+        """Those of the paths at which there is neither a file nor a directory."""
+        missing: list[str] = []
+        for start in range(0, len(paths), _LOOKS_OF_A_CALL):
+            some = paths[start : start + _LOOKS_OF_A_CALL]
+            found = self._call("look at", _named(some), partial(self._data.absent, "\0".join(some)))
+            missing += [some[int(position)] for position in found.split()]
+        return missing
+
+    def entries(self, directory: str) -> list[str]:
+        """Name, type (f, d or o), size and modification time in turn of a directory's entries."""
+        with local_file() as (answer, local):
+            self._call("list", directory, lambda: self._data.entries(directory, local))
+            return answer.read().decode("utf-8", "replace").split("/")[:-1]
+
+    def delete_all(self, directory: str, names: Sequence[str]) -> dict[str, str]:
+        """Deletes files of a directory; those that could not be deleted, and why."""
+        failures: dict[str, str] = {}
+        left = list(names)
+        for pause_ms in _DELETIONS.pauses_ms():
+            time.sleep(pause_ms / 1_000)
+            delete = partial(self._data.deleteAll, directory, "/".join(left))
+            lines = self._call("delete files of", directory, delete)
+            found = [line.partition("/") for line in lines.split("\n")[:-1]]
+            failures = {name: _SECRETS.sub(r"\1***", why) for name, _, why in found}
+            left = list(failures)
+            if not left:
+                break
+        return failures
+
+    def delete_if_empty(self, directory: str) -> bool:
+        """Deletes a directory without entries; whether there was one."""
+        return self._call("delete", directory, lambda: self._data.deleteIfEmpty(directory)) == "true"
+
+    def resolve(self, path: str) -> str:
+        """Where a path leads behind mount points."""
+        return self._call("look at", path, lambda: self._data.resolve(path))
 
     def _call(self, verb: str, path: str, call: Callable[[], str]) -> str:
         meaning = words = ""
@@ -136,6 +196,10 @@ class JavaFiles:
             return ""
         user = str(self._java.user())
         return f" to the user {user[1:]}" if user.startswith("=") else ""
+
+
+def _named(paths: Sequence[str]) -> str:
+    return paths[0] + (f" and {len(paths) - 1} other files" if len(paths) > 1 else "")
 
 
 @contextmanager

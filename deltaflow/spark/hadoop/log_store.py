@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from deltaflow.errors import StoreError, WriteRefusedError
+from deltaflow.spark.hadoop.data_directory import HadoopDataDirectory
 from deltaflow.spark.hadoop.java_files import JavaFiles, local_file
-from deltaflow.store import ExclusionTrial, FileStatus, LogStore
+from deltaflow.store import DataDirectory, ExclusionTrial, FileStatus, LogStore
 
 _HDFS_SCHEMES = {"hdfs", "webhdfs", "swebhdfs"}
 _AZURE_SCHEMES = {"abfs", "abfss"}
@@ -97,6 +98,18 @@ class HadoopLogStore(LogStore):
 
     def open(self, path: str) -> BinaryIO:
         return self._files.download(path)
+
+    def tails(self, files: Sequence[tuple[str, int]], size: int) -> list[bytes]:
+        try:
+            return self._files.tails(files, size)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StoreError(f"Cannot read data files: {error}") from error
+
+    def absent(self, paths: Sequence[str]) -> list[str]:
+        return self._files.absent(paths)
+
+    def data_directory(self, path: str) -> DataDirectory:
+        return HadoopDataDirectory(self._files, path)
 
     def make_directory(self, directory: str) -> None:
         if self._place(directory).method in (PutMethod.RENAME, PutMethod.SINGLE_WRITER):

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from deltaflow.spark.bridge.messages import Message
+from deltaflow.store import qualified_path
 
 
 class NamedTable(Message, frozen=True):
@@ -13,7 +16,11 @@ class NamedTable(Message, frozen=True):
 
     name: str
     path: str | None
-    """None for a view."""
+    """With a scheme, where Spark's default file system is not the local one. None for a view."""
+
+    def __post_init__(self) -> None:
+        if self.path is not None:
+            msgspec.structs.force_setattr(self, "path", qualified_path(self.path))
 
 
 class WordsAnswer(Message, frozen=True):

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from deltaflow.log.files.data_path import hadoop_path
 from deltaflow.spark.bridge.java_classes import java_classes
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def inferred_partition_schema(spark: SparkSession, folders: Sequence[str]) -> St
 def schema_of_file(spark: SparkSession, path: str) -> StructType:
     """The schema of a Parquet file as Spark reads it; no row is read."""
     # With this option, Spark does not read the path as a pattern.
-    return spark.read.option("__globPaths__", "false").parquet(f"file:{path}").schema
+    return spark.read.option("__globPaths__", "false").parquet(hadoop_path(path)).schema
 
 
 def cast_columns(spark: SparkSession, columns: pa.Table, schema: StructType) -> pa.Table:

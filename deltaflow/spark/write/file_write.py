@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
-from urllib.parse import unquote
 
 from pyspark.sql.types import StructType
 
@@ -43,11 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def local_path(encoded: str) -> str:
-    """The local path of one that Hadoop gives URI-encoded."""
-    return unquote(encoded).removeprefix("file://").removeprefix("file:")
-
-
 class Skip(NamedTuple):
     """There is nothing to write."""
 
@@ -79,7 +73,7 @@ class FileWrite(Protocol):
 
     @property
     def path(self) -> str:
-        """The table's path, local and not encoded."""
+        """The table's path, as its store knows it."""
 
     @property
     def folder(self) -> str | None:

@@ -406,7 +406,7 @@ def test_a_failure_is_told_and_the_rest_goes_on(
 KILLED = """
 import os, sys
 from deltaflow.batch.commands import vacuum, vacuum_deletion
-from deltaflow.store.data_directory import _LocalDataDirectory as directory
+from deltaflow.store.local_directory import LocalDataDirectory as directory
 
 delete = directory.delete
 def killed(*arguments):

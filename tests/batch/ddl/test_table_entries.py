@@ -71,10 +71,11 @@ class TestRename:
         assert ids(spark.table("u")) == [0, 1, 2]
 
     def test_what_is_cached_is_let_go(self, spark: SparkSession, external: str) -> None:
+        before = cached_frames(spark)
         spark.catalog.cacheTable("e")
         assert ids(spark.table("e")) == [0, 1, 2]
         spark.sql("ALTER TABLE e RENAME TO u")
-        assert cached_frames(spark) == 0
+        assert cached_frames(spark) <= before
         spark.sql("INSERT INTO u VALUES (3)")
         assert ids(spark.table("u")) == [0, 1, 2, 3]
 
@@ -133,13 +134,15 @@ class TestSetLocation:
 
     def test_what_is_cached_is_read_anew(self, spark: SparkSession, external: str, tmp_path: Path) -> None:
         spark.range(5, 7).write.format("delta").save(str(tmp_path / "other"))
+        before = cached_frames(spark)
         spark.catalog.cacheTable("e")
         assert ids(spark.table("e")) == [0, 1, 2]
+        assert cached_frames(spark) > before
         spark.sql(f"ALTER TABLE e SET LOCATION 'file:{tmp_path}/other'")
         assert spark.catalog.isCached("e")
         assert ids(spark.table("e")) == [5, 6]
         spark.catalog.uncacheTable("e")
-        assert cached_frames(spark) == 0
+        assert cached_frames(spark) <= before
 
     @pytest.mark.parametrize(
         ("make", "condition"),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from deltaflow.errors import CorruptLogError, StoreError, UnsupportedFeatureError
 from deltaflow.log import DeltaLog
-from deltaflow.store import LocalLogStore, data_directory
+from deltaflow.store import LocalLogStore
 from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol, remove
 
 NOW_MS = 1_800_000_000_000
@@ -476,13 +476,13 @@ class TestDataDirectory:
         return tmp_path / "t"
 
     def test_a_file_goes_with_its_checksum_and_absent_ones_do_not_count(self, root: Path) -> None:
-        directory = data_directory(LocalLogStore(), str(root))
+        directory = LocalLogStore().data_directory(str(root))
         assert directory.delete("p=1", ["a.parquet", "none.parquet"]) == (1, [])
         assert os.listdir(root / "p=1") == ["b.parquet"]
         assert directory.delete("p=2", ["a.parquet"]) == (0, [])
 
     def test_nothing_is_deleted_beyond_a_link_that_came_meanwhile(self, root: Path) -> None:
-        directory = data_directory(LocalLogStore(), str(root))
+        directory = LocalLogStore().data_directory(str(root))
         (root / "p=1").rename(root.parent / "elsewhere")
         (root / "p=1").symlink_to(root.parent / "elsewhere")
         assert directory.delete("p=1", ["a.parquet", "b.parquet"]) == (0, [])
@@ -493,15 +493,15 @@ class TestDataDirectory:
 
     def test_a_failure_is_told_and_the_others_go(self, root: Path) -> None:
         (root / "p=1" / "c.parquet").mkdir()
-        deleted, failures = data_directory(LocalLogStore(), str(root)).delete(
-            "p=1", ["c.parquet", "b.parquet"]
+        deleted, failures = (
+            LocalLogStore().data_directory(str(root)).delete("p=1", ["c.parquet", "b.parquet"])
         )
         assert deleted == 1
         assert [type(failure) for failure in failures] == [StoreError]
         assert "c.parquet" in str(failures[0])
 
     def test_only_empty_directories_go(self, root: Path) -> None:
-        directory = data_directory(LocalLogStore(), str(root))
+        directory = LocalLogStore().data_directory(str(root))
         assert not directory.delete_if_empty("p=1")
         (root / "p=2").mkdir()
         assert directory.delete_if_empty("p=2")

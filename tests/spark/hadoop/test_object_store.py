@@ -221,7 +221,7 @@ def test_s3a_without_conditional_creates_is_left_to_s3fs(
     assert found is not None
     store, path = found
     assert isinstance(store, S3LogStore)
-    assert path == f"s3://{bucket}/t"
+    assert path == f"s3a://{bucket}/t"
     assert (store.file_system.key, store.file_system.secret) == ("k", "s")
     # Both see one table.
     assert commit(DeltaLog(store, path), "of-s3fs") == 0

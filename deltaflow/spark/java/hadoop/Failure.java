@@ -48,8 +48,6 @@ final class Failure {
           || e instanceof RetriableException || e instanceof StandbyException) {
         return true;
       }
-      // WebHDFS' client of an answer that ends early; Hadoop has the class under a name of its own.
-      if (e.getClass().getSimpleName().equals("JsonEOFException")) return true;
       if (e.getMessage() != null && BUSY.matcher(e.getMessage()).find()) return true;
     }
     return false;

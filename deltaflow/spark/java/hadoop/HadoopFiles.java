@@ -15,12 +15,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Future;
-import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.ThreadFactory;
-import java.util.concurrent.ThreadPoolExecutor;
-import java.util.concurrent.TimeUnit;
 
 import io.deltaflow.spark.bridge.Python;
 import org.apache.hadoop.conf.Configuration;
@@ -51,20 +45,7 @@ import org.apache.spark.sql.internal.SQLConf;
  * of more than 8 KB on py4j's socket waits 40 ms for the other side's acknowledgement.
  */
 public final class HadoopFiles {
-  private static final int READERS = 16;
   private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
-
-  /** They end when they have nothing to do. */
-  private static final ThreadPoolExecutor READING =
-      new ThreadPoolExecutor(READERS, READERS, 10, TimeUnit.SECONDS, new LinkedBlockingQueue(), new ThreadFactory() {
-        public Thread newThread(Runnable work) {
-          Thread thread = new Thread(work, "deltaflow-hadoop-reader");
-          thread.setDaemon(true);
-          return thread;
-        }
-      });
-
-  static { READING.allowCoreThreadTimeOut(true); }
 
   private final Configuration configuration;
 
@@ -73,19 +54,37 @@ public final class HadoopFiles {
 
   public HadoopFiles(Configuration configuration) { this.configuration = configuration; }
 
+  /** The calls for data files. */
+  public HadoopDataFiles dataFiles() { return new HadoopDataFiles(configuration); }
+
+  /** The scheme of paths that have none. */
+  public String defaultScheme() { return "=" + FileSystem.getDefaultUri(configuration).getScheme(); }
+
+  /** The name of the class that is Hadoop's file system of a scheme; empty where there is none. */
+  public String fileSystemClass(String scheme) {
+    try {
+      return "=" + FileSystem.getFileSystemClass(scheme, configuration).getName();
+    } catch (UnsupportedFileSystemException e) {
+      return "=";
+    } catch (Throwable e) {
+      // Hadoop names a class that is in none of the jars.
+      return e.getCause() instanceof ClassNotFoundException ? "=" : Failure.of(e);
+    }
+  }
+
   /**
-   * The complete path, the root of its file system and Spark's settings of its scheme, a line each. Two lines where
-   * Hadoop knows no file system of the scheme: an empty one, and the choice of the store.
+   * Spark's settings of a scheme: the choice of the store, and whether there is a single writer. Then, with a path, the
+   * complete path, and the root of its file system. A line each.
    */
   public String open(String scheme, String path) {
     try {
       String prefix = "spark.deltaflow.store." + scheme;
       String choice = SQLConf.get().getConfString(prefix, "");
       String singleWriter = SQLConf.get().getConfString(prefix + ".singleWriter", "");
-      if (choice.equals("fsspec") || !isKnown(scheme)) return "=\n" + choice;
+      if (path.isEmpty()) return "=" + choice + "\n" + singleWriter;
       FileSystem files = files(new Path(path));
       String root = files.makeQualified(new Path("/")).toString();
-      return "=" + files.makeQualified(new Path(path)) + "\n" + root + "\n" + choice + "\n" + singleWriter;
+      return "=" + choice + "\n" + singleWriter + "\n" + files.makeQualified(new Path(path)) + "\n" + root;
     } catch (Throwable e) {
       return Failure.of(e);
     }
@@ -177,7 +176,7 @@ public final class HadoopFiles {
   }
 
   /** A file's listing has the file alone. */
-  private static void check(FileSystem files, Path path, FileStatus status) throws IOException {
+  static void check(FileSystem files, Path path, FileStatus status) throws IOException {
     if (status.isFile() && status.getPath().equals(files.makeQualified(path))) {
       throw new ParentNotDirectoryException(path + " is a file");
     }
@@ -215,21 +214,8 @@ public final class HadoopFiles {
       Path path = target(new Path(directory));
       FileSystem files = files(path);
       List contents = new ArrayList();
-      for (String name : names.split("/")) contents.add(READING.submit(reading(files, new Path(path + "/" + name))));
-      StringBuilder sizes = new StringBuilder("=");
-      OutputStream out = new FileOutputStream(answer);
-      try {
-        for (Object content : contents) {
-          byte[] data = (byte[]) ((Future) content).get();
-          sizes.append(data == null ? -1 : data.length).append(' ');
-          if (data != null) out.write(data);
-        }
-      } finally {
-        out.close();
-      }
-      return sizes.toString();
-    } catch (ExecutionException e) {
-      return Failure.of(e.getCause());
+      for (String name : names.split("/")) contents.add(Pool.submit(reading(files, new Path(path + "/" + name))));
+      return Pool.write(contents, answer);
     } catch (Throwable e) {
       return Failure.of(e);
     }
@@ -398,19 +384,6 @@ public final class HadoopFiles {
       return Failure.of(failure);
     }
     return Failure.of(failure);
-  }
-
-  private boolean isKnown(String scheme) throws IOException {
-    try {
-      FileSystem.getFileSystemClass(scheme, configuration);
-      return true;
-    } catch (UnsupportedFileSystemException e) {
-      return false;
-    } catch (RuntimeException e) {
-      // Hadoop names a class that is in none of the jars.
-      if (e.getCause() instanceof ClassNotFoundException) return false;
-      throw e;
-    }
   }
 
   /** Hadoop keeps one for all who ask. */

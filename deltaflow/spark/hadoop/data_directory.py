@@ -1,0 +1,68 @@
+"""The directory of a table's data on one of Hadoop's file systems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from deltaflow.errors import StoreError
+from deltaflow.spark.hadoop.java_files import JavaFiles
+from deltaflow.store import DataDirectory, Entry, EntryType, place_below
+
+_TYPES = {"f": EntryType.FILE, "d": EntryType.DIRECTORY, "o": EntryType.OTHER}
+
+
+class HadoopDataDirectory(DataDirectory):
+    """A listing of a directory is one call into the JVM, and so is the deletion of many files of one.
+
+    Links of HDFS count as other entries: nothing looks behind them.
+    """
+
+    def __init__(self, files: JavaFiles, path: str) -> None:
+        self._files = files
+        self._path = path
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def entries(self, directory: str, *, follow_links: bool = False) -> Iterator[Entry]:
+        try:
+            found = self._files.entries(self._inside(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name, letter, size, modified in zip(*(found[n::4] for n in range(4)), strict=True):
+            is_file = letter == "f"
+            yield Entry(name, _TYPES[letter], int(size) if is_file else 0, int(modified))
+
+    def delete(self, directory: str, names: Iterable[str]) -> tuple[int, list[StoreError]]:
+        path, all_names = self._inside(directory), list(names)
+        try:
+            failures = self._files.delete_all(path, all_names)
+        except FileNotFoundError:
+            return 0, []
+        except StoreError as error:
+            return 0, [error]
+        errors = [
+            StoreError(f"Cannot delete {path}/{name}: {why}.", file=f"{path}/{name}")
+            for name, why in failures.items()
+        ]
+        return len(all_names) - len(errors), errors
+
+    def delete_if_empty(self, directory: str) -> bool:
+        try:
+            return self._files.delete_if_empty(self._inside(directory))
+        except NotADirectoryError:
+            return False
+
+    def real_place(self, path: str) -> str | None:
+        place = place_below(self._path, path)
+        return place if place is not None else place_below(self._resolved, path)
+
+    @cached_property
+    def _resolved(self) -> str:
+        return self._files.resolve(self._path)
+
+    def _inside(self, place: str) -> str:
+        # Hadoop knows the root of a file system by its slash alone.
+        return f"{self._path}/{place}"

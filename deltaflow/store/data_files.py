@@ -1,0 +1,34 @@
+"""Data files by their complete paths, in whichever storages they are: a table may name files of others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from deltaflow.store.base import LogStore
+from deltaflow.store.location import scheme_part, store_for
+
+
+def tails(files: Sequence[tuple[str, int]], size: int) -> list[bytes]:
+    """As `LogStore.tails`; the paths are those that their stores know."""
+    found: list[bytes] = [b""] * len(files)
+    for store, positions in _by_store([path for path, _ in files]):
+        some = store.tails([files[i] for i in positions], size)
+        for position, tail in zip(positions, some, strict=True):
+            found[position] = tail
+    return found
+
+
+def absent(paths: Sequence[str]) -> list[str]:
+    """As `LogStore.absent`."""
+    stores = _by_store(paths)
+    return [path for store, positions in stores for path in store.absent([paths[i] for i in positions])]
+
+
+def _by_store(paths: Sequence[str]) -> list[tuple[LogStore, list[int]]]:
+    """The positions of the paths in each of their storages."""
+    positions: defaultdict[str, list[int]] = defaultdict(list)
+    for position, path in enumerate(paths):
+        # scheme://authority
+        positions["" if scheme_part(path) is None else "/".join(path.split("/", 3)[:3])].append(position)
+    return [(store_for(paths[found[0]])[0], found) for found in positions.values()]

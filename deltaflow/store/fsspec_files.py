@@ -1,0 +1,45 @@
+"""What fsspec's file systems raise and list, in the terms of a LogStore."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from deltaflow.errors import StoreError
+from deltaflow.store.base import FileStatus
+
+
+@contextmanager
+def as_store_errors(verb: str, path: str) -> Iterator[None]:
+    """Raise failures as StoreError, except those that the contract of a LogStore names."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError, NotADirectoryError, StoreError):
+        raise
+    # The drivers of fsspec's file systems raise exceptions of their own libraries.
+    except Exception as error:
+        raise StoreError(
+            f"Cannot {verb} {path}: {str(error) or type(error).__name__}. Check the path, the credentials "
+            "and the connection.",
+            file=path,
+        ) from error
+
+
+def file_status(entry: dict[str, Any]) -> FileStatus:
+    """A file's status by its entry in fsspec's listing, whose names differ between file systems."""
+    times = (entry.get(key) for key in ("LastModified", "last_modified", "mtime", "updated", "created"))
+    modified = next((time for time in times if time is not None), 0)
+    if isinstance(modified, str):
+        modified = datetime.fromisoformat(modified)
+    seconds = modified.timestamp() if isinstance(modified, datetime) else float(modified)
+    etag = next((entry[key] for key in ("ETag", "etag", "generation") if entry.get(key)), None)
+    size = int(entry["size"] or 0)
+    return FileStatus(
+        posixpath.basename(entry["name"].rstrip("/")),
+        size,
+        int(seconds * 1000),
+        str(etag) if etag is not None else f"{seconds}-{size}",
+    )

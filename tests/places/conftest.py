@@ -1,0 +1,110 @@
+"""The file systems on which every scenario runs: a local disk, WebHDFS, and an object store."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.object_store.server import ObjectStoreServer
+from tests.webhdfs import WebHdfsServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PLACES = ["local", "webhdfs", "objects"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory of a file system, whose files a test sees without Spark and without deltaflow."""
+
+    name: str
+    root: str
+    names: Callable[[], list[str]]
+    """The paths of all files below the root."""
+    read: Callable[[str], bytes]
+    """The content of one of them."""
+    counted: Callable[[], Counter[str]]
+    """The requests of each operation since this was last asked; none of a local disk."""
+
+    def path(self, name: str) -> str:
+        """The path that Spark knows for a name in the directory."""
+        return f"{self.root}/{name}"
+
+    def files(self, name: str) -> set[str]:
+        """The data files of a table, by their paths in it."""
+        inner = (path.removeprefix(f"{name}/") for path in self.names() if path.startswith(f"{name}/"))
+        return {path for path in inner if path.endswith(".parquet") and not path.startswith("_delta_log/")}
+
+    def versions(self, name: str) -> list[int]:
+        """The versions that a table's log has."""
+        log = "_delta_log/" if name == "." else f"{name}/_delta_log/"
+        names = (path.removeprefix(log) for path in self.names() if path.startswith(log))
+        return sorted(int(file[:-5]) for file in names if file.endswith(".json") and file[:-5].isdigit())
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> Place:
+    """Each of the file systems in turn."""
+    found: Place = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Place:
+    return _of_directory("local", str(tmp_path), tmp_path, Counter)
+
+
+@pytest.fixture
+def webhdfs(tmp_path: Path) -> Iterator[Place]:
+    directory = tmp_path / "webhdfs"
+    directory.mkdir()
+    with WebHdfsServer(directory) as server:
+        yield _of_directory("webhdfs", server.url, directory, server.counted)
+
+
+def _of_directory(name: str, root: str, directory: Path, counted: Callable[[], Counter[str]]) -> Place:
+    def names() -> list[str]:
+        return [str(file.relative_to(directory)) for file in directory.rglob("*") if file.is_file()]
+
+    return Place(name, root, names, lambda path: (directory / path).read_bytes(), counted)
+
+
+@pytest.fixture(scope="session")
+def objects_server(spark: SparkSession) -> Iterator[ObjectStoreServer]:
+    """One object store, which Spark's configuration names."""
+    java: Any = spark.sparkContext
+    configuration = java._jsc.hadoopConfiguration()
+    with ObjectStoreServer() as server:
+        for name, value in server.settings().items():
+            configuration.set(name, value)
+        yield server
+        for name in server.settings():
+            configuration.unset(name)
+
+
+@pytest.fixture
+def objects(objects_server: ObjectStoreServer) -> Place:
+    bucket = objects_server.new_bucket()
+    return Place(
+        "objects",
+        f"s3a://{bucket}",
+        lambda: objects_server.keys(bucket),
+        lambda path: objects_server.content(bucket, path),
+        objects_server.counted,
+    )
+
+
+@pytest.fixture
+def table_name() -> Iterator[str]:
+    """A name of the catalog that no other test has."""
+    return f"places_{next(_NUMBERS)}"
+
+
+_NUMBERS = itertools.count()
