@@ -64,6 +64,8 @@ class WebHdfsServer:
         """Whether RENAME does as that of HttpFS, which knows no options and says whether it renamed."""
         self.requests: list[tuple[str, str]] = []
         """Operation and path of every request, in order; redirected ones once."""
+        self.requests_of: dict[str, set[tuple[str, str]]] = {}
+        """Operations and paths by the agent that asked: the first word of `-Dhttp.agent` of its JVM."""
         self.faults: list[Fault] = []
         self.lock = threading.RLock()
         self._file_ids: dict[int, int] = {}
@@ -149,6 +151,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not is_redirected:
             with of.lock:
                 of.requests.append((operation, path))
+                agent = self.headers.get("User-Agent", "").partition(" ")[0]
+                of.requests_of.setdefault(agent, set()).add((operation, path))
             time.sleep(of.latency_s)
         redirects = operation in ("OPEN", "CREATE") and not is_redirected
         failure = None if redirects else of.take_fault(operation, path)

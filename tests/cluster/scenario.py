@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -132,6 +134,17 @@ class Scenario:
                 return {"error": type(error).__name__, "message": str(error)}
         return {"error": None}
 
+    def use_names(self) -> dict[str, Any]:
+        """Tables by name, and by a path without a scheme, which is one of the default file system."""
+        with self.step("tables by name"):
+            self.rows(0, 400).write.format("delta").saveAsTable("named")
+            self.spark.sql("INSERT INTO named SELECT id + 400, half, cents FROM named")
+            self.spark.sql("DELETE FROM named WHERE half = 1 AND id < 4")
+            self.rows(0, 4).write.format("delta").save("/short")
+        found = self.spark.sql("DESCRIBE DETAIL named").first()
+        assert found is not None
+        return {"location": found.location, "rows": self.spark.table("named").count()}
+
     def executors(self) -> dict[str, Any]:
         """What the executors' JVMs know of deltaflow, and what was sent to them."""
 
@@ -150,6 +163,12 @@ class Scenario:
         }
 
 
+def own_files() -> list[str]:
+    """What this process and its JVM have in their folder for temporary files."""
+    folder = Path(tempfile.gettempdir())
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
 def main(root: str) -> None:
     config = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
     spark = deltaflow.session("cluster", config=config)
@@ -159,7 +178,8 @@ def main(root: str) -> None:
     found = {"read": scenario.read()}
     scenario.change()
     found |= {"maintained": scenario.maintain(), "quarantine": scenario.quarantine()}
-    found |= {"violation": scenario.violate(), "executors": scenario.executors()}
+    found |= {"violation": scenario.violate(), "named": scenario.use_names()}
+    found |= {"executors": scenario.executors(), "own_files": own_files()}
     spark.stop()
     print(json.dumps(found))
 

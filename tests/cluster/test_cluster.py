@@ -1,7 +1,13 @@
-"""A driver that spark-submit starts, and executors in workers of a standalone cluster."""
+"""A driver that spark-submit starts, and executors in workers of a standalone cluster, on tables far away.
+
+All processes of Spark are on this machine, and could share a disk by accident. So the tables are on WebHDFS.
+The test knows which process asked the server for what, and tells no process of Spark in which directory the
+server has them.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,8 +20,9 @@ import pytest
 from deltaflow import demo
 from tests.cluster.standalone import Cluster
 from tests.tables import rows_by_deltalake
+from tests.webhdfs import WebHdfsServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(600)]
 
 SCENARIO = Path(__file__).with_name("scenario.py")
 DAYS = 20
@@ -28,11 +35,14 @@ class Finished:
 
     cluster: Cluster
     served: Path
-    """The directory in which the tables are."""
+    """The directory in which the server has the tables."""
+    url: str
     found: dict[str, Any]
     """What the scenario printed."""
     tasks: dict[str, Counter[str]]
     """For each step, the tasks of each executor."""
+    requests: dict[str, set[tuple[str, str]]]
+    """For the driver and each executor, what it asked the server for: operations and paths."""
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +54,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "SECONDS_PER_DAY", 0)
         demo.feed(flights, demo.days_of(flights)[:DAYS], folders, threading.Event())
-    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        found = cluster.submit(SCENARIO, str(served))
-        yield Finished(cluster, served, found, cluster.tasks())
+    with WebHdfsServer(served) as server, Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        settings = {
+            "spark.hadoop.fs.defaultFS": server.url,
+            "spark.sql.warehouse.dir": f"{server.url}/warehouse",
+        }
+        found = cluster.submit(SCENARIO, server.url, settings=settings)
+        yield Finished(cluster, served, server.url, found, cluster.tasks(), server.requests_of)
 
 
 def test_the_streams_of_the_demo_bring_every_flight(finished: Finished) -> None:
@@ -86,6 +100,14 @@ def test_an_error_names_the_row_that_an_executor_has_found(finished: Finished) -
     assert "cents : -1" in violation["message"]
 
 
+def test_names_and_short_paths_are_in_the_default_file_system(finished: Finished) -> None:
+    named = finished.found["named"]
+    assert named == {"location": f"{finished.url}/warehouse/named", "rows": 798}
+    ids = {row["id"] for row in rows_by_deltalake(finished.served / "warehouse" / "named")}
+    assert ids == set(range(800)) - {1, 3}
+    assert len(rows_by_deltalake(finished.served / "short")) == 4
+
+
 @pytest.mark.parametrize(
     "step",
     [
@@ -101,6 +123,7 @@ def test_an_error_names_the_row_that_an_executor_has_found(finished: Finished) -
         "optimize",
         "quarantine",
         "constraint",
+        "tables by name",
     ],
 )
 def test_tasks_of_every_step_run_on_both_executors(finished: Finished, step: str) -> None:
@@ -119,9 +142,42 @@ def test_executors_need_nothing_of_deltaflow(finished: Finished) -> None:
         assert Path(folder).is_relative_to(worker)
 
 
-def test_driver_and_executors_leave_no_file_of_a_table_in_folders_of_their_own(finished: Finished) -> None:
+def test_executors_write_the_rows_and_the_driver_the_log(finished: Finished) -> None:
+    created = {
+        agent: {path for operation, path in requests if operation == "CREATE"}
+        for agent, requests in finished.requests.items()
+    }
+    assert created.keys() == {"driver", "executor-0", "executor-1"}
+    state = re.compile(r"/checkpoints/delays/state/.*")
+    data_file = re.compile(r"/(?!.*_delta_log)(?!checkpoints/).*\.parquet")
+    for agent in ("executor-0", "executor-1"):
+        assert any(data_file.fullmatch(path) for path in created[agent])
+        assert all(data_file.fullmatch(path) or state.fullmatch(path) for path in created[agent])
+        assert not [path for _, path in finished.requests[agent] if "/_delta_log" in path]
+    assert not [path for path in created["driver"] if data_file.fullmatch(path)]
+    for table in ("flights", "delays", "fares", "tiny", "aside", "short", "warehouse/named"):
+        assert [path for path in created["driver"] if path.startswith(f"/{table}/_delta_log/")]
+
+
+def test_driver_and_executors_have_no_file_of_a_table_in_folders_of_their_own(finished: Finished) -> None:
+    # The classes of deltaflow, native libraries of Spark, and Spark's folders for shuffles and blocks.
+    expected = re.compile(r"deltaflow-\w+/deltaflow\.jar|[^/]+\.so(\.lck)?|(spark|blockmgr)-[\w-]+/.*")
+    assert [file for file in finished.found["own_files"] if not expected.fullmatch(file)] == []
+    # What they leave behind when they end.
     [log] = (finished.cluster.driver / "events").iterdir()
-    left = [file for file in finished.cluster.driver.rglob("*") if file.is_file()]
-    assert left == [log]
+    assert [file for file in finished.cluster.driver.rglob("*") if file.is_file()] == [log]
+    # A worker may still be clearing away what executors have shuffled.
+    of_tables = {".crc", ".delta", ".json", ".parquet", ".snapshot"}
     for worker in finished.cluster.workers:
-        assert {file.name for file in worker.rglob("*") if file.is_file()} <= {"stdout", "stderr"}
+        assert [file for file in worker.rglob("*") if file.suffix in of_tables] == []
+    assert {entry.name for entry in finished.served.iterdir()} == {
+        "aside",
+        "checkpoints",
+        "delays",
+        "fares",
+        "flights",
+        "landing",
+        "short",
+        "tiny",
+        "warehouse",
+    }
