@@ -16,7 +16,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -62,10 +62,11 @@ class _Daemon:
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """The first match in a line that it prints, which nobody has waited for before."""
-        while (line := self._lines.get(timeout=_TIMEOUT_S)) is not None:
-            if found := re.search(pattern, line):
-                return found
-        raise AssertionError(f"The {self._name} has ended:\n{''.join(self._printed)}")
+        with suppress(queue.Empty):
+            while (line := self._lines.get(timeout=_TIMEOUT_S)) is not None:
+                if found := re.search(pattern, line):
+                    return found
+        raise AssertionError(f"The {self._name} has not printed {pattern}:\n{''.join(self._printed)}")
 
     def kill(self) -> None:
         # The executors of a worker are in its group.
