@@ -145,6 +145,16 @@ class Scenario:
         assert found is not None
         return {"location": found.location, "rows": self.spark.table("named").count()}
 
+    def use_an_object_store(self, objects: str) -> None:
+        """A stream from one file system into the other, with its checkpoint in the first one, and a MERGE."""
+        copy = f"{objects}/copy"
+        with self.step("stream into an object store"):
+            self.stream(self.spark.readStream.format("delta").load(self.fares).repartition(4), copy, "copy")
+        with self.step("merge on an object store"):
+            table = DeltaTable.forPath(self.spark, copy).alias("copy")
+            merge = table.merge(self.rows(7_090, 7_110).alias("new"), "copy.id = new.id")
+            merge.whenMatchedUpdate(set={"cents": "new.cents + 1"}).whenNotMatchedInsertAll().execute()
+
     def executors(self) -> dict[str, Any]:
         """What the executors' JVMs know of deltaflow, and what was sent to them."""
 
@@ -159,8 +169,12 @@ class Scenario:
             "sources": values("io.deltaflow.spark.sources"),
             "class_paths": values("java.class.path"),
             "folders": values("user.dir"),
-            "sent": [context.listJars().size(), context.listArchives().size()],
+            "sent": [*_listed(context.listJars()), *_listed(context.listArchives())],
         }
+
+
+def _listed(urls: Any) -> list[str]:
+    return [urls.apply(position) for position in range(urls.size())]
 
 
 def own_files() -> list[str]:
@@ -169,7 +183,7 @@ def own_files() -> list[str]:
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
 
 
-def main(root: str) -> None:
+def main(root: str, objects: str) -> None:
     config = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
     spark = deltaflow.session("cluster", config=config)
     scenario = Scenario(spark, root)
@@ -179,6 +193,7 @@ def main(root: str) -> None:
     scenario.change()
     found |= {"maintained": scenario.maintain(), "quarantine": scenario.quarantine()}
     found |= {"violation": scenario.violate(), "named": scenario.use_names()}
+    scenario.use_an_object_store(objects)
     found |= {"executors": scenario.executors(), "own_files": own_files()}
     spark.stop()
     print(json.dumps(found))

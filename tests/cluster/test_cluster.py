@@ -11,14 +11,17 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from deltaflow import demo
 from tests.cluster.standalone import Cluster
+from tests.object_store.server import ObjectStoreServer
 from tests.tables import rows_by_deltalake
 from tests.webhdfs import WebHdfsServer
 
@@ -43,10 +46,12 @@ class Finished:
     """For each step, the tasks of each executor."""
     requests: dict[str, set[tuple[str, str]]]
     """For the driver and each executor, what it asked the server for: operations and paths."""
+    rows_of_copy: list[dict[str, Any]]
+    """Of the table on the object store."""
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+def finished(tmp_path_factory: pytest.TempPathFactory, object_store_jar: Path) -> Iterator[Finished]:
     served = tmp_path_factory.mktemp("served")
     folders = demo.Folders(served)
     folders.landing.mkdir()
@@ -54,13 +59,36 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "SECONDS_PER_DAY", 0)
         demo.feed(flights, demo.days_of(flights)[:DAYS], folders, threading.Event())
-    with WebHdfsServer(served) as server, Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+    with ExitStack() as stack:
+        server = stack.enter_context(WebHdfsServer(served))
+        objects = stack.enter_context(ObjectStoreServer())
+        cluster = stack.enter_context(Cluster(tmp_path_factory.mktemp("cluster")))
+        bucket = objects.new_bucket()
         settings = {
+            # As a connector of a cloud comes to driver and executors.
+            "spark.jars": str(object_store_jar),
+            **{f"spark.hadoop.{name}": value for name, value in objects.settings().items()},
             "spark.hadoop.fs.defaultFS": server.url,
             "spark.sql.warehouse.dir": f"{server.url}/warehouse",
         }
-        found = cluster.submit(SCENARIO, server.url, settings=settings)
-        yield Finished(cluster, served, server.url, found, cluster.tasks(), server.requests_of)
+        found = cluster.submit(SCENARIO, server.url, f"s3a://{bucket}", settings=settings)
+        rows_of_copy = rows_of_object_store(objects, f"{bucket}/copy")
+        yield Finished(cluster, served, server.url, found, cluster.tasks(), server.requests_of, rows_of_copy)
+
+
+def rows_of_object_store(server: ObjectStoreServer, path: str) -> list[dict[str, Any]]:
+    """The rows of a table as deltalake reads them."""
+    options = {
+        "aws_endpoint": server.endpoint,
+        "aws_allow_http": "true",
+        "aws_region": "us-east-1",
+        "aws_access_key_id": "test",
+        "aws_secret_access_key": "test",
+    }
+    rows: list[dict[str, Any]] = (
+        DeltaTable(f"s3://{path}", storage_options=options).to_pyarrow_table().to_pylist()
+    )
+    return rows
 
 
 def test_the_streams_of_the_demo_bring_every_flight(finished: Finished) -> None:
@@ -70,13 +98,21 @@ def test_the_streams_of_the_demo_bring_every_flight(finished: Finished) -> None:
     assert landed.differences(demo.table_numbers(folders)) == []
 
 
-def test_every_change_of_a_table_is_there(finished: Finished) -> None:
+def cents_of_fares() -> dict[int, int]:
+    """The cents of each id, after every change that the scenario makes."""
     cents = {identifier: identifier * 10 for identifier in range(7_100)}
     cents.update({identifier: identifier * 10 + 1 for identifier in range(6_900, 7_000)})
     cents.update(dict.fromkeys(range(10), 0))
-    for identifier in range(10, 20):
-        del cents[identifier]
-    assert {row["id"]: row["cents"] for row in rows_by_deltalake(finished.served / "fares")} == cents
+    return {identifier: value for identifier, value in cents.items() if not 10 <= identifier < 20}
+
+
+def cents_of(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return sorted((row["id"], row["cents"]) for row in rows)
+
+
+def test_every_change_of_a_table_is_there(finished: Finished) -> None:
+    found = cents_of(rows_by_deltalake(finished.served / "fares"))
+    assert found == sorted(cents_of_fares().items())
     assert finished.found["read"]["ids"] == 1_100
     # Data skipping leaves files out: the table had eight and more for each half.
     assert len(finished.found["read"]["files"]) < 8
@@ -98,6 +134,15 @@ def test_an_error_names_the_row_that_an_executor_has_found(finished: Finished) -
     violation = finished.found["violation"]
     assert violation["error"] == "DeltaInvariantViolationException"
     assert "cents : -1" in violation["message"]
+
+
+def test_a_stream_and_a_merge_reach_an_object_store_whose_connector_came_with_the_application(
+    finished: Finished,
+) -> None:
+    cents = cents_of_fares()
+    cents.update({identifier: identifier * 10 + 1 for identifier in range(7_090, 7_100)})
+    cents.update({identifier: identifier * 10 for identifier in range(7_100, 7_110)})
+    assert cents_of(finished.rows_of_copy) == sorted(cents.items())
 
 
 def test_names_and_short_paths_are_in_the_default_file_system(finished: Finished) -> None:
@@ -124,6 +169,8 @@ def test_names_and_short_paths_are_in_the_default_file_system(finished: Finished
         "quarantine",
         "constraint",
         "tables by name",
+        "stream into an object store",
+        "merge on an object store",
     ],
 )
 def test_tasks_of_every_step_run_on_both_executors(finished: Finished, step: str) -> None:
@@ -136,7 +183,7 @@ def test_executors_need_nothing_of_deltaflow(finished: Finished) -> None:
     assert not any(
         "deltaflow" in Path(entry).name for path in executors["class_paths"] for entry in path.split(":")
     )
-    assert executors["sent"] == [0, 0]
+    assert [Path(url).name for url in executors["sent"]] == ["object-store.jar"]
     assert len(executors["folders"]) == 2
     for folder, worker in zip(sorted(executors["folders"]), finished.cluster.workers, strict=True):
         assert Path(folder).is_relative_to(worker)
