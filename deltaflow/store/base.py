@@ -71,9 +71,9 @@ class LogStore(ABC):
     def read(self, path: str) -> bytes:
         """The whole file; FileNotFoundError if absent."""
 
-    def read_together(self, directory: str, names: Sequence[str]) -> list[bytes | None]:
-        """Whole files of a directory, small ones, in the order of the names; None for one that is absent."""
-        return [self._read_if_present(f"{directory}/{name}") for name in names]
+    def read_together(self, directory: str, files: Sequence[FileStatus]) -> list[bytes | None]:
+        """Whole small files of a directory, as a listing has them, in that order; None for an absent one."""
+        return [self._read_if_present(f"{directory}/{file.name}") for file in files]
 
     def _read_if_present(self, path: str) -> bytes | None:
         try:

@@ -77,11 +77,14 @@ class StoreContract:
         store.delete(f"{root}/none.json")
 
     def test_files_are_read_together(self, store: LogStore, root: str) -> None:
-        names = [f"{number}.json" for number in range(40)]
+        for number in range(40):
+            store.put_if_absent(f"{root}/{number:02}.json", b"x" * number)
+        files = store.list_from(root, "0")
         for number in range(0, 40, 3):
-            store.put_if_absent(f"{root}/{number}.json", b"x" * number)
-        found = store.read_together(root, names)
-        assert found == [b"x" * number if number % 3 == 0 else None for number in range(40)]
+            store.delete(f"{root}/{number:02}.json")
+        assert len(files) == 40
+        found = store.read_together(root, files)
+        assert found == [b"x" * number if number % 3 else None for number in range(40)]
 
     def test_a_directory_beside_is_not_this_one(self, store: LogStore, root: str) -> None:
         store.make_directory(f"{root}/t2")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -39,14 +39,16 @@ def read_history(log: LogFiles, newest: Snapshot, limit: int | None) -> list[Com
     file_times = dict(zip(versions, monotonic_file_times(listing, versions), strict=True))
     if limit is not None:
         versions = [version for version in versions if version > newest.version - limit]
+    versions.reverse()
     in_commit_since = first_in_commit_version(newest)
 
-    def record(version: int) -> CommitRecord | None:
-        path = log.commit_path(version)
-        try:
-            info = _commit_info(log.store.read(path), path)
-        except FileNotFoundError:  # log cleanup has removed it since the listing
-            return None
+    def records(some: Sequence[int]) -> Iterator[CommitRecord]:
+        contents = log.store.read_together(log.directory, [listing.commits[version] for version in some])
+        for version, content in zip(some, contents, strict=True):
+            if content is not None:  # otherwise log cleanup has removed it since the listing
+                yield record(version, _commit_info(content, log.commit_path(version)))
+
+    def record(version: int, info: dict[str, Any] | None) -> CommitRecord:
         timestamp_ms = file_times[version]
         if info is not None and in_commit_since is not None and version >= in_commit_since:
             in_commit = info.get("inCommitTimestamp")
@@ -54,7 +56,10 @@ def read_history(log: LogFiles, newest: Snapshot, limit: int | None) -> list[Com
         return CommitRecord(version, timestamp_ms, info)
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="deltaflow-history") as pool:
-        return [found for found in pool.map(record, reversed(versions)) if found is not None]
+        together = log.store.files_read_together
+        parts = [versions[start : start + together] for start in range(0, len(versions), together)]
+        found = pool.map(lambda part: list(records(part)), parts)
+        return [record for part in found for record in part]
 
 
 def _commit_info(data: bytes, path: str) -> dict[str, Any] | None:

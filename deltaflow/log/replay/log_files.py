@@ -151,8 +151,7 @@ class LogFiles:
             statuses = _small_enough([listing.commits[v] for v in versions[begin : begin + together]])
             own = self.own_commits.content(versions[begin], statuses[0].size)
             statuses = statuses if own is None else statuses[:1]
-            names = [status.name for status in statuses]
-            contents = self.store.read_together(self.directory, names) if own is None else [own]
+            contents = self.store.read_together(self.directory, statuses) if own is None else [own]
             for status, content in zip(statuses, contents, strict=True):
                 yield self._compared(parse_commit(content, self.directory, status, versions[begin]))
                 begin += 1

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, BinaryIO
@@ -69,11 +69,16 @@ class JavaFiles:
         """As `list_after`, of one file; nothing of what is no file."""
         return self._call("look at", path, lambda: self._java.status(path)).split("/")[:-1]
 
-    def read(self, directory: str, names: Sequence[str]) -> list[bytes | None]:
-        """The contents of files of a directory, None of one that is absent."""
-        read = _named([f"{directory}/{names[0]}", *names[1:]])
+    def read(self, directory: str, files: Mapping[str, int]) -> list[bytes | None]:
+        """The contents of files of a directory by name, with their sizes, -1 of one that is not known.
+
+        None of a file that is absent.
+        """
+        first, *others = files
+        read, names = _named([f"{directory}/{first}", *others]), "/".join(files)
+        lengths = " ".join(map(str, files.values()))
         with local_file() as (answer, path):
-            sizes = self._call("read", read, lambda: self._java.read(directory, "/".join(names), path))
+            sizes = self._call("read", read, lambda: self._java.read(directory, names, lengths, path))
             return [None if size == "-1" else answer.read(int(size)) for size in sizes.split()]
 
     def download(self, path: str) -> BinaryIO:

@@ -88,13 +88,14 @@ class HadoopLogStore(LogStore):
 
     def read(self, path: str) -> bytes:
         directory, name = posixpath.split(path)
-        (content,) = self.read_together(directory, [name])
+        (content,) = self._files.read(directory, {name: -1})
         if content is None:
             raise FileNotFoundError(path)
         return content
 
-    def read_together(self, directory: str, names: Sequence[str]) -> list[bytes | None]:
-        return self._files.read(directory, names)
+    def read_together(self, directory: str, files: Sequence[FileStatus]) -> list[bytes | None]:
+        # With the sizes no client has to ask for them first.
+        return self._files.read(directory, {file.name: file.size for file in files})
 
     def open(self, path: str) -> BinaryIO:
         return self._files.download(path)

@@ -69,10 +69,11 @@ def test_the_requests_of_each_method(
         assert [status.name for status in store.list_from(f"{root}/log", "02499.")] == ["02499.json", "hint"]
     assert (server.counted(), len(sent)) == ({"LISTSTATUS_BATCH": 1}, 1)
     with crossings() as sent:
-        assert len(store.list_from(f"{root}/log", "")) == 2_502
+        files = store.list_from(f"{root}/log", "")
+    assert len(files) == 2_502
     assert (server.counted(), len(sent)) == ({"LISTSTATUS_BATCH": 3}, 1)
     with crossings() as sent:
-        found = store.read_together(f"{root}/log", [f"{number:05}.json" for number in range(64)])
+        found = store.read_together(f"{root}/log", files[1:65])
     assert found == [b"%d" % number for number in range(64)]
     assert (server.counted(), len(sent)) == ({"OPEN": 64}, 1)
 

@@ -23,6 +23,7 @@ import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.FutureDataInputStreamBuilder;
 import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.fs.Path;
@@ -205,28 +206,32 @@ public final class HadoopFiles {
   }
 
   /**
-   * Writes the contents of files of a directory, whose names have slashes between them, one after the other; the
-   * answer is their sizes, -1 of a file that is absent.
+   * Writes the contents of files of a directory, whose names have slashes between them, one after the other. Their
+   * lengths are -1 where they are not known. The answer is their sizes, -1 of a file that is absent.
    */
-  public String read(String directory, String names, String answer) {
+  public String read(String directory, String names, String lengths, String answer) {
     try {
       // Here, and not by those who read: a file system belongs to the user of the thread that asks for it.
       Path path = target(new Path(directory));
       FileSystem files = files(path);
       List contents = new ArrayList();
-      for (String name : names.split("/")) contents.add(Pool.submit(reading(files, new Path(path + "/" + name))));
+      String[] all = names.split("/");
+      String[] length = lengths.split(" ");
+      for (int i = 0; i < all.length; i++) {
+        contents.add(Pool.submit(reading(files, new Path(path + "/" + all[i]), Long.parseLong(length[i]))));
+      }
       return Pool.write(contents, answer);
     } catch (Throwable e) {
       return Failure.of(e);
     }
   }
 
-  private static Callable reading(final FileSystem files, final Path path) {
+  private static Callable reading(final FileSystem files, final Path path, final long length) {
     return new Callable() {
-      public Object call() throws IOException {
+      public Object call() throws Exception {
         ByteArrayOutputStream content = new ByteArrayOutputStream();
         try {
-          copy(files, path, content);
+          copy(open(files, path, length), content);
         } catch (FileNotFoundException e) {
           return null;
         }
@@ -242,7 +247,7 @@ public final class HadoopFiles {
       FileSystem files = files(path);
       OutputStream out = new FileOutputStream(answer);
       try {
-        copy(files, path, out);
+        copy(open(files, path, -1), out);
       } finally {
         out.close();
       }
@@ -252,8 +257,17 @@ public final class HadoopFiles {
     }
   }
 
-  private static void copy(FileSystem files, Path path, OutputStream out) throws IOException {
-    InputStream in = files.open(path);
+  /** With the length, no client of an object store has to ask for it first. */
+  private static InputStream open(FileSystem files, Path path, long length) throws Exception {
+    // Of an empty file nobody would see that it is gone.
+    if (length <= 0) return files.open(path);
+    FutureDataInputStreamBuilder builder = files.openFile(path);
+    builder.opt("fs.option.openfile.length", Long.toString(length));
+    builder.opt("fs.option.openfile.read.policy", "whole-file");
+    return (InputStream) Pool.of(builder.build());
+  }
+
+  private static void copy(InputStream in, OutputStream out) throws IOException {
     try {
       IOUtils.copyBytes(in, out, 65536, false);
     } finally {
