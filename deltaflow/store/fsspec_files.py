@@ -31,7 +31,8 @@ def as_store_errors(verb: str, path: str) -> Iterator[None]:
 def file_status(entry: dict[str, Any]) -> FileStatus:
     """A file's status by its entry in fsspec's listing, whose names differ between file systems."""
     times = (entry.get(key) for key in ("LastModified", "last_modified", "mtime", "updated", "created"))
-    modified = next((time for time in times if time is not None), 0)
+    of_webhdfs = int(entry.get("modificationTime", 0)) / 1_000  # its client keeps the server's milliseconds
+    modified = next((time for time in times if time is not None), of_webhdfs)
     if isinstance(modified, str):
         modified = datetime.fromisoformat(modified)
     seconds = modified.timestamp() if isinstance(modified, datetime) else float(modified)

@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 import deltaflow.errors
 from deltaflow.cli import main
 from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
+from tests.webhdfs import WebHdfsServer
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +180,14 @@ def test_text_of_the_log_moves_no_cursor(tmp_path: Path) -> None:
 
 def test_a_table_in_memory() -> None:
     assert "DELTA_MISSING_DELTA_TABLE" in run("memory://nothing/t", "state", exit_code=1)
+
+
+@pytest.mark.parametrize("command", ["history", "state", "files", "size"])
+def test_a_table_on_webhdfs_is_as_on_the_disk(table: str, command: str) -> None:
+    pytest.importorskip("requests", reason="fsspec's client of WebHDFS needs it")
+    with WebHdfsServer(Path(table).parent) as server:
+        found = run_json(f"{server.url}/{Path(table).name}", command)
+    assert found == run_json(table, command)
 
 
 def test_it_changes_nothing_and_needs_no_java(table: str) -> None:
