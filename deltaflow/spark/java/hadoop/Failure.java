@@ -58,7 +58,8 @@ final class Failure {
     StringBuilder words = new StringBuilder();
     Throwable e = failure;
     for (int i = 0; e != null && i < LONGEST_CHAIN; i++, e = e.getCause()) {
-      String message = e.getMessage() == null ? e.getClass().getName() : e.getMessage().split("\n")[0];
+      String said = e.getMessage();
+      String message = said == null || said.isEmpty() ? e.getClass().getName() : said.split("\n")[0];
       if (words.indexOf(message) >= 0) continue;
       words.append(words.length() == 0 ? "" : "; caused by ").append(message);
     }
