@@ -149,7 +149,7 @@ class LogFiles:
         begin = 0
         while begin < len(versions):
             statuses = _small_enough([listing.commits[v] for v in versions[begin : begin + together]])
-            own = self.own_commits.content(versions[begin], statuses[0].size)
+            own = self.own_commits.content(versions[begin], statuses[0])
             statuses = statuses if own is None else statuses[:1]
             contents = self.store.read_together(self.directory, statuses) if own is None else [own]
             for status, content in zip(statuses, contents, strict=True):

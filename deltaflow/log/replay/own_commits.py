@@ -6,13 +6,17 @@ A file system that lets a rename replace a file may lose a commit to another wri
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass
 
 from deltaflow.errors import CommitReplacedError
 from deltaflow.log.protocol.commit import Commit
+from deltaflow.store import FileStatus
 
 _REMEMBERED = 100
 _KEPT_BYTES = 1_000_000
+_CLOCKS_DIFFER_MS = 2_000
+"""By how much the time of a file, which may be in whole seconds, may differ from this machine's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,21 @@ class OwnCommit:
     txn_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """The bytes of a commit, and between which times they were put."""
+
+    version: int
+    data: bytes
+    began_ms: int
+    ended_ms: int
+
+    def is_of(self, version: int, status: FileStatus) -> bool:
+        first, last = self.began_ms - _CLOCKS_DIFFER_MS, self.ended_ms + _CLOCKS_DIFFER_MS
+        is_of_time = first <= status.modification_time_ms <= last
+        return is_of_time and (self.version, len(self.data)) == (version, status.size)
+
+
 class OwnCommits:
     """The newest commits of this process; safe for use by several threads."""
 
@@ -32,29 +51,33 @@ class OwnCommits:
         self._lock = threading.Lock()
         self._by_version: dict[int, OwnCommit] = {}
         self._replaced: tuple[OwnCommit, Commit] | None = None
-        self._newest: tuple[int, bytes] | None = None
+        self._newest: _Content | None = None
 
     def add(self, commit: Commit, table_id: str, data: bytes) -> None:
         """Remember a commit that has been put, and the bytes of it; `table_id` is the table's since then."""
         info = commit.commit_info
         operation = (info.operation if info else None) or "an unnamed operation"
         own = OwnCommit(commit.version, table_id, operation, _txn_id(commit) or "")
+        ended_ms = time.time_ns() // 1_000_000
+        began_ms = ended_ms if info is None or info.timestamp is None else info.timestamp
         with self._lock:
             self._by_version.pop(commit.version, None)
             self._by_version[commit.version] = own
             if len(self._by_version) > _REMEMBERED:
                 del self._by_version[next(iter(self._by_version))]
-            self._newest = (commit.version, data) if len(data) <= _KEPT_BYTES else None
+            is_small = len(data) <= _KEPT_BYTES
+            self._newest = _Content(commit.version, data, began_ms, ended_ms) if is_small else None
 
-    def content(self, version: int, size: int) -> bytes | None:
-        """The bytes of a commit that this process has put last, if the file that is there has that size.
+    def content(self, version: int, status: FileStatus) -> bytes | None:
+        """The bytes of the commit that this process has put last, if the file that is there has its size and
+        the time of the put. This saves a request.
 
-        A writer that replaces commits would have to write one of the same size. This saves a request where
-        the storage is known to let nobody replace one.
+        The size alone does not suffice: a table that another process drops and makes anew by the same
+        statement begins with a commit of the same size.
         """
         with self._lock:
             newest = self._newest
-        return newest[1] if newest is not None and (newest[0], len(newest[1])) == (version, size) else None
+        return newest.data if newest is not None and newest.is_of(version, status) else None
 
     def compare(self, found: Commit) -> None:
         """Note a commit that was read where this process had put another one."""

@@ -77,6 +77,44 @@ def test_a_table_that_was_made_anew_is_no_replaced_commit(log: DeltaLog) -> None
     assert paths(log) == ["a", "b", "c", "d", "e"]
 
 
+class ReadingTogether(LocalLogStore):
+    """A store of which the log does not read back what it has just put."""
+
+    files_read_together = 64
+
+
+@pytest.mark.parametrize("was_seen", [False, True])
+def test_a_table_that_was_made_anew_by_the_same_statement_is_read(tmp_path: Path, *, was_seen: bool) -> None:
+    log = DeltaLog(ReadingTogether(), str(tmp_path / "table"))
+    create(log, "0", id="table-1")
+    if was_seen:
+        log.snapshot()
+    size = os.path.getsize(tmp_path / "table/_delta_log" / commit_name(0))
+    shutil.rmtree(log.path)
+    create(DeltaLog(LocalLogStore(), log.path), "a", id="table-2")
+    commit = tmp_path / "table/_delta_log" / commit_name(0)
+    assert commit.stat().st_size == size
+    hour_later = commit.stat().st_mtime + 3_600
+    os.utime(commit, (hour_later, hour_later))
+    assert paths(log) == ["a"]
+    assert log.snapshot().metadata.id == "table-2"
+
+
+def test_the_own_commit_is_not_read_back(tmp_path: Path) -> None:
+    read: list[str] = []
+
+    class Counting(ReadingTogether):
+        def read(self, path: str) -> bytes:
+            read.append(path)
+            return super().read(path)
+
+    log = DeltaLog(Counting(), str(tmp_path / "table"))
+    create(log, "0")
+    append(log, "1")
+    assert paths(log) == ["0", "1"]
+    assert [path for path in read if path.endswith(".json")] == []
+
+
 def test_nothing_is_read_for_it(log: DeltaLog) -> None:
     """Its own commits are compared as the log is followed, each read once."""
     read: list[str] = []
