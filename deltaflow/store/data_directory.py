@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -73,7 +74,8 @@ class DataDirectory(ABC):
 def place_below(directory: str, path: str) -> str | None:
     """The place in a directory of a path with a scheme; None if its path part lies elsewhere.
 
-    Schemes and authorities are not compared: one storage may have several names.
+    Schemes and authorities are not compared: one storage may have several names. Steps such as `..` are
+    resolved, as Hadoop's `Path` does.
     """
     root, inner = (_path_part(each) for each in (directory, path))
     below = inner.removeprefix(root.rstrip("/") + "/")
@@ -82,4 +84,5 @@ def place_below(directory: str, path: str) -> str | None:
 
 def _path_part(path: str) -> str:
     rest = path.partition(":")[2]
-    return "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
+    inner = rest[2:].partition("/")[2] if rest.startswith("//") else rest
+    return posixpath.normpath("/" + inner.lstrip("/"))

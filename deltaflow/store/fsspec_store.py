@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, BinaryIO, ClassVar
 
-from deltaflow.errors import WriteRefusedError
+from deltaflow.errors import StoreError, WriteRefusedError
 from deltaflow.store.base import FileStatus, LogStore
 from deltaflow.store.data_directory import DataDirectory
 from deltaflow.store.fsspec_directory import FsspecDataDirectory
@@ -87,7 +87,10 @@ class FsspecLogStore(LogStore):
         def tail(file: tuple[str, int]) -> bytes:
             path, file_size = file
             with as_store_errors("read", path):
-                return bytes(self._fs.cat_file(path, start=max(file_size - size, 0), end=file_size))
+                try:
+                    return bytes(self._fs.cat_file(path, start=max(file_size - size, 0), end=file_size))
+                except FileNotFoundError as error:
+                    raise StoreError(f"Cannot read data file {path}: {error}", file=path) from error
 
         with ThreadPoolExecutor(_THREADS, "deltaflow-fsspec") as pool:
             return list(pool.map(tail, files))
@@ -97,6 +100,8 @@ class FsspecLogStore(LogStore):
             with as_store_errors("look at", path):
                 return bool(self._fs.exists(path))
 
+        # It may remember a listing of before others wrote and deleted files.
+        self._fs.invalidate_cache()
         with ThreadPoolExecutor(_THREADS, "deltaflow-fsspec") as pool:
             return [path for path, found in zip(paths, pool.map(exists, paths), strict=True) if not found]
 

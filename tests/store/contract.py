@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -9,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from deltaflow.errors import StoreError
-from deltaflow.store import LogStore
+from deltaflow.store import EntryType, LogStore
 
 NAMES = ["00.json", "01.json", "01.json.x", "02.checkpoint.parquet", "10.json"]
 
@@ -148,6 +149,38 @@ class StoreContract:
         store.delete(f"{root}/1.json")
         store.put_if_absent(f"{root}/1.json", b"two")
         assert store.list_from(root, "")[0].etag != before[0].etag
+
+    def test_the_tails_of_data_files(self, store: LogStore, root: str) -> None:
+        store.put_if_absent(f"{root}/1.parquet", b"0123456789")
+        store.put_if_absent(f"{root}/2.parquet", b"ab")
+        files = [(f"{root}/1.parquet", 10), (f"{root}/2.parquet", 2)]
+        assert store.tails(files, 4) == [b"6789", b"ab"]
+        with pytest.raises(StoreError):
+            store.tails([*files, (f"{root}/3.parquet", 2)], 4)
+
+    def test_the_data_directory(self, store: LogStore, root: str) -> None:
+        for name in ("1", "2", "3", "inner/4"):
+            store.make_directory(posixpath.dirname(f"{root}/d/{name}"))
+            store.put_if_absent(f"{root}/d/{name}", b"content")
+        directory = store.data_directory(root)
+        found = {entry.name: (entry.type, entry.size) for entry in directory.entries("d")}
+        files = {name: (EntryType.FILE, 7) for name in "123"}
+        assert found == {**files, "inner": (EntryType.DIRECTORY, 0)}
+        assert list(directory.entries("none")) == []
+        assert directory.delete("d", []) == (0, [])
+        assert directory.delete("none", ["1"])[1] == []
+        assert directory.delete("d", ["1", "2"]) == (2, [])
+        assert not directory.delete_if_empty("d")
+        left = [f"{root}/d/3", f"{root}/d/inner/4"]
+        assert store.absent([f"{root}/d/1", *left, f"{root}/d/2"]) == [f"{root}/d/1", f"{root}/d/2"]
+
+    @pytest.mark.parametrize("spelled", ["{}/f", "{}//f", "{}/./f", "{}/none/../f", "{}/../{name}/f"])
+    def test_a_place_is_the_same_however_its_path_is_spelled(
+        self, store: LogStore, root: str, spelled: str
+    ) -> None:
+        path = spelled.format(root, name=posixpath.basename(root))
+        assert store.data_directory(root).real_place(path) == "f"
+        assert store.data_directory(root).real_place(f"{root}2/f") is None
 
     @pytest.mark.parametrize("name", ["a b", "ü", "a%20b", "a+b", "p=1", "[x]*?", "q'\"", "a#b"])
     def test_odd_names(self, store: LogStore, root: str, name: str) -> None:

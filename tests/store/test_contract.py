@@ -38,6 +38,15 @@ class TestS3(StoreContract):
     def store(self, root: str, s3_options: dict[str, Any]) -> LogStore:
         return store_for(root, s3_options)[0]
 
+    def test_what_others_do_is_seen(self, store: LogStore, root: str, bucket: str) -> None:
+        """s3fs answers from listings that it remembers."""
+        assert isinstance(store, S3LogStore)
+        store.put_if_absent(f"{root}/d/1", b"")
+        assert [entry.name for entry in store.data_directory(root).entries("d")] == ["1"]
+        store._fs.call_s3("delete_object", Bucket=bucket, Key="t/d/1")
+        store._fs.call_s3("put_object", Bucket=bucket, Key="t/d/2", Body=b"")
+        assert store.absent([f"{root}/d/1", f"{root}/d/2"]) == [f"{root}/d/1"]
+
 
 class TestAnyFileSystemWithASingleWriter(SingleWriterContract):
     @pytest.fixture

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from deltaflow.errors import StoreError
 from deltaflow.spark.hadoop.java_files import JavaFiles
-from deltaflow.store import DataDirectory, Entry, EntryType, place_below
+from deltaflow.store import DataDirectory, Entry, EntryType, place_below, scheme_part
 
 _TYPES = {"f": EntryType.FILE, "d": EntryType.DIRECTORY, "o": EntryType.OTHER}
 
@@ -37,6 +38,8 @@ class HadoopDataDirectory(DataDirectory):
 
     def delete(self, directory: str, names: Iterable[str]) -> tuple[int, list[StoreError]]:
         path, all_names = self._inside(directory), list(names)
+        if not all_names:
+            return 0, []
         try:
             failures = self._files.delete_all(path, all_names)
         except FileNotFoundError:
@@ -57,7 +60,12 @@ class HadoopDataDirectory(DataDirectory):
 
     def real_place(self, path: str) -> str | None:
         place = place_below(self._path, path)
-        return place if place is not None else place_below(self._resolved, path)
+        if place is None:
+            if scheme_part(path) == "viewfs":
+                directory, name = posixpath.split(path)
+                path = f"{self._files.resolve(directory)}/{name}"
+            place = place_below(self._resolved, path)
+        return place
 
     @cached_property
     def _resolved(self) -> str:

@@ -137,8 +137,8 @@ class JavaFiles:
         for pause_ms in _DELETIONS.pauses_ms():
             time.sleep(pause_ms / 1_000)
             delete = partial(self._data.deleteAll, directory, "/".join(left))
-            lines = self._call("delete files of", directory, delete)
-            found = [line.partition("/") for line in lines.split("\n")[:-1]]
+            answer = self._call("delete files of", directory, delete)
+            found = [failure.partition("/") for failure in answer.split("\0")[:-1]]
             failures = {name: _SECRETS.sub(r"\1***", why) for name, _, why in found}
             left = list(failures)
             if not left:

@@ -130,7 +130,7 @@ public final class HadoopDataFiles {
 
   /**
    * Deletes files of a directory, whose names have slashes between them, many by one request where the file system can.
-   * The answer is a line for each that could not be deleted: its name, a slash, and why.
+   * The answer has for each that could not be deleted its name, a slash, why, and a NUL.
    */
   public String deleteAll(String directory, String names) {
     try {
@@ -150,7 +150,7 @@ public final class HadoopDataFiles {
           for (Object failure : (List) Pool.of(deletion)) {
             Map.Entry one = (Map.Entry) failure;
             String why = String.valueOf(one.getValue()).split("\n")[0];
-            failures.append(((Path) one.getKey()).getName()).append('/').append(why).append('\n');
+            failures.append(((Path) one.getKey()).getName()).append('/').append(why).append(SEPARATOR);
           }
         }
         return failures.toString();
