@@ -9,6 +9,7 @@ from deltaflow.store.hadoop import storage_options_from_hadoop
 from deltaflow.store.local import LocalLogStore
 from deltaflow.store.location import (
     directories_above,
+    file_system_part,
     fsspec_store,
     given_path,
     is_absolute_path,
@@ -39,6 +40,7 @@ __all__ = [
     "S3LogStore",
     "absent",
     "directories_above",
+    "file_system_part",
     "fsspec_store",
     "given_path",
     "is_absolute_path",

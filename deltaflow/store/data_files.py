@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from deltaflow.store.base import LogStore
-from deltaflow.store.location import scheme_part, store_for
+from deltaflow.store.location import file_system_part, store_for
 
 
 def tails(files: Sequence[tuple[str, int]], size: int) -> list[bytes]:
@@ -29,6 +29,5 @@ def _by_store(paths: Sequence[str]) -> list[tuple[LogStore, list[int]]]:
     """The positions of the paths in each of their storages."""
     positions: defaultdict[str, list[int]] = defaultdict(list)
     for position, path in enumerate(paths):
-        # scheme://authority
-        positions["" if scheme_part(path) is None else "/".join(path.split("/", 3)[:3])].append(position)
+        positions[file_system_part(path)].append(position)
     return [(store_for(paths[found[0]])[0], found) for found in positions.values()]

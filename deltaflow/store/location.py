@@ -16,6 +16,7 @@ from deltaflow.store.local import LocalLogStore
 from deltaflow.store.s3 import S3LogStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_FILE_SYSTEM = re.compile(rf"{_SCHEME.pattern}(?://[^/]*)?")
 _FSSPEC_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 """Schemes of Hadoop whose file system has another name in fsspec; the others have the same."""
 _REQUIREMENTS = {
@@ -46,6 +47,12 @@ def scheme_part(path: str) -> str | None:
     """The scheme of a path as it is written; None without one."""
     match = _SCHEME.match(path)
     return None if match is None else match[1]
+
+
+def file_system_part(path: str) -> str:
+    """The scheme of a path and its authority, if it has one, as they are written; "" without a scheme."""
+    match = _FILE_SYSTEM.match(path)
+    return "" if match is None else match[0]
 
 
 def scheme_of(path: str) -> str | None:
@@ -94,7 +101,7 @@ def given_path(path: str) -> str:
 
 def directories_above(path: str) -> Iterator[str]:
     """The directories above a path, as its store knows it: the innermost one first, then up to the root."""
-    root = "" if scheme_part(path) is None else "/".join(path.split("/", 3)[:3])
+    root = file_system_part(path)
     while len(path) > len(root):
         path = path.rpartition("/")[0]
         yield path or "/"

@@ -164,7 +164,7 @@ class StoreContract:
             store.put_if_absent(f"{root}/d/{name}", b"content")
         directory = store.data_directory(root)
         found = {entry.name: (entry.type, entry.size) for entry in directory.entries("d")}
-        files = {name: (EntryType.FILE, 7) for name in "123"}
+        files = dict.fromkeys("123", (EntryType.FILE, 7))
         assert found == {**files, "inner": (EntryType.DIRECTORY, 0)}
         assert list(directory.entries("none")) == []
         assert directory.delete("d", []) == (0, [])

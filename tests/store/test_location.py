@@ -13,6 +13,7 @@ from deltaflow.store import (
     LocalLogStore,
     MemoryLogStore,
     S3LogStore,
+    directories_above,
     is_same_directory,
     scheme_of,
     store_for,
@@ -152,6 +153,19 @@ def test_other_file_systems_of_fsspec_are_for_reading() -> None:
     store, path = store_for("http://host/t/")
     assert type(store) is FsspecLogStore
     assert path == "http://host/t"
+
+
+@pytest.mark.parametrize(
+    ("path", "above"),
+    [
+        ("/a/b", ["/a", "/"]),
+        ("hdfs://host/a/b", ["hdfs://host/a", "hdfs://host"]),
+        ("hdfs://host", []),
+        ("viewfs:/a/b/c", ["viewfs:/a/b", "viewfs:/a", "viewfs:"]),
+    ],
+)
+def test_the_directories_above_a_path(path: str, above: list[str]) -> None:
+    assert list(directories_above(path)) == above
 
 
 def test_a_directory_is_the_same_by_every_name(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.files.file_rows import ABSOLUTE_PATHS, decoded_path, is_absolute
 from deltaflow.log.protocol.commit import LOG_DIRECTORY
-from deltaflow.store import local_path, real_path, scheme_of, scheme_part
+from deltaflow.store import file_system_part, local_path, real_path, scheme_of, scheme_part
 
 _SCHEME_AND_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)(?://[^/]*)?")
 
@@ -60,8 +60,7 @@ def hadoop_path(path: str) -> str:
 def complete_paths(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     """Paths of the log as complete, decoded paths, as Hadoop prints them. In the log they are URIs, relative
     to the table or absolute (PROTOCOL.md, "Add File")."""
-    rooted = "" if scheme_part(root) is None else "/".join(root.split("/", 3)[:3])
-    prefix = _prefix(paths, hadoop_path(root) + "/", rooted)
+    prefix = _prefix(paths, hadoop_path(root) + "/", file_system_part(root))
     if pc.any(pc.match_substring(paths, "%")).as_py():
         paths = pa.chunked_array([pa.array([decoded_path(path) for path in paths.to_pylist()], pa.string())])
     return _in_own_scheme(root, pc.binary_join_element_wise(prefix, paths, ""))
@@ -79,8 +78,7 @@ def store_path(uri: str) -> str:
 
 def absolute_uris(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     """Paths of the log of the table at `root` as absolute URIs, which another log can have."""
-    rooted = "file:" if scheme_part(root) is None else "/".join(root.split("/", 3)[:3])
-    prefix = _prefix(paths, encoded_uri(hadoop_path(root) + "/"), rooted)
+    prefix = _prefix(paths, encoded_uri(hadoop_path(root) + "/"), file_system_part(root) or "file:")
     return _in_own_scheme(root, pc.binary_join_element_wise(prefix, paths, ""))
 
 
@@ -136,8 +134,7 @@ def _remote(root: str, decoded: str, scheme: str | None) -> DataPath:
         named = root[: root.index(":")] if scheme == scheme_of(root) else scheme
         place = f"{named}:{decoded[decoded.index(':') + 1 :]}"
     else:
-        authority = root.split("/", 3)[:3]
-        place = "/".join(authority) + decoded
+        place = file_system_part(root) + decoded
     return _remote_place(root, place)
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log.protocol.actions import AddFile, RemoveFile, add_from_fields, remove_from_fields
-from deltaflow.store import scheme_of
+from deltaflow.store import file_system_part, scheme_of
 
 STRING_MAP = pa.map_(pa.string(), pa.string())
 FILES_SCHEMA = pa.schema(
@@ -157,8 +157,7 @@ def logical_key(path: str, vector_id: str | None, table_path: str) -> str:
         table = _with_scheme(table_path, scheme_of(table_path))
         if scheme is None:
             # In the file system of the table.
-            authority = "" if table.startswith("/") else "/".join(table.split("/", 3)[:3])
-            path = f"{authority}/{path.lstrip('/')}"
+            path = f"{file_system_part(table)}/{path.lstrip('/')}"
         elif scheme == "file":
             path = "/" + path[path.index(":") + 1 :].lstrip("/")
         else:

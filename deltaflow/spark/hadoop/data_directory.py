@@ -46,10 +46,10 @@ class HadoopDataDirectory(DataDirectory):
             return 0, []
         except StoreError as error:
             return 0, [error]
-        errors = [
-            StoreError(f"Cannot delete {path}/{name}: {why}.", file=f"{path}/{name}")
-            for name, why in failures.items()
-        ]
+        errors = []
+        for name, why in failures.items():
+            file = self._inside(posixpath.join(directory, name))
+            errors.append(StoreError(f"Cannot delete {file}: {why}.", file=file))
         return len(all_names) - len(errors), errors
 
     def delete_if_empty(self, directory: str) -> bool:

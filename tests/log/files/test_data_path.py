@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from deltaflow.errors import CorruptLogError
-from deltaflow.log.files.data_path import DataPath, resolve_data_path
+from deltaflow.log.files.data_path import DataPath, absolute_uris, complete_paths, resolve_data_path
+from deltaflow.log.files.file_rows import logical_key
 
 
 @pytest.fixture
@@ -100,6 +102,16 @@ def test_paths_of_a_table_on_s3(given: str, place: str, deletable: bool) -> None
 @pytest.mark.parametrize("given", ["s3a://b/t/x", "s3://b/t/x", "s3n://b/t/x", "/t/x", "x"])
 def test_a_place_is_named_as_the_table_is(given: str) -> None:
     assert resolve_data_path("s3a://b/t", given) == DataPath("s3a://b/t/x", deletable=True)
+
+
+@pytest.mark.parametrize("root", ["hdfs://host/data/t", "viewfs:/data/t"])
+def test_a_path_from_the_root_is_in_the_file_system_of_the_table(root: str) -> None:
+    file_system = root.removesuffix("/data/t")
+    assert resolve_data_path(root, "/data/t/x") == DataPath(f"{root}/x", deletable=True)
+    paths = pa.chunked_array([["/data/u/x", "y"]])
+    assert complete_paths(root, paths).to_pylist() == [f"{file_system}/data/u/x", f"{root}/y"]
+    assert absolute_uris(root, paths).to_pylist() == [f"{file_system}/data/u/x", f"{root}/y"]
+    assert logical_key("/data/t/x", None, root) == "x"
 
 
 @pytest.mark.parametrize("given", ["", "%00", "a%FF"])
