@@ -74,7 +74,8 @@ class DataFiles:
                     stats=stats,
                 )
             )
-        self._remove(empty)
+        if empty:
+            self._remove(empty)
         return adds, rows
 
     def discard(
