@@ -40,7 +40,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory, object_store_jar: Path) -> I
         "deltaflow tests",
         master="local[2]",
         config={
-            "spark.jars": str(object_store_jar),
+            "spark.jars": ",".join(
+                [str(object_store_jar), *os.environ.get("DELTAFLOW_S3A_JARS", "").split()]
+            ),
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",

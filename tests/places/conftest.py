@@ -1,8 +1,13 @@
-"""The file systems on which every scenario runs: a local disk, WebHDFS, and an object store."""
+"""The file systems on which every scenario runs: a local disk, WebHDFS, and an object store.
+
+The object store is reached by the connector of the tests, and once more by Hadoop's own S3A where
+`DELTAFLOW_S3A_JARS` names its jars (hadoop-aws of Spark's Hadoop, and the AWS SDK), with commas between them.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +22,15 @@ from tests.webhdfs import WebHdfsServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PLACES = ["local", "webhdfs", "objects"]
+PLACES = ["local", "webhdfs", "objects", "s3a"]
+_OF_S3A = {
+    "fs.s3a.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    "fs.AbstractFileSystem.s3a.impl": "org.apache.hadoop.fs.s3a.S3A",
+    "fs.s3a.access.key": "test",
+    "fs.s3a.secret.key": "test",
+    "fs.s3a.endpoint.region": "us-east-1",
+    "fs.s3a.connection.ssl.enabled": "false",
+}
 
 
 @dataclass(frozen=True)
@@ -91,9 +104,27 @@ def objects_server(spark: SparkSession) -> Iterator[ObjectStoreServer]:
 
 @pytest.fixture
 def objects(objects_server: ObjectStoreServer) -> Place:
+    return _of_bucket("objects", objects_server)
+
+
+@pytest.fixture
+def s3a(spark: SparkSession, objects_server: ObjectStoreServer) -> Iterator[Place]:
+    if not os.environ.get("DELTAFLOW_S3A_JARS"):
+        pytest.skip("DELTAFLOW_S3A_JARS names no jars of hadoop-aws, which is in no package of PyPI")
+    java: Any = spark.sparkContext
+    configuration = java._jsc.hadoopConfiguration()
+    before = {name: configuration.get(name) for name in _OF_S3A}
+    for name, value in _OF_S3A.items():
+        configuration.set(name, value)
+    yield _of_bucket("s3a", objects_server)
+    for name, value in before.items():
+        configuration.unset(name) if value is None else configuration.set(name, value)
+
+
+def _of_bucket(name: str, objects_server: ObjectStoreServer) -> Place:
     bucket = objects_server.new_bucket()
     return Place(
-        "objects",
+        name,
         f"s3a://{bucket}",
         lambda: objects_server.keys(bucket),
         lambda path: objects_server.content(bucket, path),
