@@ -44,6 +44,7 @@ _LOG = logging.getLogger(__name__)
 _FILES_AT_ONCE: Final = 1_000
 _TAIL_BYTES: Final = 64 * 1024
 """What is read of a file at first: most footers are smaller."""
+_BYTES_AT_ONCE: Final = _FILES_AT_ONCE * _TAIL_BYTES
 _TRAILER_BYTES: Final = 8
 """The length of the footer, four bytes, and Parquet's name."""
 _MAGIC: Final = b"PAR1"
@@ -109,20 +110,41 @@ class _Footer:
 
 
 def _footers(files: Sequence[tuple[str, int]]) -> Iterator[_Footer]:
-    """The footers: those of some files are read together, long ones once more."""
     for start in range(0, len(files), _FILES_AT_ONCE):
         some = files[start : start + _FILES_AT_ONCE]
-        found = tails(some, _TAIL_BYTES)
-        needed = [int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES for tail in found]
-        for (path, size), tail, length in zip(some, found, needed, strict=True):
-            if len(tail) < length <= size and tail.endswith(_MAGIC):
-                [tail] = tails([(path, size)], length)
+        for (path, _), tail in zip(some, _tails_with_footers(some), strict=True):
             try:
                 yield _Footer(path, pq.read_metadata(pa.BufferReader(tail)), tail)
             except (OSError, pa.ArrowException) as error:
                 raise StoreError(
                     f"Cannot read the Parquet footer of data file {path}: {error}", file=path
                 ) from error
+
+
+def _tails_with_footers(files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
+    """The last bytes of files, with their footers: those with long ones are read once more, many together."""
+    found = tails(files, _TAIL_BYTES)
+    needed = {
+        i: length
+        for i, ((_, size), tail) in enumerate(zip(files, found, strict=True))
+        if len(tail) < (length := _footer_length(tail)) <= size and tail.endswith(_MAGIC)
+    }
+    longest = max(needed.values(), default=_TAIL_BYTES)
+    together = max(1, _BYTES_AT_ONCE // longest)
+    for start in range(0, len(files), together):
+        part = range(start, min(start + together, len(files)))
+        long = [i for i in part if i in needed]
+        if long:
+            again = tails([files[i] for i in long], max(needed[i] for i in long))
+            for i, tail in zip(long, again, strict=True):
+                found[i] = tail
+        yield from found[start : part.stop]
+        found[start : part.stop] = [b""] * len(part)
+
+
+def _footer_length(tail: bytes) -> int:
+    """The length of a footer and of what comes after it."""
+    return int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES
 
 
 def _schema_text(metadata: pq.FileMetaData) -> str:

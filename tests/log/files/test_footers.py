@@ -31,8 +31,9 @@ from pyspark.sql.types import (
 from deltaflow.errors import DeltaIllegalArgumentException, StoreError
 from deltaflow.log import Metadata, schema_to_string
 from deltaflow.log.files import footers
-from deltaflow.log.files.footers import collect_statistics
+from deltaflow.log.files.footers import collect_statistics, numbers_of_rows
 from deltaflow.log.protocol.indexed_columns import check_statistics_columns
+from deltaflow.store import tails
 from tests.log.files.footer_statistics import (
     COLUMNS,
     MICROSECONDS,
@@ -396,3 +397,25 @@ def test_an_independent_reader_understands_them(tmp_path: Path) -> None:
 
 
 # Files of Spark's own writer, made in a process of its own so that no session is shared.
+
+
+@pytest.mark.parametrize("bytes_at_once", [1_000, 600_000, 64_000_000])
+def test_long_footers_are_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_at_once: int
+) -> None:
+    files, numbers = [], range(9)
+    for number in numbers:
+        note = "x" * (100_000 if number % 3 else 10)  # of Parquet's footer
+        table = pa.table({"a": range(number + 1)}).replace_schema_metadata({"note": note})
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+        files.append((str(tmp_path / f"{number}.parquet"), (tmp_path / f"{number}.parquet").stat().st_size))
+    reads: list[int] = []
+
+    def counted(some: list[tuple[str, int]], size: int) -> list[bytes]:
+        reads.append(len(some))
+        return tails(some, size)
+
+    monkeypatch.setattr(footers, "tails", counted)
+    monkeypatch.setattr(footers, "_BYTES_AT_ONCE", bytes_at_once)
+    assert numbers_of_rows(files) == [number + 1 for number in numbers]
+    assert reads == {1_000: [9, *[1] * 6], 600_000: [9, 1, 1, 2, 1, 1], 64_000_000: [9, 6]}[bytes_at_once]
