@@ -40,14 +40,19 @@ _AUTO_COMPACT = "spark.databricks.delta.autoCompact."
 
 
 def rewrite(path: str, pause_s: float) -> None:
-    """Replaces two files of a partition by one, again and again, until a file `stop` exists."""
+    """Replaces two files of a partition by one, again and again, until a file `stop` exists.
+
+    After each of its commits it waits for another one of the stream, whose batches add more files than this
+    takes away. So the stream has files to compact however slow its batches are.
+    """
     log = DeltaLog.for_table(path)
     outcomes: Counter[str] = Counter()
     chance = random.Random(1)
+    own_version = -1
     while not Path(path, "..", "stop").exists():
         time.sleep(chance.uniform(0, pause_s))
         transaction = log.start_transaction()
-        if transaction.snapshot is None:
+        if transaction.snapshot is None or transaction.snapshot.version == own_version:
             continue
         files = transaction.snapshot.files
         values = [dict(items)["p"] for items in files["partition_values"].to_pylist()]
@@ -73,7 +78,9 @@ def rewrite(path: str, pause_s: float) -> None:
         outcome = transaction.try_commit([add, *removes], Operation("OPTIMIZE", {"by": "another process"}))
         outcomes[type(outcome).__name__] += 1
         assert isinstance(outcome, Committed | Conflict)
-        if isinstance(outcome, Conflict):
+        if isinstance(outcome, Committed):
+            own_version = outcome.version
+        else:
             Path(path, name).unlink()
     print(json.dumps(outcomes), flush=True)
 

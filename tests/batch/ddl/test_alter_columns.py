@@ -313,7 +313,7 @@ def test_show_and_describe(spark, table, named):
         ("comment", "NULL"),
     ]
     spark.sql(f"ALTER TABLE {named} SET TBLPROPERTIES ('mine' = '1', 'delta.appendOnly' = 'true')")
-    spark.sql(f"COMMENT ON TABLE {named} IS 'it''s mine'")
+    spark.sql(f'COMMENT ON TABLE {named} IS "it\'s mine"')
     properties = dict(answers(f"SHOW TBLPROPERTIES {named}"))
     assert (properties["mine"], properties["delta.appendOnly"]) == ("1", "true")
     assert properties["delta.minReaderVersion"] == "1"

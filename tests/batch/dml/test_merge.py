@@ -330,9 +330,7 @@ def test_a_window_of_days_reads_its_partitions(spark, table, files_read):
 def test_a_source_that_is_not_deterministic_is_read_once(spark, table):
     write_files(spark, table, [(i, "a") for i in range(50)])
     source = (
-        spark.range(100)
-        .select(F.col("id"), F.when(F.rand() < 0.5, "x").otherwise("y").alias("v"), F.uuid().alias("u"))
-        .where("v = 'x'")
+        spark.range(100).selectExpr("id", "if(rand() < 0.5, 'x', 'y') AS v", "uuid() AS u").where("v = 'x'")
     )
     merging(spark, table, source).whenMatchedUpdate(set={"v": "s.u"}).whenNotMatchedInsert(
         values={"id": "s.id", "v": "s.u"}
@@ -380,7 +378,7 @@ def test_a_rival_of_a_self_merge_wins(spark, table, tmp_path, linked):
 
 def test_a_cached_source_is_what_spark_has_cached(spark, table):
     write_files(spark, table, [(1, "a"), (2, "a")])
-    source = spark.range(1, 4).select("id", F.uuid().alias("v")).cache()
+    source = spark.range(1, 4).selectExpr("id", "uuid() AS v").cache()
     try:
         values = {row.id: row.v for row in source.collect()}
         merging(spark, table, source).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()

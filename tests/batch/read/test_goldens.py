@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltaflow.errors import DeltaError, UnsupportedFeatureError
+from deltaflow.log.protocol.schema import READS_VOID
 from tests.goldens import GOLDENS, entries, needed, text
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def golden_at(spark: SparkSession, entry: dict[str, Any], version: int) -> DataF
 
 @pytest.mark.parametrize("entry", entries("rows"))
 def test_the_rows_of_every_listed_version(spark: SparkSession, entry: dict[str, Any]) -> None:
+    if "void" in entry["tags"] and not READS_VOID:
+        pytest.skip("this Spark reads no column of type void")
     newest = spark.read.format("delta").load(str(GOLDENS / entry["path"]))
     assert newest.count() == entry["rows"]
     expected = {entry["version"]: entry["expected"]} | {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ pytestmark = [
 
 
 @pytest.fixture
-def ps(spark: SparkSession) -> Any:
+def ps(spark: SparkSession, setting: Callable[[str, str], None]) -> Any:
     """`pyspark.pandas`; it takes the session that is active."""
+    if spark.version < "4.1":  # whose pandas API refuses ANSI mode
+        setting("spark.sql.ansi.enabled", "false")
     # Before 4.2 it warns where it sets this itself, since executors elsewhere would need it, too.
     os.environ.setdefault("PYARROW_IGNORE_TIMEZONE", "1")
     import pyspark.pandas
