@@ -14,6 +14,7 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.util.QuotingUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
@@ -211,6 +212,8 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
   public void renameTable(Identifier from, Identifier to) throws NoSuchTableException, TableAlreadyExistsException {
     if (isPath(from)) refuse("rename it", from);
     if (isPath(to)) refuse("rename a table to it", to);
+    // RENAME of Spark 4.0 does not find what Spark has cached of these tables.
+    session().catalog().uncacheTable(QuotingUtils.quoted(new String[] {name(), from.namespace()[0], from.name()}));
     super.renameTable(from, to);
   }
 
