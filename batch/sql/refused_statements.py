@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
+from urllib.parse import unquote
 
 from deltaflow.batch.named_table import enclosing_table, is_table
 from deltaflow.errors import UnsupportedFeatureError
-from deltaflow.log.files.data_path import store_path
 from deltaflow.spark.sql.statements import Statement, refused, statement
 
 
@@ -123,5 +123,5 @@ def _is_delta(provider: str | None) -> bool:
 
 def _is_in_table(uri: str) -> bool:
     """Whether a directory is a Delta table's, or inside one's."""
-    place = store_path(uri)
+    place = unquote(uri)
     return is_table(place) or enclosing_table(place) is not None

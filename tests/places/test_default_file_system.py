@@ -1,0 +1,49 @@
+"""Paths without a scheme, and local ones, where Spark's default file system is not the local one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deltaflow.spark.bridge.java_classes import java_classes
+from deltaflow.spark.hadoop.open_store import connect
+from tests.tables import ids, load, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.places.conftest import Place
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def default(spark: SparkSession, webhdfs: Place) -> Iterator[Place]:
+    """A file system that has the paths without a scheme."""
+    java: Any = spark.sparkContext
+    configuration = java._jsc.hadoopConfiguration()
+    before = configuration.get("fs.defaultFS")
+
+    def use(url: str) -> None:
+        configuration.set("fs.defaultFS", url)
+        connect(java_classes(spark).hadoop.HadoopFiles(configuration))
+
+    use(webhdfs.root)
+    yield webhdfs
+    use(before)
+
+
+def test_no_directory_of_a_table_is_overwritten(spark: SparkSession, default: Place, tmp_path: Path) -> None:
+    local = tmp_path / "l ocal"
+    for path in ("/t", f"file:{local}"):
+        write(spark.range(3), path)
+    assert default.versions("t") == [0]
+    for given in ("DIRECTORY '/t'", f"DIRECTORY 'file:{local}'", f"LOCAL DIRECTORY '{local}'"):
+        with pytest.raises(Exception, match="INSERT OVERWRITE DIRECTORY"):
+            spark.sql(f"INSERT OVERWRITE {given} USING parquet SELECT 1L AS id")
+    for path in ("/t", f"file:{local}"):
+        assert ids(load(spark, path)) == [0, 1, 2]
