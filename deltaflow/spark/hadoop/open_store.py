@@ -18,6 +18,8 @@ from deltaflow.store import (
 
 _SETTING = "spark.deltaflow.store."
 _CONDITIONAL = 2
+_DEFAULT_PORTS = {"hdfs": 8020, "webhdfs": 9870, "swebhdfs": 9871}
+"""Of a NameNode that is named without a port (HdfsClientConfigKeys)."""
 _OLDER_NAMES = ("s3", "s3n")
 """Schemes that mean the buckets of s3a."""
 
@@ -68,6 +70,8 @@ class StoresOfSpark:
             raise _wrong_value(f"{scheme}.singleWriter", stated, "true or false")
         single_writer = single_writer or stated.lower() == "true"
         inner = complete[len(root) :]
+        default_port = f":{_DEFAULT_PORTS.get(scheme)}/"
+        root = root.removesuffix(default_port) + "/" if root.endswith(default_port) else root
         place = (root + "/".join(part for part in inner.split("/") if part)).rstrip("/")
         if choice == "fsspec":
             return fsspec_store(place, {}, single_writer=single_writer), place

@@ -250,6 +250,17 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     settings.unsetConf(name)
 
 
+def test_a_default_port_makes_no_other_place(stores: StoresOfSpark) -> None:
+    for scheme, port in {"webhdfs": 9870, "swebhdfs": 9871, "hdfs": 8020}.items():
+        found = [
+            stores.open(f"{scheme}://127.0.0.1{given}/a/t", False) for given in ("", f":{port}", ":7000")
+        ]
+        assert found[0] is not None
+        assert found[0] == found[1]
+        assert found[0][1] == f"{scheme}://127.0.0.1/a/t"
+        assert found[0] != found[2]
+
+
 def test_the_settings_of_a_scheme(tmp_path: Path, stores: StoresOfSpark, spark: SparkSession) -> None:
     with setting(spark, "spark.deltaflow.store.webhdfs", "fsspec"):
         found = stores.open("webhdfs://127.0.0.1:1/t", False)
