@@ -95,7 +95,16 @@ class HadoopLogStore(LogStore):
 
     def read_together(self, directory: str, files: Sequence[FileStatus]) -> list[bytes | None]:
         # With the sizes no client has to ask for them first.
-        return self._files.read(directory, {file.name: file.size for file in files})
+        contents = self._files.read(directory, {file.name: file.size for file in files})
+        for file, content in zip(files, contents, strict=True):
+            if content is not None and len(content) != file.size:
+                path = f"{directory}/{file.name}"
+                raise StoreError(
+                    f"{path} was read as {len(content)} bytes, and its directory says that it has "
+                    f"{file.size}. Read it again: a connection may have ended early.",
+                    file=path,
+                )
+        return contents
 
     def open(self, path: str) -> BinaryIO:
         return self._files.download(path)

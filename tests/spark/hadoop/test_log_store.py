@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -248,6 +249,15 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     settings.setConfString(name, value)
     yield
     settings.unsetConf(name)
+
+
+def test_a_commit_that_was_not_read_whole_is_none(place: tuple[LogStore, str]) -> None:
+    store, root = place
+    commit(DeltaLog(store, root), "file")
+    [listed] = [file for file in store.list_from(f"{root}/_delta_log", "0") if file.name.endswith(".json")]
+    longer = replace(listed, size=listed.size + 7)
+    with pytest.raises(StoreError, match=rf"was read as {listed.size} bytes.* that it has {longer.size}"):
+        store.read_together(f"{root}/_delta_log", [longer])
 
 
 def test_a_default_port_makes_no_other_place(stores: StoresOfSpark) -> None:
