@@ -93,6 +93,25 @@ def settings(spark: SparkSession) -> Settings:
 
 
 @pytest.fixture
+def hadoop_settings(spark: SparkSession) -> Settings:
+    """Sets settings of the session's Hadoop for a block."""
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+
+    @contextmanager
+    def of_hadoop(values: Mapping[str, str]) -> Iterator[None]:
+        before = {name: configuration.get(name) for name in values}
+        for name, value in values.items():
+            configuration.set(name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                configuration.unset(name) if value is None else configuration.set(name, value)
+
+    return of_hadoop
+
+
+@pytest.fixture
 def setting(settings: Settings) -> Iterator[Callable[[str, str], None]]:
     """Sets a setting of the session for the rest of the test."""
     with ExitStack() as stack:

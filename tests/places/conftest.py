@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,7 +20,7 @@ from tests.object_store.server import ObjectStoreServer
 from tests.webhdfs import WebHdfsServer
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from tests.conftest import Settings
 
 PLACES = ["local", "webhdfs", "objects", "s3a"]
 _OF_S3A = {
@@ -90,35 +90,23 @@ def _of_directory(name: str, root: str, directory: Path, counted: Callable[[], C
 
 
 @pytest.fixture(scope="session")
-def objects_server(spark: SparkSession) -> Iterator[ObjectStoreServer]:
-    """One object store, which Spark's configuration names."""
-    java: Any = spark.sparkContext
-    configuration = java._jsc.hadoopConfiguration()
+def objects_server() -> Iterator[ObjectStoreServer]:
     with ObjectStoreServer() as server:
-        for name, value in server.settings().items():
-            configuration.set(name, value)
         yield server
-        for name in server.settings():
-            configuration.unset(name)
 
 
 @pytest.fixture
-def objects(objects_server: ObjectStoreServer) -> Place:
-    return _of_bucket("objects", objects_server)
+def objects(objects_server: ObjectStoreServer, hadoop_settings: Settings) -> Iterator[Place]:
+    with hadoop_settings(objects_server.settings()):
+        yield _of_bucket("objects", objects_server)
 
 
 @pytest.fixture
-def s3a(spark: SparkSession, objects_server: ObjectStoreServer) -> Iterator[Place]:
+def s3a(objects_server: ObjectStoreServer, hadoop_settings: Settings) -> Iterator[Place]:
     if not os.environ.get("DELTAFLOW_S3A_JARS"):
         pytest.skip("DELTAFLOW_S3A_JARS names no jars of hadoop-aws, which is in no package of PyPI")
-    java: Any = spark.sparkContext
-    configuration = java._jsc.hadoopConfiguration()
-    before = {name: configuration.get(name) for name in _OF_S3A}
-    for name, value in _OF_S3A.items():
-        configuration.set(name, value)
-    yield _of_bucket("s3a", objects_server)
-    for name, value in before.items():
-        configuration.unset(name) if value is None else configuration.set(name, value)
+    with hadoop_settings({**objects_server.settings(), **_OF_S3A}):
+        yield _of_bucket("s3a", objects_server)
 
 
 def _of_bucket(name: str, objects_server: ObjectStoreServer) -> Place:

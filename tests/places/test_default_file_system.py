@@ -16,25 +16,24 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.conftest import Settings
     from tests.places.conftest import Place
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def default(spark: SparkSession, webhdfs: Place) -> Iterator[Place]:
+def default(spark: SparkSession, webhdfs: Place, hadoop_settings: Settings) -> Iterator[Place]:
     """A file system that has the paths without a scheme."""
     java: Any = spark.sparkContext
-    configuration = java._jsc.hadoopConfiguration()
-    before = configuration.get("fs.defaultFS")
 
-    def use(url: str) -> None:
-        configuration.set("fs.defaultFS", url)
-        connect(java_classes(spark).hadoop.HadoopFiles(configuration))
+    def look_again() -> None:
+        connect(java_classes(spark).hadoop.HadoopFiles(java._jsc.hadoopConfiguration()))
 
-    use(webhdfs.root)
-    yield webhdfs
-    use(before)
+    with hadoop_settings({"fs.defaultFS": webhdfs.root}):
+        look_again()
+        yield webhdfs
+    look_again()
 
 
 def test_no_directory_of_a_table_is_overwritten(spark: SparkSession, default: Place, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.conftest import Settings
     from tests.object_store.server import ObjectStoreServer
     from tests.places.conftest import Place
 
@@ -86,20 +87,17 @@ def test_a_log_that_names_its_files_by_another_scheme(
 
 
 @pytest.fixture
-def mounted(spark: SparkSession, tmp_path: Path, webhdfs: Place, objects: Place) -> Iterator[str]:
+def mounted(
+    spark: SparkSession, tmp_path: Path, webhdfs: Place, objects: Place, hadoop_settings: Settings
+) -> Iterator[str]:
     """The root of a view with mount points on WebHDFS and on an object store."""
-    java: Any = spark.sparkContext
-    configuration = java._jsc.hadoopConfiguration()
     name = tmp_path.name.replace("_", "-")
     targets = {"hdfs": webhdfs.path("data"), "objects": objects.path("data")}
     settings = {f"fs.viewfs.mounttable.{name}.link./{mount}": target for mount, target in targets.items()}
     for target in targets.values():  # they have to be there
         write(spark.range(1), f"{target}/made")
-    for setting, target in settings.items():
-        configuration.set(setting, target)
-    yield f"viewfs://{name}"
-    for setting in settings:
-        configuration.unset(setting)
+    with hadoop_settings(settings):
+        yield f"viewfs://{name}"
 
 
 @pytest.mark.parametrize("mount", ["hdfs", "objects"])

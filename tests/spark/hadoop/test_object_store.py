@@ -21,6 +21,8 @@ from tests.spark.hadoop.logs import commit, ready
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.conftest import Settings
+
 pytestmark = pytest.mark.spark
 
 
@@ -287,14 +289,10 @@ def test_the_connector_is_as_s3a(spark: SparkSession, objects_server: ObjectStor
 
 
 @pytest.fixture
-def of_spark(spark: SparkSession, objects_server: ObjectStoreServer) -> Iterator[None]:
+def of_spark(hadoop_settings: Settings, objects_server: ObjectStoreServer) -> Iterator[None]:
     """The session's Hadoop settings reach the server."""
-    settings = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
-    for name, value in objects_server.settings().items():
-        settings.set(name, value)
-    yield
-    for name in objects_server.settings():
-        settings.unset(name)
+    with hadoop_settings(objects_server.settings()):
+        yield
 
 
 def test_spark_itself_writes_reads_and_streams_there(
