@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 # Of every JVM that the tests start: tests run much code a few times, which a compiler that optimises it does
-# not repay (77 tests of reads and of ALTER TABLE took 56 s of CPU instead of 100 s).
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# not repay (77 tests of reads and of ALTER TABLE took 56 s of CPU instead of 100 s). Half of all tests need
+# more than its default code cache of 48 MB.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+)
 
 
 @pytest.fixture(scope="session")
