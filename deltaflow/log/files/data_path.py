@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -14,8 +13,6 @@ from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.files.file_rows import ABSOLUTE_PATHS, decoded_path, is_absolute
 from deltaflow.log.protocol.commit import LOG_DIRECTORY
 from deltaflow.store import file_system_part, local_path, real_path, scheme_of, scheme_part
-
-_SCHEME_AND_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)(?://[^/]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +101,9 @@ def encoded_path(path: str) -> str:
 
 def encoded_uri(path: str) -> str:
     """A complete path, as Hadoop prints it, as the log has it."""
-    prefix = _SCHEME_AND_AUTHORITY.match(path)
-    assert prefix is not None, path
-    return prefix[0] + encoded_path(path[prefix.end() :])
+    prefix = file_system_part(path)
+    assert prefix, path
+    return prefix + encoded_path(path[len(prefix) :])
 
 
 def _local(root: str, decoded: str, scheme: str | None) -> DataPath:
