@@ -101,9 +101,8 @@ class _Footer:
 
     def levels(self) -> Levels:
         """The definition levels, [] where they cannot be understood."""
-        length = int.from_bytes(self.tail[-_TRAILER_BYTES:-4], "little")
         try:
-            return definition_levels(self.tail[-_TRAILER_BYTES - length : -_TRAILER_BYTES])
+            return definition_levels(self.tail[-_footer_length(self.tail) : -_TRAILER_BYTES])
         except ValueError as error:
             _LOG.warning("%s: the null counts of arrays and maps are left out: %s", self.path, error)
             return []

@@ -17,7 +17,6 @@ import org.apache.hadoop.fs.BulkDelete;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
-import org.apache.hadoop.fs.FutureDataInputStreamBuilder;
 import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathIsNotEmptyDirectoryException;
@@ -54,11 +53,7 @@ public final class HadoopDataFiles {
     return new Callable() {
       public Object call() throws Exception {
         byte[] tail = new byte[(int) Math.min(size, bytes)];
-        FutureDataInputStreamBuilder builder = files.openFile(path);
-        // With the length no client has to ask for it first.
-        builder.opt("fs.option.openfile.length", Long.toString(size));
-        builder.opt("fs.option.openfile.read.policy", "random");
-        FSDataInputStream in = (FSDataInputStream) Pool.of(builder.build());
+        FSDataInputStream in = HadoopFiles.open(files, path, size, "random");
         try {
           in.readFully(size - tail.length, tail);
         } catch (EOFException e) {

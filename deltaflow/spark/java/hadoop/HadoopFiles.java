@@ -19,6 +19,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import io.deltaflow.spark.bridge.Python;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.EtagSource;
+import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileStatus;
@@ -231,7 +232,8 @@ public final class HadoopFiles {
       public Object call() throws Exception {
         ByteArrayOutputStream content = new ByteArrayOutputStream();
         try {
-          copy(open(files, path, length), content);
+          // Of an empty file opened by its length nobody would see that it is gone.
+          copy(length > 0 ? open(files, path, length, "whole-file") : files.open(path), content);
         } catch (FileNotFoundException e) {
           return null;
         }
@@ -247,7 +249,7 @@ public final class HadoopFiles {
       FileSystem files = files(path);
       OutputStream out = new FileOutputStream(answer);
       try {
-        copy(open(files, path, -1), out);
+        copy(files.open(path), out);
       } finally {
         out.close();
       }
@@ -258,13 +260,11 @@ public final class HadoopFiles {
   }
 
   /** With the length, no client of an object store has to ask for it first. */
-  private static InputStream open(FileSystem files, Path path, long length) throws Exception {
-    // Of an empty file nobody would see that it is gone.
-    if (length <= 0) return files.open(path);
+  static FSDataInputStream open(FileSystem files, Path path, long length, String policy) throws Exception {
     FutureDataInputStreamBuilder builder = files.openFile(path);
     builder.opt("fs.option.openfile.length", Long.toString(length));
-    builder.opt("fs.option.openfile.read.policy", "whole-file");
-    return (InputStream) Pool.of(builder.build());
+    builder.opt("fs.option.openfile.read.policy", policy);
+    return (FSDataInputStream) Pool.of(builder.build());
   }
 
   private static void copy(InputStream in, OutputStream out) throws IOException {
