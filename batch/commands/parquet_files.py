@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log.files.partition_values import NULL_FOLDER, folder_values
-from deltaflow.store import DataDirectory, EntryType, LogStore, scheme_part, store_for, table_path
+from deltaflow.store import DataDirectory, EntryType, LogStore, real_path, scheme_part, store_for, table_path
 
 RawValues = tuple[tuple[str, str | None], ...]
 """The columns and values in the name of a folder, decoded."""
@@ -61,7 +61,9 @@ def files_of_directory(root: str) -> ParquetFiles:
     directory = store.data_directory(root)
     files = _files_of_sink(store, directory)
     listing = _Listing(root)
-    for path, size, time_ms in _walk(directory, [""]) if files is None else files:
+    if files is None:
+        [files] = _walk(directory, [""])
+    for path, size, time_ms in files:
         folder, values = _partition_of(path)
         listing.add(path, size, time_ms, folder, values)
     return listing.done()
@@ -71,11 +73,11 @@ def files_of_partitions(root: str, partitions: Mapping[str, Mapping[str, str | N
     """The files of the partitions that a catalog lists: the values of each, by its directory."""
     directory = store_for(root)[0].data_directory(root)
     listing = _Listing(root)
-    for path, values in partitions.items():
-        folder = _relative(root, table_path(path))
+    folders = [_relative(root, table_path(path)) for path in partitions]
+    # Of a directory that is not there, Spark's readers read no rows.
+    for folder, values, files in zip(folders, partitions.values(), _walk(directory, folders), strict=True):
         raw = tuple((name, None if v == NULL_FOLDER else v) for name, v in values.items())
-        # Of a directory that is not there, Spark's readers read no rows.
-        for file, size, time_ms in _walk(directory, [folder]):
+        for file, size, time_ms in files:
             listing.add(file, size, time_ms, folder, raw)
     return listing.done()
 
@@ -119,30 +121,32 @@ class _Listing:
         )
 
 
-def _walk(directory: DataDirectory, folders: Sequence[str]) -> list[_File]:
-    """The files below some folders of a directory, in the order of their names. Links are followed."""
-    files: list[_File] = []
+def _walk(directory: DataDirectory, starts: Sequence[str]) -> list[list[_File]]:
+    """The files below each of some folders, in the order of their names. Links are followed."""
+    files: list[list[_File]] = [[] for _ in starts]
     with ThreadPoolExecutor(_THREADS, "deltaflow-listing") as pool:
-        while folders:
-            deeper: list[str] = []
-            listings = pool.map(lambda folder: list(directory.entries(folder, follow_links=True)), folders)
-            for folder, entries in zip(folders, listings, strict=True):
+        level = list(enumerate(starts))
+        while level:
+            deeper: list[tuple[int, str]] = []
+            listings = pool.map(lambda found: list(directory.entries(found[1], follow_links=True)), level)
+            for (start, folder), entries in zip(level, listings, strict=True):
                 for entry in entries:
                     path, is_hidden = posixpath.join(folder, entry.name), entry.name[0] in "_."
                     if entry.type is EntryType.DIRECTORY and (not is_hidden or "=" in entry.name):
                         if entry.target is not None:
                             _refuse_loop(directory, path, entry.target)
-                        deeper.append(path)
+                        deeper.append((start, path))
                     elif entry.type is EntryType.FILE and not is_hidden:
-                        files.append((path, entry.size, entry.modification_time_ms))
-            folders = deeper
-    return sorted(files, key=lambda file: file[0].split("/"))
+                        files[start].append((path, entry.size, entry.modification_time_ms))
+            level = deeper
+    return [sorted(found, key=lambda file: file[0].split("/")) for found in files]
 
 
 def _refuse_loop(directory: DataDirectory, path: str, target: str) -> None:
     """Raises for a link to a directory that has the link in it."""
-    link = f"{directory.path}/{path}"
-    if directory.is_below(link, target):
+    link = posixpath.join(directory.path, path)
+    # Only local file systems have links.
+    if posixpath.join(real_path(posixpath.dirname(link)), "").startswith(posixpath.join(target, "")):
         raise DeltaAnalysisException(
             f"{link} is a link to {target}, in which it lies: the files would have no end. Remove the link.",
             error_class="DELTA_PATH_DOES_NOT_EXIST",

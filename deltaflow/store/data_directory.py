@@ -38,6 +38,10 @@ class DataDirectory(ABC):
     StoreErrors.
     """
 
+    def __init__(self, path: str) -> None:
+        self.path = path
+        """The directory, as its store knows it."""
+
     @abstractmethod
     def entries(self, directory: str, *, follow_links: bool = False) -> Iterator[Entry]:
         """The entries of a directory, in no order; none if the directory is not there (any more).
@@ -60,15 +64,6 @@ class DataDirectory(ABC):
 
         Where it cannot be told whether the path is outside, it is a place: this decides what may be deleted.
         """
-
-    def is_below(self, path: str, directory: str) -> bool:
-        """Whether an absolute path lies below a directory, which is a link's target."""
-        return path.startswith(directory.rstrip("/") + "/")
-
-    @property
-    @abstractmethod
-    def path(self) -> str:
-        """The directory, as its store knows it."""
 
 
 def place_below(directory: str, path: str) -> str | None:

@@ -12,15 +12,11 @@ from deltaflow.store.fsspec_files import as_store_errors, file_status
 
 class FsspecDataDirectory(DataDirectory):
     def __init__(self, file_system: Any, path: str) -> None:
+        super().__init__(path)
         self._fs = file_system
-        self._path = path
-
-    @property
-    def path(self) -> str:
-        return self._path
 
     def real_place(self, path: str) -> str | None:
-        return place_below(self._path, path)
+        return place_below(self.path, path)
 
     def entries(self, directory: str, *, follow_links: bool = False) -> Iterator[Entry]:
         path = self._inside(directory)
@@ -60,4 +56,4 @@ class FsspecDataDirectory(DataDirectory):
         return False
 
     def _inside(self, *places: str) -> str:
-        return "/".join([self._path.rstrip("/"), *(place for place in places if place)])
+        return "/".join([self.path.rstrip("/"), *(place for place in places if place)])

@@ -22,12 +22,8 @@ def hadoop_checksum(path: str) -> str:
 
 class LocalDataDirectory(DataDirectory):
     def __init__(self, path: str) -> None:
-        self._path = path
+        super().__init__(path)
         self._real_path = os.path.realpath(path)
-
-    @property
-    def path(self) -> str:
-        return self._path
 
     def entries(self, directory: str, *, follow_links: bool = False) -> Iterator[Entry]:
         try:
@@ -44,7 +40,7 @@ class LocalDataDirectory(DataDirectory):
     def _entry(self, directory: str, entry: os.DirEntry[str], *, follow_links: bool) -> Entry:
         target = None
         if entry.is_symlink():
-            target = os.path.realpath(os.path.join(self._path, directory, entry.name))
+            target = os.path.realpath(os.path.join(self.path, directory, entry.name))
             if not follow_links:
                 return Entry(entry.name, EntryType.LINK, 0, 0, target)
         status = entry.stat(follow_symlinks=follow_links)
@@ -99,10 +95,6 @@ class LocalDataDirectory(DataDirectory):
         inner = real.removeprefix(self._real_path.rstrip("/") + "/")
         return None if inner == real else inner
 
-    def is_below(self, path: str, directory: str) -> bool:
-        parent = os.path.join(os.path.realpath(os.path.dirname(path)), "")
-        return parent.startswith(os.path.join(directory, ""))
-
     @contextmanager
     def _opened(self, verb: str, directory: str, *, follow_links: bool = False) -> Iterator[int]:
         """A descriptor of a directory that is reached from this one; no link is followed unless it may be."""
@@ -110,7 +102,7 @@ class LocalDataDirectory(DataDirectory):
         flags_of_parts = flags if follow_links else flags | os.O_NOFOLLOW
         descriptor = -1
         try:
-            descriptor = os.open(self._path, flags)
+            descriptor = os.open(self.path, flags)
             for part in directory.split("/") if directory else ():
                 outer, descriptor = descriptor, os.open(part, flags_of_parts, dir_fd=descriptor)
                 os.close(outer)
@@ -124,5 +116,5 @@ class LocalDataDirectory(DataDirectory):
                 os.close(descriptor)
 
     def _failure(self, verb: str, place: str, error: OSError) -> StoreError:
-        path = os.path.join(self._path, place)
+        path = os.path.join(self.path, place)
         return StoreError(f"Cannot {verb} {path}: {error}. Check the permissions and the disk.", file=path)

@@ -20,12 +20,8 @@ class HadoopDataDirectory(DataDirectory):
     """
 
     def __init__(self, files: JavaFiles, path: str) -> None:
+        super().__init__(path)
         self._files = files
-        self._path = path
-
-    @property
-    def path(self) -> str:
-        return self._path
 
     def entries(self, directory: str, *, follow_links: bool = False) -> Iterator[Entry]:
         try:
@@ -59,7 +55,7 @@ class HadoopDataDirectory(DataDirectory):
             return False
 
     def real_place(self, path: str) -> str | None:
-        place = place_below(self._path, path)
+        place = place_below(self.path, path)
         if place is None:
             if scheme_part(path) == "viewfs":
                 directory, name = posixpath.split(path)
@@ -69,8 +65,8 @@ class HadoopDataDirectory(DataDirectory):
 
     @cached_property
     def _resolved(self) -> str:
-        return self._files.resolve(self._path)
+        return self._files.resolve(self.path)
 
     def _inside(self, place: str) -> str:
         # Hadoop knows the root of a file system by its slash alone.
-        return f"{self._path}/{place}"
+        return f"{self.path}/{place}"
