@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaflow.batch.named_table import enclosing_table
 from deltaflow.batch.options import option
 from deltaflow.errors import (
     DeltaAnalysisException,
@@ -24,7 +25,7 @@ from deltaflow.log import LOG_DIRECTORY, DeltaLog, Snapshot
 from deltaflow.log.files.partition_values import folder_values, typed_values, without_char_padding
 from deltaflow.log.protocol.properties import SESSION_TIME_ZONE, TIME_TRAVEL_BY_PATH_ENABLED
 from deltaflow.spark.expressions.timestamps import timestamp_of_text, timestamp_or_none
-from deltaflow.store import directories_above, scheme_part, store_for, table_path
+from deltaflow.store import given_path, scheme_part, store_for, table_path
 
 _LOG = logging.getLogger(__name__)
 
@@ -170,9 +171,9 @@ def _table_and_partition(path: str) -> tuple[str, dict[str, str | None]]:
     # A look is a request where the table is not local: there only a partition's path is looked at.
     if scheme_part(given) is not None and "=" not in posixpath.basename(given):
         return given, {}
-    places = (given, *directories_above(given))
-    root = next((place for place in places if store.exists(posixpath.join(place, LOG_DIRECTORY))), given)
-    if root == given:  # or there is no table: opening it raises the error
+    is_root = store.exists(posixpath.join(given, LOG_DIRECTORY))
+    root = None if is_root else enclosing_table(given_path(given))
+    if root is None:  # if there is no table, opening it raises the error
         return given, {}
     fragment = given.removeprefix(root.rstrip("/") + "/")
     if not all("=" in folder for folder in fragment.split("/")):
