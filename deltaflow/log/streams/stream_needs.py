@@ -6,23 +6,18 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
+from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log.files.data_places import comparable_places
 from deltaflow.log.maintenance.vacuum_plan import VacuumPlan
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import load_state
 from deltaflow.log.replay.snapshot import Snapshot
-from deltaflow.log.streams.source_offset import (
-    BASE_INDEX,
-    INITIAL_SNAPSHOT_ORDER,
-    DeltaSourceOffset,
-    decode_offset,
-)
-from deltaflow.store import LogStore, store_for
+from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint
+from deltaflow.log.streams.source_offset import BASE_INDEX, INITIAL_SNAPSHOT_ORDER, DeltaSourceOffset
+from deltaflow.store import store_for
 
 _LOG = logging.getLogger(__name__)
 _NAMED_FILES = 3
@@ -37,7 +32,7 @@ def check_streams(log: LogFiles, table_id: str, plan: VacuumPlan, checkpoints: S
     A checkpoint whose stream does not read the table is ignored, with a warning.
     """
     for checkpoint in checkpoints:
-        positions = list(_positions(checkpoint, table_id))
+        positions = list(_positions(StreamCheckpoint(checkpoint), table_id))
         _check_checkpoint_stays(plan, checkpoint, log.path)
         if not positions:
             _LOG.warning("The stream of the checkpoint %s has nothing to read of %s", checkpoint, log.path)
@@ -92,24 +87,12 @@ def _error_of_missed_files(
 # ------------------------------------------------------------------------------------------- checkpoints
 
 
-def _positions(checkpoint: str, table_id: str) -> Iterator[DeltaSourceOffset]:
+def _positions(checkpoint: StreamCheckpoint, table_id: str) -> Iterator[DeltaSourceOffset]:
     """The offsets from which a stream will go on; several if its start is not known."""
-    store, directory = store_for(checkpoint)
-    planned, done = _batches(store, directory, "offsets"), _batches(store, directory, "commits")
-    if planned is None:
-        if not _has_metadata(store, directory):
-            raise DeltaIllegalArgumentException(
-                f"{checkpoint} is no checkpoint of a stream: it has neither offsets nor metadata. Give the "
-                "directory that the stream has as its checkpointLocation.",
-                error_class="DELTA_NOT_A_STREAM_CHECKPOINT",
-                file=checkpoint,
-            )
-        return
-    finished = [batch for batch in planned if batch in (done or ())]
-    if finished:
-        yield from _offsets(store, directory, max(finished), table_id)
-    elif planned:
-        for end in _offsets(store, directory, min(planned), table_id):
+    if checkpoint.newest_done is not None:
+        yield from _offsets(checkpoint.offsets(checkpoint.newest_done), table_id)
+    elif checkpoint.planned:
+        for end in _offsets(checkpoint.offsets(checkpoint.planned[0]), table_id):
             yield from _before_first_batch(end)
 
 
@@ -128,36 +111,12 @@ def _start_of(end: DeltaSourceOffset, version: int, *, is_initial: bool) -> Delt
     return DeltaSourceOffset(end.reservoir_id, version, BASE_INDEX, is_initial)
 
 
-def _batches(store: LogStore, directory: str, log_name: str) -> set[int] | None:
-    """The numbers of the batches of which the checkpoint has an entry in its log `offsets` or `commits`;
-    None without that log."""
-    try:
-        found = store.list_from(f"{directory}/{log_name}", "")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return {int(status.name) for status in found if status.name.isdecimal()}
-
-
-def _has_metadata(store: LogStore, directory: str) -> bool:
-    try:
-        store.status(f"{directory}/metadata")
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
-def _offsets(store: LogStore, directory: str, batch: int, table_id: str) -> Iterator[DeltaSourceOffset]:
-    """The table's offsets at the end of a batch (Spark's OffsetSeqLog has one per line, after two others)."""
-    path = f"{directory}/offsets/{batch}"
-    for line in store.read(path).decode().split("\n")[2:]:
-        # Version 2 of the file has the source's name before its offset.
-        json = line[line.find("{") :] if "{" in line else ""
-        try:
-            fields = msgspec.json.decode(json) if json else None
-        except msgspec.DecodeError:
-            fields = None
-        if isinstance(fields, dict) and fields.get("reservoirId") == table_id:
-            yield decode_offset(json, path)
+def _offsets(entry: BatchOffsets, table_id: str) -> Iterator[DeltaSourceOffset]:
+    """The table's offsets at the end of a batch."""
+    for source in entry.offsets:
+        offset = entry.delta_offset(source)
+        if offset is not None and offset.reservoir_id == table_id:
+            yield offset
 
 
 # ------------------------------------------------------------------------------------------------- needs

@@ -1,0 +1,175 @@
+"""The checkpoint directory of a streaming query, as every Spark writes it. Sources: Spark's OffsetSeqLog,
+CommitLog, StreamMetadata and MicroBatchExecution.populateStartOffsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
+from deltaflow.log.streams.source_offset import DeltaSourceOffset, decode_offset
+from deltaflow.store import LogStore, store_for
+
+OFFSETS = "offsets"
+COMMITS = "commits"
+_NEWEST_FORMAT = 2
+_NO_OFFSET = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOffsets:
+    """An entry of the log `offsets`: how far each source is read at the end of a batch."""
+
+    batch_id: int
+    format_version: int
+    """1 or 2. In version 2 the sources have names; in version 1 they are numbered by their lines."""
+    metadata: str
+    """Spark's OffsetSeqMetadata (watermark, time, settings) as JSON; it may be empty."""
+    offsets: Mapping[str, str | None]
+    """The JSON of the offset of each source, by its number or name; None for a source without one yet."""
+    path: str
+    """The file of the entry."""
+
+    def text(self) -> str:
+        """The content of the file."""
+        lines = [json or _NO_OFFSET for json in self.offsets.values()]
+        if self.format_version > 1:
+            lines = [f"{name}:{line}" for name, line in zip(self.offsets, lines, strict=True)]
+        return "\n".join([f"v{self.format_version}", self.metadata, *lines])
+
+    def delta_offset(self, source: str) -> DeltaSourceOffset | None:
+        """The offset of a source if it is one of a Delta table; None for another one, or without one.
+
+        DeltaIllegalStateException for an offset of a Delta table that cannot be read.
+        """
+        json = self.offsets.get(source)
+        if json is None or reservoir_id(json) is None:
+            return None
+        return decode_offset(json, self.path)
+
+
+def reservoir_id(json: str) -> str | None:
+    """The id of the Delta table of an offset; None if it is the offset of something else."""
+    try:
+        fields: Any = msgspec.json.decode(json)
+    except msgspec.DecodeError:
+        return None
+    found = fields.get("reservoirId") if isinstance(fields, dict) else None
+    return found if isinstance(found, str) else None
+
+
+class StreamCheckpoint:
+    """A checkpoint as it was when this object was made; only its entries are read later.
+
+    `path` is the query's checkpointLocation. DeltaIllegalArgumentException (DELTA_NOT_A_STREAM_CHECKPOINT) if
+    nothing of a query is there, DeltaIllegalStateException (DELTA_CORRUPT_STREAM_CHECKPOINT) where a file is
+    not what Spark writes.
+    """
+
+    def __init__(self, path: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        self.store: LogStore
+        self.store, self.directory = store_for(path, storage_options)
+        planned, done = self._batches(OFFSETS), self._batches(COMMITS)
+        self.query_id = self._query_id()
+        """The query's id, which is the application id of its commits; None if the file `metadata` is lost."""
+        if planned is None and self.query_id is None:
+            raise DeltaIllegalArgumentException(
+                f"{path} is no checkpoint of a stream: it has neither offsets nor metadata. Give the "
+                "directory that the stream has as its checkpointLocation.",
+                error_class="DELTA_NOT_A_STREAM_CHECKPOINT",
+                file=path,
+            )
+        self.planned: list[int] = planned or []
+        """The batches, ascending, whose ends are recorded; Spark removes old ones."""
+        self.done: list[int] = done or []
+        """The batches, ascending, that are recorded as done."""
+
+    @property
+    def newest_planned(self) -> int | None:
+        """The batch with which the query goes on if it is not done."""
+        return self.planned[-1] if self.planned else None
+
+    @property
+    def newest_done(self) -> int | None:
+        """The last batch that is done, and whose end is recorded."""
+        return max(set(self.planned) & set(self.done), default=None)
+
+    @cached_property
+    def has_state(self) -> bool:
+        """Whether the query keeps state (aggregations, joins of streams, deduplication, …)."""
+        return self.store.exists(f"{self.directory}/state")
+
+    def offsets(self, batch_id: int) -> BatchOffsets:
+        """The entry of a batch in the log `offsets`."""
+        path = self.path_of(OFFSETS, batch_id)
+        try:
+            lines = self.store.read(path).decode().removesuffix("\n").split("\n")
+        except FileNotFoundError as error:
+            raise _corrupt(path, f"the end of batch {batch_id} is not recorded") from error
+        except UnicodeDecodeError as error:
+            raise _corrupt(path, "it is no text in UTF-8") from error
+        version = _format_version(path, lines[0])
+        if len(lines) < 2:
+            raise _corrupt(path, "it ends after its first line")
+        offsets: dict[str, str | None] = {}
+        for number, line in enumerate(lines[2:]):
+            source, json = str(number), line
+            if version > 1:
+                source, colon, json = line.partition(":")
+                if not colon:
+                    raise _corrupt(path, f"its line {number + 3} has no name of a source")
+            offsets[source] = None if json == _NO_OFFSET else json
+        return BatchOffsets(batch_id, version, lines[1].strip(), offsets, path)
+
+    def path_of(self, log: str, batch_id: int) -> str:
+        """Where the entry of a batch is in the log `offsets` or `commits`."""
+        return f"{self.directory}/{log}/{batch_id}"
+
+    def _batches(self, log: str) -> list[int] | None:
+        """The batches with an entry in one of the two logs; None without that log."""
+        try:
+            found = self.store.list_from(f"{self.directory}/{log}", "")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return sorted(int(status.name) for status in found if status.name.isdecimal())
+
+    def _query_id(self) -> str | None:
+        path = f"{self.directory}/metadata"
+        try:
+            text = self.store.read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return msgspec.json.decode(text, type=_Metadata).id
+        except msgspec.DecodeError as error:
+            raise _corrupt(path, f"it does not name the query's id ({error})") from error
+
+
+class _Metadata(msgspec.Struct):
+    """Spark's StreamMetadata."""
+
+    id: str
+
+
+def _format_version(path: str, line: str) -> int:
+    number = line.strip().removeprefix("v")
+    if not line.startswith("v") or not number.isdecimal() or int(number) < 1:
+        raise _corrupt(path, f"it begins with {line[:20]!r}, and not with the version of its format")
+    if int(number) > _NEWEST_FORMAT:
+        raise _corrupt(path, f"it has version {number} of its format, which only a newer Spark knows")
+    return int(number)
+
+
+def _corrupt(path: str, reason: str) -> DeltaIllegalStateException:
+    return DeltaIllegalStateException(
+        f"The file {path} of the checkpoint cannot be read: {reason}. Restore it from a copy, or rebuild the "
+        "checkpoint from the commits of the table that the stream writes.",
+        error_class="DELTA_CORRUPT_STREAM_CHECKPOINT",
+        file=path,
+    )
