@@ -52,7 +52,7 @@ class DeltaTable:
         """The table whose directory is `path`; DELTA_MISSING_DELTA_TABLE if there is none.
 
         `hadoopConf` has settings of Hadoop's file systems, whose keys begin with "fs." or "dfs.". Spark reads
-        the files of `toDF` with them. The log does not need them, since Spark's tables are on the local disk.
+        the files of `toDF` with them. The log is read with the settings of the session.
         """
         options = named_table.file_system_options(hadoopConf)
         return cls(sparkSession, named_table.table_at_path(path), options)
