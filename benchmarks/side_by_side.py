@@ -51,6 +51,8 @@ class Comparison:
     """The bound of the ratio of the medians."""
     extra: float = 0.0
     """Seconds that are allowed in addition."""
+    other: str = "Parquet"
+    """What `parquet` are the seconds of."""
 
     @property
     def is_met(self) -> bool:
@@ -62,7 +64,7 @@ class Comparison:
         bound = f"{self.bound}" + (f" and {self.extra} s" if self.extra else "")
         return (
             f"{self.name:<26} deltaflow {ours:7.3f} s ({min(self.ours):.3f} to {max(self.ours):.3f})  "
-            f"Parquet {parquet:7.3f} s ({min(self.parquet):.3f} to {max(self.parquet):.3f})  "
+            f"{self.other} {parquet:7.3f} s ({min(self.parquet):.3f} to {max(self.parquet):.3f})  "
             f"ratio {ours / parquet:5.2f}  (bound {bound})  {verdict}"
         )
 
@@ -74,6 +76,7 @@ def compare(
     repeats: int,
     bound: float,
     extra: float = 0.0,
+    other: str = "Parquet",
 ) -> Comparison:
     """Runs both sides in turn, the first pairs uncounted; each returns its seconds."""
     for _ in range(WARM_UP_REPEATS):
@@ -86,7 +89,7 @@ def compare(
                 ours_seconds.append(ours())
             else:
                 parquet_seconds.append(parquet())
-    result = Comparison(name, ours_seconds, parquet_seconds, bound, extra)
+    result = Comparison(name, ours_seconds, parquet_seconds, bound, extra, other)
     print(result, flush=True)
     return result
 

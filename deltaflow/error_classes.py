@@ -42,6 +42,24 @@ CATALOGUE: dict[str, Entry] = {
         "CREATE TABLE contains two different locations: {identifier} and {location}. "
         "Remove the LOCATION clause.",
     ),
+    "DELTA_APPLY_CHANGES_ARGUMENT": (
+        "42616",
+        "apply_changes: {argument} {problem}.",
+    ),
+    "DELTA_APPLY_CHANGES_COLUMN": (
+        "42703",
+        "apply_changes: the changes have no column {column_name}. Their columns are {given}.",
+    ),
+    "DELTA_APPLY_CHANGES_MISMATCH": (
+        "42616",
+        "apply_changes: changes were applied to the table in another way before: {differences}. Apply them "
+        "as before, or to a new table from the start.",
+    ),
+    "DELTA_APPLY_CHANGES_TYPE": (
+        "42K09",
+        "apply_changes: the column {column_name} of the changes is {given}, and that of the table is "
+        "{wanted}. Cast the column of the source.",
+    ),
     "DELTA_CANNOT_CHANGE_LOCATION": (
         "42601",
         "Cannot change the 'location' of the Delta table using SET TBLPROPERTIES.",
@@ -318,6 +336,12 @@ CATALOGUE: dict[str, Entry] = {
         "42802",
         "Cannot write to '{table_name}', not enough data columns: the table has {table_columns}, "
         "the data has {data_columns}.",
+    ),
+    "DELTA_INVALID_CHANGE": (
+        "22023",
+        "apply_changes: {number} records of batch {batch} are no changes, since they lack a key or a "
+        "sequence or are no upsert, delete or truncate: {rows}. Nothing of the batch was applied. Leave such "
+        "records out of the source, or mend them, and start the query again.",
     ),
     "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": (
         "42K05",

@@ -6,6 +6,19 @@ if __name__ != "deltaflow.streaming":
         "modules would be loaded. Import deltaflow.streaming instead."
     )
 
+from typing import TYPE_CHECKING, Any
+
 from deltaflow.streaming import sink, source
 
-__all__ = ["sink", "source"]
+if TYPE_CHECKING:
+    from deltaflow.streaming.cdc import apply_changes
+
+__all__ = ["apply_changes", "sink", "source"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "apply_changes":
+        from deltaflow.streaming import cdc
+
+        return cdc.apply_changes
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,329 @@
+"""Applies the changes of each micro-batch to the target, once.
+
+Per batch of current rows: a job that reads and folds the records, a small one that sums up what they are, the
+MERGE, and where the batch has deletes one that remembers them. A history has a job more: it reads the rows of
+the batch's keys. One listing of the log of the target, and one of that of the remembered deletes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from deltaflow.batch.delta_table import DeltaTable
+from deltaflow.errors import DeltaIllegalStateException
+from deltaflow.log import Snapshot
+from deltaflow.log.protocol.properties import MERGE_MATERIALIZE_SOURCE
+from deltaflow.spark.expressions.frames import release
+from deltaflow.streaming.cdc.changes import (
+    CHANGE,
+    DELETE,
+    DELETED,
+    END_AT,
+    FIRST,
+    INVALID,
+    SEQUENCE,
+    START_AT,
+    TRUNCATE,
+    TRUNCATED,
+    ChangeColumns,
+    Current,
+    Envelope,
+    as_literal,
+    column,
+    encodable,
+    is_invalid,
+    summary_columns,
+)
+from deltaflow.streaming.cdc.current_rows import CurrentRows
+from deltaflow.streaming.cdc.data_columns import DataColumns
+from deltaflow.streaming.cdc.history_rows import HistoryRows
+from deltaflow.streaming.cdc.side_tables import Forgotten, SideTables, Write
+from deltaflow.streaming.cdc.target import Target
+from deltaflow.streaming.cdc.tracked_history import shown_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_LOG = logging.getLogger(__name__)
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Applier:
+    """How changes are applied; `apply_changes` says what the fields mean."""
+
+    target: Target
+    envelope: Envelope
+    data_columns: DataColumns
+    scd_type: int
+    ignore_null_updates: bool
+    horizon_ms: int
+    clock: Callable[[], int] = field(default=lambda: time.time_ns() // 1_000_000)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """The function of foreachBatch."""
+        query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        assert query_id is not None
+        self.apply(batch, Write(query_id, batch_id))
+
+    def apply(self, batch: DataFrame, write: Write) -> None:
+        """Applies the changes of a batch, unless the target has it already."""
+        spark = batch.sparkSession
+        snapshot = self.target.snapshot(spark)
+        if snapshot is not None and _has(snapshot, write):
+            return
+        changes = self.envelope.changes(batch, self._current(spark, snapshot))
+        changes, columns = self.data_columns.of(changes, snapshot, self.ignore_null_updates)
+        tracked = self.data_columns.tracked(columns) if self.scd_type == 2 else None
+        flow = {
+            "keys": columns.key_names,
+            "storedAsScdType": self.scd_type,
+            "sequence": columns.sequence.simpleString(),
+            "trackHistory": tracked is not None,
+        }
+        if snapshot is None:
+            known = columns if tracked is None else replace(columns, partial=False)
+            fields = [*columns.data, *known.engine_fields(history=self.scd_type == 2)]
+            snapshot = self.target.create(spark, fields, flow)
+        else:
+            self.target.check(snapshot, flow)
+        side = SideTables(spark, snapshot.path, columns)
+        with ExitStack() as frames:
+            run = _Batch(spark, self, write, side, columns, frames)
+            table = self.target.table(spark)
+            if self.scd_type == 1:
+                run.apply_to_current_rows(changes, table, snapshot.schema)
+            else:
+                changes = changes.localCheckpoint(eager=True)
+                frames.callback(release, changes)
+                if tracked is None:
+                    run.apply_to_history(changes, table)
+                else:
+                    run.apply_to_tracked_history(changes, table, tracked)
+        # Only now: until the target has the batch, it must find what it found the first time.
+        side.forget(self.clock(), self.horizon_ms)
+
+    def _current(self, spark: SparkSession, snapshot: Snapshot | None) -> Current:
+        if snapshot is None:
+            return Current(None, lambda: None)
+        fields = self.data_columns.of_target(snapshot.schema)
+
+        def rows() -> DataFrame:
+            found = self.target.table(spark).toDF()
+            if self.scd_type == 2:
+                found = found.where(F.col(END_AT).isNull())
+            return found.select(*[column(name) for name in fields.names])
+
+        return Current(fields, rows)
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """What the changes of a batch are."""
+
+    first: Any
+    """The oldest sequence of an upsert or delete, as `encodable` gives it; None without any."""
+    truncates: Sequence[Any]
+    """The sequences of the truncates, as `encodable` gives them."""
+    deletes: int
+    invalid: int
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """One batch on its way. `frames` gives back what was materialised."""
+
+    spark: SparkSession
+    applier: Applier
+    write: Write
+    side: SideTables
+    columns: ChangeColumns
+    frames: ExitStack
+
+    def apply_to_current_rows(self, changes: DataFrame, table: DeltaTable, schema: T.StructType) -> None:
+        """One row for each key."""
+        side = self.side
+        rows = CurrentRows(self.columns, self.applier.ignore_null_updates)
+        forgotten, deletes = side.forgotten(), side.deletes()
+        older = next(iter(forgotten.truncates), None)
+        folded = self._materialized(rows.fold(changes, deletes, older))
+        summary = self._summary(folded, changes)
+        if self._may_be_late(summary, forgotten):
+            late = rows.late(self._before(changes, forgotten), table.toDF(), deletes)
+            in_time = self._without(changes, self._materialized(late))
+            folded = self._materialized(rows.fold(in_time, deletes, older))
+            summary = self._summary(folded, in_time)
+        truncates = self._truncates(summary)
+        own = folded.where(F.col(DELETED).isNotNull())
+        self._remember(own.select(*self._keys, F.col(DELETED).alias(SEQUENCE)), summary, folded)
+        with self._as_one_write():
+            rows.merge(table, folded, truncates, schema)
+
+    def apply_to_history(self, changes: DataFrame, table: DeltaTable) -> None:
+        """A row for each upsert. The changes are materialised."""
+        side = self.side
+        rows = HistoryRows(self.columns, self.applier.ignore_null_updates)
+        forgotten, deletes = side.forgotten(), side.deletes()
+        summary = self._summary(self._one_by_one(changes), changes)
+        if self._may_be_late(summary, forgotten):
+            late = rows.late(self._before(changes, forgotten), table.toDF())
+            changes = self._materialized(self._without(changes, self._materialized(late)))
+            summary = self._summary(self._one_by_one(changes), changes)
+        truncates = self._truncates(summary)
+        points = changes.where(F.col(CHANGE) != TRUNCATE)
+        for truncate in truncates:
+            open_rows = table.toDF().where(F.col(END_AT).isNull() & (F.col(START_AT) < truncate))
+            ends = open_rows.select(*self._keys, truncate.alias(SEQUENCE), F.lit(DELETE).alias(CHANGE))
+            points = points.unionByName(ends, allowMissingColumns=True)
+        # The MERGE that follows looks at the rows of these keys alone, too.
+        of_keys = table.toDF().join(
+            points.select(*self._keys).distinct(), self.columns.key_names, "left_semi"
+        )
+        prepared = self._materialized(
+            rows.prepare(points, of_keys, deletes, [*truncates, *forgotten.truncates])
+        )
+        own = changes.where(F.col(CHANGE) == DELETE).select(*self._keys, SEQUENCE).distinct()
+        self._remember(own, summary, self._one_by_one(changes))
+        with self._as_one_write():
+            rows.merge(table, prepared)
+
+    def apply_to_tracked_history(self, changes: DataFrame, table: DeltaTable, tracked: Sequence[str]) -> None:
+        """The whole history is kept beside the target, and the target follows from it."""
+        whole = Target(self.side.history_path, None)
+        snapshot = whole.snapshot(self.spark)
+        if snapshot is None:
+            fields = [*self.columns.data, *self.columns.engine_fields(history=True)]
+            snapshot = whole.create(self.spark, fields, {})
+        if not _has(snapshot, self.write):
+            self.apply_to_history(changes, whole.table(self.spark))
+        history = whole.table(self.spark).toDF()
+        touched = changes.where(F.col(CHANGE) != TRUNCATE).select(*self._keys)
+        for truncate in self._truncates(self._summary(self._one_by_one(changes), changes)):
+            touched = touched.unionByName(history.where(F.col(END_AT) == truncate).select(*self._keys))
+        keys = self._materialized(touched.distinct())
+        history, visible = (
+            frame.join(keys, self.columns.key_names, "left_semi") for frame in (history, table.toDF())
+        )
+        shown = self._materialized(shown_rows(history, visible, self.columns, tracked))
+        with self._as_one_write():
+            HistoryRows(replace(self.columns, partial=False), False).merge(table, shown)
+
+    # --------------------------------------------------------------------------------------- parts of a batch
+
+    @property
+    def _keys(self) -> list[Column]:
+        return [column(key) for key in self.columns.key_names]
+
+    def _materialized(self, frame: DataFrame) -> DataFrame:
+        kept = frame.localCheckpoint(eager=True)
+        self.frames.callback(release, kept)
+        return kept
+
+    def _one_by_one(self, changes: DataFrame) -> DataFrame:
+        return changes.select(*self._keys, *summary_columns(self.columns))
+
+    def _summary(self, summed: DataFrame, changes: DataFrame) -> _Summary:
+        """One small job. DELTA_INVALID_CHANGE if a row of the changes is none."""
+        data_type = self.columns.sequence
+        row = summed.agg(
+            encodable(F.min(FIRST), data_type),
+            F.collect_set(encodable(F.col(TRUNCATED), data_type)),
+            F.count(DELETED),
+            F.coalesce(F.sum(INVALID), F.lit(0)),
+        ).first()
+        assert row is not None
+        summary = _Summary(*row)
+        if summary.invalid:
+            raise self._invalid(summary.invalid, changes)
+        return summary
+
+    def _invalid(self, number: int, changes: DataFrame) -> DeltaIllegalStateException:
+        rows = changes.where(is_invalid(self.columns)).select(*self._keys, CHANGE, SEQUENCE).limit(_SHOWN)
+        shown = "; ".join(
+            ", ".join(f"{name} = {value}" for name, value in row.asDict().items()) for row in rows.collect()
+        )
+        return DeltaIllegalStateException(
+            error_class="DELTA_INVALID_CHANGE",
+            number=number,
+            rows=shown,
+            batch=self.write.version,
+            table=self.side.target,
+        )
+
+    def _truncates(self, summary: _Summary) -> list[Column]:
+        return [as_literal(sequence, self.columns.sequence) for sequence in summary.truncates]
+
+    def _may_be_late(self, summary: _Summary, forgotten: Forgotten) -> bool:
+        """Whether a change is not younger than a forgotten delete; no job without such."""
+        if forgotten.horizon is None or summary.first is None:
+            return False
+        first = as_literal(summary.first, self.columns.sequence)
+        row = self.spark.range(1).select((first <= forgotten.horizon).alias("late")).first()
+        return row is not None and bool(row["late"])
+
+    def _before(self, changes: DataFrame, forgotten: Forgotten) -> DataFrame:
+        assert forgotten.horizon is not None
+        return changes.where((F.col(CHANGE) != TRUNCATE) & (F.col(SEQUENCE) <= forgotten.horizon))
+
+    def _without(self, changes: DataFrame, late: DataFrame) -> DataFrame:
+        """The other changes; the late ones are put into the table of late changes."""
+        number = late.count()
+        if not number:
+            return changes
+        _LOG.warning(
+            "%s: %d changes of batch %s came later than the horizon, and go to %s",
+            self.side.target,
+            number,
+            self.write.version,
+            self.side.late_path,
+        )
+        self.side.keep_late(late, self.write, self.applier.clock())
+        names = [*self.columns.key_names, SEQUENCE]
+        return changes.join(late.select(*map(column, names)).distinct(), names, "left_anti").select(
+            *map(column, changes.columns)
+        )
+
+    def _remember(self, deletes: DataFrame, summary: _Summary, summed: DataFrame) -> None:
+        if not summary.deletes and not summary.truncates:
+            return
+        truncates = summed.where(F.col(TRUNCATED).isNotNull()).select(
+            *[F.lit(None).cast(key.dataType).alias(key.name) for key in self.columns.keys],
+            F.col(TRUNCATED).alias(SEQUENCE),
+            F.lit(TRUNCATE).alias(CHANGE),
+        )
+        points = deletes.withColumn(CHANGE, F.lit(DELETE)).unionByName(truncates)
+        self.side.remember(points, self.write, self.applier.clock())
+
+    @contextmanager
+    def _as_one_write(self) -> Iterator[None]:
+        """The MERGEs in the block are skipped by a table that has the batch already."""
+        settings: dict[str, str] = {
+            "spark.databricks.delta.write.txnAppId": self.write.app_id,
+            "spark.databricks.delta.write.txnVersion": str(self.write.version),
+            # The source is materialised.
+            MERGE_MATERIALIZE_SOURCE.name: "none",
+        }
+        before = {name: self.spark.conf.get(name, None) for name in settings}
+        for name, value in settings.items():
+            self.spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, old in before.items():
+                self.spark.conf.unset(name) if old is None else self.spark.conf.set(name, old)
+
+
+def _has(snapshot: Snapshot, write: Write) -> bool:
+    done = snapshot.transactions.get(write.app_id)
+    if done is None or done.version < write.version:
+        return False
+    _LOG.info("%s: the table has batch %d of %s already", snapshot.path, write.version, write.app_id)
+    return True

@@ -1,0 +1,251 @@
+"""The newest state of every key (slowly changing dimension, type 1).
+
+A row of the target is the join of all changes of its key: of each column the value that the newest change
+set, unless a newer change deleted the row. The join is the same for every order of the changes and for every
+way to cut them into batches. So a batch is folded to one row a key, and a MERGE joins this with the target's
+row.
+
+Of equal sequences of one key a delete wins; of two upserts the one whose columns have the greater hash.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from deltaflow.batch.sql_names import quoted
+from deltaflow.streaming.cdc.changes import (
+    CHANGE,
+    COLUMN_SEQUENCES,
+    DELETED,
+    FIRST,
+    INVALID,
+    ROW_SEQUENCE,
+    SEQUENCE,
+    TRUNCATED,
+    UPSERT,
+    ChangeColumns,
+    column,
+    is_set,
+    rank,
+    summary_columns,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from deltaflow.batch.delta_table import DeltaTable
+
+TARGET, SOURCE = "__target", "__change"
+_UPSERTED, _DELETED, _GROUP = "\0upserted", "\0ended", "\0group"
+
+
+@dataclass(frozen=True)
+class CurrentRows:
+    """Folds and merges changes with these columns."""
+
+    columns: ChangeColumns
+    ignores_nulls: bool
+
+    def fold(self, changes: DataFrame, deletes: DataFrame | None, truncated: Column | None) -> DataFrame:
+        """One row for each key of the changes, and one without keys for their truncates.
+
+        `deletes` are older deletes (keys, SEQUENCE), None without any; `truncated` is the newest older
+        truncate.
+        """
+        sequence = F.col(SEQUENCE)
+        is_upsert = F.col(CHANGE) == UPSERT
+        first, deleted, truncates, invalid = summary_columns(self.columns)
+        folded = [
+            F.min(first).alias(FIRST),
+            F.max(deleted).alias(DELETED),
+            F.max(truncates).alias(TRUNCATED),
+            F.sum(invalid).alias(INVALID),
+            F.max(F.when(is_upsert, sequence)).alias(_UPSERTED),
+        ]
+        for i, group in enumerate(self.columns.groups):
+            values = F.struct(*[column(value.name) for value in group], sequence.alias(SEQUENCE))
+            order = F.when(is_upsert & self._sets(group), F.struct(sequence, rank(group).alias("rank")))
+            folded.append(F.max_by(values, order).alias(f"{_GROUP}{i}"))
+        keys = self.columns.key_names
+        rows = changes.groupBy(*map(column, keys)).agg(*folded)
+        ends = [F.col(DELETED)]
+        if deletes is not None:
+            newest = deletes.groupBy(*map(column, keys)).agg(F.max(SEQUENCE).alias("\0older"))
+            rows = rows.join(newest, keys, "left")
+            ends.append(F.col("\0older"))
+        if truncated is not None:
+            ends.append(truncated)
+        return rows.withColumn(_DELETED, functools.reduce(_newer, ends))
+
+    def late(self, changes: DataFrame, target: DataFrame, deletes: DataFrame | None) -> DataFrame:
+        """Of changes that are not younger than deletes which were forgotten: those that such a delete may
+        have followed. A newer row or delete of the key that is known says that the change is of no use."""
+        keys = self.columns.key_names
+        rows = target.select(
+            *map(column, keys), F.col(ROW_SEQUENCE).alias("\0row"), F.lit(True).alias("\0is")
+        )
+        joined = changes.join(rows, keys, "left")
+        sequence = F.col(SEQUENCE)
+        is_late = F.col("\0is").isNull()
+        if self.columns.partial:
+            is_late = is_late | _holds(sequence < F.col("\0row"))
+        if deletes is not None:
+            newest = deletes.groupBy(*map(column, keys)).agg(F.max(SEQUENCE).alias("\0older"))
+            joined = joined.join(newest, keys, "left")
+            is_late = is_late & ~_holds(sequence <= F.col("\0older"))
+        return joined.where(is_late).select(*[column(name) for name in changes.columns])
+
+    def merge(
+        self, table: DeltaTable, folded: DataFrame, truncates: Sequence[Column], target: T.StructType
+    ) -> None:
+        """Joins the folded rows with those of the target, in one MERGE, after the truncates of the batch."""
+        ended = functools.reduce(_newer, truncates, F.col(_DELETED))
+        source = folded.select(
+            *map(column, self.columns.key_names),
+            *[
+                F.col(f"{_GROUP}{i}").getField(value.name).alias(value.name)
+                for i, group in enumerate(self.columns.groups)
+                for value in group
+            ],
+            *[
+                F.col(f"{_GROUP}{i}").getField(SEQUENCE).alias(f"{_GROUP}{i}")
+                for i, _ in enumerate(self.columns.groups)
+            ],
+            _UPSERTED,
+            ended.alias(_DELETED),
+        )
+        same_key = _all(_of(TARGET, key) == _of(SOURCE, key) for key in self.columns.key_names)
+        upserted, deleted = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED)
+        existing = _of(TARGET, ROW_SEQUENCE)
+        is_inserted = upserted.isNotNull() & (deleted.isNull() | (upserted > deleted))
+        stays = deleted.isNull() | _holds(upserted > deleted) | _holds(existing > deleted)
+        changed, values = self._updated(target)
+        inserted = {key: _of(SOURCE, key) for key in self.columns.key_names} | self._inserted()
+        merge = table.alias(TARGET).merge(source.alias(SOURCE), same_key)
+        merge = (
+            merge.whenMatchedDelete(~stays)
+            .whenMatchedUpdate(changed, _quoted(values))
+            .whenNotMatchedInsert(is_inserted, _quoted(inserted))
+        )
+        if truncates:
+            is_old = functools.reduce(operator.or_, [existing <= truncate for truncate in truncates])
+            merge = merge.whenNotMatchedBySourceDelete(existing.isNull() | is_old)
+        merge.withSchemaEvolution().execute()
+
+    def _sets(self, group: Sequence[T.StructField]) -> Column:
+        if not self.columns.partial:
+            return F.lit(True)
+        return is_set(group[0], ignores_nulls=self.ignores_nulls, has_unset=self.columns.has_unset)
+
+    def _updated(self, target: T.StructType) -> tuple[Column, dict[str, Column]]:
+        """Whether a row of the target changes, and its new values."""
+        known = {field.name.lower(): field for field in target.fields}
+        upserted, deleted, existing = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED), _of(TARGET, ROW_SEQUENCE)
+        newest = F.when(existing.isNull() | _holds(upserted > existing), upserted).otherwise(existing)
+        is_reset = _holds(deleted >= existing)
+        values: dict[str, Column] = {ROW_SEQUENCE: F.coalesce(newest, existing)}
+        changes: list[Column] = [_holds(upserted > existing), existing.isNull() & upserted.isNotNull()]
+        sequences: dict[str, Column] = {}
+        for i, group in enumerate(self.columns.groups):
+            source = F.when(
+                deleted.isNull() | (_of(SOURCE, f"{_GROUP}{i}") > deleted), _of(SOURCE, f"{_GROUP}{i}")
+            )
+            of_target = self._sequence_in_target(group[0], known)
+            kept = F.when(deleted.isNull() | (of_target > deleted), of_target)
+            fields = [known.get(value.name.lower()) for value in group]
+            ours, theirs = _rank(SOURCE, group, fields), _rank(TARGET, group, fields)
+            wins = _holds(source > kept) | (source.isNotNull() & kept.isNull())
+            if ours is not None and theirs is not None:
+                wins = wins | (_holds(source == kept) & (ours > theirs))
+            changes.append(wins)
+            if not self.columns.partial:
+                # The row is written anew only if the source's wins.
+                values |= {value.name: _of(SOURCE, value.name) for value in group}
+                continue
+            changes.append(_holds(deleted >= of_target))
+            (value,), (field,) = group, fields
+            old = F.lit(None) if field is None else _of(TARGET, field.name)
+            is_lost = deleted.isNotNull() & kept.isNull()
+            values[value.name] = F.when(wins, _of(SOURCE, value.name)).when(~is_lost, old)
+            sequences[value.name] = F.when(wins, source).otherwise(kept)
+        if self.columns.partial:
+            values[COLUMN_SEQUENCES] = _older(sequences, values[ROW_SEQUENCE])
+        # A delete between the row and its newest change also ends the columns that the changes do not have.
+        given = {field.name.lower() for field in self.columns.data} | {
+            ROW_SEQUENCE.lower(),
+            COLUMN_SEQUENCES.lower(),
+        }
+        for field in target.fields:
+            if field.name.lower() not in given:
+                values[field.name] = F.when(~is_reset, _of(TARGET, field.name))
+        return functools.reduce(operator.or_, changes), values
+
+    def _inserted(self) -> dict[str, Column]:
+        upserted, deleted = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED)
+        values: dict[str, Column] = {ROW_SEQUENCE: upserted}
+        sequences: dict[str, Column] = {}
+        for i, group in enumerate(self.columns.groups):
+            of_group = _of(SOURCE, f"{_GROUP}{i}")
+            sequence = F.when(deleted.isNull() | (of_group > deleted), of_group)
+            sequences[group[0].name] = sequence
+            for value in group:
+                values[value.name] = F.when(sequence.isNotNull(), _of(SOURCE, value.name))
+        if self.columns.partial:
+            values[COLUMN_SEQUENCES] = _older(sequences, upserted)
+        return values
+
+    def _sequence_in_target(self, value: T.StructField, known: dict[str, T.StructField]) -> Column:
+        existing = _of(TARGET, ROW_SEQUENCE)
+        if not self.columns.partial or COLUMN_SEQUENCES.lower() not in known:
+            return existing
+        older = _of(TARGET, COLUMN_SEQUENCES)
+        return F.when(_holds(F.map_contains_key(older, value.name)), older.getItem(value.name)).otherwise(
+            existing
+        )
+
+
+def _older(sequences: dict[str, Column], newest: Column) -> Column:
+    """The sequences that differ from the row's, by column; null if there are none."""
+    names = F.array(*[F.lit(name) for name in sequences])
+    every = F.map_from_arrays(names, F.array(*sequences.values()))
+    older = F.map_filter(every, lambda _, sequence: ~sequence.eqNullSafe(newest))
+    return F.when(F.size(older) > 0, older)
+
+
+def _rank(side: str, group: Sequence[T.StructField], fields: Sequence[T.StructField | None]) -> Column | None:
+    """The rank of a side's columns, in the target's types; None if the target lacks one."""
+    known = [field for field in fields if field is not None]
+    if len(known) < len(group):
+        return None
+    if side == TARGET:
+        return rank(known, f"{TARGET}.")
+    if any(value.dataType != field.dataType for value, field in zip(group, known, strict=True)):
+        return None
+    return rank(group, f"{SOURCE}.")
+
+
+def _newer(a: Column, b: Column) -> Column:
+    return F.when(b.isNull() | (a >= b), a).otherwise(b)
+
+
+def _of(side: str, name: str) -> Column:
+    return F.col(f"{side}.{quoted(name)}")
+
+
+def _holds(condition: Column) -> Column:
+    return F.coalesce(condition, F.lit(False))
+
+
+def _all(conditions: Iterable[Column]) -> Column:
+    return functools.reduce(operator.and_, conditions)
+
+
+def _quoted(values: dict[str, Column]) -> dict[str, str | Column]:
+    return {quoted(name): value for name, value in values.items()}

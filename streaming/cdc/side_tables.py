@@ -1,0 +1,162 @@
+"""The tables beside the target, in its directory `_changes`, which readers and vacuums of the target pass by.
+
+`deletes` remembers deletes and truncates, so that an older change that comes later cannot bring a row back.
+After the horizon they are forgotten; then it remembers, as one row, the greatest sequence that was. A change
+that is not younger than this, and of whose key nothing is known, goes to `late`. `history` has all points of
+a history whose target shows some of them.
+
+Each is appended to before the target is merged into, and forgets only afterwards: until the target has a
+batch, a run that repeats it finds the same answers. Per batch: one listing of the log of `deletes`; a job
+that appends, if the batch has deletes.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from deltaflow.batch.delta_table import DeltaTable
+from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.streaming.cdc.changes import (
+    CHANGE,
+    DELETE,
+    SEQUENCE,
+    TRUNCATE,
+    ChangeColumns,
+    as_literal,
+    column,
+    encodable,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_LOG = logging.getLogger(__name__)
+DIRECTORY = "_changes"
+HORIZON = "horizon"
+RECORDED_AT = "_recorded_at"
+
+
+@dataclass(frozen=True)
+class Write:
+    """By which a table knows that it has a batch already."""
+
+    app_id: str
+    version: int
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"txnAppId": self.app_id, "txnVersion": str(self.version)}
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What `deletes` tells beside the deletes of keys."""
+
+    horizon: Column | None
+    """The greatest sequence of those that were forgotten."""
+    truncates: Sequence[Column]
+    """The sequences of all truncates, the greatest first."""
+
+
+class SideTables:
+    """The tables beside the target in the directory `target`."""
+
+    def __init__(self, spark: SparkSession, target: str, columns: ChangeColumns) -> None:
+        self.target = target
+        self._spark = spark
+        self._columns = columns
+        self.late_path, self.history_path, self._path = (
+            posixpath.join(target, DIRECTORY, name) for name in ("late", "history", "deletes")
+        )
+        self._snapshot: Snapshot | None = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Looks at the newest version of `deletes`."""
+        log = DeltaLog.for_table(self._path)
+        self._snapshot = log.snapshot() if log.exists() else None
+
+    def deletes(self) -> DataFrame | None:
+        """The remembered deletes (keys, SEQUENCE); None if there are none."""
+        if DELETE not in self._parts():
+            return None
+        rows = self._rows().where(F.col(CHANGE) == DELETE)
+        return rows.select(*map(column, self._columns.key_names), SEQUENCE)
+
+    def forgotten(self) -> Forgotten:
+        """One small job, if there was a truncate or if deletes were forgotten."""
+        if not self._parts() & {TRUNCATE, HORIZON}:
+            return Forgotten(None, ())
+        data_type = self._columns.sequence
+        found = self._rows().where(F.col(CHANGE).isin(TRUNCATE, HORIZON)).orderBy(F.col(SEQUENCE).desc())
+        rows = found.select(CHANGE, encodable(F.col(SEQUENCE), data_type).alias(SEQUENCE)).collect()
+        sequences = {
+            kind: [as_literal(r[1], data_type) for r in rows if r[0] == kind] for kind in (TRUNCATE, HORIZON)
+        }
+        return Forgotten(next(iter(sequences[HORIZON]), None), sequences[TRUNCATE])
+
+    def remember(self, points: DataFrame, write: Write, now_ms: int) -> None:
+        """Appends deletes and truncates (keys, SEQUENCE, CHANGE)."""
+        recorded = F.timestamp_millis(F.lit(now_ms))
+        rows = points.withColumn(RECORDED_AT, recorded).coalesce(1)
+        writer = rows.write.format("delta").mode("append").partitionBy(CHANGE)
+        writer.options(**write.options).save(self._path)
+        self.refresh()
+
+    def keep_late(self, changes: DataFrame, write: Write, now_ms: int) -> None:
+        """Appends changes that came later than the horizon."""
+        rows = changes.withColumn(RECORDED_AT, F.timestamp_millis(F.lit(now_ms)))
+        writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
+        writer.options(**write.options).save(self.late_path)
+
+    def forget(self, now_ms: int, horizon_ms: int) -> None:
+        """Forgets what was remembered longer ago than the horizon; a look at the log if there is nothing."""
+        if self._snapshot is None or not self._snapshot.num_files:
+            return
+        # What a file remembers is not younger than the file.
+        oldest = pc.min(self._of_parts(DELETE, TRUNCATE)["modification_time"]).as_py()
+        if oldest is None or oldest >= now_ms - horizon_ms:
+            return
+        is_old = F.col(RECORDED_AT) < F.timestamp_millis(F.lit(now_ms - horizon_ms))
+        expired = is_old & F.col(CHANGE).isin(DELETE, TRUNCATE)
+        greatest = (
+            self._rows().where(expired | (F.col(CHANGE) == HORIZON)).agg(F.max(SEQUENCE).alias(SEQUENCE))
+        )
+        keys = [F.lit(None).cast(key.dataType).alias(key.name) for key in self._columns.keys]
+        recorded = F.timestamp_millis(F.lit(now_ms)).alias(RECORDED_AT)
+        marker = greatest.where(F.col(SEQUENCE).isNotNull()).select(
+            *keys, SEQUENCE, F.lit(HORIZON).alias(CHANGE), recorded
+        )
+        # First what was forgotten is known, then it is forgotten: in between too much is known.
+        marker.write.format("delta").mode("append").save(self._path)
+        replaced = (F.col(CHANGE) == HORIZON) & (F.col(RECORDED_AT) < F.timestamp_millis(F.lit(now_ms)))
+        DeltaTable.forPath(self._spark, self._path).delete(expired | replaced)
+        _LOG.info("%s: forgot the deletes that were older than %d ms", self._path, horizon_ms)
+        self.refresh()
+
+    def _rows(self) -> DataFrame:
+        return self._spark.read.format("delta").load(self._path)
+
+    def _parts(self) -> set[str]:
+        """Which values CHANGE has."""
+        if self._snapshot is None:
+            return set()
+        return set(pc.unique(self._changes_of_files(self._snapshot)).to_pylist())
+
+    def _of_parts(self, *parts: str) -> pa.Table:
+        assert self._snapshot is not None
+        return self._snapshot.files.filter(
+            pc.is_in(self._changes_of_files(self._snapshot), value_set=pa.array(parts))
+        )
+
+    @staticmethod
+    def _changes_of_files(snapshot: Snapshot) -> pa.ChunkedArray:
+        return pc.map_lookup(snapshot.files["partition_values"], CHANGE, "first")

@@ -1,0 +1,279 @@
+"""`apply_changes`: streams of changes into tables, what it remembers, and what stops it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
+from deltaflow.streaming import apply_changes
+from deltaflow.streaming.cdc.applier import Applier
+from deltaflow.streaming.cdc.changes import ByConditions
+from deltaflow.streaming.cdc.current_rows import CurrentRows
+from deltaflow.streaming.cdc.data_columns import DataColumns
+from deltaflow.streaming.cdc.history_rows import HistoryRows
+from deltaflow.streaming.cdc.side_tables import Write
+from deltaflow.streaming.cdc.target import Target
+from tests.tables import load, tuples, versions
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "id INT, name STRING, op STRING, at INT"
+DAY_MS = 86_400_000
+
+
+def applier(table, *, scd_type=1, horizon_ms=10 * DAY_MS, clock=None, **options):
+    found = Applier(
+        target=Target(table, None),
+        envelope=ByConditions(F.col("at"), F.col("op") == "d", F.col("op") == "t"),
+        data_columns=DataColumns(["id"], except_columns=("op", "at"), **options),
+        scd_type=scd_type,
+        ignore_null_updates=False,
+        horizon_ms=horizon_ms,
+    )
+    if clock is not None:
+        object.__setattr__(found, "clock", clock)
+    return found
+
+
+def batch(spark, *rows, schema=SCHEMA):
+    return spark.createDataFrame(list(rows), schema)
+
+
+def current(spark, table):
+    return tuples(load(spark, table).select("id", "name"))
+
+
+def intervals(spark, table):
+    return tuples(load(spark, table).select("id", "name", "__START_AT", "__END_AT"))
+
+
+# --------------------------------------------------------------- as a stream
+
+
+def land(folder: Path, name: str, *rows):
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps(dict(zip(("id", "name", "op", "at"), row, strict=True))) for row in rows]
+    (folder / f".{name}").write_text("\n".join(lines))
+    (folder / f".{name}").rename(folder / name)
+
+
+def test_a_stream_of_files(spark, table, tmp_path):
+    """Each batch is one commit; a batch that Spark runs again is not applied again."""
+    folder, checkpoint = tmp_path / "landed", tmp_path / "checkpoint"
+    land(folder, "1.json", (1, "a", "u", 1), (2, "b", "u", 1))
+
+    def run():
+        changes = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(folder))
+        writer = apply_changes(
+            changes, table, keys="id", sequence_by="at", deletes="op = 'd'", except_columns=["op", "at"]
+        )
+        writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        query = writer.start()
+        query.awaitTermination()
+        assert query.exception() is None
+
+    run()
+    land(folder, "2.json", (1, "a2", "u", 3), (2, None, "d", 2))
+    run()
+    assert current(spark, table) == [(1, "a2")]
+    before = versions(table)
+    newest = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+    for name in (str(newest), f".{newest}.crc"):
+        (checkpoint / "commits" / name).unlink()
+    land(folder, "3.json", (2, "late", "u", 1), (3, "c", "u", 1))
+    run()
+    assert current(spark, table) == [(1, "a2"), (3, "c")]
+    assert len(versions(table)) == len(before) + 1
+
+
+def test_a_table_by_name(spark, settings):
+    spark.sql("DROP TABLE IF EXISTS customers_of_changes")
+    try:
+        named = applier("unused")
+        object.__setattr__(named, "target", Target(None, "customers_of_changes"))
+        named.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 1)), Write("q", 0))
+        named.apply(batch(spark, (2, None, "d", 2)), Write("q", 1))
+        assert tuples(spark.table("customers_of_changes").select("id", "name")) == [(1, "a")]
+    finally:
+        spark.sql("DROP TABLE IF EXISTS customers_of_changes")
+
+
+# --------------------------------------------------------------- batches run again
+
+
+@pytest.mark.parametrize(
+    ("options", "engine"),
+    [
+        ({}, CurrentRows),
+        ({"scd_type": 2}, HistoryRows),
+        ({"scd_type": 2, "track_history": ["name"]}, HistoryRows),
+    ],
+    ids=["current rows", "history", "history of a column"],
+)
+def test_a_batch_that_failed_before_its_commit(spark, table, tmp_path, monkeypatch, options, engine):
+    """What a batch remembers before its MERGE does not change what it does when it runs again."""
+    batches = [
+        batch(spark, (1, "a", "u", 1), (2, "b", "u", 1), (3, "c", "u", 1)),
+        batch(
+            spark, (1, "a", "d", 2), (2, "b2", "u", 3), (2, None, "d", 2), (4, "d", "u", 9), (4, None, "d", 5)
+        ),
+        batch(spark, (1, "again", "u", 4), (3, None, "t", 7), (5, "e", "u", 8)),
+    ]
+    merge, calls = engine.merge, []
+
+    def failing(self, *arguments):
+        calls.append(1)
+        if len(calls) % 2:
+            raise OSError("the process ends")
+        return merge(self, *arguments)
+
+    undisturbed = str(tmp_path / "undisturbed")
+    for number, rows in enumerate(batches):
+        applier(undisturbed, **options).apply(rows, Write("q", number))
+    monkeypatch.setattr(engine, "merge", failing)
+    for number, rows in enumerate(batches):
+        for _ in range(4):
+            try:
+                applier(table, **options).apply(rows, Write("q", number))
+                break
+            except OSError:
+                continue
+    names = ["__START_AT", "__END_AT"] if options else ["__SEQUENCE"]
+    read = [tuples(load(spark, path).select("id", "name", *names)) for path in (table, undisturbed)]
+    assert read[0] == read[1] != []
+    assert len(calls) >= 6
+
+
+# --------------------------------------------------------------- truncates
+
+
+def test_a_truncate(spark, table):
+    of_table = applier(table)
+    of_table.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 1)), Write("q", 0))
+    of_table.apply(batch(spark, (2, "b2", "u", 3), (3, "c", "u", 6), (None, None, "t", 5)), Write("q", 1))
+    assert current(spark, table) == [(3, "c")]
+    # What was before the truncate stays away, also in later batches.
+    of_table.apply(batch(spark, (1, "late", "u", 4), (2, "new", "u", 7)), Write("q", 2))
+    assert current(spark, table) == [(2, "new"), (3, "c")]
+
+
+def test_a_truncate_ends_the_rows_of_a_history(spark, table):
+    of_table = applier(table, scd_type=2)
+    of_table.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 1)), Write("q", 0))
+    of_table.apply(batch(spark, (2, "b2", "u", 3), (3, "c", "u", 6), (None, None, "t", 5)), Write("q", 1))
+    of_table.apply(batch(spark, (1, "late", "u", 4)), Write("q", 2))
+    expected = [(1, "a", 1, 4), (1, "late", 4, 5), (2, "b", 1, 3), (2, "b2", 3, 5), (3, "c", 6, None)]
+    assert intervals(spark, table) == expected
+
+
+# --------------------------------------------------------------- the horizon
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_changes_later_than_the_horizon(spark, table, caplog, scd_type):
+    """They may be older than a delete that was forgotten: they go to a table of their own."""
+    now = [time.time_ns() // 1_000_000]
+    of_table = applier(table, scd_type=scd_type, horizon_ms=DAY_MS, clock=lambda: now[0])
+    of_table.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 1), (1, None, "d", 5)), Write("q", 0))
+    # Within the horizon, the delete is known.
+    of_table.apply(batch(spark, (1, "old", "u", 3)), Write("q", 1))
+    now[0] += 2 * DAY_MS
+    of_table.apply(batch(spark, (2, "b2", "u", 6)), Write("q", 2))
+    with caplog.at_level(logging.WARNING, "deltaflow"):
+        of_table.apply(
+            batch(spark, (1, "older", "u", 4), (3, "new", "u", 2), (2, "b1", "u", 4), (4, "d", "u", 7)),
+            Write("q", 3),
+        )
+    late = load(spark, f"{table}/_changes/late")
+    assert "came later than the horizon" in caplog.text
+    if scd_type == 1:
+        assert current(spark, table) == [(2, "b2"), (4, "d")]
+        assert tuples(late.select("id", "name", "_sequence")) == [(1, "older", 4), (3, "new", 2)]
+    else:
+        expected = [
+            (1, "a", 1, 3),
+            (1, "old", 3, 5),
+            (2, "b", 1, 4),
+            (2, "b1", 4, 6),
+            (2, "b2", 6, None),
+            (4, "d", 7, None),
+        ]
+        # A row was valid at 4: the change only splits it.
+        assert (1, "older", 4, 5) in intervals(spark, table)
+        assert tuples(late.select("id", "name", "_sequence")) == [(3, "new", 2)]
+        assert len(intervals(spark, table)) == len(expected) + 1
+    # Applied again, nothing comes twice.
+    versions_before = versions(f"{table}/_changes/late")
+    of_table.apply(batch(spark, (1, "older", "u", 4)), Write("q", 3))
+    assert versions(f"{table}/_changes/late") == versions_before
+
+
+# --------------------------------------------------------------- schemas and errors
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_new_columns_of_the_source(spark, table, scd_type):
+    of_table = applier(table, scd_type=scd_type)
+    of_table.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 1)), Write("q", 0))
+    wider = batch(spark, (1, "a2", "u", 2, "x"), schema=f"{SCHEMA}, extra STRING")
+    of_table.apply(wider, Write("q", 1))
+    found = load(spark, table)
+    if scd_type == 2:
+        found = found.where("__END_AT IS NULL")
+    assert tuples(found.select("id", "name", "extra")) == [(1, "a2", "x"), (2, "b", None)]
+    # A change without the column leaves nothing of a row that was deleted in between.
+    of_table.apply(batch(spark, (1, None, "d", 3), (1, "a3", "u", 4)), Write("q", 2))
+    found = load(spark, table).where("id = 1 AND name = 'a3'")
+    assert tuples(found.select("extra")) == [(None,)]
+
+
+def test_a_change_without_key_or_sequence(spark, table):
+    rows = batch(spark, (1, "a", "u", 1), (None, "nobody", "u", 2), (3, "never", "u", None))
+    with pytest.raises(DeltaIllegalStateException, match="2 records of batch 0 are no changes") as raised:
+        applier(table).apply(rows, Write("q", 0))
+    assert raised.value.getCondition() == "DELTA_INVALID_CHANGE"
+    assert "id = 3" in str(raised.value)
+    assert load(spark, table).count() == 0
+
+
+def test_a_type_that_the_table_does_not_take(spark, table):
+    applier(table).apply(batch(spark, (1, "a", "u", 1)), Write("q", 0))
+    longer = batch(spark, (2, "b", "u", 2), schema=SCHEMA.replace("id INT", "id BIGINT"))
+    with pytest.raises(DeltaAnalysisException, match="column id of the changes is bigint") as raised:
+        applier(table).apply(longer, Write("q", 1))
+    assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_TYPE"
+
+
+def test_another_way_to_apply(spark, table):
+    applier(table).apply(batch(spark, (1, "a", "u", 1)), Write("q", 0))
+    with pytest.raises(DeltaIllegalArgumentException, match="storedAsScdType 1, now 2") as raised:
+        applier(table, scd_type=2).apply(batch(spark, (1, "a", "u", 2)), Write("q", 1))
+    assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_MISMATCH"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"keys": []}, "keys names no column"),
+        ({"sequence_by": None}, "sequence_by is missing"),
+        ({"scd_type": 3}, "scd_type is 3"),
+        ({"columns": ["a"], "except_columns": ["b"]}, "together with except_columns"),
+        ({"track_history_columns": ["a"]}, "of use with scd_type=2 alone"),
+        ({"delete_horizon": "soon"}, "delete_horizon is 'soon'"),
+    ],
+)
+def test_arguments(spark, tmp_path, arguments, problem):
+    source = spark.readStream.schema(SCHEMA).json(str(tmp_path))
+    with pytest.raises(DeltaIllegalArgumentException, match=problem):
+        apply_changes(source, "/t", **{"keys": ["id"], "sequence_by": "at", **arguments})
+
+
+def test_a_frame_that_is_no_stream(spark):
+    with pytest.raises(DeltaIllegalArgumentException, match="no streaming frame"):
+        apply_changes(batch(spark, (1, "a", "u", 1)), "/t", keys="id", sequence_by="at")
