@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-import jupytext
 import pytest
 
-from notebooks import render
+jupytext = pytest.importorskip("jupytext", reason="the extra notebooks is not installed")
+
+from notebooks import render  # noqa: E402
 
 SHOWN = {"quickstart": ["6000", "6500"]}
 """What cells of each notebook print or return."""
