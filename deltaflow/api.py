@@ -1,10 +1,11 @@
 """The public functions, with every room wired in."""
 
-from deltaflow import batch, streaming
+from deltaflow import batch
 from deltaflow.batch.delta_table import DeltaTable
 from deltaflow.spark import register, session
+from deltaflow.streaming import sink, source
 
 __all__ = ["DeltaTable", "register", "session"]
 
-# Importing these two gave the dispatcher their handlers: nobody below imports them.
-_ROOMS = (batch, streaming)
+# Importing these gave the dispatcher their handlers: nobody below imports them.
+_ROOMS = (batch, sink, source)

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
 
 from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
 from deltaflow.log import FILES_SCHEMA, AddFile, Commit
+from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.features import NEW_TABLE_PROTOCOL, check_readable
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.schema_checks import check_metadata, check_partition_columns
@@ -60,7 +63,7 @@ def emitted_files(reading: Reading, commit: Commit) -> pa.Table:
             check_partition_columns(reading, add.partition_values, commit.version)
         if add.deletion_vector is not None:
             raise _unreadable_file(reading, add, commit.version)
-    return files_of_adds(files, with_stats=reading.options.reads_stats)
+    return files_of_adds(files, with_stats=reading.reads_stats)
 
 
 def _files_by_options(reading: Reading, commit: Commit) -> Sequence[AddFile]:
@@ -107,6 +110,13 @@ def _unreadable_file(reading: Reading, add: AddFile, version: int) -> Unsupporte
         version=version,
         file=add.path,
     )
+
+
+def totals(files: pa.Table) -> tuple[int, int, int | None]:
+    """Number, bytes and rows of files (COLUMNS) with statistics; None if the rows of one are unknown."""
+    rows = FileStatistics(files["stats"], StructType()).num_records
+    size = int(pc.sum(files["size"]).as_py() or 0)
+    return files.num_rows, size, None if rows.null_count else int(pc.sum(rows).as_py() or 0)
 
 
 def files_of_adds(adds: Sequence[AddFile], *, with_stats: bool) -> pa.Table:

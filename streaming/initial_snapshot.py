@@ -11,9 +11,11 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import StructType
 
 from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, VersionNotFoundError
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
+from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.streams.source_offset import INITIAL_SNAPSHOT_ORDER
 from deltaflow.streaming.commits import COLUMNS
 from deltaflow.streaming.reading import Reading
@@ -26,7 +28,7 @@ class InitialSnapshot:
     """The files of a table at a version, in the order in which a stream reads them; immutable."""
 
     def __init__(self, reading: Reading, version: int) -> None:
-        fields = _FIELDS | {"stats"} if reading.options.reads_stats else _FIELDS
+        fields = _FIELDS | {"stats"} if reading.reads_stats else _FIELDS
         snapshot = reading.log.snapshot_with_fields(version, fields)
         refuse_deletion_vectors(snapshot.files, reading.path, version)
         self.metadata = snapshot.metadata
@@ -66,6 +68,15 @@ class InitialSnapshot:
         before = self._bytes_up_to[first - 1].as_py() if first else 0
         return int(self._bytes_up_to[-1].as_py() - before)
 
+    def rows_from(self, first: int) -> int | None:
+        """The number of rows of the files, beginning with number `first`; None if that of one is unknown.
+
+        For a reading that counts rows.
+        """
+        stats = pa.chunked_array([batch["stats"] for batch in self._batches], pa.string())
+        rows = FileStatistics(stats, StructType()).num_records.take(self._order.slice(first))
+        return None if rows.null_count else int(pc.sum(rows).as_py() or 0)
+
 
 _lock = threading.Lock()
 _in_use: WeakValueDictionary[tuple[str, str, int, bool], InitialSnapshot] = WeakValueDictionary()
@@ -77,7 +88,7 @@ def initial_snapshot(reading: Reading, version: int) -> InitialSnapshot:
     Raises DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE if the log no longer has the version, and the errors
     of `check_metadata`.
     """
-    key = reading.path, reading.table_id, version, reading.options.reads_stats
+    key = reading.path, reading.table_id, version, reading.reads_stats
     with _lock:
         snapshot = _in_use.get(key)
     if snapshot is None:

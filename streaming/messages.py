@@ -35,6 +35,8 @@ class StartSourceRequest(Message, frozen=True):
     path: str | None
     options: dict[str, str]
     settings: dict[str, str]
+    metadata_path: str
+    """The directory that the source may use below the query's checkpoint."""
     defined_schema: str | None
     """The schema that source.schema answered; None if the JVM no longer knows it."""
     source_filter: SourceFilter | None
@@ -117,3 +119,5 @@ class BatchRequest(WriteRequest, frozen=True, kw_only=True):
     batch_id: int
     offsets: str | None
     """The content of the checkpoint's file offsets/<batch id>."""
+    checkpoint: str | None
+    """The query's checkpoint, in the first batch of a run; None in the others."""

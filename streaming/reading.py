@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
-from deltaflow.log import DeltaLog
+from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.spark.bridge.messages import Message
 from deltaflow.streaming.source_options import SourceOptions
 
@@ -23,11 +23,36 @@ class Reading:
     schema: StructType
     partition_columns: tuple[str, ...]
     options: SourceOptions
+    counts_rows: bool = False
+    """Whether the files come with their statistics even if the stream does not choose files by them."""
+
+    @property
+    def reads_stats(self) -> bool:
+        """Whether the files come with their statistics."""
+        return self.counts_rows or self.options.reads_stats
 
     @property
     def path(self) -> str:
         """The table's directory."""
         return self.log.path
+
+
+def stream_log(path: str) -> DeltaLog:
+    """The log of a table that a stream reads."""
+    return DeltaLog.for_table(path, with_files=False)
+
+
+def reading_of(newest: Snapshot, options: SourceOptions, *, counts_rows: bool = False) -> Reading:
+    """The reading of a query that starts at the newest version of its table."""
+    return Reading(
+        stream_log(newest.path),
+        newest.table_id,
+        newest.version,
+        newest.schema,
+        tuple(newest.partition_columns),
+        options,
+        counts_rows,
+    )
 
 
 class DescribedReading(Message, frozen=True):

@@ -30,6 +30,7 @@ from deltaflow.spark.write.file_write import Skip, begins_write
 from deltaflow.streaming.messages import BatchRequest, OpenSinkRequest
 from deltaflow.streaming.quarantine import begin_quarantine
 from deltaflow.streaming.sink_options import check_sink_options
+from deltaflow.streaming.stream_records import record_sink
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,6 +59,8 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
     path, query_id, batch_id = required_path(request.path), request.query_id, request.batch_id
     observe("offset written", path=path, query_id=query_id, batch_id=batch_id)
     log = DeltaLog.for_table(path)
+    if request.checkpoint is not None:
+        record_sink(request.checkpoint, log.path, request.output_mode, request.options)
     transaction = log.start_transaction(request.settings)
     if scans_of_written_table(request.scans, log):
         transaction.record_read_of_whole_table()

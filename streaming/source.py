@@ -26,7 +26,7 @@ from deltaflow.errors import (
     DeltaTableNotFoundError,
     DeltaUnsupportedOperationException,
 )
-from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.log import Snapshot
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_advance, parse_offset
 from deltaflow.spark.bridge.dispatcher import dispatcher
@@ -37,6 +37,7 @@ from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.backlog import Backlog
 from deltaflow.streaming.batches import files_between, next_batch
 from deltaflow.streaming.bounds import ending_version, first_offset, offset_before
+from deltaflow.streaming.commits import COLUMNS
 from deltaflow.streaming.initial_snapshot import InitialSnapshot, initial_snapshot
 from deltaflow.streaming.messages import (
     GetBatchRequest,
@@ -51,9 +52,10 @@ from deltaflow.streaming.messages import (
     StartSourceAnswer,
     StartSourceRequest,
 )
-from deltaflow.streaming.reading import DescribedBatch, DescribedReading, Reading
+from deltaflow.streaming.reading import DescribedBatch, DescribedReading, Reading, reading_of, stream_log
 from deltaflow.streaming.schema_checks import check_start, check_table_id
 from deltaflow.streaming.source_options import check_load_options, source_options
+from deltaflow.streaming.stream_records import SourceRecord, record_source
 
 # Spark's default for a relation of unknown size, which is never broadcast.
 _UNKNOWN_SIZE = 2**63 - 1
@@ -64,7 +66,7 @@ class DeltaSource:
     """The state of one source between two calls: the table, its newest known version, the admitted files."""
 
     def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+        self.reading = reading
         self._available_now: int | None = None
         """The last version for Trigger.AvailableNow."""
         self._newest: Snapshot | None = None
@@ -81,8 +83,14 @@ class DeltaSource:
         self._available_now = self._look_at_log().version
 
     def latest_offset(self, start_json: str | None, limits: Limits) -> DeltaSourceOffset:
-        """The end of the next batch, which begins at `start` and has the files that the limits admit."""
-        reading = self._reading
+        """The end of the next batch, whose files are kept until the batch is planned."""
+        end, files = self.plan_batch(start_json, limits)
+        self._admitted = start_json, end.json(), files
+        return end
+
+    def plan_batch(self, start_json: str | None, limits: Limits) -> tuple[DeltaSourceOffset, pa.Table]:
+        """The end and the files of the next batch, which begins at `start`; the limits admit the files."""
+        reading = self.reading
         newest = self._look_at_log()
         last_version = newest.version if self._available_now is None else self._available_now
         self._bound = ending_version(reading, newest)
@@ -91,7 +99,7 @@ class DeltaSource:
             start = first_offset(reading, newest, last_version, self._bound)
             if reading.options.starting_version == "latest":
                 # An empty batch puts the latest version into the checkpoint.
-                return start
+                return start, COLUMNS.empty_table()
         else:
             start = parse_offset(start_json, reading.table_id, reading.path)
         is_initial = start.is_starting_version
@@ -100,20 +108,18 @@ class DeltaSource:
         if not (is_initial or self._is_checked):
             check_start(reading, start.reservoir_version, newest.version)
         self._is_checked = True
-        end, files = next_batch(reading, start, last_version, limits)
-        self._admitted = start_json, end.json(), files
-        return end
+        return next_batch(reading, start, last_version, limits)
 
     def newest_offset(self) -> DeltaSourceOffset | None:
         """The end of the table, or of the stream by its ending options, at the last look at the log."""
         if self._newest is None:
             return None
         last_version = self._bounded(self._newest.version)
-        return DeltaSourceOffset(self._reading.table_id, last_version + 1, BASE_INDEX, False)
+        return DeltaSourceOffset(self.reading.table_id, last_version + 1, BASE_INDEX, False)
 
     def batch(self, start_json: str | None, end_json: str) -> Relation:
         """The relation over the files between two offsets. They are listed when Spark plans the batch."""
-        reading = self._reading
+        reading = self.reading
         end = parse_offset(end_json, reading.table_id, reading.path)
         if start_json is not None and reading.options.validate_offsets:
             check_advance(parse_offset(start_json, reading.table_id, reading.path), end, reading.path)
@@ -130,7 +136,7 @@ class DeltaSource:
         """The stream's backlog after the offset, at the source's last look at the log."""
         if self._newest is None or done_json is None:
             return {}
-        reading = self._reading
+        reading = self.reading
         done = parse_offset(done_json, reading.table_id, reading.path)
         initial = None
         if done.is_starting_version:
@@ -141,8 +147,8 @@ class DeltaSource:
         return version if self._bound is None else min(version, self._bound)
 
     def _look_at_log(self) -> Snapshot:
-        self._newest = newest = self._reading.log.snapshot()
-        check_table_id(self._reading, newest.table_id)
+        self._newest = newest = self.reading.log.snapshot()
+        check_table_id(self.reading, newest.table_id)
         return newest
 
 
@@ -172,16 +178,20 @@ def files_of_batch(description: dict[str, Any]) -> ScannedFiles:
 def _files_from_log(description: dict[str, Any]) -> pa.Table:
     """The files of a batch that was planned before, for example by an earlier run of the query."""
     batch = msgspec.convert(description, DescribedBatch)
-    reading = _reading(batch)
+    return files_of_planned_batch(_reading(batch), batch.start, batch.end)
+
+
+def files_of_planned_batch(reading: Reading, start_json: str | None, end_json: str) -> pa.Table:
+    """The files of a batch between two offsets of a checkpoint; the first batch has no start."""
     newest = reading.log.snapshot()
     check_table_id(reading, newest.table_id)
-    end = parse_offset(batch.end, reading.table_id, reading.path)
-    if batch.start is None:
+    end = parse_offset(end_json, reading.table_id, reading.path)
+    if start_json is None:
         start = offset_before(reading, newest, end)
         if reading.options.validate_offsets:
             check_advance(start, end, reading.path)
     else:
-        start = parse_offset(batch.start, reading.table_id, reading.path)
+        start = parse_offset(start_json, reading.table_id, reading.path)
     if start.position < end.position and not start.is_starting_version:
         check_start(reading, start.reservoir_version, newest.version)
     return files_between(reading, start, end)
@@ -201,17 +211,13 @@ def _described_fields(reading: Reading) -> dict[str, Any]:
 
 def _reading(described: DescribedReading) -> Reading:
     return Reading(
-        _log(described.path),
+        stream_log(described.path),
         described.id,
         described.version,
         _schema(described.schema),
         described.partition_columns,
         described.options,
     )
-
-
-def _log(path: str) -> DeltaLog:
-    return DeltaLog.for_table(path, with_files=False)
 
 
 def _schema(json: str) -> StructType:
@@ -221,7 +227,7 @@ def _schema(json: str) -> StructType:
 @dispatcher.handle("source.schema")
 def source_schema(request: SourceSchemaRequest) -> SourceSchemaAnswer:
     """readStream.load: the table's schema."""
-    snapshot = _snapshot_to_read(request.path, request.options)
+    snapshot = snapshot_to_read(request.path, request.options)
     if request.user_schema is not None:
         given = _schema(request.user_schema)
         # Types, names and order have to be equal. Nullability is taken from the table.
@@ -241,7 +247,7 @@ def start_source(request: StartSourceRequest) -> StartSourceAnswer:
 
     Spark matches the columns of the batches to the schema of the load by position.
     """
-    snapshot = _snapshot_to_read(request.path, request.options)
+    snapshot = snapshot_to_read(request.path, request.options)
     options = source_options(request.options, request.settings, request.source_filter)
     defined = None if request.defined_schema is None else _schema(request.defined_schema)
     is_same = (
@@ -256,14 +262,8 @@ def start_source(request: StartSourceRequest) -> StartSourceAnswer:
             data_schema=snapshot.schema.simpleString(),
             table=snapshot.path,
         )
-    reading = Reading(
-        _log(snapshot.path),
-        snapshot.table_id,
-        snapshot.version,
-        snapshot.schema,
-        tuple(snapshot.partition_columns),
-        options,
-    )
+    reading = reading_of(snapshot, options)
+    record_source(request.metadata_path, SourceRecord(snapshot.path, snapshot.table_id, options))
     return StartSourceAnswer(
         schema=snapshot.schema.json(),
         root=hadoop_path(snapshot.path),
@@ -273,14 +273,15 @@ def start_source(request: StartSourceRequest) -> StartSourceAnswer:
     )
 
 
-def _snapshot_to_read(given: str | None, options: Mapping[str, str]) -> Snapshot:
+def snapshot_to_read(given: str | None, options: Mapping[str, str]) -> Snapshot:
+    """The newest version of the table that readStream.load names, without files."""
     path = required_path(given)
     check_load_options(options)
-    log = _log(path)
+    log = stream_log(path)
     snapshot = log.snapshot_if_exists()
     if snapshot is None:
         version = _PATH_WITH_VERSION.fullmatch(path)
-        if version is not None and _log(version["path"]).exists():
+        if version is not None and stream_log(version["path"]).exists():
             raise DeltaUnsupportedOperationException(
                 error_class="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS", options=path[len(version["path"]) :]
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deltaflow.batch.options import boolean_option, option
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
@@ -173,6 +173,49 @@ def source_options(
         unsafe_schema_at_start=STREAMING_UNSAFE_SCHEMA_CHANGES_AT_START.of(settings),
         unsafe_partition_columns=STREAMING_UNSAFE_PARTITION_COLUMN_CHANGES.of(settings),
         unsafe_nullability=STREAMING_UNSAFE_NULLABILITY_CHANGE.of(settings),
+    )
+
+
+_FIELDS = {
+    "maxFilesPerTrigger": "max_files_per_trigger",
+    "maxBytesPerTrigger": "max_bytes_per_trigger",
+    "maxRowsPerTrigger": "max_rows_per_trigger",
+    "startingVersion": "starting_version",
+    "endingVersion": "ending_version",
+    "ignoreDeletes": "ignore_deletes",
+    "ignoreChanges": "ignore_changes",
+    "ignoreFileDeletion": "ignore_changes",
+    "skipChangeCommits": "skip_change_commits",
+    "failOnDataLoss": "fail_on_data_loss",
+}
+
+
+def options_without_spark(given: Mapping[str, str], recorded: SourceOptions | None = None) -> SourceOptions:
+    """The options that a query has recorded, with the given ones in their place; starts no JVM.
+
+    Raises DELTA_ILLEGAL_OPTION for a wrong value and DELTA_UNSUPPORTED_OPTION for an option that only Spark
+    can read (`sourceFilter`, `excludeRegex`, starting and ending times) and that has another value than the
+    recorded one.
+    """
+    check_load_options(given)
+    fields = {field for name, field in _FIELDS.items() if option(given, name) is not None}
+    known = {name: value for name in _FIELDS if (value := option(given, name)) is not None}
+    parsed = source_options(known, {})
+    base = parsed if recorded is None else recorded
+    for name, text in (("sourceFilter", base.source_filter), ("excludeRegex", base.exclude_regex)):
+        if option(given, name) not in (None, text):
+            raise _needs_spark(name)
+    for name in ("startingTimestamp", "endingTimestamp"):
+        if option(given, name) is not None:
+            raise _needs_spark(name)
+    return replace(base, **{field: getattr(parsed, field) for field in fields})
+
+
+def _needs_spark(name: str) -> DeltaUnsupportedOperationException:
+    return DeltaUnsupportedOperationException(
+        f"The option {name} can only be read by a running Spark. Leave it out: a query of deltaflow records "
+        "its own in its checkpoint",
+        error_class="DELTA_UNSUPPORTED_OPTION",
     )
 
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
 from deltaflow.errors import (
     CorruptLogError,
     DeltaTableNotFoundError,
@@ -29,6 +31,8 @@ from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.time_travel import available_versions, version_at
 from deltaflow.log.replay.v2_checkpoint_history import has_v2_checkpoint_history
 from deltaflow.log.replay.version_checksum import checksum_differences
+from deltaflow.log.streams.expiry import Expiry, log_expiry, removed_files, vacuum_expiry
+from deltaflow.log.streams.source_offset import DeltaSourceOffset
 from deltaflow.log.streams.stream_needs import check_streams
 from deltaflow.store import LogStore, store_for
 
@@ -256,6 +260,23 @@ class DeltaLog:
         the plan deletes (deltaflow.log.streams.stream_needs).
         """
         check_streams(self._files, self.snapshot().table_id, plan, checkpoints)
+
+    def stream_expiry(self, position: DeltaSourceOffset) -> tuple[Expiry | None, Expiry | None]:
+        """When the log's clean-up and a vacuum may take what a stream at the position has yet to read
+        (deltaflow.log.streams.expiry); None for what is not in danger.
+        """
+        newest = self.snapshot()
+        return log_expiry(self._files, newest, position), vacuum_expiry(self._files, newest, position)
+
+    def removed_files(self, position: DeltaSourceOffset) -> pa.Table:
+        """The files that a stream at the position has yet to read and that the table no longer has: version
+        and path, as in the log.
+        """
+        return removed_files(self._files, self.snapshot().version, position)
+
+    def absent(self, paths: Sequence[str]) -> list[str]:
+        """Those of the paths, as the table's store knows them, at which there is no file."""
+        return self._files.store.absent(paths)
 
     def paths_added_since(self, version: int) -> tuple[int, list[str]]:
         """The newest version, and the paths, as in the log, of all files that commits after `version` add."""

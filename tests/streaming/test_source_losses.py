@@ -288,7 +288,8 @@ def test_a_limit_of_an_unknown_kind(streams: Any, table: str) -> None:
     )
     provider = jvm.io.deltaflow.spark.DeltaProvider()
     provider.sourceSchema(context, jvm.scala.Option.empty(), "delta", options)
-    source = provider.createSource(context, "", jvm.scala.Option.empty(), "delta", options)
+    metadata = f"{table}-checkpoint/sources/0"
+    source = provider.createSource(context, metadata, jvm.scala.Option.empty(), "delta", options)
     limits = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit
     try:
         with pytest.raises(DeltaIllegalArgumentException, match="Unknown ReadLimit: ReadMinRows") as refused:

@@ -62,6 +62,11 @@ def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None)
         _delete_sidecars(log, min(limit_ms, _midnight_before(now_ms - _DAY_MS)))
 
 
+def first_cleanup_ms(committed_ms: int, retention_ms: int) -> int:
+    """When the limit of `clean_up` reaches the time of a commit, in milliseconds since the epoch."""
+    return _midnight_before(committed_ms + _DAY_MS - 1) + retention_ms
+
+
 def _midnight_before(timestamp_ms: int) -> int:
     return timestamp_ms - timestamp_ms % _DAY_MS
 

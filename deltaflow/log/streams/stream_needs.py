@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,15 +13,13 @@ from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log.files.data_places import comparable_places
 from deltaflow.log.maintenance.vacuum_plan import VacuumPlan
 from deltaflow.log.replay.log_files import LogFiles
-from deltaflow.log.replay.segment import load_state
-from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint
-from deltaflow.log.streams.source_offset import BASE_INDEX, INITIAL_SNAPSHOT_ORDER, DeltaSourceOffset
+from deltaflow.log.streams.needed_files import needed_files
+from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset
 from deltaflow.store import store_for
 
 _LOG = logging.getLogger(__name__)
 _NAMED_FILES = 3
-_ORDER_FIELDS = frozenset({"path", "modificationTime"})
 
 
 def check_streams(log: LogFiles, table_id: str, plan: VacuumPlan, checkpoints: Sequence[str]) -> None:
@@ -63,7 +61,7 @@ class _Missed:
     """Files of a version that a stream needs and would not find."""
 
     version: int
-    paths: pa.Array
+    paths: pa.ChunkedArray
     is_initial: bool
 
 
@@ -125,41 +123,13 @@ def _offsets(entry: BatchOffsets, table_id: str) -> Iterator[DeltaSourceOffset]:
 def _missed_files(log: LogFiles, plan: VacuumPlan, position: DeltaSourceOffset) -> _Missed | None:
     """The files that a stream at the position needs and the plan deletes, of the first such version."""
     doomed = pa.chunked_array([comparable_places(chunk) for chunk in plan.files["path"].chunks], pa.string())
-    first = position.reservoir_version
-    if position.is_starting_version:
-        (places,) = plan.places.of([_rest_of_snapshot(log, position)])
-        missed = places.filter(pc.is_in(places, value_set=doomed))
-        if len(missed):
-            return _Missed(first, missed, is_initial=True)
-        first += 1
     # All commits at once: to search the plan for few files costs as much as for many.
-    paths: list[str] = []
-    versions: list[int] = []
-    for commit in log.commits_present(first, plan.version):
-        adds = [add.path for add in commit.adds if add.data_change]
-        if commit.version == position.reservoir_version:
-            adds = adds[max(position.index + 1, 0) :]
-        paths += adds
-        versions += [commit.version] * len(adds)
-    (places,) = plan.places.of([pa.array(paths, pa.string())])
+    needed = needed_files(log, position, plan.version)
+    places = pa.chunked_array(list(plan.places.of(needed["path"].chunks)), pa.string())
     is_missed = pc.is_in(places, value_set=doomed)
-    version = pc.min(pa.array(versions, pa.int64()).filter(is_missed)).as_py()
+    version = pc.min(needed["version"].filter(is_missed)).as_py()
     if version is None:
         return None
-    of_version = pc.equal(pa.array(versions, pa.int64()), version)
-    return _Missed(version, places.filter(pc.and_(is_missed, of_version)), is_initial=False)
-
-
-def _rest_of_snapshot(log: LogFiles, position: DeltaSourceOffset) -> pa.Array:
-    """The paths of the files of the initial snapshot after the position."""
-    ordered, listing = replace(log, file_fields=_ORDER_FIELDS), log.list(0)
-    if position.reservoir_version not in listing.rebuildable_versions():
-        _LOG.warning(
-            "The log of %s no longer has version %d, with which a stream begins: the stream cannot go on",
-            log.path,
-            position.reservoir_version,
-        )
-        return pa.array([], pa.string())
-    files = Snapshot(log.path, load_state(ordered, listing, position.reservoir_version)).files
-    order = pc.sort_indices(files, sort_keys=INITIAL_SNAPSHOT_ORDER)
-    return files["path"].take(order.slice(max(position.index + 1, 0))).combine_chunks()
+    of_version = pc.and_(is_missed, pc.equal(needed["version"], version))
+    is_initial = position.is_starting_version and version == position.reservoir_version
+    return _Missed(version, places.filter(of_version), is_initial=is_initial)

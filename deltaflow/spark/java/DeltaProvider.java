@@ -92,6 +92,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
   public Source createSource(
       SQLContext context, String metadataPath, Option schema, String provider, scala.collection.immutable.Map options) {
     Map request = request(options);
+    request.put("metadataPath", metadataPath);
     request.put("definedSchema", DEFINED_SCHEMAS.get(options));
     request.put("settings", FileWrite.deltaSettings(session(context)));
     request.put("sourceFilter",

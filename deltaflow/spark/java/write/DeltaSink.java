@@ -24,6 +24,7 @@ public final class DeltaSink implements Sink, ReportsSinkMetrics {
   private final List partitionColumns;
   private final String outputMode;
   private volatile int skipped;
+  private boolean isRecorded;
 
   public DeltaSink(org.apache.spark.sql.classic.SparkSession session, String path, Map options, List partitionColumns,
       OutputMode outputMode) {
@@ -43,7 +44,11 @@ public final class DeltaSink implements Sink, ReportsSinkMetrics {
     String queryId = session.sparkContext().getLocalProperty("sql.streaming.queryId");
     request.put("queryId", queryId);
     request.put("batchId", Long.valueOf(batchId));
-    request.put("offsets", offsets(queryId, batchId));
+    OffsetSeqLog log = offsetLog(queryId);
+    request.put("offsets", offsets(log, batchId));
+    // Python records the table in the checkpoint, once for each run.
+    request.put("checkpoint", log == null || isRecorded ? null : log.metadataPath().getParent().toString());
+    isRecorded = true;
     // The batch has its own incremental execution. The session of its plan is the stream's clone.
     if (!FileWrite.run(((org.apache.spark.sql.classic.Dataset) data).sparkSession(), data, "stream", request))
       skipped++;
@@ -52,14 +57,18 @@ public final class DeltaSink implements Sink, ReportsSinkMetrics {
   /** For the query's progress: how many batches of this run the table had already. */
   public Map metrics() { return Collections.singletonMap("numSkippedBatches", String.valueOf(skipped)); }
 
-  /**
-   * The text of the checkpoint's file offsets/<batchId>; null if the query is unknown. Spark has the newest entries
-   * in memory, so that no file is read.
-   */
-  private String offsets(String queryId, long batchId) {
+  /** The log in the query's checkpoint of the offsets of its batches; null if the query is unknown. */
+  private OffsetSeqLog offsetLog(String queryId) {
     Object query = session.sharedState().activeStreamingQueries().get(UUID.fromString(queryId));
-    if (query == null) return null;
-    OffsetSeqLog log = ((StreamExecution) query).offsetLog();
+    return query == null ? null : ((StreamExecution) query).offsetLog();
+  }
+
+  /**
+   * The text of the checkpoint's file offsets/<batchId>; null without a log. Spark has the newest entries in memory,
+   * so that no file is read.
+   */
+  private static String offsets(OffsetSeqLog log, long batchId) {
+    if (log == null) return null;
     Option entry = log.get(batchId);
     if (entry.isEmpty()) return null;
     ByteArrayOutputStream text = new ByteArrayOutputStream();

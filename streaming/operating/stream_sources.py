@@ -1,0 +1,141 @@
+"""The sources of a stream by its checkpoint: their tables, options and positions. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from deltaflow.errors import DeltaError, DeltaIllegalArgumentException
+from deltaflow.log import Snapshot
+from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint, reservoir_id
+from deltaflow.log.streams.source_offset import DeltaSourceOffset, parse_offset
+from deltaflow.streaming.bounds import ending_version, first_offset, offset_before
+from deltaflow.streaming.reading import Reading, reading_of, stream_log
+from deltaflow.streaming.source_options import SourceOptions, options_without_spark
+from deltaflow.streaming.stream_records import SourceRecord, source_record
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """A source of a stream."""
+
+    name: str
+    """Its number in the checkpoint, or its name."""
+    table_id: str | None
+    """The id of the Delta table in its offset; None without an offset of one."""
+    path: str | None
+    """The table's directory; None if it is not known, or if the source does not read a Delta table."""
+    options: SourceOptions
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether the source reads a Delta table."""
+        return self.table_id is not None or self.path is not None
+
+    def newest(self) -> Snapshot:
+        """The newest version of the table, without files; DeltaIllegalArgumentException without a path."""
+        if self.path is None:
+            raise DeltaIllegalArgumentException(
+                f"The checkpoint does not name the table with the id {self.table_id} that source {self.name} "
+                "reads, because the stream was begun by another Delta implementation or an older release. "
+                "Give the path of the table in tables=[...].",
+                error_class="DELTA_STREAM_TABLE_UNKNOWN",
+            )
+        return stream_log(self.path).snapshot()
+
+    def reading(self, newest: Snapshot) -> Reading:
+        """What a query reads that starts now, and what excludeRegex leaves out, which only Spark decides."""
+        return reading_of(newest, replace(self.options, exclude_regex=None), counts_rows=True)
+
+
+def stream_sources(
+    checkpoint: StreamCheckpoint, tables: Sequence[str], options: Mapping[str, Any]
+) -> list[StreamSource]:
+    """The sources of a stream, in their order.
+
+    `tables` are paths of tables, in any order, for a checkpoint that names none or that was moved with them.
+    `options` are those of the next start, for all sources, in place of recorded ones.
+    """
+    entry = None if checkpoint.newest_planned is None else checkpoint.offsets(checkpoint.newest_planned)
+    records = _records(checkpoint, entry)
+    names = list(records) if entry is None else list(entry.offsets)
+    by_id = {record.table_id: record for record in records.values()}
+    given = {path: _table_id(path) for path in tables}
+    texts = {name: _text(value) for name, value in options.items()}
+    found = []
+    for name in names:
+        json = None if entry is None else entry.offsets[name]
+        table_id = None if json is None else reservoir_id(json)
+        record = records.get(name)
+        if record is None or record.table_id != table_id:
+            # One source that occurs twice in a query has two offsets and one record.
+            record = by_id.get(table_id or "", record)
+        if table_id is None and json is not None:
+            record = None
+        path = next((path for path, own in given.items() if own == table_id), None)
+        if path is None and record is not None:
+            path = record.path
+        recorded = None if record is None else record.options
+        found.append(StreamSource(name, table_id, path, options_without_spark(texts, recorded)))
+    if entry is None and not found:
+        options_of_all = options_without_spark(texts)
+        return [StreamSource(str(i), None, path, options_of_all) for i, path in enumerate(given)]
+    return _with_other_tables(found, list(given))
+
+
+def _with_other_tables(sources: list[StreamSource], paths: list[str]) -> list[StreamSource]:
+    """Gives the tables whose id is not in an offset to the sources without one, in order: they are new, or
+    have replaced the table that was at their path.
+    """
+    known = {source.path for source in sources}
+    left = iter([path for path in paths if path not in known])
+    found = []
+    for source in sources:
+        path = source.path
+        if path is None and source.is_delta:
+            path = next(left, None)
+        found.append(StreamSource(source.name, source.table_id, path, source.options))
+    return found
+
+
+def start_position(
+    source: StreamSource, reading: Reading, newest: Snapshot, entry: BatchOffsets | None
+) -> DeltaSourceOffset:
+    """Where a stream goes on whose last batch that is done has this entry, or that has done none."""
+    json = None if entry is None else entry.offsets.get(source.name)
+    if json is not None:
+        return parse_offset(json, reading.table_id, reading.path)
+    bound = ending_version(reading, newest)
+    last_version = newest.version if bound is None else min(newest.version, bound)
+    return first_offset(reading, newest, last_version, bound)
+
+
+def start_of_first_batch(reading: Reading, newest: Snapshot, end_json: str) -> DeltaSourceOffset:
+    """Where a stream began whose first batch was planned, up to `end`, and is not done."""
+    return offset_before(reading, newest, parse_offset(end_json, reading.table_id, reading.path))
+
+
+def _records(checkpoint: StreamCheckpoint, entry: BatchOffsets | None) -> dict[str, SourceRecord]:
+    names = (str(number) for number in count()) if entry is None else iter(entry.offsets)
+    found = {}
+    for name in names:
+        record = source_record(checkpoint, name)
+        if record is not None:
+            found[name] = record
+        elif entry is None:
+            break
+    return found
+
+
+def _table_id(path: str) -> str | None:
+    """The id of the table at a path; None where it cannot be read, which `newest` reports."""
+    try:
+        return stream_log(path).snapshot().table_id
+    except DeltaError:
+        return None
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

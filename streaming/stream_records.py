@@ -1,0 +1,95 @@
+"""What a query of ours records of its tables in its checkpoint; see docs/decisions/0017.
+
+A checkpoint of Spark names neither the table of a source nor that of the sink, but `lag` and `plan_restart`
+have to find them. The files are hints: Spark, delta-spark and a query of ours itself never read them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from deltaflow.batch.options import option
+from deltaflow.errors import StoreError
+from deltaflow.log.streams.checkpoint import StreamCheckpoint
+from deltaflow.store import store_for
+from deltaflow.streaming.source_options import SourceOptions
+
+_LOG = logging.getLogger(__name__)
+_FILE = "deltaflow.json"
+_SOURCES, _SINK = "sources", "sink"
+# No others: options may hold credentials.
+_RECORDED_OPTIONS = ("mergeSchema", "overwriteSchema", "quarantinePath")
+
+
+class SourceRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """The file `<checkpoint>/sources/<source>/deltaflow.json`."""
+
+    path: str
+    """The table's directory."""
+    table_id: str
+    options: SourceOptions
+
+
+class SinkRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """The file `<checkpoint>/sink/deltaflow.json`."""
+
+    path: str
+    """The table's directory."""
+    output_mode: str
+    options: dict[str, str]
+
+
+def record_source(metadata_path: str, record: SourceRecord) -> None:
+    """Records a source in the directory that Spark gives it below its query's checkpoint."""
+    _write(metadata_path, record)
+
+
+def record_sink(checkpoint: str, path: str, output_mode: str, options: Mapping[str, str]) -> None:
+    """Records the table that the query of a checkpoint writes."""
+    recorded = {name: value for name in _RECORDED_OPTIONS if (value := option(options, name)) is not None}
+    _write(f"{checkpoint.rstrip('/')}/{_SINK}", SinkRecord(path, output_mode, recorded))
+
+
+def source_record(checkpoint: StreamCheckpoint, source: str) -> SourceRecord | None:
+    """What is recorded of a source, which is named as in the checkpoint's offsets; None if nothing is."""
+    return _read(checkpoint, f"{_SOURCES}/{source}", SourceRecord)
+
+
+def sink_record(checkpoint: StreamCheckpoint) -> SinkRecord | None:
+    """What is recorded of the sink; None if nothing is, as where it is no Delta table."""
+    return _read(checkpoint, _SINK, SinkRecord)
+
+
+def _write(directory: str, record: SourceRecord | SinkRecord) -> None:
+    """Writes a record unless it is there. A query does not depend on it: a failure is a warning."""
+    content = msgspec.json.encode(record, order="sorted")
+    try:
+        store, root = store_for(directory)
+        path = f"{root}/{_FILE}"
+        try:
+            if store.read(path) == content:
+                return
+        except FileNotFoundError:
+            pass
+        with store.open_output(path) as file:
+            file.write(content)
+    except (StoreError, OSError) as error:
+        _LOG.warning("The table of a stream was not recorded in its checkpoint: %s", error)
+
+
+_Record = TypeVar("_Record", SourceRecord, SinkRecord)
+
+
+def _read(checkpoint: StreamCheckpoint, folder: str, kind: type[_Record]) -> _Record | None:
+    path = f"{checkpoint.directory}/{folder}/{_FILE}"
+    try:
+        return msgspec.json.decode(checkpoint.store.read(path), type=kind)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except msgspec.DecodeError as error:
+        _LOG.warning("The record %s is not read, because another release wrote it: %s", path, error)
+        return None

@@ -1,0 +1,111 @@
+"""The plan of a restart is what Spark then does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyspark
+import pytest
+from pyspark.errors import PySparkException
+
+from deltaflow.streaming import RestartPlan, plan_restart
+from deltaflow.streaming.operating.obstacles import QUERY_ID_LOST, SINK_AHEAD, SINK_LACKS_BATCHES
+from tests.streaming.operating.situations import SITUATIONS, Stopped
+
+pytestmark = pytest.mark.spark
+WARNINGS = {
+    "the_sink_is_ahead": [SINK_AHEAD],
+    "the_sink_is_another_table": [SINK_LACKS_BATCHES],
+    **({} if pyspark.__version__ >= "4.2" else {"the_query_id_is_lost": [QUERY_ID_LOST]}),
+}
+IN_SPARKS_WORDS = {
+    "DELTA_STREAM_CHECKPOINT_LACKS_BATCH": "batch 0 doesn't exist",
+    "DELTA_CORRUPT_STREAM_CHECKPOINT": "Incomplete log file",
+    "CONCURRENT_STREAM_LOG_UPDATE": "Concurrent update to the log",
+}
+
+
+def files_of(folder: str) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in Path(folder).rglob("*") if file.is_file()}
+
+
+def done(checkpoint: str) -> set[int]:
+    return {int(file.name) for file in Path(checkpoint, "commits").iterdir() if file.name.isdigit()}
+
+
+class Run:
+    """What Spark did."""
+
+    def __init__(self, streams: Any, stopped: Stopped) -> None:
+        before = done(stopped.checkpoint)
+        self.error: str | None = None
+        self.rows: dict[int, int] = {}
+        query = None
+        try:
+            frame = stopped.frame()
+            if stopped.sink is None:
+                query = streams.foreach(frame, stopped.checkpoint, lambda rows, _: rows.collect())
+            else:
+                mode = stopped.mode()
+                query = streams.write(frame, stopped.sink, stopped.checkpoint, mode=mode, mergeSchema=True)
+            streams.ended(query)
+        except PySparkException as error:
+            self.error = str(error)
+        for progress in query.recentProgress if query is not None else ():
+            self.rows[progress.batchId] = self.rows.get(progress.batchId, 0) + progress.numInputRows
+        if query is not None and query.exception() is not None:
+            self.error = str(query.exception())
+        self.batches = sorted(done(stopped.checkpoint) - before)
+
+
+def planned(stopped: Stopped) -> RestartPlan:
+    return plan_restart(stopped.checkpoint, tables=stopped.tables, sink=stopped.sink, options=stopped.options)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_the_plan_is_what_spark_then_does(streams: Any, tmp_path: Path, name: str) -> None:
+    stopped = SITUATIONS[name](tmp_path, streams)
+    before = files_of(str(tmp_path))
+    plan = planned(stopped)
+    assert files_of(str(tmp_path)) == before, "a plan writes nothing"
+    run = Run(streams, stopped)
+    print(plan, run.error, sep="\n")  # of a test that fails
+
+    if plan.stops is None:
+        assert run.error is None
+    else:
+        assert run.error is not None
+        assert IN_SPARKS_WORDS.get(plan.stops.condition, plan.stops.condition) in run.error
+        assert len(plan.stops.remedy) > 20
+    warnings = [obstacle.condition for obstacle in plan.obstacles if not obstacle.is_fatal]
+    assert warnings == WARNINGS.get(name, [])
+    if plan.batch is None:
+        assert run.batches == []
+        return
+    first = plan.batch.batch_id
+    batches = list(range(first, first + 1 + plan.later_batches))
+    if plan.has_state:
+        batches.append(batches[-1] + 1)  # The batch without rows.
+    assert run.batches == batches[: len(run.batches)]
+    assert len(run.batches) in (len(batches), 1 + plan.later_batches)
+    if plan.stops is not None:
+        assert plan.stops.batch_id == batches[-1] + 1
+    ends = streams.offsets(stopped.checkpoint)[first]
+    assert [step.end or "-" for step in plan.batch.sources] == ends
+    assert run.rows.get(first, 0) == (0 if plan.batch.is_in_sink else plan.batch.rows)
+
+
+def test_there_are_enough_situations() -> None:
+    assert len(SITUATIONS) >= 30
+    assert len([name for name in SITUATIONS if name.startswith("delta-spark")]) == 8
+
+
+def test_a_plan_is_text_and_json(streams: Any, tmp_path: Path) -> None:
+    plan = planned(SITUATIONS["a_delete_after_the_next_batch"](tmp_path, streams))
+    text = str(plan)
+    assert "the next start begins batch 1; 1 follow, then the query fails." in text
+    assert "[DELTA_SOURCE_IGNORE_DELETE]" in text
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=RestartPlan) == plan
+    assert msgspec.to_builtins(plan)["batch"]["sources"][0]["rows"] == 2
