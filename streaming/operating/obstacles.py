@@ -47,15 +47,16 @@ _REMEDIES = {
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": "The table was created anew. " + _NEW_CHECKPOINT,
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION": "Restore the commits from a copy. To go on without their rows, "
     "start with the option failOnDataLoss set to false.",
-    "DELTA_STREAMING_TRAILING_COMMIT_MISSING": "Restore the commits from a copy, or " + _NEW_CHECKPOINT,
-    "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE": "Restore the log's files from a copy, or "
+    "DELTA_STREAMING_TRAILING_COMMIT_MISSING": "Restore the commits from a copy. Otherwise: "
+    + _NEW_CHECKPOINT,
+    "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE": "Restore the log's files from a copy. Otherwise: "
     + _NEW_CHECKPOINT,
     "DELTA_SCHEMA_CHANGED_WITH_VERSION": _NEW_CHECKPOINT,
     "DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS": _NEW_CHECKPOINT,
     "DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET": "Go on with delta-spark, or start with a new "
     "checkpointLocation.",
     "DELTA_SCHEMA_NOT_SET": "Check the path of the table. If it was deleted, restore it.",
-    FILE_NOT_EXIST: "Restore the file from a copy. Without it the stream cannot go on from this checkpoint: "
+    FILE_NOT_EXIST: "Restore the file from a copy. Without it the stream cannot go on from this checkpoint. "
     + _NEW_CHECKPOINT,
     DONE_BEFORE: "Restore the missing entries of offsets from a copy, or rebuild the checkpoint from the "
     "commits of the sink's table.",

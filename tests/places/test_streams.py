@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from deltaflow.streaming import lag, plan_restart
 from tests.tables import ids, load, write
 
 if TYPE_CHECKING:
@@ -35,6 +36,13 @@ def test_from_table_to_table(spark: SparkSession, place: Place) -> None:
     run(spark.readStream.format("delta").load(source), target, checkpoint)
     assert ids(load(spark, target)) == [*range(8)]
     assert place.versions("target") == [0, 1]
+    # The checkpoint names the tables, in the place where they are.
+    write(spark.range(8, 11), source)
+    [behind] = lag(checkpoint).sources
+    assert (behind.versions, behind.rows, behind.error) == (1, 3, None)
+    plan = plan_restart(checkpoint)
+    assert plan.batch is not None
+    assert (plan.batch.batch_id, plan.batch.rows, plan.sink_batch_id, plan.obstacles) == (2, 3, 1, ())
 
 
 def test_a_checkpoint_in_another_file_system(spark: SparkSession, place: Place, tmp_path: Path) -> None:
