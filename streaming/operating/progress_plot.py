@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
-from pathlib import PurePath
 from typing import Any
 
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -36,7 +35,7 @@ class ProgressPlot:
         self.figure = _draw(query)
         """The figure, to be changed or shown by other means."""
 
-    def save(self, path: str | PurePath, dpi: int = 120) -> None:
+    def save(self, path: str, dpi: int = 120) -> None:
         """Writes the picture to a local file, in the format of its suffix: png, svg, pdf, …"""
         self.figure.savefig(path, dpi=dpi)
 

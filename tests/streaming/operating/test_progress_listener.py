@@ -96,7 +96,7 @@ def test_a_query_that_ends_and_one_that_fails(
 
     picture = tmp_path / "progress.png"
     plot = listener.plot()
-    plot.save(picture)
+    plot.save(str(picture))
     assert picture.read_bytes()[:8] == plot._repr_png_()[:8] == b"\x89PNG\r\n\x1a\n"
     assert [axes.get_title(loc="left") for axes in plot.figure.axes[:4]] == [
         "Unread versions",
