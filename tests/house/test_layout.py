@@ -151,6 +151,18 @@ def test_links_of_the_documents_lead_to_files() -> None:
             assert (document.parent / target).exists(), f"{document.name} -> {target}"
 
 
+def test_the_ratios_in_the_readme_are_those_of_the_page_of_speed() -> None:
+    section = (ROOT / "README.md").read_text().split("## Beside ")[1].split("\n## ")[0]
+    shown = {
+        ratio for row in section.splitlines() for ratio in re.findall(r"\d\.\d\d\b", row.split("|")[-2:][0])
+    }
+    page = (ROOT / "docs" / "speed.md").read_text()
+    pairs = re.findall(r"([\d.]+) (ms|s|MB), ([\d.]+) \2", page)
+    measured = set(re.findall(r"\d\.\d\d\b", page)) | {f"{float(a) / float(b):.2f}" for a, _, b in pairs}
+    assert shown
+    assert shown - measured == set()
+
+
 def test_the_map_of_the_contributors_leads_to_what_is_there() -> None:
     section = (ROOT / "CONTRIBUTING.md").read_text().split("## Where is …")[1].split("\n## ")[0]
     paths = re.findall(r"`((?:batch|deltaflow|streaming)/[\w/.]*)`", section)
