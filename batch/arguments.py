@@ -1,36 +1,17 @@
-"""Checks arguments of the Python API, and raises the errors that users of `delta.tables` know."""
+"""Makes expressions of arguments of the Python API, which deltaflow.arguments checks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, overload
+from typing import overload
 
 from pyspark.errors import ParseException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from deltaflow.arguments import check_assignments, check_condition
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.spark.expressions.expressions import sql_text
-
-
-def check_string(value: Any, name: str) -> str:
-    """The value; ValueError unless it is a str."""
-    return _checked(value, name, str, "a string")
-
-
-def check_integer(value: Any, name: str) -> int:
-    """The value; ValueError unless it is an int."""
-    return _checked(value, name, int, "an int")
-
-
-def check_boolean(value: Any, name: str) -> bool:
-    """The value; ValueError unless it is a bool."""
-    return _checked(value, name, bool, "a boolean")
-
-
-def check_dictionary(value: Any, name: str) -> dict[Any, Any]:
-    """The value; ValueError unless it is a dict."""
-    return _checked(value, name, dict, "a dict")
 
 
 @overload
@@ -43,14 +24,8 @@ def as_column(given: str | Column | None) -> Column | None: ...
 
 def as_column(given: str | Column | None) -> Column | None:
     """A condition, in SQL or a Column, as a Column; None for None. TypeError for anything else."""
-    if given is None or isinstance(given, Column):
-        return given
-    if isinstance(given, str):
-        return F.expr(given)
-    raise TypeError(
-        "'condition' must be a Spark SQL Column or a string (an expression in SQL syntax), "
-        f"found {given!r} of type '{type(given)}'"
-    )
+    check_condition(given)
+    return F.expr(given) if isinstance(given, str) else given
 
 
 def check_predicate(predicate: str, path: str) -> None:
@@ -68,27 +43,9 @@ def check_predicate(predicate: str, path: str) -> None:
 
 def as_assignments(given: Mapping[str, str | Column] | None, argument: str) -> list[tuple[Column, Column]]:
     """Pairs of a column and its new value. ValueError for None, TypeError for anything but a dict of such."""
-    if given is None:
-        raise ValueError(f"{argument} cannot be None")
-    if not isinstance(given, Mapping):
-        raise TypeError(f"{argument} must be a dict, found to be {type(given)}")
-    assignments = []
-    for name, value in given.items():
-        if not isinstance(name, str):
-            raise TypeError(
-                f"Keys of dict in {argument} must contain only strings with column names, "
-                f"found {name!r} of type '{type(name)}'"
-            )
-        if not isinstance(value, str | Column):
-            raise TypeError(
-                f"Values of dict in {argument} must contain only Spark SQL Columns or strings (expressions "
-                f"in SQL syntax) as values, found {value!r} of type '{type(value)}'"
-            )
-        assignments.append((F.col(name), as_column(value)))
-    return assignments
+    return as_columns(check_assignments(given, argument))
 
 
-def _checked(value: Any, name: str, expected: type, wanted: str) -> Any:
-    if not isinstance(value, expected):
-        raise ValueError(f"{name} needs to be {wanted} but got '{type(value)}'.")
-    return value
+def as_columns(assignments: Mapping[str, str | Column]) -> list[tuple[Column, Column]]:
+    """Pairs of a column and its new value, of assignments that are checked."""
+    return [(F.col(name), as_column(value)) for name, value in assignments.items()]

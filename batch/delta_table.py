@@ -5,14 +5,21 @@ Each method calls the module of its operation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import partial
+from functools import partial, wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from deltaflow.arguments import (
+    check_boolean,
+    check_file_system_options,
+    check_integer,
+    check_string,
+    is_connect_session,
+)
 from deltaflow.batch import named_table
-from deltaflow.batch.arguments import as_assignments, as_column, check_boolean, check_integer, check_string
+from deltaflow.batch.arguments import as_assignments, as_column
 from deltaflow.batch.commands import convert
 from deltaflow.batch.commands.clone import clone
 from deltaflow.batch.commands.generate import generate
@@ -23,7 +30,8 @@ from deltaflow.batch.dml.merge_builder import DeltaMergeBuilder, merge_builder
 from deltaflow.batch.dml.update import update
 from deltaflow.batch.optimize.optimize import DeltaOptimizeBuilder
 from deltaflow.batch.sql_names import quoted
-from deltaflow.batch.table_builder import DeltaTableBuilder, Operation
+from deltaflow.batch.table_builder import DeltaTableBuilder
+from deltaflow.builders import Operation
 from deltaflow.spark.expressions.frames import under_name
 from deltaflow.spark.sql.statements import NamedTable, run_statement
 
@@ -31,11 +39,37 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
+def _for_connect() -> Any:
+    # Spark's client, which is an extra, is there when there is a session of it.
+    from deltaflow.connect import DeltaTable
+
+    return DeltaTable
+
+
+def _also_for_connect(method: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """For a client of Spark Connect, the method of deltaflow.connect.DeltaTable that has this name."""
+
+    @wraps(method)
+    def called(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        session = named.get("sparkSession") or arguments[1]
+        if is_connect_session(session):
+            found: _Result = getattr(_for_connect(), method.__name__)(*arguments[1:], **named)
+            return found
+        return method(*arguments, **named)
+
+    return called
+
+
 class DeltaTable:
-    """A Delta table in a Spark session. Make one with `forPath` or `forName`."""
+    """A Delta table in a Spark session. Make one with `forPath` or `forName`.
+
+    For a client of Spark Connect these methods return a deltaflow.connect.DeltaTable.
+    """
 
     def __init__(
         self, spark: SparkSession, table: NamedTable, options: Mapping[str, str] = _NO_OPTIONS
@@ -46,6 +80,7 @@ class DeltaTable:
         self._alias: str | None = None
 
     @classmethod
+    @_also_for_connect
     def forPath(
         cls, sparkSession: SparkSession, path: str, hadoopConf: Mapping[str, str] = _NO_OPTIONS
     ) -> DeltaTable:
@@ -54,10 +89,11 @@ class DeltaTable:
         `hadoopConf` has settings of Hadoop's file systems, whose keys begin with "fs." or "dfs.". Spark reads
         the files of `toDF` with them. The log is read with the settings of the session.
         """
-        options = named_table.file_system_options(hadoopConf)
-        return cls(sparkSession, named_table.table_at_path(path), options)
+        check_file_system_options(hadoopConf)
+        return cls(sparkSession, named_table.table_at_path(path), dict(hadoopConf))
 
     @classmethod
+    @_also_for_connect
     def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> DeltaTable:
         """The table of this name in Spark's session catalog, or delta.`path` with an absolute path.
 
@@ -68,6 +104,7 @@ class DeltaTable:
         return cls(sparkSession, named_table.table_of_name(sparkSession, tableOrViewName))
 
     @classmethod
+    @_also_for_connect
     def convertToDelta(
         cls, sparkSession: SparkSession, identifier: str, partitionSchema: str | StructType | None = None
     ) -> DeltaTable:
@@ -78,6 +115,7 @@ class DeltaTable:
         return cls(sparkSession, convert.convert_table(sparkSession, identifier, partitionSchema))
 
     @classmethod
+    @_also_for_connect
     def isDeltaTable(cls, sparkSession: SparkSession, identifier: str) -> bool:
         """Whether a path is the directory of a Delta table."""
         return named_table.is_table(identifier)
@@ -105,6 +143,8 @@ class DeltaTable:
     @classmethod
     def _builder(cls, operation: Operation, session: SparkSession | None) -> DeltaTableBuilder:
         session = named_table.session_or_active(session)
+        if is_connect_session(session):
+            return getattr(_for_connect(), operation)(session)
         return DeltaTableBuilder(session, operation, partial(cls, session))
 
     def toDF(self) -> DataFrame:

@@ -6,9 +6,9 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from deltaflow.batch.arguments import check_string
-from deltaflow.batch.options import FILE_SYSTEM_PREFIXES, required_path
-from deltaflow.errors import DeltaIllegalArgumentException, DeltaTableNotFoundError, RegistrationError
+from deltaflow.arguments import check_string
+from deltaflow.batch.options import required_path
+from deltaflow.errors import DeltaTableNotFoundError, RegistrationError
 from deltaflow.log import LOG_DIRECTORY, DeltaLog
 from deltaflow.spark.expressions.frames import under_name
 from deltaflow.spark.sql.catalog_tables import find_table
@@ -62,18 +62,6 @@ def is_named_by_path(table: NamedTable) -> bool:
 def is_table(path: str) -> bool:
     """Whether a path is the directory of a Delta table."""
     return DeltaLog.for_table(required_path(check_string(path, "path"))).exists()
-
-
-def file_system_options(configuration: Mapping[str, str]) -> Mapping[str, str]:
-    """The settings of Hadoop's file systems; DELTA_TABLE_FOR_PATH_UNSUPPORTED_HADOOP_CONF for others."""
-    others = {key: value for key, value in configuration.items() if not key.startswith(FILE_SYSTEM_PREFIXES)}
-    if others:
-        raise DeltaIllegalArgumentException(
-            error_class="DELTA_TABLE_FOR_PATH_UNSUPPORTED_HADOOP_CONF",
-            prefixes=", ".join(FILE_SYSTEM_PREFIXES),
-            options=", ".join(sorted(others)),
-        )
-    return dict(configuration)
 
 
 def session_or_active(session: SparkSession | None) -> SparkSession:

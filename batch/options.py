@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 
-FILE_SYSTEM_PREFIXES = ("fs.", "dfs.")
-"""Options that begin so are settings of Hadoop's file systems."""
-
 
 def required_path(path: str | None) -> str:
     """The path of a load, save or start; DELTA_PATH_REQUIRED without one.

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql.types import LongType
 
-from deltaflow.batch.arguments import check_boolean, check_dictionary, check_string
+from deltaflow.arguments import check_clone
 from deltaflow.batch.commands.clone_target import CloneTarget
 from deltaflow.batch.commands.parquet_source import read_parquet_table
 from deltaflow.batch.named_table import table_at_path, table_of_name
 from deltaflow.batch.read.load_path import version_number
 from deltaflow.batch.result_rows import schema_of
-from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
+from deltaflow.errors import DeltaAnalysisException, DeltaIllegalStateException
 from deltaflow.log import (
     AddFile,
     DeltaLog,
@@ -81,14 +81,7 @@ def clone(
     timestamp: str | None = None,
 ) -> NamedTable:
     """Clones the table as SQL does, and returns the clone. `target` is an absolute path or a name."""
-    check_string(target, "target")
-    check_boolean(shallow, "isShallow")
-    check_boolean(replace, "replace")
-    for name, value in check_dictionary(properties, "properties").items() if properties is not None else ():
-        check_string(name, f"All property keys including {name}")
-        check_string(value, f"All property values including {value}")
-    if not shallow:
-        raise DeltaIllegalArgumentException(error_class="DELTA_UNSUPPORTED_DEEP_CLONE")
+    check_clone(target, shallow, replace, properties)
     is_path = is_absolute_path(target)
     fields = {
         "target": ["delta", target] if is_path else name_parts(spark, target),

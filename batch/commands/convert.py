@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql.types import StructType
 
-from deltaflow.batch.arguments import check_string
+from deltaflow.arguments import check_string
 from deltaflow.batch.commands.parquet_source import properties_of, read_parquet_table
 from deltaflow.batch.named_table import enclosing_table, table_at_path, table_of_name
 from deltaflow.errors import DeltaAnalysisException

@@ -7,7 +7,6 @@ VACUUM END.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.batch.arguments import check_boolean, check_string
+from deltaflow.arguments import check_vacuum
 from deltaflow.batch.commands.vacuum_deletion import Deletion, delete_planned
 from deltaflow.errors import (
     DeltaConcurrentModificationException,
@@ -59,7 +58,7 @@ def vacuum(
     streams: DELTA_VACUUM_BREAKS_STREAM if a stream has yet to read a file that would be deleted. StoreError
     if some files could not be deleted; the others are.
     """
-    _check_arguments(retention_hours, dry_run, checkpoints)
+    check_vacuum(retention_hours, dry_run, checkpoints)
     if dry_run:
         assert table.path is not None
         # There may be a million files: they stay columns.
@@ -85,17 +84,6 @@ def deletable_files(
     )
     everything = pa.concat_tables([plan.files, directories])
     return everything.set_column(0, "path", pc.binary_join_element_wise(root, everything["path"], ""))
-
-
-def _check_arguments(retention_hours: Any, dry_run: Any, checkpoints: Any) -> None:
-    is_number = isinstance(retention_hours, int | float) and not isinstance(retention_hours, bool)
-    if retention_hours is not None and not (is_number and math.isfinite(retention_hours)):
-        raise ValueError(f"retentionHours needs to be a number of hours but got {retention_hours!r}.")
-    check_boolean(dry_run, "dryRun")
-    if isinstance(checkpoints, str):
-        raise ValueError("checkpoints needs to be a list of directories but got one string.")
-    for checkpoint in checkpoints:
-        check_string(checkpoint, "checkpoints")
 
 
 def delete_files(

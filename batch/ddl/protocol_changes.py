@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltaflow.batch.arguments import check_boolean, check_string
+from deltaflow.arguments import check_boolean, check_protocol_versions, check_string
 from deltaflow.log.protocol.protocols import FEATURE_PREFIX, READER_VERSION, WRITER_VERSION
 from deltaflow.spark.sql.statements import NamedTable, run_statement
 
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 def upgrade_protocol(spark: SparkSession, table: NamedTable, reader: int, writer: int) -> None:
     """Gives the protocol all features of these versions; ValueError if they are no integers."""
-    for name, version in (("readerVersion", reader), ("writerVersion", writer)):
-        if not isinstance(version, int):
-            raise ValueError(f"The {name} needs to be an integer but got '{type(version)}'.")
+    check_protocol_versions(reader, writer)
     _set_properties(spark, table, {READER_VERSION: str(reader), WRITER_VERSION: str(writer)})
 
 

@@ -34,13 +34,13 @@ from deltaflow.batch.dml.merge_clauses import (
     Resolution,
     ResolvedClause,
     ResolvedMerge,
-    When,
     check_clauses,
 )
 from deltaflow.batch.dml.merge_metrics import MergeCounts, MergedRows, operation_of_merge
 from deltaflow.batch.dml.merge_source import MergeSource
 from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
+from deltaflow.builders import When
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import FILES_SCHEMA, DeltaLog, Operation, check_writable_schema, schema_to_string
 from deltaflow.log.files.data_skipping import may_match

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
@@ -18,6 +17,7 @@ from pyspark.sql import types as T
 from deltaflow.batch.dml.assignments import Assigner, Assignment, Value
 from deltaflow.batch.rows.schema_on_write import as_table_schema
 from deltaflow.batch.sql_names import quoted
+from deltaflow.builders import When
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import merge_schemas
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_type
@@ -27,14 +27,6 @@ from deltaflow.spark.expressions.expressions import has_subquery, sql_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-
-class When(Enum):
-    """The rows that a clause is about; the value is how errors call it."""
-
-    MATCHED = "MATCHED"
-    NOT_MATCHED = "NOT_MATCHED"
-    NOT_MATCHED_BY_SOURCE = "NOT_MATCHED_BY_SOURCE"
 
 
 @dataclass(frozen=True)

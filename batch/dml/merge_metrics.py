@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from deltaflow.batch.dml.merge_clauses import ResolvedClause, ResolvedMerge, When
+from deltaflow.batch.dml.merge_clauses import ResolvedClause, ResolvedMerge
 from deltaflow.batch.dml.row_level_operation import Changed
+from deltaflow.builders import When
 from deltaflow.log import Operation
 from deltaflow.spark.expressions.expressions import simple_string
 

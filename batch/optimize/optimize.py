@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from deltaflow.batch.arguments import check_string
 from deltaflow.batch.files.partition_predicates import files_where
 from deltaflow.batch.optimize.bin_rewrite import BinRewrite, LayOut, one_file_each
 from deltaflow.batch.optimize.compaction import bins_of_table, whole_partitions
 from deltaflow.batch.optimize.optimize_metrics import describe, metrics_of_command
 from deltaflow.batch.optimize.z_order import BinOfRows, ZColumn, z_columns, z_ordered
+from deltaflow.builders import OptimizeBuilder
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.protocol.features import check_writable
@@ -104,31 +104,14 @@ def _num_files(files: pa.Table, target_size: int) -> int:
     return max(1, sum(files["size"].to_pylist()) // max(1, target_size))
 
 
-class DeltaOptimizeBuilder:
+class DeltaOptimizeBuilder(OptimizeBuilder):
     """Builds an OPTIMIZE of a table. See `DeltaTable.optimize`."""
 
     def __init__(self, spark: SparkSession, table: NamedTable) -> None:
+        super().__init__()
         self._spark = spark
         self._table = table
-        self._where: list[str] = []
 
-    def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
-        """Optimizes only partitions for which this condition, in SQL, and all earlier ones are true."""
-        self._where.append(check_string(partitionFilter, "partitionFilter"))
-        return self
-
-    def executeCompaction(self) -> DataFrame:
-        """Makes larger files of small ones. Returns one row with the path and the metrics."""
-        return self._execute(())
-
-    def executeZOrderBy(self, *cols: str | Sequence[str]) -> DataFrame:
-        """Puts rows that are close in these columns into one file. Returns one row, as executeCompaction."""
-        names = cols[0] if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
-        for name in names:
-            if not isinstance(name, str):
-                raise TypeError(f"Z-order column must be str. Found {name} with type {type(name)}")
-        return self._execute(names)
-
-    def _execute(self, z_order_by: Sequence[Any]) -> DataFrame:
+    def _execute(self, z_order_by: list[str]) -> DataFrame:
         fields = {"where": self._where, "zOrderBy": z_order_by, "full": False}
         return run_statement(self._spark, "Optimize", self._table, fields)

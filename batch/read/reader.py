@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import StructType
 
-from deltaflow.batch.options import FILE_SYSTEM_PREFIXES, option, required_path, unsupported_options
+from deltaflow.arguments import FILE_SYSTEM_PREFIXES
+from deltaflow.batch.options import option, required_path, unsupported_options
 from deltaflow.batch.read.load_path import LoadPath, files_of_partition, load_path, no_table_at
 from deltaflow.batch.read.messages import PinAnswer, PinRequest, ReadRequest
 from deltaflow.errors import CorruptLogError, DeltaAnalysisException, DeltaTableNotFoundError

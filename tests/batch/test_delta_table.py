@@ -245,7 +245,8 @@ def public_methods(name: str) -> dict[str, list[str]]:
     """The public methods of a class of `deltaflow.tables`, and the names of their parameters."""
     class_ = getattr(deltaflow.tables, name)
     found = {}
-    for method, member in vars(class_).items():
+    members = {name: member for base in reversed(class_.__mro__) for name, member in vars(base).items()}
+    for method, member in members.items():
         if not method.startswith("_") and (callable(member) or isinstance(member, classmethod)):
             names = list(inspect.signature(getattr(class_, method)).parameters)
             found[method] = names if isinstance(member, classmethod) else names[1:]
