@@ -42,6 +42,21 @@ def main() -> None:
     """Looks into Delta tables without Spark and Java."""
 
 
+@main.command(
+    "connect-server",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
+    short_help="Serves clients of Spark Connect.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def connect_server(ctx: click.Context, arguments: Sequence[str]) -> None:
+    """Serves clients of Spark Connect; its module, which imports PySpark, is loaded when it is run."""
+    from deltaflow.connect_server import connect_server
+
+    connect_server.main([*arguments], prog_name=ctx.command_path, standalone_mode=False)
+
+
 @main.group("log")
 @click.argument("path")
 @click.pass_context

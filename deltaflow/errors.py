@@ -60,6 +60,28 @@ def _rebuild(cls: type[DeltaError], state: dict[str, Any]) -> DeltaError:
     return error
 
 
+def error_of_server(name: str, condition: str, message: str) -> DeltaError | None:
+    """An error that another process raised, by its `name`, condition and text; None for an unknown name.
+
+    The message names its table and other places, and the error's attributes do not.
+    """
+    cls = globals().get(name)
+    if not (isinstance(cls, type) and issubclass(cls, DeltaError)):
+        return None
+    state = dict.fromkeys(("table", "version", "file", "column"))
+    text = message.removeprefix(f"[{condition}] ")
+    return _rebuild(
+        cls,
+        {
+            **state,
+            "error_class": condition,
+            "sqlstate": CATALOGUE.get(condition, (cls.sqlstate,))[0],
+            "message": text,
+            "parameters": {},
+        },
+    )
+
+
 @functools.cache
 def _class_of_condition(cls: Any, error_class: str) -> Any:
     """`cls`, or a subclass with its name that also has the base that the catalogue's entry names."""
@@ -123,6 +145,11 @@ class DeltaError(Exception):
 
     def __str__(self) -> str:
         return f"[{self.error_class}] {self.message}"
+
+    @property
+    def name(self) -> str:
+        """The name of its class in this module."""
+        return (self._raised_as or type(self)).__name__
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._raised_as or type(self), dict(self.__dict__))

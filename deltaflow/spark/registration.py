@@ -24,6 +24,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.errors.exceptions import captured
 
+from deltaflow.arguments import is_connect_session
 from deltaflow.errors import RegistrationError
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.java_classes import java_classes
@@ -59,15 +60,15 @@ _lock = threading.Lock()
 def register(spark: SparkSession) -> SparkSession:
     """Makes `spark` know the format `delta`, and returns it. Idempotent and thread-safe.
 
-    Sessions made later with `newSession` know it as well. Raises RegistrationError when the session
-    is a Spark Connect client, when another provider (the delta-spark jar) answers to `delta`, when
-    settings name the jar's classes, or when this Spark lacks something that is needed.
+    Sessions made later with `newSession` know it as well. A client of Spark Connect is returned as it is if
+    deltaflow is registered on its server.
+
+    Raises RegistrationError for a client of another server, when another provider (the delta-spark jar)
+    answers to `delta`, when settings name the jar's classes, or when this Spark lacks what is needed.
     """
-    if not hasattr(spark, "_jsparkSession"):
-        raise RegistrationError(
-            "this is a Spark Connect session, and its client reaches no JVM. Use a classic session: "
-            "deltaflow.session(…), or SparkSession.builder.master(…) without .remote(…) and SPARK_REMOTE"
-        )
+    if is_connect_session(spark):
+        _check_server(spark)
+        return spark
     _refuse_old_spark(spark)
     settings = {name: spark.conf.get(name, "") for name in (_EXTENSIONS_CONF, _CATALOG_CONF)}
     refuse_settings_of_the_jar(settings, "the session")
@@ -80,6 +81,21 @@ def register(spark: SparkSession) -> SparkSession:
         connect(java_classes(spark).hadoop.HadoopFiles(spark.sparkContext._jsc.hadoopConfiguration()))
         _install_error_conversion()
     return spark
+
+
+def _check_server(spark: SparkSession) -> None:
+    """RegistrationError unless deltaflow is registered on the server of a client of Spark Connect."""
+    if _CATALOG not in (spark.conf.get(name, None) for name in (_CATALOG_CONF, _NAMED_CATALOG_CONF)):
+        raise RegistrationError(
+            "this is a client of Spark Connect, and its server does not know deltaflow. The format is "
+            "registered on the server: start one with `deltaflow connect-server`, or call "
+            "deltaflow.register(spark) in the driver that starts SparkConnectService. Clients then need no "
+            "registration. Without a server, use a classic session: deltaflow.session(…), or "
+            "SparkSession.builder.master(…) without .remote(…) and SPARK_REMOTE"
+        )
+    from deltaflow.connect.exceptions import install  # imports gRPC, which a client of Spark Connect has
+
+    install()
 
 
 def _refuse_old_spark(spark: SparkSession) -> None:

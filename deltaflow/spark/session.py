@@ -26,8 +26,8 @@ def session(
 
     if "SPARK_REMOTE" in os.environ:
         raise RegistrationError(
-            "SPARK_REMOTE is set, so this would be a Spark Connect session, whose client reaches no JVM. "
-            "Unset it"
+            "SPARK_REMOTE is set, so this would be a client of Spark Connect, which reaches no JVM. Unset "
+            "it; or start a server by `deltaflow connect-server`, and use SparkSession.builder.getOrCreate()"
         )
     refuse_settings_of_the_jar(config or {}, "config")
     ensure_java()

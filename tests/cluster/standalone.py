@@ -8,73 +8,28 @@ from __future__ import annotations
 
 import json
 import os
-import queue
-import re
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
 import pyspark
 
 from deltaflow.spark.java_home import ensure_java
+from tests.processes import Daemon
 
 SPARK_HOME = Path(pyspark.__file__).parent
+START = Path(__file__).parents[2] / "docker" / "spark" / "start"
+"""The programs that start master and workers in the containers of docker/compose.yaml."""
 STEP = "deltaflow.test.step"
 """The local property by which a program says which step of it starts a job."""
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _NO_PYTHON = "/nowhere/python"
 _TIMEOUT_S = 120
-
-
-class _Daemon:
-    """A JVM from its start to its end, together with the processes that it starts."""
-
-    def __init__(self, name: str, arguments: list[str], folder: Path, environment: Mapping[str, str]) -> None:
-        self._name = name
-        self._printed: list[str] = []
-        self._lines: queue.Queue[str | None] = queue.Queue()
-        folder.mkdir()
-        self._process = subprocess.Popen(
-            [str(SPARK_HOME / "bin" / "spark-class"), *arguments],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._printed.append(line)
-            self._lines.put(line)
-        self._lines.put(None)
-
-    def wait_for(self, pattern: str) -> re.Match[str]:
-        """The first match in a line that it prints, which nobody has waited for before."""
-        with suppress(queue.Empty):
-            while (line := self._lines.get(timeout=_TIMEOUT_S)) is not None:
-                if found := re.search(pattern, line):
-                    return found
-        raise AssertionError(f"The {self._name} has not printed {pattern}:\n{''.join(self._printed)}")
-
-    def kill(self) -> None:
-        # The executors of a worker are in its group.
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._reader.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 class Cluster:
@@ -90,19 +45,10 @@ class Cluster:
     def __enter__(self) -> Self:
         ensure_java()
         with ExitStack() as stack:
-            master = ["org.apache.spark.deploy.master.Master", "--port", "0", "--webui-port", "0"]
-            started = self._start(stack, "master", self._folder / "master", master)
+            started = self._start(stack, "master", self._folder / "master", ["start-master"])
             self.url = started.wait_for(r"spark://127\.0\.0\.1:\d+")[0]
-            worker = ["org.apache.spark.deploy.worker.Worker", "--port", "0", "--webui-port", "0"]
-            resources = ["--cores", "1", "--memory", "700m"]
             registering = [
-                self._start(
-                    stack,
-                    folder.name,
-                    folder,
-                    [*worker, *resources, "--work-dir", str(folder / "work"), self.url],
-                )
-                for folder in self.workers
+                self._start(stack, folder.name, folder, ["start-worker", self.url]) for folder in self.workers
             ]
             for daemon in registering:
                 daemon.wait_for("Successfully registered with master")
@@ -112,7 +58,7 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _start(self, stack: ExitStack, name: str, folder: Path, arguments: list[str]) -> _Daemon:
+    def _start(self, stack: ExitStack, name: str, folder: Path, command: list[str]) -> Daemon:
         environment = {
             "HOME": str(folder),
             "PATH": os.environ["PATH"],
@@ -120,12 +66,17 @@ class Cluster:
             "SPARK_DAEMON_JAVA_OPTS": f"{_QUICK_JVM} -Dspark.master.rest.enabled=false",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_HOST": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(folder / "local"),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_MASTER_PORT": "0",
+            "SPARK_WEBUI_PORT": "0",
+            "SPARK_WORKER_DIR": str(folder / "work"),
+            "SPARK_WORKER_MEMORY": "700m",
         }
         if "JAVA_HOME" in os.environ:
             environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
-        daemon = _Daemon(name, [*arguments, "--host", "127.0.0.1"], folder, environment)
+        daemon = Daemon(name, [str(START / command[0]), *command[1:]], folder, environment)
         stack.callback(daemon.kill)
         return daemon
 

@@ -34,6 +34,7 @@ def imports_of(package: str) -> Iterator[tuple[Path, str]]:
 LOCAL_FILES = {"os", "pathlib", "shutil", "tempfile", "glob"}
 """Modules of Python through which local files are reached."""
 OWN_LOCAL_FILES = {
+    "deltaflow.connect_server": "it reads and sets environment variables",
     "deltaflow.demo": "its input comes with the package",
     "deltaflow.spark.hadoop.java_files": "content crosses between Java and Python in private local files",
     "deltaflow.spark.java_home": "it looks for a Java",

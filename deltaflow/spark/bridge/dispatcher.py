@@ -122,6 +122,7 @@ class Dispatcher:
             message=_message(error),
             condition=getattr(error, "error_class", None),
             sql_state=getattr(error, "sqlstate", None),
+            error_name=error.name if isinstance(error, DeltaError) else None,
         )
         return msgspec.json.encode(ErrorAnswer(error=described)).decode()
 

@@ -32,6 +32,8 @@ class ErrorDescription(Message, frozen=True):
     message: str
     condition: str | None
     sql_state: str | None
+    error_name: str | None
+    """The name of its class in deltaflow.errors; None for any other exception."""
 
 
 class ErrorAnswer(Message, frozen=True):

@@ -18,9 +18,13 @@ EXTENSIONS = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
-def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RegistrationError, match="Spark Connect") as refused:
-        deltaflow.register(SimpleNamespace(version="4.3.0"))  # a session without a JVM
+def test_a_client_of_another_spark_connect_server_is_told_how_to_get_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = SimpleNamespace(version="4.3.0", conf={})  # a session without a JVM
+    with pytest.raises(RegistrationError, match="its server does not know deltaflow") as refused:
+        deltaflow.register(client)
+    assert "`deltaflow connect-server`" in str(refused.value)
     assert "deltaflow.session(" in str(refused.value)
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
     with pytest.raises(RegistrationError, match="SPARK_REMOTE is set"):

@@ -150,8 +150,8 @@ public final class Python {
     JsonNode node = parse((String) answer);
     JsonNode error = node.get("error");
     if (error != null) {
-      throw new DeltaFlowException(
-          error.get("message").asText(), text(error, "condition"), text(error, "sqlState"), error.get("id").asLong());
+      throw new DeltaFlowException(error.get("message").asText(), text(error, "condition"), text(error, "sqlState"),
+          text(error, "errorName"), error.get("id").asLong());
     }
     return node;
   }

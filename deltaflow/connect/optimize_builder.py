@@ -1,0 +1,31 @@
+"""`DeltaOptimizeBuilder`: OPTIMIZE by Python, in a session of Spark Connect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltaflow.builders import OptimizeBuilder
+from deltaflow.connect.sql_text import column_name
+from deltaflow.connect.statements import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+
+class DeltaOptimizeBuilder(OptimizeBuilder):
+    """Builds an OPTIMIZE of a table. See `DeltaTable.optimize`."""
+
+    def __init__(self, spark: SparkSession, table: str) -> None:
+        super().__init__()
+        self._spark = spark
+        self._table = table
+
+    def _execute(self, z_order_by: list[str]) -> DataFrame:
+        where = " AND ".join(f"({condition}\n)" for condition in self._where)
+        order = ", ".join(map(column_name, z_order_by))
+        return run(
+            self._spark,
+            f"OPTIMIZE {self._table}"
+            f"{f' WHERE {where}' if where else ''}{f' ZORDER BY ({order})' if order else ''}",
+        )

@@ -1,0 +1,69 @@
+"""`DeltaTableBuilder`: CREATE TABLE and REPLACE TABLE by Python, in a session of Spark Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import DataType
+
+from deltaflow.builders import Operation, TableBuilder
+from deltaflow.connect.sql_text import column_text, properties, quoted, quoted_list, string, type_text
+from deltaflow.connect.statements import run
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+    from deltaflow.connect.delta_table import DeltaTable
+
+_VERBS = {
+    "create": "CREATE TABLE",
+    "createIfNotExists": "CREATE TABLE IF NOT EXISTS",
+    "replace": "REPLACE TABLE",
+    "createOrReplace": "CREATE OR REPLACE TABLE",
+}
+
+
+class DeltaTableBuilder(TableBuilder):
+    """Collects the definition of a table until `execute` makes it. `DeltaTable.create` and others return one.
+
+    TypeError for arguments of a wrong type, UnsupportedFeatureError for what needs a table feature that
+    deltaflow lacks.
+    """
+
+    def __init__(
+        self, spark: SparkSession, operation: Operation, opened: Callable[[str], DeltaTable]
+    ) -> None:
+        super().__init__(operation)
+        self._spark = spark
+        self._opened = opened
+
+    def execute(self) -> DeltaTable:
+        """Makes the table, in one commit, and returns it; errors are those of the statement in SQL.
+
+        `createIfNotExists` leaves what is there as it is.
+        """
+        self._check_name_and_location()
+        if self._name is not None:
+            name = self._name
+        else:
+            assert self._location is not None
+            name = f"delta.{quoted(self._location)}"
+        parts = [f"{_VERBS[self._operation]} {name}"]
+        if self._columns:
+            columns = [column_text(*column.values()) for column in self._columns]
+            parts.append(f"({', '.join(columns)})")
+        parts.append("USING delta")
+        if self._partition_columns:
+            parts.append(f"PARTITIONED BY {quoted_list(self._partition_columns)}")
+        if self._location is not None and self._name is not None:
+            parts.append(f"LOCATION {string(self._location)}")
+        if self._comment is not None:
+            parts.append(f"COMMENT {string(self._comment)}")
+        if self._properties:
+            parts.append(f"TBLPROPERTIES {properties(self._properties)}")
+        run(self._spark, "\n".join(parts))
+        return self._opened(name)
+
+    def _type_of(self, data_type: str | DataType) -> str:
+        return data_type if isinstance(data_type, str) else type_text(data_type)

@@ -1,0 +1,99 @@
+"""Columns, names and types as SQL: what a client sends for them, without a server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from pyspark.sql import types as T
+
+from deltaflow.connect.sql_text import column_name, properties, string, type_text
+from deltaflow.errors import DeltaUnsupportedOperationException
+
+# In a process of its own, in which functions make Columns of Spark Connect.
+COLUMNS = """
+import datetime as dt, decimal, os
+os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+from pyspark.sql import functions as F, types as T
+from deltaflow.connect.sql_text import expression
+from deltaflow.errors import DeltaUnsupportedOperationException
+from types import SimpleNamespace
+session = SimpleNamespace(client=None)
+for column in (%s,):
+    try:
+        print(expression(session, column))
+    except DeltaUnsupportedOperationException as error:
+        print("refused:", error.message.split(" has no form")[0])
+"""
+EXPRESSIONS = {
+    "F.col('t.id') == F.col('s.a-b')": "(`t`.`id` == `s`.`a-b`)",
+    "~(F.col('a') > 1) & F.col('b').isNull()": "((NOT (`a` > 1)) AND isNull(`b`))",
+    "-F.col('a') % 2 + F.lit(2**40)": "(((-`a`) % 2) + 1099511627776L)",
+    "F.col('a').isin(1, 'x')": "(`a` IN (1, 'x'))",
+    "F.col('a').between(1, 2)": "((`a` >= 1) AND (`a` <= 2))",
+    "F.when(F.col('a') > 0, 'x').when(F.lit(True), 'y').otherwise(None)": (
+        "(CASE WHEN (`a` > 0) THEN 'x' WHEN TRUE THEN 'y' ELSE NULL END)"
+    ),
+    "F.when(F.col('a'), 1)": "(CASE WHEN `a` THEN 1 END)",
+    "F.col('a').cast('long')": "CAST(`a` AS long)",
+    "F.col('a').cast(T.DecimalType(3, 1))": "CAST(`a` AS decimal(3,1))",
+    "F.col('a').try_cast('int')": "TRY_CAST(`a` AS int)",
+    "F.col('a')['k'].getItem(0).alias('x')": "`a`['k'][0]",
+    "F.upper(F.col('a').alias('b'))": "upper(`a`)",
+    "F.call_function('my.function', F.lit(1))": "my.function(1)",
+    "F.expr('a -- it is')": "(a -- it is|)",
+    "'a > 1'": "(a > 1|)",
+    "F.lit(dt.date(2024, 2, 29))": "DATE'2024-02-29'",
+    "F.lit(dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone.utc))": "timestamp_micros(1000000L)",
+    "F.lit(decimal.Decimal('1.50'))": "1.50BD",
+    "F.lit(float('-inf'))": "CAST('-Infinity' AS DOUBLE)",
+    "F.lit(0.1)": "CAST('0.1' AS DOUBLE)",
+    "F.lit(b'\\x01\\xff')": "X'01ff'",
+    "F.lit(dt.timedelta(seconds=1))": "(1000000L * INTERVAL '0.000001' SECOND)",
+    "F.lit(None).cast('int')": "CAST(NULL AS int)",
+    "F.udf(len, T.IntegerType())('a')": "refused: The function len",
+    "F.transform('a', lambda x: x)": "refused: A Column of the kind lambda_function",
+    "F.col('*')": "refused: A Column of the kind unresolved_star",
+}
+
+
+def test_columns() -> None:
+    program = COLUMNS % ", ".join(EXPRESSIONS)
+    printed = subprocess.check_output([sys.executable, "-c", program], text=True)
+    found = printed.replace("\n)", "|)").splitlines()
+    assert dict(zip(EXPRESSIONS, found, strict=True)) == EXPRESSIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "quoted"),
+    [("a", "`a`"), ("s.a", "`s`.`a`"), ("`a.b`.c d", "`a.b`.`c d`"), ("`a``b`", "`a``b`")],
+)
+def test_names_of_columns(name: str, quoted: str) -> None:
+    assert column_name(name) == quoted
+
+
+@pytest.mark.parametrize("name", ["`a", "a..b", "a`b`"])
+def test_what_is_no_name_of_a_column(name: str) -> None:
+    with pytest.raises(ValueError, match="is no name of a column"):
+        column_name(name)
+
+
+def test_strings_and_properties() -> None:
+    assert string("it's a \\") == "'it\\'s a \\\\'"
+    assert properties({"a'": "b"}) == "('a\\'' = 'b')"
+
+
+def test_types() -> None:
+    inner = T.StructType([T.StructField("a b", T.LongType(), False, {"comment": "it's"})])
+    schema = T.StructType([T.StructField("m", T.MapType(T.StringType(), T.ArrayType(inner)))])
+    assert type_text(schema) == (
+        "STRUCT<`m`: MAP<string, ARRAY<STRUCT<`a b`: bigint NOT NULL COMMENT 'it\\'s'>>>>"
+    )
+    for refused in (
+        T.ArrayType(T.LongType(), False),
+        T.MapType(T.LongType(), T.LongType(), False),
+        T.StructType([T.StructField("a", T.LongType(), True, {"delta.identity.start": 1})]),
+    ):
+        with pytest.raises(DeltaUnsupportedOperationException, match="has no form in SQL"):
+            type_text(refused)
