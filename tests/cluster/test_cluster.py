@@ -7,7 +7,10 @@ server has them.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +24,7 @@ from deltalake import DeltaTable
 
 from deltaflow import demo
 from tests.cluster.standalone import Cluster
+from tests.docker.compose import SERVICES, spark_defaults
 from tests.object_store.server import ObjectStoreServer
 from tests.tables import rows_by_deltalake
 from tests.webhdfs import WebHdfsServer
@@ -48,6 +52,8 @@ class Finished:
     """For the driver and each executor, what it asked the server for: operations and paths."""
     rows_of_copy: list[dict[str, Any]]
     """Of the table on the object store."""
+    demo: subprocess.CompletedProcess[str]
+    """The demo as in docker/compose.yaml, in a folder that the workers share."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +79,40 @@ def finished(tmp_path_factory: pytest.TempPathFactory, object_store_jar: Path) -
         }
         found = cluster.submit(SCENARIO, server.url, f"s3a://{bucket}", settings=settings)
         rows_of_copy = rows_of_object_store(objects, f"{bucket}/copy")
-        yield Finished(cluster, served, server.url, found, cluster.tasks(), server.requests_of, rows_of_copy)
+        ran = run_demo(cluster, tmp_path_factory.mktemp("shared"))
+        yield Finished(
+            cluster, served, server.url, found, cluster.tasks(), server.requests_of, rows_of_copy, ran
+        )
+
+
+def run_demo(cluster: Cluster, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The demo as in docker/compose.yaml, with its settings but those of the places and the sizes."""
+    settings = {
+        name: value
+        for name, value in spark_defaults().items()
+        if not name.startswith(("spark.hadoop.", "spark.jars", "spark.master"))
+    }
+    settings |= {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
+    settings |= {"spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.sql.warehouse.dir": str(folder)}
+    conf = folder / "conf"
+    conf.mkdir()
+    lines = [f"{name} {value}\n" for name, value in settings.items()]
+    (conf / "spark-defaults.conf").write_text("".join(lines))
+    given = {"--master": cluster.url, "--path": str(folder / "demo")}
+    command = ["python", "-m", "deltaflow.demo", "--master", "spark://master:7077", "--path", "/data/demo"]
+    assert SERVICES["demo"]["command"] == command
+    arguments = [word for pair in given.items() for word in pair]
+    environment = {**os.environ, "SPARK_CONF_DIR": str(conf), "SPARK_LOCAL_DIRS": str(folder / "local")}
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):  # this process may have a JVM of its own
+        environment.pop(name, None)
+    return subprocess.run(
+        [sys.executable, *command[1:3], *arguments, "--days", "3"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
 
 
 def rows_of_object_store(server: ObjectStoreServer, path: str) -> list[dict[str, Any]]:
@@ -96,6 +135,15 @@ def test_the_streams_of_the_demo_bring_every_flight(finished: Finished) -> None:
     landed = demo.landed_numbers(folders)
     assert sum(flights for flights, _ in landed.months.values()) > 10_000
     assert landed.differences(demo.table_numbers(folders)) == []
+
+
+def test_the_demo_of_the_containers_runs_on_both_workers(finished: Finished) -> None:
+    ran = finished.demo
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "The table, read by deltalake, and the landed files, read by pyarrow, agree." in ran.stdout
+    for worker in finished.cluster.workers:
+        # A folder for the application of the scenario, and one for the demo's.
+        assert len(list((worker / "work").glob("app-*"))) == 2
 
 
 def cents_of_fares() -> dict[int, int]:
