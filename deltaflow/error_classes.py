@@ -126,6 +126,29 @@ CATALOGUE: dict[str, Entry] = {
         "428GU",
         "No data file can be written: all fields of {what} are of type void. Add one of another type.",
     ),
+    "DELTA_CHANGES_OF_SEVERAL_TABLES": (
+        "22023",
+        "The messages are of several tables: {tables}. Name the one to read: Debezium(table='{example}').",
+    ),
+    "DELTA_CHANGE_COLUMNS_UNKNOWN": (
+        "42704",
+        "The messages have no schema part, and there is no table yet, so the columns are unknown. Give them: "
+        "Debezium(schema='id INT, …').",
+    ),
+    "DELTA_CHANGE_COLUMN_UNREADABLE": (
+        "42K09",
+        "The messages have a column {column_name} that Spark has no type for: {found}.",
+    ),
+    "DELTA_CHANGE_RECORD_UNREADABLE": (
+        "22023",
+        "A record cannot be read as a change: {reason}. Nothing of the batch was applied. Leave the record "
+        "out of the source, or mend it, and start the query again.",
+    ),
+    "DELTA_CHANGE_SNAPSHOT_OLD": (
+        "22023",
+        "The snapshot of version {snapshot} is not newer than the newest change in the table, of {newest}. "
+        "Snapshots have to come in the order of their versions, and each of them whole in one batch.",
+    ),
     "DELTA_CLONE_AMBIGUOUS_TARGET": (
         "42613",
         "Two paths were provided as the CLONE target so it is ambiguous which to use. An external "

@@ -7,7 +7,9 @@ the batch's keys. One listing of the log of the target, and one of that of the r
 
 from __future__ import annotations
 
+import functools
 import logging
+import posixpath
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,6 +31,7 @@ from deltaflow.streaming.cdc.changes import (
     END_AT,
     FIRST,
     INVALID,
+    ROW_SEQUENCE,
     SEQUENCE,
     START_AT,
     TRUNCATE,
@@ -45,7 +48,7 @@ from deltaflow.streaming.cdc.changes import (
 from deltaflow.streaming.cdc.current_rows import CurrentRows
 from deltaflow.streaming.cdc.data_columns import DataColumns
 from deltaflow.streaming.cdc.history_rows import HistoryRows
-from deltaflow.streaming.cdc.side_tables import Forgotten, SideTables, Write
+from deltaflow.streaming.cdc.side_tables import DIRECTORY, Forgotten, SideTables, Write
 from deltaflow.streaming.cdc.target import Target
 from deltaflow.streaming.cdc.tracked_history import shown_rows
 
@@ -80,7 +83,9 @@ class Applier:
         snapshot = self.target.snapshot(spark)
         if snapshot is not None and _has(snapshot, write):
             return
-        changes = self.envelope.changes(batch, self._current(spark, snapshot))
+        changes = self.envelope.changes(batch, self._current(spark, snapshot, write))
+        if changes is None:
+            return
         changes, columns = self.data_columns.of(changes, snapshot, self.ignore_null_updates)
         tracked = self.data_columns.tracked(columns) if self.scd_type == 2 else None
         flow = {
@@ -111,9 +116,10 @@ class Applier:
         # Only now: until the target has the batch, it must find what it found the first time.
         side.forget(self.clock(), self.horizon_ms)
 
-    def _current(self, spark: SparkSession, snapshot: Snapshot | None) -> Current:
+    def _current(self, spark: SparkSession, snapshot: Snapshot | None, write: Write) -> Current:
+        keys = self.data_columns.keys
         if snapshot is None:
-            return Current(None, lambda: None)
+            return Current(None, lambda: None, keys)
         fields = self.data_columns.of_target(snapshot.schema)
 
         def rows() -> DataFrame:
@@ -122,7 +128,22 @@ class Applier:
                 found = found.where(F.col(END_AT).isNull())
             return found.select(*[column(name) for name in fields.names])
 
-        return Current(fields, rows)
+        def newest() -> Column | None:
+            deletes = Target(posixpath.join(snapshot.path, DIRECTORY, "deletes"), None)
+            remembered = deletes.snapshot(spark)
+            if remembered is not None and _has(remembered, write):
+                return None
+            names = [ROW_SEQUENCE] if self.scd_type == 1 else [START_AT, END_AT]
+            target = self.target.table(spark).toDF()
+            sequences = [target.select(F.col(name).alias(SEQUENCE)) for name in names]
+            if remembered is not None:
+                sequences.append(deletes.table(spark).toDF().select(SEQUENCE))
+            data_type = snapshot.schema[names[0]].dataType
+            every = functools.reduce(lambda a, b: a.union(b), sequences)
+            row = every.agg(encodable(F.max(SEQUENCE), data_type)).first()
+            return None if row is None or row[0] is None else as_literal(row[0], data_type)
+
+        return Current(fields, rows, keys, newest)
 
 
 @dataclass(frozen=True)

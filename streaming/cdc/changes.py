@@ -42,13 +42,19 @@ class Current:
     """The data columns; None without a table."""
     rows: Callable[[], DataFrame | None]
     """The current rows by their data columns; None without a table."""
+    keys: Sequence[str] = ()
+    """The columns that name a row."""
+    newest: Callable[[], Column | None] = lambda: None
+    """The greatest sequence that was applied, by a job; None without one, and for a batch that did not end
+    and runs again, because some of its own sequences may be known."""
 
 
 class Envelope(Protocol):
     """Reads the records of a stream as changes."""
 
-    def changes(self, batch: DataFrame, current: Current) -> DataFrame:
-        """The changes that the records of a micro-batch tell."""
+    def changes(self, batch: DataFrame, current: Current) -> DataFrame | None:
+        """The changes that the records of a micro-batch tell; None if there are none, and their columns are
+        unknown."""
         ...
 
 

@@ -1,0 +1,238 @@
+"""Debezium's change events in JSON, as changes.
+
+A record is the value of a message, one JSON object in a string column: a line of a file that a capture has
+written, or the value of a message of Kafka. Source: Debezium's documentation of change event values.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from deltaflow.batch.sql_names import quoted
+from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.streaming.cdc.changes import CHANGE, DELETE, SEQUENCE, TRUNCATE, UNSET, UPSERT, Current
+from deltaflow.streaming.cdc.connect_types import row_type, unavailable
+from deltaflow.streaming.cdc.message_shapes import BROKEN, Shape, Shapes
+from deltaflow.streaming.cdc.records import Failure, record_failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_TICKS_PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
+_MESSAGE, _KEY, _READ, _TOLD = "\0message", "\0key", "\0read", "\0told"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Debezium:
+    """Reads Debezium's JSON messages, with or without the schema part; tombstones are no changes.
+
+    The sequence of a change in PostgreSQL is the position of its transaction and its own position in the
+    write-ahead log, which Debezium tells as `source.sequence` and `source.lsn`. For other databases
+    `sequence_by` has to be given.
+
+    Raises:
+        DeltaIllegalArgumentException: `timestamps` or `decimals` has a value that is not one of those below.
+    """
+
+    value: str = "value"
+    """The column with the message's value, a string or bytes of UTF-8."""
+    key: str | None = None
+    """The column with the message's key: for deletes whose messages do not have the row before."""
+    table: str | None = None
+    """`schema.table`, or `database.table` where the database has no schemas: the changes of other tables are
+    left out. Without it all messages have to be of one table."""
+    schema: T.StructType | str | None = None
+    """The columns of messages without a schema part; without it, those of the target."""
+    timestamps: str = "micros"
+    """What the numbers of timestamps count without a schema part: `millis`, `micros` or `nanos`."""
+    decimals: str = "precise"
+    """Debezium's `decimal.handling.mode`, without a schema part: `precise`, `string` or `double`."""
+    sequence_by: str | None = None
+    """An SQL expression over the columns `source` (a struct), `op` and `ts_ms` of the message."""
+    unavailable_value: str | None = "__debezium_unavailable_value"
+    """Debezium's `unavailable.value.placeholder`: a column with it keeps its value. None: there are none."""
+
+    def __post_init__(self) -> None:
+        for name, given, known in (
+            ("timestamps", self.timestamps, tuple(_TICKS_PER_SECOND)),
+            ("decimals", self.decimals, ("precise", "string", "double")),
+        ):
+            if given not in known:
+                raise DeltaIllegalArgumentException(
+                    f"Invalid value '{given}' for '{name}' of Debezium: it must be one of {', '.join(known)}."
+                )
+
+    def changes(self, batch: DataFrame, current: Current) -> DataFrame | None:
+        """The changes of the messages; see `deltaflow.streaming.cdc.changes`.
+
+        Without `schema` the messages are looked through once before, for what they tell of their columns.
+
+        Raises:
+            DeltaAnalysisException: the columns of the messages are unknown, or they are of several tables.
+        """
+        key = F.lit(None) if self.key is None else F.col(quoted(self.key))
+        value = F.col(quoted(self.value)).cast("string")
+        messages = batch.select(value.alias(_MESSAGE), key.cast("string").alias(_KEY))
+        # The value of a tombstone is null, which a file has as an empty line or as JSON's null.
+        messages = messages.where(~F.trim(_MESSAGE).isin("", "null"))
+        columns = T.StructType.fromDDL(self.schema) if isinstance(self.schema, str) else self.schema
+        assert columns is None or isinstance(columns, T.StructType)
+        shapes = Shapes(
+            self.table,
+            columns,
+            _TICKS_PER_SECOND[self.timestamps],
+            self.decimals == "precise",
+        ).of(messages.select(F.col(_MESSAGE)), current.schema)
+        names = list(dict.fromkeys(name for shape in shapes for name in shape.columns))
+        frames = [self._of_shape(messages, shape, names, current.keys) for shape in shapes]
+        if not frames:
+            return None
+        return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+
+    def _of_shape(
+        self, messages: DataFrame, shape: Shape, names: Sequence[str], keys: Sequence[str]
+    ) -> DataFrame:
+        """The changes of the messages of a shape; `names` are the columns of all messages of the batch."""
+        failure = record_failure(F.coalesce(F.get_json_object(_MESSAGE, "$.payload"), F.col(_MESSAGE)))
+        read = messages.select(
+            _MESSAGE,
+            self._key_of_message(shape, keys).alias(_KEY),
+            F.from_json(_MESSAGE, shape.message, {"columnNameOfCorruptRecord": BROKEN}).alias(_READ),
+        )
+        event = _event(shape, failure)
+        # An empty array, and not a filter: that would be pushed down, and each message read twice.
+        none = F.array().cast(T.ArrayType(_told_type(shape)))
+        told = F.when(shape.is_other(F.col(_READ)), none).when(self._is_of_other_table(event), none)
+        told = told.otherwise(self._told(event, shape, keys, failure))
+        of_message = [event[name].alias(name) for name in ("op", "ts_ms", "source")]
+        changes = read.select(_MESSAGE, *of_message, F.explode(told).alias(_TOLD))
+        row = F.col(_TOLD)["row"]
+        values = [wire.value(row.getField(name), failure).alias(name) for name, wire in shape.columns.items()]
+        reserved = [F.col(_TOLD)["change"].alias(CHANGE), self._sequence(failure).alias(SEQUENCE)]
+        if self.unavailable_value is not None:
+            missing = [name for name in names if name not in shape.columns]
+            reserved.append(self._unset(row, shape, missing, failure).alias(UNSET))
+        return changes.select(*values, *reserved)
+
+    def _key_of_message(self, shape: Shape, keys: Sequence[str]) -> Column:
+        """The columns of the message's key; null if it is not given."""
+        columns = {name: wire for name, wire in shape.columns.items() if _is_in(name, keys)}
+        if self.key is None or not columns:
+            return F.lit(None)
+        row = row_type(columns)
+        read = F.from_json(_KEY, T.StructType([T.StructField("payload", row), *row.fields]))
+        found = [F.coalesce(read["payload"].getField(n), read.getField(n)).alias(n) for n in columns]
+        return F.struct(*found)
+
+    def _is_of_other_table(self, event: Mapping[str, Column]) -> Column:
+        """Not true of what is no event, so that it is an error."""
+        if self.table is None:
+            return F.lit(False)
+        source = event["source"]
+        place = F.concat_ws(".", F.coalesce(source["schema"], source["db"]), source["table"])
+        return event["op"].isNotNull() & source["table"].isNotNull() & (place != self.table)
+
+    def _told(
+        self, event: Mapping[str, Column], shape: Shape, keys: Sequence[str], failure: Failure
+    ) -> Column:
+        """What a message tells: an array of (change, row)."""
+        op, before, after = event["op"], event["before"], event["after"]
+        row = row_type(shape.columns)
+        is_moved, has_key, deleted = F.lit(False), F.lit(True), []
+        for name, wire in shape.columns.items():
+            value = F.lit(None).cast(wire.type)
+            if _is_in(name, keys):
+                value = before.getField(name)
+                is_moved = is_moved | (value != after.getField(name))
+                if self.key is not None:
+                    value = F.coalesce(value, F.col(_KEY).getField(name))
+                has_key = has_key & value.isNotNull()
+            deleted.append(value.alias(name))
+
+        def of(change: str, row: Column) -> Column:
+            return F.struct(F.lit(change).alias("change"), row.alias("row"))
+
+        upsert = of(UPSERT, after)
+        delete = of(DELETE, F.struct(*deleted).cast(row))
+        told = F.when(event[BROKEN].isNotNull() | op.isNull(), failure("it is no JSON of a change event"))
+        told = told.when(op.isin("c", "r", "u") & after.isNull(), failure("it has no row after the change"))
+        told = told.when((op == "d") & ~has_key, failure(_NO_KEY))
+        told = told.when((op == "u") & is_moved, F.array(delete, upsert))
+        told = told.when(op.isin("c", "r", "u"), F.array(upsert))
+        told = told.when(op == "d", F.array(delete))
+        told = told.when(op == "t", F.array(of(TRUNCATE, F.lit(None).cast(row))))
+        # A message that the application has put into the log.
+        told = told.when(op == "m", F.array().cast(T.ArrayType(_told_type(shape))))
+        return told.otherwise(failure("its op is none of c, r, u, d, t and m"))
+
+    def _sequence(self, failure: Failure) -> Column:
+        if self.sequence_by is not None:
+            return F.expr(self.sequence_by)
+        lsn = F.col("source.lsn")
+        positions = F.from_json(F.col("source.sequence"), T.ArrayType(T.StringType()))
+        commit_lsn = F.get(positions, F.lit(0)).try_cast("bigint")
+        # Changes have an order in the log only within a transaction; transactions have that of their commits.
+        position = F.struct(F.coalesce(commit_lsn, lsn).alias("commit_lsn"), lsn.alias("lsn"))
+        is_known = (F.col("source.connector") == "postgresql") & lsn.isNotNull()
+        return F.when(is_known, position).otherwise(failure(_NO_SEQUENCE))
+
+    def _unset(self, row: Column, shape: Shape, missing: Sequence[str], failure: Failure) -> Column:
+        """The columns that an upsert leaves as they are. Their values in the frame mean nothing."""
+        assert self.unavailable_value is not None
+        found = {
+            name: unavailable(row.getField(name), wire, self.unavailable_value)
+            for name, wire in shape.columns.items()
+        }
+        unset = [F.when(is_unset, F.lit(name)) for name, is_unset in found.items() if is_unset is not None]
+        always = F.array(*map(F.lit, missing)).cast("array<string>")
+        if not unset:
+            return always
+        names = F.array_compact(F.array(*unset))
+        # A row that is new has no value to keep: it had another key, of which the message says nothing.
+        is_unknown = F.col("op").isin("c", "r") & (F.size(names) > 0)
+        return F.when(is_unknown, failure(_UNKNOWN_VALUE)).otherwise(F.concat(names, always))
+
+
+_UNKNOWN_COLUMN = (
+    "it has a column that is not known: give 'schema' of Debezium with all columns, or let the messages have "
+    "a schema part"
+)
+_UNKNOWN_VALUE = (
+    "a value of the new row is missing: its key was changed, and the database does not tell large values "
+    "that stay as they are. Give the source table REPLICA IDENTITY FULL"
+)
+_NO_KEY = (
+    "the key of the deleted row is missing: let the message have the row before, or give 'key' of Debezium"
+)
+_NO_SEQUENCE = "it does not say its place in the log of PostgreSQL: give 'sequence_by' of Debezium"
+
+
+def _is_in(name: str, names: Sequence[str]) -> bool:
+    return name.lower() in {other.lower() for other in names}
+
+
+def _told_type(shape: Shape) -> T.StructType:
+    row = row_type(shape.columns)
+    return T.StructType([T.StructField("change", T.StringType()), T.StructField("row", row)])
+
+
+def _event(shape: Shape, failure: Failure) -> dict[str, Column]:
+    """The fields of a message, which may be in its payload. Rows without a schema part are read here."""
+    read = F.col(_READ)
+    event = {BROKEN: read[BROKEN]}
+    for name in ("op", "ts_ms", "source", "before", "after"):
+        inner = read["payload"][name]
+        event[name] = inner if shape.schemas else F.coalesce(inner, read[name])
+    if not shape.schemas:
+        known = F.array(*map(F.lit, shape.columns)).cast("array<string>")
+        for name in ("before", "after"):
+            unknown = F.size(F.array_except(F.json_object_keys(event[name]), known)) > 0
+            row = F.from_json(event[name], row_type(shape.columns))
+            event[name] = F.when(unknown, failure(_UNKNOWN_COLUMN)).otherwise(row)
+    return event

@@ -1,0 +1,128 @@
+"""Full snapshots of a table, compared with each other, as changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.window import Window
+
+from deltaflow.batch.sql_names import quoted
+from deltaflow.errors import DeltaIllegalStateException
+from deltaflow.streaming.cdc.changes import (
+    CHANGE,
+    DELETE,
+    SEQUENCE,
+    UPSERT,
+    Current,
+    as_literal,
+    column,
+    encodable,
+)
+from deltaflow.streaming.cdc.records import record_failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_ORDINAL, _ROW, _BEFORE, _AFTER, _TOLD = "\0ordinal", "\0row", "\0before", "\0after", "\0told"
+_TARGET = 0
+"""The ordinal of the rows that the target holds; the snapshots of a batch count on from here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshots:
+    """Reads rows of full snapshots: what a snapshot does not have, and the one before it had, is deleted.
+
+    A batch may have several snapshots, and has to have them whole: a part of a snapshot looks like a snapshot
+    without the rest. Snapshots come in the order of their versions.
+    """
+
+    version: str
+    """The column with the snapshot's version, of any type that has an order. It is no data."""
+
+    def changes(self, batch: DataFrame, current: Current) -> DataFrame:
+        """The changes between the target and the first snapshot of the batch, and from each to the next one.
+
+        A row that is as it was is no change. The sequence of a change is the version of its snapshot. The
+        versions of the batch are read by a job.
+
+        Raises:
+            DeltaIllegalStateException: a version is not newer than the target's newest change.
+        """
+        version_type = batch.schema[self.version].dataType
+        versions = self._versions(batch, version_type, current)
+        ordinals = F.array(*[F.lit(None).cast(version_type), *versions])
+        data = [name for name in batch.columns if name != self.version]
+        ordinal = F.array_position(ordinals, F.col(quoted(self.version))) - 1
+        snapshots = batch.select(*map(column, data), ordinal.cast("int").alias(_ORDINAL))
+        rows = snapshots if current.schema is None else snapshots.unionByName(self._held(data, current), True)
+        return self._differences(rows, data, current.keys, ordinals)
+
+    def _versions(self, batch: DataFrame, version_type: T.DataType, current: Current) -> list[Column]:
+        """The versions of the batch, the oldest first."""
+        version = F.col(quoted(self.version))
+        no_version = record_failure(F.to_json(F.struct("*")))(f"column {self.version}, its version, is null")
+        checked = batch.select(F.when(version.isNull(), no_version).otherwise(version).alias("version"))
+        found = checked.distinct().sort("version").select(encodable(F.col("version"), version_type)).collect()
+        versions = [as_literal(row[0], version_type) for row in found]
+        newest = current.newest()
+        if versions and newest is not None:
+            row = batch.sparkSession.range(1).select(versions[0] <= newest, newest.cast("string")).first()
+            if row is not None and row[0]:
+                raise DeltaIllegalStateException(
+                    error_class="DELTA_CHANGE_SNAPSHOT_OLD", snapshot=found[0][0], newest=row[1]
+                )
+        return versions
+
+    def _held(self, data: list[str], current: Current) -> DataFrame:
+        """The rows of the target, by those of its columns that the snapshots have."""
+        assert current.schema is not None
+        known = {field.name.lower() for field in current.schema.fields}
+        rows = current.rows()
+        assert rows is not None
+        ordinal = F.lit(_TARGET).alias(_ORDINAL)
+        return rows.select(*[column(name).alias(name) for name in data if name.lower() in known], ordinal)
+
+    @staticmethod
+    def _differences(rows: DataFrame, data: list[str], keys: Sequence[str], ordinals: Column) -> DataFrame:
+        """The changes: a row differs from that in the snapshot before, or the next snapshot lacks it."""
+        failure = record_failure(F.to_json(F.struct(*map(column, data))))
+        ordinal, no_key = F.col(_ORDINAL), F.lit(False)
+        for key in keys:
+            no_key = no_key | column(key).isNull()
+        fields = {field.name: field.dataType for field in rows.schema.fields}
+        comparable = F.struct(*[_comparable(column(name), fields[name]).alias(name) for name in data])
+        of_key = Window.partitionBy(*map(column, keys)).orderBy(ordinal)
+        known = rows.withColumns(
+            {
+                _ROW: comparable,
+                _BEFORE: F.lag(F.struct(ordinal.alias("ordinal"), comparable.alias("row"))).over(of_key),
+                _AFTER: F.lead(ordinal).over(of_key),
+            }
+        )
+        before, after = F.col(_BEFORE), F.col(_AFTER)
+
+        def told(change: str, at: Column) -> Column:
+            of_snapshot = F.element_at(ordinals, at + 1)
+            return F.struct(F.lit(change).alias(CHANGE), of_snapshot.alias(SEQUENCE))
+
+        is_same = (before["ordinal"] == ordinal - 1) & before["row"].eqNullSafe(F.col(_ROW))
+        is_upsert = (ordinal > _TARGET) & ~F.coalesce(is_same, F.lit(False))
+        is_last = ordinal == F.size(ordinals) - 1
+        is_deleted = ~is_last & ~F.coalesce(after == ordinal + 1, F.lit(False))
+        changes = F.array_compact(
+            F.array(F.when(is_upsert, told(UPSERT, ordinal)), F.when(is_deleted, told(DELETE, ordinal + 1)))
+        )
+        checked = F.when(no_key, failure("its key is null"))
+        twice = (ordinal > _TARGET) & (before["ordinal"] == ordinal)
+        checked = checked.when(twice, failure("its snapshot has another row with the same key"))
+        exploded = known.select(*map(column, data), F.explode(checked.otherwise(changes)).alias(_TOLD))
+        return exploded.select(*map(column, data), f"`{_TOLD}`.*")
+
+
+def _comparable(value: Column, data_type: T.DataType) -> Column:
+    """A value that can be compared: a map as its entries, in order."""
+    return F.array_sort(F.map_entries(value)) if isinstance(data_type, T.MapType) else value

@@ -1,0 +1,132 @@
+"""Full snapshots: the target is as the newest one, and a history as all of them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from deltaflow.errors import DeltaIllegalStateException
+from deltaflow.streaming.cdc import Snapshots
+from deltaflow.streaming.cdc.applier import Applier
+from deltaflow.streaming.cdc.changes import Current
+from deltaflow.streaming.cdc.data_columns import DataColumns
+from deltaflow.streaming.cdc.side_tables import Write
+from deltaflow.streaming.cdc.target import Target
+from tests.tables import load, tuples, versions
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "id INT, name STRING, more MAP<STRING, INT>, day DATE"
+
+
+def applier(table, scd_type=1):
+    return Applier(
+        target=Target(table, None),
+        envelope=Snapshots(version="day"),
+        data_columns=DataColumns(["id"]),
+        scd_type=scd_type,
+        ignore_null_updates=False,
+        horizon_ms=86_400_000,
+    )
+
+
+def day(number):
+    return f"2024-01-{number:02d}"
+
+
+def batch(spark, *snapshots):
+    """The frame of (day, {id: name}); the maps are written in another order each time."""
+    rows = []
+    for number, held in snapshots:
+        entries = ["'a', 1", "'b', 2"] if number % 2 else ["'b', 2", "'a', 1"]
+        for key, name in held.items():
+            shown = "NULL" if name is None else repr(name)
+            rows.append(f"({key}, {shown}, map({', '.join(entries)}), DATE'{day(number)}')")
+    return spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS t(id, name, more, day)")
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_snapshots_in_order(spark, tmp_path, scd_type):
+    """Random snapshots, cut into batches in two ways: the last one, and the days of all rows."""
+    choice = random.Random(scd_type)
+    snapshots = [
+        (number, {key: choice.choice(["x", "y", None]) for key in choice.sample(range(8), 5)})
+        for number in range(1, 7)
+    ]
+    for cuts in ([1, 2, 2, 1], [6]):
+        table = str(tmp_path / f"{cuts}")
+        engine, rest = applier(table, scd_type), list(snapshots)
+        for batch_id, count in enumerate(cuts):
+            engine.apply(batch(spark, *rest[:count]), Write("query", batch_id))
+            del rest[:count]
+        found = load(spark, table)
+        if scd_type == 2:
+            assert sorted(
+                tuple(map(str, row)) for row in found.select("id", "name", "__START_AT", "__END_AT").collect()
+            ) == sorted(intervals(snapshots))
+            found = found.where("__END_AT IS NULL")
+        assert {row.id: row.name for row in found.collect()} == snapshots[-1][1]
+
+
+def intervals(snapshots):
+    """(key, name, first day, day of the end) of each time that a row stayed the same, as texts."""
+    found, open_rows = [], {}
+    for number, held in [*snapshots, (None, None)]:
+        for key, (name, start) in list(open_rows.items()):
+            if held is None or key not in held or held[key] != name:
+                end = "None" if held is None else day(number)
+                found.append((str(key), str(name), start, end))
+                del open_rows[key]
+        for key, name in (held or {}).items():
+            open_rows.setdefault(key, (name, day(number)))
+    return found
+
+
+def test_a_snapshot_like_the_one_before_changes_nothing(spark, table):
+    engine = applier(table)
+    engine.apply(batch(spark, (1, {1: "a", 2: None})), Write("query", 0))
+    before = tuples(load(spark, table).select("id", "name", "__SEQUENCE"))
+    files = load(spark, table).inputFiles()
+    engine.apply(batch(spark, (2, {1: "a", 2: None}), (3, {2: None, 1: "a"})), Write("query", 1))
+    assert tuples(load(spark, table).select("id", "name", "__SEQUENCE")) == before
+    assert load(spark, table).inputFiles() == files
+
+
+def test_old_snapshots_are_refused(spark, table):
+    """Also the second half of one that was cut: its first half has deleted the rows of the second."""
+    engine = applier(table)
+    engine.apply(batch(spark, (2, {1: "a", 2: "b"})), Write("query", 0))
+    engine.apply(batch(spark, (3, {1: "a"})), Write("query", 1))
+    newest = versions(table)
+    for number, held in ((3, {2: "b"}), (1, {1: "x"})):
+        with pytest.raises(DeltaIllegalStateException, match=rf"{day(number)} is not newer .* {day(3)}"):
+            engine.apply(batch(spark, (number, held)), Write("query", 2))
+    assert versions(table) == newest
+
+
+def test_a_batch_that_did_not_end_is_run_again(spark, table, monkeypatch):
+    """Its deletes are remembered already: they do not make its snapshots look old."""
+    engine = applier(table)
+    engine.apply(batch(spark, (1, {1: "a", 2: "b"})), Write("query", 0))
+    second = batch(spark, (2, {1: "a"}), (3, {1: "c"}))
+    with monkeypatch.context() as patched:
+        patched.setattr("deltaflow.streaming.cdc.current_rows.CurrentRows.merge", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            engine.apply(second, Write("query", 1))
+    engine.apply(second, Write("query", 1))
+    assert tuples(load(spark, table).select("id", "name")) == [(1, "c")]
+
+
+def test_rows_that_are_no_rows_of_a_snapshot(spark):
+    held = spark.createDataFrame([], SCHEMA).drop("day")
+    current = Current(held.schema, lambda: held, ("id",))
+    good = spark.createDataFrame([(1, "a", day(1))], "id INT, name STRING, day STRING")
+    for bad, reason in (
+        ([(1, "b", day(1))], "another row with the same key"),
+        ([(None, "b", day(1))], "its key is null"),
+        ([(2, "b", None)], "column day, its version, is null"),
+    ):
+        rows = good.union(spark.createDataFrame(bad, good.schema))
+        with pytest.raises(Exception, match=reason + r".*Record: \{"):
+            Snapshots(version="day").changes(rows, current).collect()
