@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from pyspark.errors import (
-    ArithmeticException,
-    IllegalArgumentException,
-    PySparkException,
-    UnsupportedOperationException,
-)
-
-Entry: TypeAlias = "tuple[str, str | None] | tuple[str, str | None, type[PySparkException]]"
+Entry: TypeAlias = "tuple[str, str | None] | tuple[str, str | None, str]"
 
 CATALOGUE: dict[str, Entry] = {
     "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION": (
@@ -81,7 +74,7 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_CANNOT_MODIFY_TABLE_PROPERTY": (
         "42939",
         "The Delta table configuration {prop} cannot be specified by the user. Leave it out.",
-        UnsupportedOperationException,
+        "UnsupportedOperationException",
     ),
     "DELTA_CANNOT_SET_LOCATION_ON_PATH_IDENTIFIER": (
         "42613",
@@ -241,7 +234,7 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE": (
         "22003",
         "Failed to write a value of type {source_type} into the {target_type} type column {column_name}.",
-        ArithmeticException,
+        "ArithmeticException",
     ),
     "DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING": (
         "42KD7",
@@ -263,7 +256,7 @@ CATALOGUE: dict[str, Entry] = {
         "Cannot change table metadata because the 'dataChange' option is set to false. Attempted "
         "operation: '{operation}'.",
     ),
-    "DELTA_DOMAIN_METADATA_NOT_SUPPORTED": ("0A000", None, IllegalArgumentException),
+    "DELTA_DOMAIN_METADATA_NOT_SUPPORTED": ("0A000", None, "IllegalArgumentException"),
     "DELTA_DUPLICATE_ACTIONS_FOUND": ("2D521", None),
     "DELTA_DUPLICATE_COLUMNS_FOUND": (
         "42711",
@@ -658,7 +651,7 @@ CATALOGUE: dict[str, Entry] = {
         "Detected deleted data (for example {removed_file}) from streaming source at version "
         "{changed_in}. This is currently not supported. If you'd like to ignore deletes, set the option "
         "'ignoreDeletes' to 'true' ('skipChangeCommits' and 'ignoreChanges' go on as well).",
-        UnsupportedOperationException,
+        "UnsupportedOperationException",
     ),
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES": (
         "0A000",
@@ -666,7 +659,7 @@ CATALOGUE: dict[str, Entry] = {
         "This is currently not supported. If you are okay to skip changes, set the option "
         "'skipChangeCommits' to 'true'; if rewritten rows may come again, set 'ignoreChanges' to 'true'; "
         "otherwise restart the query with a fresh checkpoint directory.",
-        UnsupportedOperationException,
+        "UnsupportedOperationException",
     ),
     "DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET": (
         "42613",
@@ -743,7 +736,7 @@ CATALOGUE: dict[str, Entry] = {
         "Unknown configuration was specified: {config}. To disable this check, set "
         "{disable_check_config}=true in the Spark session configuration.",
     ),
-    "DELTA_UNKNOWN_READ_LIMIT": ("42601", "Unknown ReadLimit: {limit}.", UnsupportedOperationException),
+    "DELTA_UNKNOWN_READ_LIMIT": ("42601", "Unknown ReadLimit: {limit}.", "UnsupportedOperationException"),
     "DELTA_UNSET_NON_EXISTENT_PROPERTY": (
         "42616",
         "Attempted to unset non-existent property '{property}' in table {table_name}. "
@@ -780,7 +773,7 @@ CATALOGUE: dict[str, Entry] = {
         "Found {expr} in a CHECK constraint. {expr} cannot be used in a CHECK constraint.",
     ),
     "DELTA_UNSUPPORTED_FEATURE_STATUS": ("0AKDE", None),
-    "DELTA_UNSUPPORTED_GENERATE_WITH_DELETION_VECTORS": ("0A000", None, UnsupportedOperationException),
+    "DELTA_UNSUPPORTED_GENERATE_WITH_DELETION_VECTORS": ("0A000", None, "UnsupportedOperationException"),
     "DELTA_UNSUPPORTED_NESTED_FIELD_IN_OPERATION": (
         "0AKDC",
         "Nested field is not supported in the {operation} (field = {field_name}).",

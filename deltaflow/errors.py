@@ -33,6 +33,8 @@ that class, and the error gets it as a further base.
       SetupError                            the session or the machine is not ready
         RegistrationError, JavaNotFoundError
 
+An error gets its bases of PySpark when it is made, so that PySpark need not be imported before.
+
 After any error of a commit except `CommitOutcomeUnknownError` and `PostCommitHookError`, the commit is not in
 the log.
 """
@@ -41,14 +43,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Self
-
-from pyspark.errors import (
-    AnalysisException,
-    IllegalArgumentException,
-    PySparkException,
-    UnsupportedOperationException,
-)
+from typing import Any, ClassVar, Self
 
 from deltaflow.error_classes import CATALOGUE
 
@@ -84,8 +79,18 @@ def error_of_server(name: str, condition: str, message: str) -> DeltaError | Non
 
 @functools.cache
 def _class_of_condition(cls: Any, error_class: str) -> Any:
-    """`cls`, or a subclass with its name that also has the base that the catalogue's entry names."""
-    missing = [base for base in CATALOGUE.get(error_class, ())[2:] if not issubclass(cls, base)]
+    """`cls`, or a subclass with its name that also has the bases of PySpark for it and for the condition."""
+    names = [*cls.spark_bases, *CATALOGUE.get(error_class, ())[2:]]
+    if not names:
+        return cls
+    from pyspark import errors as of_spark
+
+    found = [getattr(of_spark, name) for name in names]
+    missing = [
+        base
+        for base in found
+        if not issubclass(cls, base) and not any(issubclass(o, base) for o in found if o is not base)
+    ]
     if not missing:
         return cls
     namespace = {"__doc__": cls.__doc__, "__module__": cls.__module__, "_raised_as": cls}
@@ -101,11 +106,13 @@ class DeltaError(Exception):
 
     error_class: str = "DELTA_ERROR"
     sqlstate: str | None = None
+    spark_bases: ClassVar[tuple[str, ...]] = ()
+    """The classes of pyspark.errors, by their names, that an error of the class is an instance of, too."""
     _raised_as: type[DeltaError] | None = None
     """For a class that was made for one condition: the class of this module that it extends."""
 
     def __new__(cls, *_: object, error_class: str | None = None, **__: object) -> Self:
-        """An error of the class, with the base that the catalogue names for the condition."""
+        """An error of the class, with its bases of PySpark and the one that the catalogue names."""
         declared: Any = cls
         raised: type[Self] = _class_of_condition(declared, error_class or cls.error_class)
         return super().__new__(raised)
@@ -183,9 +190,10 @@ class DeltaError(Exception):
         return
 
 
-class DeltaConcurrentModificationException(DeltaError, PySparkException):
+class DeltaConcurrentModificationException(DeltaError):
     """Another writer committed first; nothing of this operation is in the log, it may be run again."""
 
+    spark_bases = ("PySparkException",)
     error_class = "DELTA_CONCURRENT_MODIFICATION"
     sqlstate = "2D521"
 
@@ -252,29 +260,33 @@ class PostCommitHookError(DeltaError):
     sqlstate = "2DKD0"
 
 
-class DeltaTableNotFoundError(DeltaError, AnalysisException):
+class DeltaTableNotFoundError(DeltaError):
     """There is no Delta table at the path."""
 
+    spark_bases = ("AnalysisException",)
     error_class = "DELTA_MISSING_DELTA_TABLE"
     sqlstate = "42P01"
 
 
-class VersionNotFoundError(DeltaError, AnalysisException):
+class VersionNotFoundError(DeltaError):
     """The table has no such version, or its log no longer has it."""
 
+    spark_bases = ("AnalysisException",)
     error_class = "DELTA_VERSION_NOT_FOUND"
     sqlstate = "22003"
 
 
-class DeltaTableAlreadyExistsError(DeltaError, AnalysisException):
+class DeltaTableAlreadyExistsError(DeltaError):
     """There is a table, or a directory with other data, where none may be."""
 
+    spark_bases = ("AnalysisException",)
     error_class = "DELTA_PATH_EXISTS"
 
 
-class UnsupportedFeatureError(DeltaError, AnalysisException):
+class UnsupportedFeatureError(DeltaError):
     """The table needs features that deltaflow lacks: `features` names them."""
 
+    spark_bases = ("AnalysisException",)
     error_class = "DELTA_UNSUPPORTED_FEATURES_FOR_READ"
     sqlstate = "56038"
     features: tuple[str, ...] = ()
@@ -298,9 +310,10 @@ class CorruptLogError(DeltaError):
     sqlstate = "XXKDS"
 
 
-class DeltaAnalysisException(DeltaError, AnalysisException):
+class DeltaAnalysisException(DeltaError):
     """The request does not fit the table."""
 
+    spark_bases = ("AnalysisException",)
     error_class = "DELTA_ANALYSIS_ERROR"
 
 
@@ -317,9 +330,10 @@ class SchemaMismatchError(SchemaError):
     sqlstate = "42KDG"
 
 
-class DeltaIllegalArgumentException(DeltaError, AnalysisException, IllegalArgumentException):
+class DeltaIllegalArgumentException(DeltaError):
     """An option or argument has a wrong value."""
 
+    spark_bases = ("AnalysisException", "IllegalArgumentException")
     error_class = "DELTA_ILLEGAL_OPTION"
 
 
@@ -335,9 +349,10 @@ class DeltaIllegalStateException(DeltaError):
     error_class = "DELTA_ILLEGAL_STATE"
 
 
-class DeltaUnsupportedOperationException(DeltaError, AnalysisException, UnsupportedOperationException):
+class DeltaUnsupportedOperationException(DeltaError):
     """An operation that deltaflow, or the table, does not allow."""
 
+    spark_bases = ("AnalysisException", "UnsupportedOperationException")
     error_class = "DELTA_UNSUPPORTED_OPERATION"
     sqlstate = "0AKDC"
 

@@ -22,10 +22,10 @@ from deltaflow.log.maintenance.checkpoint_hook import checkpoint
 from deltaflow.log.maintenance.log_cleanup import clean_up
 from deltaflow.log.maintenance.manifests import write_manifests
 from deltaflow.log.maintenance.vacuum_plan import VacuumPlan, paths_added_since, plan_vacuum
-from deltaflow.log.protocol.commit import LOG_DIRECTORY, Commit
+from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.replay.commit_history import CommitRecord, read_history
 from deltaflow.log.replay.listing import Listing
-from deltaflow.log.replay.log_files import Clock, Ids, LogFiles, random_id, system_clock
+from deltaflow.log.replay.log_files import Clock, Ids, LogFiles, no_table, random_id, system_clock
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.time_travel import available_versions, version_at
@@ -121,11 +121,7 @@ class DeltaLog:
         """The table at its newest version; DeltaTableNotFoundError without a table."""
         snapshot = self.snapshot_if_exists()
         if snapshot is None:
-            raise DeltaTableNotFoundError(
-                f"{self.path} is not a Delta table: it has no commits in {LOG_DIRECTORY}. Check the path, "
-                "or write a table there first.",
-                table=self.path,
-            )
+            raise no_table(self.path)
         return snapshot
 
     def snapshot_if_exists(self) -> Snapshot | None:

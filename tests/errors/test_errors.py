@@ -27,7 +27,7 @@ def all_errors() -> list[type[errors.DeltaError]]:
 def test_every_error_survives_pickling(error_type: type[errors.DeltaError]) -> None:
     error = error_type("It broke.", table="/t", version=3, file="f.json", column="c", reason=7)
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
-        assert type(twin) is error_type
+        assert type(twin) is type(error)
         assert str(twin) == str(error)
         assert twin.__dict__ == error.__dict__
         assert twin.args == error.args

@@ -22,7 +22,7 @@ from deltaflow.errors import (
 )
 from deltaflow.log.commits.head import Head
 from deltaflow.log.commits.reads import Reads
-from deltaflow.log.files.file_rows import file_key
+from deltaflow.log.files.file_key import file_key
 from deltaflow.log.protocol.actions import AddFile, AnyAction, DomainMetadata, RemoveFile, SetTransaction
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.isolation import IsolationLevel

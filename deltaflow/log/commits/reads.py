@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructField
 
 from deltaflow.errors import CorruptLogError, DeltaIllegalArgumentException
-from deltaflow.log.files.file_rows import FILES_SCHEMA, file_key, file_keys
+from deltaflow.log.files.file_key import file_key
+from deltaflow.log.files.file_rows import FILES_SCHEMA, file_keys
 from deltaflow.log.files.partition_values import typed_values
 from deltaflow.log.protocol.actions import AddFile, RemoveFile
 from deltaflow.log.replay.snapshot import Snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deltaflow.errors import DeltaIllegalStateException, DeltaUnsupportedOperationException
-from deltaflow.log.files.file_rows import file_key
+from deltaflow.log.files.file_key import file_key
 from deltaflow.log.protocol.actions import (
     AddFile,
     DomainMetadata,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.errors import CorruptLogError, StoreError
-from deltaflow.log.files.file_rows import ABSOLUTE_PATHS, decoded_path, is_absolute
+from deltaflow.log.files.file_key import ABSOLUTE_PATHS, decoded_path, is_absolute
 from deltaflow.log.protocol.commit import LOG_DIRECTORY
 from deltaflow.store import file_system_part, local_path, real_path, scheme_of, scheme_part
 

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.files.data_path import resolve_data_path
-from deltaflow.log.files.file_rows import ODD_PATHS, ROWS_PER_BATCH, decoded_path, is_absolute
+from deltaflow.log.files.file_key import ODD_PATHS, decoded_path, is_absolute
+from deltaflow.log.files.file_rows import ROWS_PER_BATCH
 from deltaflow.store import DataDirectory, local_path, scheme_of
 
 # Besides what is encoded or absolute: steps that lead nowhere, or up.

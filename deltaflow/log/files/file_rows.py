@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.errors import UnsupportedFeatureError
+from deltaflow.log.files.file_key import ODD_PATHS, logical_key
 from deltaflow.log.protocol.actions import AddFile, RemoveFile, add_from_fields, remove_from_fields
-from deltaflow.store import file_system_part, scheme_of
 
 STRING_MAP = pa.map_(pa.string(), pa.string())
 FILES_SCHEMA = pa.schema(
@@ -69,12 +67,6 @@ COLUMNS_OF_ADD = (*FIELDS_OF_ADD, "dataChange")
 COLUMNS_OF_REMOVE = (*FIELDS_OF_REMOVE, "dataChange")
 """The fields of a remove action that are not in `extra`."""
 ROWS_PER_BATCH = 16_384
-ABSOLUTE_PATHS = r"^(?:/|%2[Ff]|[A-Za-z][A-Za-z0-9+.-]*:)"
-"""A regular expression for absolute paths of the log, which are URI-encoded; all others are relative to the
-table. An encoded colon belongs to a name and ends no scheme; an encoded slash is a slash."""
-ODD_PATHS = f"%|{ABSOLUTE_PATHS}"
-"""A regular expression for the paths whose key (`logical_key`) may not be the path itself."""
-_ABSOLUTE = re.compile(ABSOLUTE_PATHS)
 
 
 def add_files(files: pa.Table, *, data_change: bool = True) -> Iterator[AddFile]:
@@ -142,34 +134,6 @@ def refuse_deletion_vectors(files: pa.Table, path: str, version: int) -> None:
             )
 
 
-def file_key(action: AddFile | RemoveFile, table_path: str) -> str:
-    """What identifies a logical file (PROTOCOL.md, "Action Reconciliation"): decoded path and vector id."""
-    vector = action.deletion_vector
-    return logical_key(action.path, None if vector is None else vector.unique_id, table_path)
-
-
-def logical_key(path: str, vector_id: str | None, table_path: str) -> str:
-    """As `file_key`, for a path as in the log and the unique id of a deletion vector."""
-    scheme, relative = scheme_of(path), not is_absolute(path)
-    if "%" in path:
-        path = decoded_path(path)
-    if not relative:
-        table = _with_scheme(table_path, scheme_of(table_path))
-        if scheme is None:
-            # In the file system of the table.
-            path = f"{file_system_part(table)}/{path.lstrip('/')}"
-        elif scheme == "file":
-            path = "/" + path[path.index(":") + 1 :].lstrip("/")
-        else:
-            path = _with_scheme(path, scheme)
-        path = path.removeprefix(table.rstrip("/") + "/")
-    return path if vector_id is None else f"{path}\0{vector_id}"
-
-
-def _with_scheme(path: str, scheme: str | None) -> str:
-    return path if scheme is None else f"{scheme}:{path[path.index(':') + 1 :]}"
-
-
 def file_keys(paths: pa.ChunkedArray, table_path: str) -> pa.Array:
     """`file_key` of files without deletion vectors, by their paths."""
     paths = paths.combine_chunks()
@@ -183,17 +147,3 @@ def file_keys(paths: pa.ChunkedArray, table_path: str) -> pa.Array:
 def _rows(files: pa.Table) -> Iterator[dict[str, Any]]:
     for batch in files.to_batches(max_chunksize=ROWS_PER_BATCH):
         yield from batch.to_pylist()
-
-
-def is_absolute(path: str) -> bool:
-    """Whether a path, encoded as in the log, is absolute (ABSOLUTE_PATHS)."""
-    return _ABSOLUTE.match(path) is not None
-
-
-def decoded_path(path: str) -> str:
-    """A path as in the log without its URI encoding."""
-    try:
-        return unquote(path, errors="strict")
-    except UnicodeDecodeError:
-        # It does not decode to UTF-8, so it is no encoded name.
-        return path

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaflow.log.files.file_key import file_key
 from deltaflow.log.files.file_rows import (
     COLUMNS_OF_ADD,
     COLUMNS_OF_REMOVE,
@@ -16,7 +17,6 @@ from deltaflow.log.files.file_rows import (
     ROWS_PER_BATCH,
     STRING_MAP,
     TOMBSTONES_SCHEMA,
-    file_key,
 )
 from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, fields_beyond
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltaflow.errors import CorruptLogError
-from deltaflow.log.files.file_rows import decoded_path
+from deltaflow.log.files.file_key import decoded_path
 from deltaflow.log.maintenance.checkpoint_writer import write_classic_copy
 from deltaflow.log.protocol.actions import Sidecar, decode_actions
 from deltaflow.log.protocol.features import has_v2_checkpoints

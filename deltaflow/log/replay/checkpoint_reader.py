@@ -13,15 +13,14 @@ import pyarrow.parquet as pq
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.files.data_path import resolve_data_path
+from deltaflow.log.files.file_key import ODD_PATHS, logical_key
 from deltaflow.log.files.file_rows import (
     COLUMNS_OF_ADD,
     COLUMNS_OF_REMOVE,
     FIELDS_OF_ADD,
     FIELDS_OF_REMOVE,
     FILES_SCHEMA,
-    ODD_PATHS,
     TOMBSTONES_SCHEMA,
-    logical_key,
 )
 from deltaflow.log.files.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA, FileState, NoFileState
 from deltaflow.log.files.json_column import json_column

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError
-from deltaflow.log.files.file_rows import file_key
+from deltaflow.log.files.file_key import file_key
 from deltaflow.log.protocol.actions import AddFile, RemoveFile
 from deltaflow.log.protocol.commit import LOG_DIRECTORY, Commit, commit_name, parse_commit, read_commit
 from deltaflow.log.replay.listing import Compaction, Listing, listing_of
 from deltaflow.log.replay.own_commits import OwnCommits
-from deltaflow.store import FileStatus, LogStore
+from deltaflow.store import FileStatus, LogStore, store_for
 
 _LOOK_AHEAD = 8
 _BYTES_TOGETHER = 8_000_000
@@ -197,6 +197,24 @@ class LogFiles:
             _LOG.warning("%s is not reconciled: its commits are read instead", compaction.file.name)
             return None
         return commit
+
+
+def existing_log(path: str) -> LogFiles:
+    """The log of the table at a path as a user gives it; DeltaTableNotFoundError if there is no table."""
+    store, root = store_for(path)
+    log = LogFiles(store, root, system_clock, random_id)
+    if log.list(0).latest_version < 0:
+        raise no_table(root)
+    return log
+
+
+def no_table(path: str) -> DeltaTableNotFoundError:
+    """The error for a directory without a table."""
+    return DeltaTableNotFoundError(
+        f"{path} is not a Delta table: it has no commits in {LOG_DIRECTORY}. Check the path, "
+        "or write a table there first.",
+        table=path,
+    )
 
 
 def _small_enough(statuses: Sequence[FileStatus]) -> Sequence[FileStatus]:

@@ -7,7 +7,7 @@ import pytest
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.files.data_path import DataPath, absolute_uris, complete_paths, resolve_data_path
-from deltaflow.log.files.file_rows import logical_key
+from deltaflow.log.files.file_key import logical_key
 
 
 @pytest.fixture

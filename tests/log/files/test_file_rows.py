@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from deltaflow.errors import UnsupportedFeatureError
-from deltaflow.log.files.file_rows import logical_key, refuse_deletion_vectors
+from deltaflow.log.files.file_key import logical_key
+from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from tests.log.checkpoints import write_checkpoint
 from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
 

@@ -117,12 +117,12 @@ def test_ours_are_analysis_exceptions_where_spark_users_expect_them(frame: DataF
     spark = frame.sparkSession
     with pytest.raises(AnalysisException) as missing:
         load(spark, table)
-    assert type(missing.value) is DeltaTableNotFoundError
+    assert isinstance(missing.value, DeltaTableNotFoundError)
     assert missing.value.getCondition() == "PATH_NOT_FOUND"
     frame.write.format("delta").save(table)
     with pytest.raises(AnalysisException) as present:
         frame.write.format("delta").save(table)
-    assert type(present.value) is DeltaTableAlreadyExistsError
+    assert isinstance(present.value, DeltaTableAlreadyExistsError)
     for error in (missing.value, present.value):
         assert str(error).startswith(f"[{error.error_class}] ")
         assert table in str(error)

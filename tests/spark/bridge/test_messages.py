@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_named(own: Dispatcher, request_: dict[str, Any], f
     assert "x.ask" in answer["message"]
     assert re.search(fault, answer["message"])
     error = own.find_error(answer["id"])
-    assert type(error) is DeltaIllegalStateException
+    assert isinstance(error, DeltaIllegalStateException)
     assert error.parameters["method"] == "x.ask"
 
 

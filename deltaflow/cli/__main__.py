@@ -1,0 +1,3 @@
+from deltaflow.cli import main
+
+main(prog_name="deltaflow")

@@ -1,0 +1,54 @@
+"""`deltaflow doctor PATH` checks a table and proposes repairs. It only reads."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+import click
+
+from deltaflow.cli.exit_codes import FOUND
+from deltaflow.cli.output import Output, text
+from deltaflow.log.doctor.examination import examine
+from deltaflow.log.doctor.finding import Finding, Severity
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.ADVICE: "cyan"}
+
+
+@click.command()
+@click.argument("path")
+@click.pass_context
+def doctor(ctx: click.Context, path: str) -> None:
+    """Checks the table at PATH: its log, checkpoints, files and statistics.
+
+    Each finding is an error (readers fail or see wrong rows), a warning (something is damaged) or advice, and
+    says what repairs it. Nothing is changed. The exit code is 3 if there is an error or a warning.
+    """
+    output: Output = ctx.obj
+    # What the log core would warn of is among the findings.
+    logging.getLogger("deltaflow").setLevel(logging.ERROR)
+    found: Counter[Severity] = Counter()
+    with output.progress() as progress:
+        for finding in examine(path, progress):
+            found[finding.severity] += 1
+            if output.as_json:
+                output.json([finding])
+            else:
+                _show(finding)
+    numbers = ", ".join(f"{found[severity]} {severity}" for severity in Severity if found[severity])
+    output.say(f"Found: {numbers}." if numbers else "Nothing was found.")
+    if found[Severity.ERROR] or found[Severity.WARNING]:
+        ctx.exit(FOUND)
+
+
+def _show(finding: Finding) -> None:
+    title = click.style(finding.severity.upper(), fg=_COLOURS[finding.severity], bold=True)
+    size = "" if finding.size_bytes is None else f" ({text('size_bytes', finding.size_bytes)})"
+    click.echo(f"{title} {finding.check}: {text('', finding.what)}{size}")
+    for file in finding.files:
+        click.echo(f"    {text('', file)}")
+    others = (finding.count or 0) - len(finding.files)
+    if finding.files and others > 0:
+        click.echo(f"    … and {others} more")
+    click.echo(f"  Repair: {text('', finding.repair)}")
+    click.echo()

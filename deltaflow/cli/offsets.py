@@ -1,0 +1,169 @@
+"""`deltaflow offsets …` shows and changes how far a stream has read its tables. Stop the stream first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import click
+
+from deltaflow.cli.output import Output, Row
+from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint
+from deltaflow.log.streams.checkpoint_edit import CheckpointEdit
+from deltaflow.log.streams.fork import plan_fork
+from deltaflow.log.streams.rebuilding import plan_rebuilding
+from deltaflow.log.streams.rewind import plan_adoption, plan_rewind
+
+_COLUMNS = ["batch", "done", "source", "version", "index", "initial_snapshot", "table_id", "offset"]
+
+
+def _milliseconds(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is no time, such as 2026-01-31T12:00:00Z.") from error
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+_source = click.option("--source", metavar="N", help="The source's number, if several read a Delta table.")
+_sink = click.option("--sink", metavar="PATH", help="The Delta table that the stream writes.")
+_yes = click.option("--yes", "-y", is_flag=True, help="Does not ask.")
+
+
+@click.group()
+def offsets() -> None:
+    """Shows and changes how far a stream has read its tables.
+
+    A change says what it will do, and asks. It writes a backup beside the checkpoint, or a new checkpoint.
+    Stop the stream first.
+    """
+
+
+@offsets.command()
+@click.argument("checkpoint")
+@click.pass_obj
+def show(output: Output, checkpoint: str) -> None:
+    """The batches of CHECKPOINT, newest first, with the offset of each source at their end."""
+    found = StreamCheckpoint(checkpoint)
+    output.say(f"Query {found.query_id or 'without an id'}{', with state' if found.has_state else ''}")
+    rows = (
+        row
+        for batch in reversed(found.planned)
+        for row in _rows(found.offsets(batch), is_done=batch in found.done)
+    )
+    output.rows(({"query_id": found.query_id, **row} for row in rows), _COLUMNS)
+
+
+def _rows(entry: BatchOffsets, *, is_done: bool) -> Iterator[Row]:
+    for source, json in entry.offsets.items():
+        row: Row = {"batch": entry.batch_id, "done": is_done, "source": source}
+        offset = entry.delta_offset(source)
+        if offset is None:
+            yield row | {"offset": json}
+        else:
+            yield row | {
+                "version": offset.reservoir_version,
+                "index": max(offset.index, -1),
+                "initial_snapshot": offset.is_starting_version,
+                "table_id": offset.reservoir_id,
+            }
+
+
+@offsets.command()
+@click.argument("checkpoint")
+@click.option("--version", type=click.IntRange(min=0), help="The first version that is read again.")
+@click.option(
+    "--timestamp",
+    "timestamp_ms",
+    callback=_milliseconds,
+    help="Reads again what was committed at that time or later: ISO 8601, in UTC unless it has a zone.",
+)
+@click.option("--table", metavar="PATH", required=True, help="The table that the stream reads.")
+@_source
+@_sink
+@_yes
+@click.pass_context
+def rewind(
+    ctx: click.Context,
+    checkpoint: str,
+    version: int | None,
+    timestamp_ms: int | None,
+    table: str,
+    source: str | None,
+    sink: str | None,
+    yes: bool,
+) -> None:
+    """Lets the stream of CHECKPOINT read versions of a table again."""
+    if (version is None) == (timestamp_ms is None):
+        raise click.UsageError("Give either --version or --timestamp.", ctx)
+    _run(
+        ctx.obj,
+        lambda: plan_rewind(
+            checkpoint, table, version=version, timestamp_ms=timestamp_ms, source=source, sink=sink
+        ),
+        yes=yes,
+    )
+
+
+@offsets.command()
+@click.argument("checkpoint")
+@click.argument("target")
+@_sink
+@_yes
+@click.pass_obj
+def fork(output: Output, checkpoint: str, target: str, sink: str | None, yes: bool) -> None:
+    """Makes a checkpoint at TARGET with which a second stream goes on beside that of CHECKPOINT."""
+    _run(output, lambda: plan_fork(checkpoint, target, sink=sink), yes=yes)
+
+
+@offsets.command()
+@click.argument("checkpoint")
+@click.option("--table", metavar="PATH", required=True, help="The table that was made anew.")
+@click.option(
+    "--version",
+    type=click.IntRange(min=0),
+    help="Begins with the commit of this version, instead of all rows of the newest one.",
+)
+@_source
+@_sink
+@_yes
+@click.pass_obj
+def adopt(
+    output: Output,
+    checkpoint: str,
+    table: str,
+    version: int | None,
+    source: str | None,
+    sink: str | None,
+    yes: bool,
+) -> None:
+    """Lets the stream of CHECKPOINT go on with a table that was made anew, and has another id therefore."""
+    _run(output, lambda: plan_adoption(checkpoint, table, version=version, source=source, sink=sink), yes=yes)
+
+
+@offsets.command()
+@click.argument("checkpoint")
+@click.option("--sink", metavar="PATH", required=True, help="The Delta table that the stream writes.")
+@click.option("--query-id", metavar="ID", help="The query, if several have written the table.")
+@_yes
+@click.pass_obj
+def rebuild(output: Output, checkpoint: str, sink: str, query_id: str | None, yes: bool) -> None:
+    """Rebuilds a lost CHECKPOINT, which must be empty, from the table that its stream writes."""
+    _run(output, lambda: plan_rebuilding(checkpoint, sink, query_id=query_id), yes=yes)
+
+
+def _run(output: Output, plan: Callable[[], CheckpointEdit], *, yes: bool) -> None:
+    with output.progress() as progress:
+        progress("the checkpoint and the log", 0, None)
+        edit = plan()
+    for step in edit.steps:
+        output.say(step)
+    if not yes:
+        click.confirm(f"Write {len(edit.copied) + len(edit.files)} files below {edit.directory}?", abort=True)
+    backup = edit.apply()
+    if output.as_json:
+        done = {"checkpoint": edit.directory, "steps": list(edit.steps), "files": list(edit.files)}
+        output.json([done | {"backup": backup}])
+    output.say("Done." if backup is None else f"Done. The checkpoint as it was is in {backup}.")

@@ -1,0 +1,131 @@
+"""Checks of checkpoints: each one is read, and compared with the state that the log gives without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaflow.errors import CorruptLogError
+from deltaflow.log.doctor.finding import NAMED_FILES, Finding, Severity
+from deltaflow.log.files.file_rows import file_keys
+from deltaflow.log.progress import Progress
+from deltaflow.log.replay.checkpoint_reader import read_checkpoint
+from deltaflow.log.replay.listing import Checkpoint, Listing
+from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.replay.segment import load_state
+from deltaflow.log.replay.state import TableState
+
+_REPAIR = (
+    "Delete {}, so that readers use an earlier checkpoint or the commits, and write a new one: "
+    "deltaflow.log.DeltaLog.for_table(path).checkpoint()."
+)
+_FIELDS = frozenset({"path", "size", "deletionVector"})
+
+
+def check_checkpoints(log: LogFiles, listing: Listing, progress: Progress) -> Iterator[Finding]:
+    """Checkpoints that lack parts, cannot be read, or say something else than the commits.
+
+    A checkpoint can only be compared as far as the log has the commits before it, or an earlier checkpoint
+    and the commits since.
+    """
+    for version in sorted(set(listing.incomplete_checkpoints)):
+        yield Finding(
+            check="checkpoint-incomplete",
+            severity=Severity.WARNING,
+            what=f"The checkpoint of version {version} lacks some of its parts: nobody can use it.",
+            repair=_REPAIR.format("its parts"),
+            version=version,
+        )
+    slim = replace(log, file_fields=_FIELDS)
+    wrong: list[Checkpoint] = []
+    for number, checkpoint in enumerate(listing.checkpoints):
+        progress("checkpoints", number, len(listing.checkpoints))
+        read = _read(slim, checkpoint)
+        if isinstance(read, Finding):
+            finding: Finding | None = read
+        else:
+            others = [other for other in listing.checkpoints if other not in (checkpoint, *wrong)]
+            finding = _different(slim, replace(listing, checkpoints=others), checkpoint, read)
+        if finding is not None:
+            wrong.append(checkpoint)
+            yield finding
+
+
+def _read(log: LogFiles, checkpoint: Checkpoint) -> Finding | TableState:
+    """The state of a checkpoint, or the finding that it cannot be read."""
+    try:
+        return read_checkpoint(log, checkpoint)
+    except CorruptLogError as error:
+        names = [status.name for status in checkpoint.files]
+        return Finding(
+            check="checkpoint-unreadable",
+            severity=Severity.WARNING,
+            what=f"The checkpoint of version {checkpoint.version} cannot be read: {error.message}",
+            repair=_REPAIR.format(checkpoint),
+            version=checkpoint.version,
+            files=names[:NAMED_FILES],
+        )
+
+
+def _different(log: LogFiles, others: Listing, checkpoint: Checkpoint, state: TableState) -> Finding | None:
+    try:
+        expected = load_state(log, others, checkpoint.version)
+    except CorruptLogError:
+        # Without the checkpoint that version cannot be built: there is nothing to compare it with.
+        return None
+    said = list(_differences(state, expected, log.path))
+    if not said:
+        return None
+    return Finding(
+        check="checkpoint-differs",
+        severity=Severity.ERROR,
+        what=f"The checkpoint of version {checkpoint.version} says something else than the commits up to it: "
+        f"{'; '.join(said)}. What a reader sees depends on which of the two it uses.",
+        repair=f"If no version up to {checkpoint.version} was overwritten, the commits are right. "
+        + _REPAIR.format(checkpoint),
+        version=checkpoint.version,
+        files=[status.name for status in checkpoint.files][:NAMED_FILES],
+    )
+
+
+def _differences(state: TableState, expected: TableState, path: str) -> Iterator[str]:
+    own, others = state.file_state.files, expected.file_state.files
+    keys, other_keys = (file_keys(files["path"], path) for files in (own, others))
+    places = pc.index_in(keys, value_set=other_keys)
+    missing = len(other_keys) - (len(places) - places.null_count)
+    for number, text in ((missing, "are not in it"), (places.null_count, "are in it and should not be")):
+        if number:
+            yield f"{number} files {text}"
+    sizes = pc.take(others["size"].combine_chunks(), places)
+    resized = pc.sum(pc.not_equal(own["size"].combine_chunks(), sizes).cast(pa.int64())).as_py() or 0
+    if resized:
+        yield f"{resized} files have another size"
+    if state.protocol != expected.protocol:
+        yield "its protocol is another one"
+    if _metadata(state) != _metadata(expected):
+        yield "its metadata is another one"
+    transactions = {app: txn.version for app, txn in state.transactions.items()}
+    wanted = {app: txn.version for app, txn in expected.transactions.items()}
+    if expected.transactions_expire:
+        wanted = {app: version for app, version in wanted.items() if app in transactions}
+    if transactions != wanted:
+        yield f"the transactions of {len(transactions.items() ^ wanted.items())} applications differ"
+    domains, wanted_domains = (
+        {name: domain.configuration for name, domain in each.domains.items()} for each in (state, expected)
+    )
+    if domains != wanted_domains:
+        yield "its domain metadata is another one"
+
+
+def _metadata(state: TableState) -> object:
+    metadata = state.metadata
+    return metadata and (
+        metadata.id,
+        metadata.schema_string and msgspec.json.decode(metadata.schema_string),
+        metadata.partition_columns,
+        metadata.configuration,
+    )

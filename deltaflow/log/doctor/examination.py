@@ -1,0 +1,54 @@
+"""All checks of one table, in the order in which a repair would go: log, checkpoints, files, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deltaflow.errors import CorruptLogError, UnsupportedFeatureError
+from deltaflow.log.doctor.checkpoint_checks import check_checkpoints
+from deltaflow.log.doctor.file_checks import check_files, check_orphans, check_small_files
+from deltaflow.log.doctor.finding import Finding, Severity
+from deltaflow.log.doctor.log_checks import check_checksum, check_commits, check_gaps, check_hint
+from deltaflow.log.doctor.statistics_checks import check_statistics
+from deltaflow.log.progress import Progress, no_progress
+from deltaflow.log.replay.log_files import existing_log
+from deltaflow.log.replay.segment import load_state
+from deltaflow.log.replay.snapshot import Snapshot
+
+
+def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
+    """What is wrong with the table at `path`, or could be better. Only reads, and starts no JVM.
+
+    The findings come as they are found. The log, every checkpoint and the footer of every data file are read,
+    files in parallel and a thousand at a time. DeltaTableNotFoundError if there is no table.
+    """
+    log = existing_log(path)
+    listing = log.list(0)
+    yield from check_gaps(log, listing)
+    yield from check_hint(log, listing)
+    yield from check_commits(log, listing, progress)
+    yield from check_checkpoints(log, listing, progress)
+    version = listing.latest_version
+    progress("the newest version", 0, None)
+    try:
+        snapshot = Snapshot(log.path, load_state(log, listing, version))
+    except (CorruptLogError, UnsupportedFeatureError) as error:
+        repair = "Repair the log first, and examine the table again: its files have not been looked at."
+        if isinstance(error, UnsupportedFeatureError):
+            repair = "Examine the table with a Delta implementation that has this."
+        yield Finding(
+            check="table-unreadable",
+            severity=Severity.ERROR,
+            what=f"Version {version} cannot be read: {error.message}",
+            repair=repair,
+            version=version,
+        )
+        return
+    yield from check_checksum(log, snapshot)
+    progress("the table's directory", 0, None)
+    findings, sound = check_files(log, snapshot)
+    yield from findings
+    yield from check_statistics(log, snapshot, sound, progress)
+    progress("files that no version needs", 0, None)
+    yield from check_orphans(log, snapshot)
+    yield from check_small_files(snapshot)

@@ -1,0 +1,165 @@
+"""Checks of a table's files: missing ones, those of another size, those that nobody needs, small ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaflow.errors import StoreError, UnsupportedFeatureError
+from deltaflow.log.doctor.finding import NAMED_FILES, Finding, Severity
+from deltaflow.log.files.data_path import store_paths
+from deltaflow.log.files.data_places import LogPlaces, comparable_places
+from deltaflow.log.maintenance.data_listing import LISTING_SCHEMA, list_data
+from deltaflow.log.maintenance.vacuum_plan import plan_vacuum
+from deltaflow.log.protocol.properties import (
+    AUTO_COMPACT_MAX_FILE_SIZE,
+    AUTO_COMPACT_MIN_NUM_FILES,
+    DELETED_FILE_RETENTION_MS,
+)
+from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.store import absent, store_for
+
+_ANY_AGE_MS = 1 << 62
+_LOOKED_UP_AT_ONCE = 1_000
+
+
+def check_files(log: LogFiles, snapshot: Snapshot) -> tuple[list[Finding], pa.Table]:
+    """The findings on the files of a version, and those files that are there with their size."""
+    files = snapshot.files
+    listed_size = _listed_sizes(log, snapshot)
+    is_listed = pc.is_valid(listed_size)
+    missing = _absent_paths(log, files.filter(pc.invert(is_listed)))
+    is_missing = pc.is_in(files["path"], value_set=missing)
+    candidates = files.filter(pc.fill_null(pc.not_equal(files["size"], listed_size), False))
+    resized = _resized_paths(log, candidates)
+    is_resized = pc.is_in(files["path"], value_set=resized)
+    findings = []
+    if len(missing):
+        findings.append(
+            Finding(
+                check="file-missing",
+                severity=Severity.ERROR,
+                what=f"{len(missing)} files of version {snapshot.version} are not there: queries that read "
+                "them fail.",
+                repair="Restore them from a copy. If their rows are lost, say so in the log: the transaction "
+                "of a Delta implementation that has FSCK REPAIR TABLE removes them, or a DELETE of whole "
+                "partitions does, or RESTORE to a version that does not need them.",
+                version=snapshot.version,
+                files=missing[:NAMED_FILES].to_pylist(),
+                count=len(missing),
+                size_bytes=_total_size(files.filter(is_missing)),
+            )
+        )
+    if len(resized):
+        findings.append(
+            Finding(
+                check="file-size",
+                severity=Severity.ERROR,
+                what=f"{len(resized)} files of version {snapshot.version} do not have the size that the "
+                "log says: they were cut off or replaced.",
+                repair="Restore them from a copy. A file that is whole and was replaced on purpose needs a "
+                "commit that removes it and adds the new one.",
+                version=snapshot.version,
+                files=resized[:NAMED_FILES].to_pylist(),
+                count=len(resized),
+            )
+        )
+    return findings, files.filter(pc.invert(pc.or_(is_missing, is_resized)))
+
+
+def _listed_sizes(log: LogFiles, snapshot: Snapshot) -> pa.ChunkedArray:
+    """The size of each of a version's files by a listing of the table's directory; null if it lacks it."""
+    directory = log.store.data_directory(log.path)
+    listing = list_data(directory, snapshot.partition_columns, _ANY_AGE_MS)
+    listed = pa.Table.from_batches(listing.files, LISTING_SCHEMA)
+    places = pa.chunked_array(map(comparable_places, listed["path"].chunks), pa.string())
+    own = pa.chunked_array(LogPlaces(directory).of(snapshot.files["path"].chunks), pa.string())
+    index = pc.index_in(own, value_set=places, skip_nulls=True)
+    return pc.take(listed["size"], index)
+
+
+def _absent_paths(log: LogFiles, files: pa.Table) -> pa.Array:
+    """The paths of those files that are not there: a listing has no links, hidden files and other places."""
+    places = store_paths(log.path, files["path"]).to_pylist()
+    gone: set[str] = set()
+    for start in range(0, len(places), _LOOKED_UP_AT_ONCE):
+        gone.update(absent(places[start : start + _LOOKED_UP_AT_ONCE]))
+    is_gone = pa.array([place in gone for place in places], pa.bool_())
+    return files["path"].combine_chunks().filter(is_gone)
+
+
+def _resized_paths(log: LogFiles, files: pa.Table) -> pa.Array:
+    """The paths of those files that have another size: two files may have been taken for one in a listing."""
+    places = store_paths(log.path, files["path"]).to_pylist()
+    is_resized = [_size(place) != size for place, size in zip(places, files["size"].to_pylist(), strict=True)]
+    return files["path"].combine_chunks().filter(pa.array(is_resized, pa.bool_()))
+
+
+def _size(path: str) -> int | None:
+    store, own = store_for(path)
+    try:
+        return store.status(own).size
+    except (FileNotFoundError, StoreError):
+        return None
+
+
+def check_orphans(log: LogFiles, snapshot: Snapshot) -> Iterator[Finding]:
+    """Files in the table's directory that no version within the table's retention needs."""
+    retention_ms = DELETED_FILE_RETENTION_MS.of(snapshot.metadata.configuration, snapshot.path)
+    try:
+        plan = plan_vacuum(log, snapshot, retention_ms)
+    except UnsupportedFeatureError as error:
+        yield Finding(
+            check="file-orphaned",
+            severity=Severity.ADVICE,
+            what=f"Files that no version needs were not looked for: {error.message}",
+            repair="Run VACUUM with a Delta implementation that writes such tables.",
+        )
+        return
+    if plan.files.num_rows:
+        yield Finding(
+            check="file-orphaned",
+            severity=Severity.ADVICE,
+            what=f"{plan.files.num_rows} files in the table's directory are needed by no version within "
+            "the table's retention.",
+            repair="See them with deltaflow vacuum PATH --dry-run. Without --dry-run it deletes them.",
+            files=plan.files["path"][:NAMED_FILES].to_pylist(),
+            count=plan.files.num_rows,
+            size_bytes=plan.size_in_bytes,
+        )
+
+
+def check_small_files(snapshot: Snapshot) -> Iterator[Finding]:
+    """Partitions with so many small files that autoCompact would rewrite them."""
+    least = AUTO_COMPACT_MIN_NUM_FILES.of({}, snapshot.path)
+    small = AUTO_COMPACT_MAX_FILE_SIZE.of({}, snapshot.path)
+    files = snapshot.files.filter(pc.less(snapshot.files["size"], small))
+    columns = snapshot.partition_columns
+    values = {
+        f"value{number}": pc.map_lookup(files["partition_values"], column, "first")
+        for number, column in enumerate(columns)
+    }
+    grouped = pa.table({**values, "size": files["size"]}).group_by(list(values))
+    crowded = grouped.aggregate([("size", "count"), ("size", "sum")])
+    crowded = crowded.filter(pc.greater_equal(crowded["size_count"], max(least, 2)))
+    if crowded.num_rows == 0:
+        return
+    number, size = (int(pc.sum(crowded[name]).as_py()) for name in ("size_count", "size_sum"))
+    where = f"in {crowded.num_rows} partitions " if columns else ""
+    yield Finding(
+        check="small-files",
+        severity=Severity.ADVICE,
+        what=f"{number} files {where}are smaller than {small >> 20} MiB, {size // number} bytes on average. "
+        "Queries open more files than they need to.",
+        repair="Run OPTIMIZE, and set the table property delta.autoOptimize.autoCompact to true if a stream "
+        "writes the table.",
+        count=number,
+        size_bytes=size,
+    )
+
+
+def _total_size(files: pa.Table) -> int:
+    return int(pc.sum(files["size"]).as_py() or 0)

@@ -1,0 +1,201 @@
+"""A change of a checkpoint's files: planned first, so that somebody can read what it does, and then made.
+
+Spark keeps the batches of a query as files with numbers as names. A change adds batches and never replaces
+one: the table that the query writes knows the numbers of its batches, and skips those that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from deltaflow.errors import DeltaIllegalStateException, DeltaUnsupportedOperationException
+from deltaflow.log.replay.log_files import LogFiles, existing_log
+from deltaflow.log.replay.segment import list_newest, load_state
+from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.streams.checkpoint import COMMITS, OFFSETS, BatchOffsets, StreamCheckpoint
+from deltaflow.store import EntryType, LogStore, store_for
+
+METADATA = "metadata"
+_CHUNK_BYTES = 1 << 20
+FIRST_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+"""Spark's entry of the log `commits` for a query without a watermark."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointEdit:
+    """What a change of a checkpoint does. Nothing has happened before `apply`."""
+
+    directory: str
+    """The checkpoint that is changed or made."""
+    steps: Sequence[str]
+    """What is done and what follows from it, as sentences."""
+    files: Mapping[str, str]
+    """The texts of the files to be written, by their places in the directory, in this order."""
+    copied_from: str | None = None
+    """The checkpoint of which a copy is made first."""
+    copied: Sequence[str] = ()
+    """The places of the files that are copied."""
+    planned: Sequence[int] | None = None
+    """The batches that the checkpoint had when this was planned; None if there was no checkpoint."""
+
+    def apply(self) -> str | None:
+        """Make the change. The path of the backup, a whole checkpoint beside this one; None for a new one.
+
+        DeltaIllegalStateException if the checkpoint has changed since the plan: its stream is running. If
+        this is interrupted, what has been written is removed.
+        """
+        backup = None
+        if self.planned is not None:
+            if StreamCheckpoint(self.directory).planned != list(self.planned):
+                raise _is_running(self.directory)
+            backup = f"{self.directory}.backup-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+            _written(backup, {}, self.directory, list(places(self.directory)))
+        _written(self.directory, self.files, self.copied_from, self.copied)
+        return backup
+
+
+def _written(
+    directory: str, files: Mapping[str, str], copied_from: str | None, copied: Sequence[str]
+) -> None:
+    """Copies files into a directory and writes others, none of which may be there; all of them or none."""
+    # The stream does not run: nobody else writes there.
+    store, root = store_for(directory, single_writer=True)
+    done: list[str] = []
+    try:
+        for place in copied:
+            assert copied_from is not None
+            source, source_root = store_for(copied_from)
+            done.append(f"{root}/{place}")
+            with source.open(f"{source_root}/{place}") as content, store.open_output(done[-1]) as output:
+                while chunk := content.read(_CHUNK_BYTES):
+                    output.write(chunk)
+        for place, text in files.items():
+            folder, _, name = f"{root}/{place}".rpartition("/")
+            store.make_directory(folder)
+            # Hadoop's checksum of a file that was there once would refuse the new one.
+            store.delete(f"{folder}/.{name}.crc")
+            done.append(f"{folder}/{name}")
+            store.put_if_absent(done[-1], text.encode())
+    except FileExistsError as error:
+        _remove(store, done[:-1])
+        raise _is_running(directory) from error
+    except BaseException:
+        _remove(store, done)
+        raise
+
+
+def _remove(store: LogStore, paths: Sequence[str]) -> None:
+    for path in reversed(paths):
+        store.delete(path)
+
+
+def _is_running(directory: str) -> DeltaIllegalStateException:
+    return DeltaIllegalStateException(
+        f"The checkpoint {directory} changed while it was looked at, and was not changed: its stream is "
+        "running. Stop the stream, and try again.",
+        error_class="DELTA_STREAM_CHECKPOINT_CHANGED",
+        file=directory,
+    )
+
+
+def places(checkpoint: str) -> Iterator[str]:
+    """The places of a checkpoint's files in its directory, without hidden ones."""
+    store, root = store_for(checkpoint)
+    directory = store.data_directory(root)
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        for entry in directory.entries(folder):
+            place = f"{folder}/{entry.name}".removeprefix("/")
+            if entry.name.startswith("."):
+                continue
+            if entry.type is EntryType.DIRECTORY:
+                folders.append(place)
+            elif entry.type is EntryType.FILE:
+                yield place
+
+
+def with_offset(
+    checkpoint: StreamCheckpoint, entry: BatchOffsets, source: str, json: str, last_batch: int
+) -> dict[str, str]:
+    """The files that let a query go on after `last_batch` with the offsets of `entry`, and another one of a
+    source.
+
+    They are two empty batches, which are done. Spark reads the last two, and asks the sources for what is
+    between them; a source would refuse to go back.
+    """
+    done = checkpoint.newest_done
+    commit = FIRST_COMMIT
+    if done is not None:
+        commit = checkpoint.store.read(checkpoint.path_of(COMMITS, done)).decode()
+    offsets = replace(entry, offsets={**entry.offsets, source: json}).text()
+    batches = (last_batch + 1, last_batch + 2)
+    return {f"{OFFSETS}/{batch}": offsets for batch in batches} | {
+        f"{COMMITS}/{batch}": commit for batch in batches
+    }
+
+
+def refuse_state(checkpoint: StreamCheckpoint, what: str) -> None:
+    """DeltaUnsupportedOperationException for a query with state, which would not fit other offsets."""
+    if checkpoint.has_state:
+        raise refused(
+            checkpoint.path,
+            f"The query of the checkpoint {checkpoint.path} keeps state (an aggregation, a join of streams, "
+            f"deduplication, …), and {what} would not change that: rows would count twice or be missing. "
+            "Start the query with a new checkpoint, into a new table.",
+        )
+
+
+def refused(path: str, message: str) -> DeltaUnsupportedOperationException:
+    """The error for a checkpoint that a tool cannot change rightly."""
+    return DeltaUnsupportedOperationException(
+        message, error_class="DELTA_STREAM_CHECKPOINT_UNSUPPORTED", file=path
+    )
+
+
+def newest_version(table: str) -> tuple[LogFiles, Snapshot]:
+    """The log of a table, and its newest version without files; DeltaTableNotFoundError if there is none."""
+    log = replace(existing_log(table), file_fields=frozenset())
+    listing = list_newest(log)
+    return log, Snapshot(log.path, load_state(log, listing, listing.latest_version))
+
+
+def last_batch_in(table: str, query_id: str) -> int | None:
+    """The last batch of a query that a table has; None if it has none."""
+    return newest_version(table)[1].txn_version(query_id)
+
+
+def agreed_batch(checkpoint: StreamCheckpoint, sink: str | None, *, needs_it: bool = True) -> int:
+    """The batch up to whose end the query has written its rows.
+
+    It is the newest one if that is done, or if the table `sink` has it. DeltaUnsupportedOperationException if
+    there is no batch, or, with `needs_it`, if this is not known.
+    """
+    newest = checkpoint.newest_planned
+    if newest is None:
+        raise refused(
+            checkpoint.path,
+            f"The stream of the checkpoint {checkpoint.path} has not begun a batch yet. Give it the option "
+            "startingVersion or startingTimestamp when it starts.",
+        )
+    if newest == checkpoint.newest_done or (sink is None and not needs_it):
+        return newest
+    if sink is None:
+        raise refused(
+            checkpoint.path,
+            f"Batch {newest} is planned and not recorded as done, so it is not known whether its rows are "
+            "written. Start the stream once so that it finishes the batch, with the trigger availableNow, "
+            "or name the table that it writes.",
+        )
+    held = None if checkpoint.query_id is None else last_batch_in(sink, checkpoint.query_id)
+    if held is not None and held >= newest:
+        return newest
+    if newest - 1 not in checkpoint.planned:
+        raise refused(
+            checkpoint.path,
+            f"The stream of the checkpoint {checkpoint.path} has not finished its first batch yet. Start it "
+            "once so that it does, with the trigger availableNow.",
+        )
+    return newest - 1

@@ -1,0 +1,66 @@
+"""A second stream that goes on beside the first, from the same place."""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+
+from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.log.streams.checkpoint import COMMITS, OFFSETS, StreamCheckpoint
+from deltaflow.log.streams.checkpoint_edit import (
+    FIRST_COMMIT,
+    METADATA,
+    CheckpointEdit,
+    agreed_batch,
+    places,
+)
+from deltaflow.store import store_for
+
+_RECORD_OF_SINK = "sink/"
+
+
+def plan_fork(checkpoint: str, target: str, *, sink: str | None = None) -> CheckpointEdit:
+    """Makes a checkpoint at `target` whose stream goes on where that of `checkpoint` is, as another query.
+
+    State is copied, too. `sink` is the path of the Delta table that the stream writes: it says whether a
+    batch that is planned and not recorded as done is written. DeltaIllegalArgumentException if something is
+    at `target`; DeltaUnsupportedOperationException if it is not known how far the stream has come.
+    """
+    found = StreamCheckpoint(checkpoint)
+    check_free(target)
+    last = agreed_batch(found, sink)
+    query_id = str(uuid.uuid4())
+    copied = [place for place in places(found.directory) if _is_copied(place, last)]
+    # Offsets come last: without them the copy is no checkpoint yet.
+    copied.sort(key=lambda place: (place.startswith(f"{OFFSETS}/"), place))
+    files = {METADATA: msgspec.json.encode({"id": query_id}).decode()}
+    if f"{COMMITS}/{last}" not in copied:
+        files[f"{COMMITS}/{last}"] = FIRST_COMMIT
+    return CheckpointEdit(
+        directory=store_for(target)[1],
+        steps=[
+            f"{target} becomes a checkpoint that goes on after batch {last} of {checkpoint}, which stays as "
+            "it is.",
+            f"Its query has the id {query_id}. A table takes its batches for those of another stream: let it "
+            "write another table, or the rows come there twice.",
+        ],
+        files=files,
+        copied_from=found.directory,
+        copied=copied,
+    )
+
+
+def _is_copied(place: str, last: int) -> bool:
+    folder, _, name = place.rpartition("/")
+    if folder in (OFFSETS, COMMITS):
+        return name.isdecimal() and int(name) <= last
+    return place != METADATA and not place.startswith(_RECORD_OF_SINK)
+
+
+def check_free(target: str) -> None:
+    """DeltaIllegalArgumentException if there are files at the place of a new checkpoint."""
+    if any(True for _ in places(target)):
+        raise DeltaIllegalArgumentException(
+            f"There are files in {target} already. Give a directory that is empty or not there.", file=target
+        )

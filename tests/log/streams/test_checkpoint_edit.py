@@ -1,0 +1,131 @@
+"""A change of a checkpoint is made whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.log.streams.checkpoint import StreamCheckpoint
+from deltaflow.log.streams.fork import plan_fork
+from deltaflow.log.streams.rewind import plan_rewind
+from deltaflow.log.streams.source_offset import DeltaSourceOffset
+from deltaflow.store import LocalLogStore
+from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
+
+
+def offset(version: int, table_id: str = "table-1") -> str:
+    return DeltaSourceOffset(table_id, version, -100, False).json()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    written = HandWrittenTable(tmp_path / "table")
+    written.commit(0, protocol(), meta_data(), add("a"))
+    written.commit(1, add("b"))
+    written.commit(2, add("c"))
+    return written.path
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Three batches of one source, all of them done."""
+    directory = tmp_path / "checkpoint"
+    for folder in ("offsets", "commits", "sources/0", "sink"):
+        (directory / folder).mkdir(parents=True)
+    (directory / "metadata").write_text('{"id":"query-1"}')
+    for batch in range(3):
+        (directory / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{offset(batch + 1)}")
+        (directory / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    (directory / "sources" / "0" / "0").write_text("v1")
+    (directory / "sink" / "deltaflow.json").write_text("{}")
+    return directory
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("*") if file.is_file()
+    }
+
+
+def test_a_rewind_adds_two_empty_batches(table: str, checkpoint: Path) -> None:
+    before = content(checkpoint)
+    edit = plan_rewind(str(checkpoint), table, version=1)
+    assert content(checkpoint) == before
+    backup = edit.apply()
+    assert backup is not None
+    assert content(Path(backup)) == before
+    after = content(checkpoint)
+    assert {name: text for name, text in after.items() if name in before} == before
+    added = sorted(after.keys() - before.keys())
+    assert added == ["commits/3", "commits/4", "offsets/3", "offsets/4"]
+    assert after["offsets/4"].decode() == f"v1\n{{}}\n{offset(1)}"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_copy_that_is_interrupted_leaves_nothing(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    written: list[str] = []
+    open_output = LocalLogStore.open_output
+
+    def interrupted(store: LocalLogStore, path: str) -> Any:
+        if len(written) == 4:
+            raise error
+        written.append(path)
+        return open_output(store, path)
+
+    monkeypatch.setattr(LocalLogStore, "open_output", interrupted)
+    target = tmp_path / "fork"
+    with pytest.raises(error):
+        plan_fork(str(checkpoint), str(target)).apply()
+    assert content(target) == {}
+    monkeypatch.undo()
+    plan_fork(str(checkpoint), str(target)).apply()
+    assert StreamCheckpoint(str(target)).newest_done == 2
+
+
+def test_a_rewind_that_is_interrupted_leaves_the_checkpoint(
+    table: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(checkpoint)
+    # The third of the four files is in the way.
+    edit = plan_rewind(str(checkpoint), table, version=1)
+    (checkpoint / "commits" / "3").mkdir()
+    with pytest.raises(Exception, match=r"commits/3|is running"):
+        edit.apply()
+    assert content(checkpoint) == before
+
+
+def test_a_fork_has_another_query_and_no_sink(checkpoint: Path, tmp_path: Path) -> None:
+    target = tmp_path / "fork"
+    plan_fork(str(checkpoint), str(target)).apply()
+    copied, original = content(target), content(checkpoint)
+    assert copied.pop("metadata") != original.pop("metadata")
+    original.pop("sink/deltaflow.json")
+    assert copied == original
+    with pytest.raises(DeltaIllegalArgumentException, match="There are files"):
+        plan_fork(str(checkpoint), str(target))
+
+
+def test_checkpoints_in_another_store(table: str, checkpoint: Path) -> None:
+    files = fsspec.filesystem("memory")
+    files.put(str(checkpoint), "/streams/", recursive=True)
+    try:
+        before = {path: files.cat(path) for path in files.find("/streams/checkpoint")}
+        backup = plan_rewind("memory://streams/checkpoint", table, version=0).apply()
+        assert backup is not None
+        assert StreamCheckpoint(backup).planned == [0, 1, 2]
+        found = StreamCheckpoint("memory://streams/checkpoint")
+        assert (found.newest_planned, found.newest_done) == (4, 4)
+        position = found.offsets(4).delta_offset("0")
+        assert position is not None
+        assert position.reservoir_version == 0
+        assert {path: files.cat(path) for path in before} == before
+        plan_fork("memory://streams/checkpoint", "memory://streams/fork").apply()
+        assert StreamCheckpoint("memory://streams/fork").newest_done == 4
+    finally:
+        files.rm("/streams", recursive=True)
