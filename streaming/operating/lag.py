@@ -104,6 +104,7 @@ class StreamLag(msgspec.Struct, frozen=True, kw_only=True):
         done = "no batch is done" if self.batch_id is None else f"batch {self.batch_id} is done"
         yield f"Stream {self.query_id or '?'}: {done}"
         table = Table("source", "at version", "newest", "versions", "files", "bytes", "rows", "behind")
+        table.columns[0].overflow = "fold"
         for lag in self.sources:
             position = "" if lag.version is None else str(lag.version)
             if lag.index is not None and lag.index >= 0:

@@ -14,10 +14,9 @@ from deltaflow.streaming.source import DeltaSource
 _MOST = 20
 
 
-def later_obstacles(
-    source: DeltaSource, start_json: str | None, error: DeltaError, name: str
-) -> Iterator[Obstacle]:
-    """At most 20 further obstacles of a source, each behind the commit of the one before."""
+def later_obstacles(source: DeltaSource, error: DeltaError, name: str) -> Iterator[Obstacle]:
+    """At most 20 further obstacles of a source behind the first `error`, each behind the commit of the one
+    before."""
     newest = source.newest_offset()
     for _ in range(_MOST):
         version = _version_of(error)

@@ -55,6 +55,8 @@ _REMEDIES = {
     "DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS": _NEW_CHECKPOINT,
     "DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET": "Go on with delta-spark, or start with a new "
     "checkpointLocation.",
+    "DELTA_UNSUPPORTED_FEATURES_FOR_READ": "Go on with a Delta implementation that supports them.",
+    "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE": "Go on with a Delta implementation that supports them.",
     "DELTA_SCHEMA_NOT_SET": "Check the path of the table. If it was deleted, restore it.",
     FILE_NOT_EXIST: "Restore the file from a copy. Without it the stream cannot go on from this checkpoint. "
     + _NEW_CHECKPOINT,

@@ -34,6 +34,9 @@ from deltaflow.streaming.operating.sink_state import SinkState, lost_query_id
 from deltaflow.streaming.operating.stream_sources import StreamSource
 from deltaflow.streaming.source import DeltaSource, files_of_planned_batch, snapshot_to_read
 
+_MOST_FILES_LOOKED_AT = 10_000
+"""A larger first batch is only searched for files that its table has removed."""
+
 
 class _Stopped(Exception):
     """The query fails here; the obstacle is recorded."""
@@ -114,10 +117,9 @@ class Restart:
                 )
             )
             return
-        if source.path is None:
-            source.newest()  # It raises that the caller has to name the table.
+        path = source.known_path()
         try:
-            newest = snapshot_to_read(source.path, {})
+            newest = snapshot_to_read(path, {})
         except DeltaError as error:
             self._stop(obstacle_of(error, source.name, batch_id))
         reading = source.reading(newest)
@@ -191,7 +193,7 @@ class Restart:
                 end, files = running.delta.plan_batch(start_json, limits)
             except DeltaError as error:
                 self.obstacles.append(obstacle_of(error, name, batch_id))
-                self.obstacles += later_obstacles(running.delta, start_json, error, name)
+                self.obstacles += later_obstacles(running.delta, error, name)
                 raise _Stopped from error
             steps[name] = end.json(), files
         if all(self._is_same(name, end) for name, (end, _) in steps.items()):
@@ -224,19 +226,16 @@ class Restart:
         self.num_batches += 1
 
     def _step(self, source: StreamSource, step: tuple[str, pa.Table] | None) -> SourceStep:
-        found = SourceStep(
-            source=source.name, table=source.path, start=self._offsets.get(source.name), end=None
-        )
+        start = self._offsets.get(source.name)
         if step is None:
-            return found
-        end_json, files = step
-        number, size, rows = totals(files)
+            return SourceStep(source=source.name, table=source.path, start=start, end=None)
+        files, size, rows = totals(step[1])
         return SourceStep(
             source=source.name,
             table=source.path,
-            start=found.start,
-            end=end_json,
-            files=number,
+            start=start,
+            end=step[0],
+            files=files,
             bytes=size,
             rows=rows,
         )
@@ -250,7 +249,7 @@ class Restart:
 
     def _check_files(self, running: _Running, files: pa.Table, batch_id: int) -> None:
         paths = files["path"]
-        if self.num_batches:
+        if self.num_batches or len(paths) > _MOST_FILES_LOOKED_AT:
             paths = paths.filter(pc.is_in(paths, value_set=running.removed))
         if len(paths) == 0:
             return

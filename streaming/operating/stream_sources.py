@@ -35,7 +35,11 @@ class StreamSource:
         return self.table_id is not None or self.path is not None
 
     def newest(self) -> Snapshot:
-        """The newest version of the table, without files; DeltaIllegalArgumentException without a path."""
+        """The newest version of the table, without files."""
+        return stream_log(self.known_path()).snapshot()
+
+    def known_path(self) -> str:
+        """The table's directory; DeltaIllegalArgumentException (DELTA_STREAM_TABLE_UNKNOWN) without one."""
         if self.path is None:
             raise DeltaIllegalArgumentException(
                 f"The checkpoint does not name the table with the id {self.table_id} that source {self.name} "
@@ -43,7 +47,7 @@ class StreamSource:
                 "Give the path of the table in tables=[...].",
                 error_class="DELTA_STREAM_TABLE_UNKNOWN",
             )
-        return stream_log(self.path).snapshot()
+        return self.path
 
     def reading(self, newest: Snapshot) -> Reading:
         """What a query reads that starts now, and what excludeRegex leaves out, which only Spark decides."""

@@ -27,13 +27,13 @@ STREAMS = Path(os.environ.get("DELTAFLOW_GOLDENS", DEFAULT)) / "streams"
 class Begun:
     """A copy of a stream: its folder, and its entry in the manifest."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        manifest = STREAMS / "manifest.json"
+    def __init__(self, name: str, folder: Path, streams: Path = STREAMS) -> None:
+        manifest = streams / "manifest.json"
         if not manifest.is_file():
             pytest.skip(f"{manifest} is not there: set DELTAFLOW_GOLDENS")
         [self.entry] = [entry for entry in json.loads(manifest.read_text()) if entry["name"] == name]
         self.folder = folder / name
-        shutil.copytree(STREAMS / name, self.folder)
+        shutil.copytree(streams / name, self.folder)
         for path in self.folder.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
         self.source, self.sink = str(self.folder / "source"), str(self.folder / "sink")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.streaming.source_tables import FIELDS, SourceTable, metadata_action
-from tests.streaming.test_continued_streams import Begun
+from tests.streaming.test_continued_streams import STREAMS, Begun
 from tests.tables import latest_version
 
 QUERY_ID = "6f7a1c1e-6b0e-4b57-9a3f-2f0a3c1d5e77"
@@ -78,9 +78,12 @@ class Stopped:
 class Continued(Stopped):
     """A stream that delta-spark has begun."""
 
-    def __init__(self, folder: Path, streams: Any, name: str) -> None:
-        begun = Begun(name, folder)
-        self.streams, self.folder, self.options = streams, folder, dict(begun.entry["options"])
+    def __init__(self, folder: Path, streams: Any, name: str, origin: Path = STREAMS) -> None:
+        begun = Begun(name, folder, origin)
+        # Without those that deltaflow refuses.
+        known = {"maxFilesPerTrigger", "startingVersion"}
+        self.options = {key: value for key, value in begun.entry["options"].items() if key in known}
+        self.streams, self.folder = streams, folder
         self.path, self.checkpoint, self.tables = begun.source, begun.checkpoint, [begun.source]
         self.is_counted = name == "aggregate-complete"
         self.sink = begun.sink if begun.entry["sink"] else None
@@ -517,6 +520,12 @@ def _situations_of_delta_spark() -> None:
             return stopped
 
         SITUATIONS[f"delta-spark source-with-delete, {option or 'no option'}"] = changed
+    for name in ("change-feed", "dv-in-snapshot", "schema-tracking"):
+
+        def refused(folder: Path, streams: Any, name: str = name) -> Stopped:
+            return Continued(folder, streams, name, STREAMS.parent / "features" / "streams")
+
+        SITUATIONS[f"delta-spark {name}"] = refused
 
 
 _situations_of_delta_spark()

@@ -10,9 +10,11 @@ import pyspark
 import pytest
 from pyspark.errors import PySparkException
 
+from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
 from deltaflow.streaming import RestartPlan, plan_restart
 from deltaflow.streaming.operating.obstacles import QUERY_ID_LOST, SINK_AHEAD, SINK_LACKS_BATCHES
-from tests.streaming.operating.situations import SITUATIONS, Stopped
+from tests.streaming.operating.situations import SITUATIONS, Stopped, offset
+from tests.tables import write_commit
 
 pytestmark = pytest.mark.spark
 WARNINGS = {
@@ -20,6 +22,7 @@ WARNINGS = {
     "the_sink_is_another_table": [SINK_LACKS_BATCHES],
     **({} if pyspark.__version__ >= "4.2" else {"the_query_id_is_lost": [QUERY_ID_LOST]}),
 }
+VERSIONS = [f"version {number}" for number in range(9)]
 IN_SPARKS_WORDS = {
     "DELTA_STREAM_CHECKPOINT_LACKS_BATCH": "batch 0 doesn't exist",
     "DELTA_CORRUPT_STREAM_CHECKPOINT": "Incomplete log file",
@@ -99,7 +102,52 @@ def test_the_plan_is_what_spark_then_does(streams: Any, tmp_path: Path, name: st
 
 def test_there_are_enough_situations() -> None:
     assert len(SITUATIONS) >= 30
-    assert len([name for name in SITUATIONS if name.startswith("delta-spark")]) == 8
+    assert len([name for name in SITUATIONS if name.startswith("delta-spark")]) == 11
+
+
+def test_the_application_of_a_foreach_batch(streams: Any, tmp_path: Path) -> None:
+    """It has a txnAppId of its own, and the query a new checkpoint: the table skips its first batches."""
+    stopped = SITUATIONS["the_sink_is_another_table"](tmp_path, streams)
+    assert stopped.sink is not None
+    write_commit(stopped.sink, 1, {"txn": {"appId": "job", "version": 7}})
+    plan = plan_restart(stopped.checkpoint, tables=stopped.tables, sink=stopped.sink, app_id="job")
+    assert plan.batch is not None
+    assert (plan.batch.is_in_sink, plan.sink_batch_id) == (True, 7)
+    [obstacle] = plan.obstacles
+    assert (obstacle.condition, obstacle.is_fatal) == (SINK_AHEAD, False)
+
+
+def test_what_comes_behind_the_first_obstacle(streams: Any, tmp_path: Path) -> None:
+    stopped = Stopped(tmp_path, streams)
+    stopped.ended(offset(1))
+    for number in range(3):
+        stopped.commits(1)
+        stopped.source.commit(remove=(f"f00{number}.parquet",))
+    stopped.source.commit([1], remove=("f003.parquet",))
+    plan = planned(stopped)
+    assert [(found.condition, found.batch_id) for found in plan.obstacles] == [
+        ("DELTA_SOURCE_IGNORE_DELETE", 1),
+        ("DELTA_SOURCE_IGNORE_DELETE", None),
+        ("DELTA_SOURCE_IGNORE_DELETE", None),
+        ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", None),
+    ]
+    assert [
+        version for found in plan.obstacles for version in VERSIONS if f"{version}." in found.message
+    ] == ["version 2", "version 4", "version 6", "version 7"]
+
+
+def test_options_that_need_spark_are_refused(streams: Any, tmp_path: Path) -> None:
+    stopped = SITUATIONS["in_a_commit"](tmp_path, streams)
+    for name in ("sourceFilter", "excludeRegex", "startingTimestamp", "endingTimestamp"):
+        stopped.options = {name: "2020-01-01"}
+        with pytest.raises(DeltaUnsupportedOperationException, match=f"The option {name} can only be read"):
+            planned(stopped)
+
+
+def test_a_table_has_to_be_named(streams: Any, tmp_path: Path) -> None:
+    stopped = SITUATIONS["in_a_commit"](tmp_path, streams)
+    with pytest.raises(DeltaIllegalArgumentException, match="does not name the table with the id table-1"):
+        plan_restart(stopped.checkpoint)
 
 
 def test_a_plan_is_text_and_json(streams: Any, tmp_path: Path) -> None:
