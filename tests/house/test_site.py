@@ -14,7 +14,7 @@ import pytest
 
 import deltaflow.errors
 import deltaflow.log
-import deltaflow.streaming
+import deltaflow.streaming.cdc
 import deltaflow.tables
 from deltaflow.errors import DeltaError
 
@@ -29,12 +29,12 @@ def is_error(kind: Any) -> bool:
 PUBLIC = {
     "session": {"session", "register"},
     "tables": set(deltaflow.tables.__all__),
-    "streaming": set(deltaflow.streaming.__all__) - {"sink", "source"},
+    "streaming": {*deltaflow.streaming.__all__, *deltaflow.streaming.cdc.__all__},
     "log": set(deltaflow.log.__all__)
-    - {"LOG_DIRECTORY", "Observer", "observe", "set_observer", "commit_name"},
-    "errors": {name for name, kind in vars(deltaflow.errors).items() if kind in DeltaError.__subclasses__()},
+    - {"LOG_DIRECTORY", "Observer", "commit_name", "observe", "set_observer"},
+    "errors": {kind.__name__ for kind in vars(deltaflow.errors).values() if is_error(kind)},
 }
-"""The public names that each page of the reference describes; those that are left out are for tests."""
+"""The public names that each page of the reference describes; those that are left out are for our own use."""
 
 
 def listed(entries: Any) -> Iterator[str]:
