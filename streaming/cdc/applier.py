@@ -1,7 +1,7 @@
 """Applies the changes of each micro-batch to the target, once.
 
-Per batch of current rows: a job that reads and folds the records, a small one that sums up what they are, the
-MERGE, and where the batch has deletes one that remembers them. A history has a job more: it reads the rows of
+Per batch of current rows: a job that reads, folds and sums up the records, the MERGE, and where the batch has
+deletes a job that remembers them. A history has a job more: it reads the rows of
 the batch's keys. One listing of the log of the target, and one of that of the remembered deletes.
 """
 
@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _SHOWN = 3
+_OF_SUMMARY = (FIRST, DELETED, TRUNCATED, INVALID)
 
 
 @dataclass(frozen=True)
@@ -107,12 +109,11 @@ class Applier:
             if self.scd_type == 1:
                 run.apply_to_current_rows(changes, table, snapshot.schema)
             else:
-                changes = changes.localCheckpoint(eager=True)
-                frames.callback(release, changes)
+                changes, summary = run.summed_up(run.one_by_one(changes), changes)
                 if tracked is None:
-                    run.apply_to_history(changes, table)
+                    run.apply_to_history(changes, summary, table)
                 else:
-                    run.apply_to_tracked_history(changes, table, tracked)
+                    run.apply_to_tracked_history(changes, summary, table, tracked)
         # Only now: until the target has the batch, it must find what it found the first time.
         side.forget(self.clock(), self.horizon_ms)
 
@@ -169,35 +170,56 @@ class _Batch:
     columns: ChangeColumns
     frames: ExitStack
 
+    def one_by_one(self, changes: DataFrame) -> DataFrame:
+        """The changes with `summary_columns`."""
+        return changes.drop(*_OF_SUMMARY).select("*", *summary_columns(self.columns))
+
+    def summed_up(self, summed: DataFrame, changes: DataFrame) -> tuple[DataFrame, _Summary]:
+        """The frame with `summary_columns`, materialised, and what the job found that did it.
+
+        DELTA_INVALID_CHANGE if a row of the changes is none.
+        """
+        data_type, observed = self.columns.sequence, Observation()
+        kept = self._materialized(
+            summed.observe(
+                observed,
+                encodable(F.min(FIRST), data_type).alias("first"),
+                F.collect_set(encodable(F.col(TRUNCATED), data_type)).alias("truncates"),
+                F.count(DELETED).alias("deletes"),
+                F.coalesce(F.sum(INVALID), F.lit(0)).alias("invalid"),
+            )
+        )
+        summary = _Summary(**observed.get)
+        if summary.invalid:
+            raise self._invalid(summary.invalid, changes)
+        return kept, summary
+
     def apply_to_current_rows(self, changes: DataFrame, table: DeltaTable, schema: T.StructType) -> None:
         """One row for each key."""
         side = self.side
         rows = CurrentRows(self.columns, self.applier.ignore_null_updates)
         forgotten, deletes = side.forgotten(), side.deletes()
         older = next(iter(forgotten.truncates), None)
-        folded = self._materialized(rows.fold(changes, deletes, older))
-        summary = self._summary(folded, changes)
+        folded, summary = self.summed_up(rows.fold(changes, deletes, older), changes)
         if self._may_be_late(summary, forgotten):
             late = rows.late(self._before(changes, forgotten), table.toDF(), deletes)
             in_time = self._without(changes, self._materialized(late))
-            folded = self._materialized(rows.fold(in_time, deletes, older))
-            summary = self._summary(folded, in_time)
+            folded, summary = self.summed_up(rows.fold(in_time, deletes, older), in_time)
         truncates = self._truncates(summary)
         own = folded.where(F.col(DELETED).isNotNull())
         self._remember(own.select(*self._keys, F.col(DELETED).alias(SEQUENCE)), summary, folded)
         with self._as_one_write():
             rows.merge(table, folded, truncates, schema)
 
-    def apply_to_history(self, changes: DataFrame, table: DeltaTable) -> None:
-        """A row for each upsert. The changes are materialised."""
+    def apply_to_history(self, changes: DataFrame, summary: _Summary, table: DeltaTable) -> None:
+        """A row for each upsert."""
         side = self.side
         rows = HistoryRows(self.columns, self.applier.ignore_null_updates)
         forgotten, deletes = side.forgotten(), side.deletes()
-        summary = self._summary(self._one_by_one(changes), changes)
         if self._may_be_late(summary, forgotten):
             late = rows.late(self._before(changes, forgotten), table.toDF())
-            changes = self._materialized(self._without(changes, self._materialized(late)))
-            summary = self._summary(self._one_by_one(changes), changes)
+            changes = self._without(changes, self._materialized(late))
+            changes, summary = self.summed_up(self.one_by_one(changes), changes)
         truncates = self._truncates(summary)
         points = changes.where(F.col(CHANGE) != TRUNCATE)
         for truncate in truncates:
@@ -212,11 +234,13 @@ class _Batch:
             rows.prepare(points, of_keys, deletes, [*truncates, *forgotten.truncates])
         )
         own = changes.where(F.col(CHANGE) == DELETE).select(*self._keys, SEQUENCE).distinct()
-        self._remember(own, summary, self._one_by_one(changes))
+        self._remember(own, summary, changes)
         with self._as_one_write():
             rows.merge(table, prepared)
 
-    def apply_to_tracked_history(self, changes: DataFrame, table: DeltaTable, tracked: Sequence[str]) -> None:
+    def apply_to_tracked_history(
+        self, changes: DataFrame, summary: _Summary, table: DeltaTable, tracked: Sequence[str]
+    ) -> None:
         """The whole history is kept beside the target, and the target follows from it."""
         whole = Target(self.side.history_path, None)
         snapshot = whole.snapshot(self.spark)
@@ -224,10 +248,10 @@ class _Batch:
             fields = [*self.columns.data, *self.columns.engine_fields(history=True)]
             snapshot = whole.create(self.spark, fields, {})
         if not _has(snapshot, self.write):
-            self.apply_to_history(changes, whole.table(self.spark))
+            self.apply_to_history(changes, summary, whole.table(self.spark))
         history = whole.table(self.spark).toDF()
         touched = changes.where(F.col(CHANGE) != TRUNCATE).select(*self._keys)
-        for truncate in self._truncates(self._summary(self._one_by_one(changes), changes)):
+        for truncate in self._truncates(summary):
             touched = touched.unionByName(history.where(F.col(END_AT) == truncate).select(*self._keys))
         keys = self._materialized(touched.distinct())
         history, visible = (
@@ -247,24 +271,6 @@ class _Batch:
         kept = frame.localCheckpoint(eager=True)
         self.frames.callback(release, kept)
         return kept
-
-    def _one_by_one(self, changes: DataFrame) -> DataFrame:
-        return changes.select(*self._keys, *summary_columns(self.columns))
-
-    def _summary(self, summed: DataFrame, changes: DataFrame) -> _Summary:
-        """One small job. DELTA_INVALID_CHANGE if a row of the changes is none."""
-        data_type = self.columns.sequence
-        row = summed.agg(
-            encodable(F.min(FIRST), data_type),
-            F.collect_set(encodable(F.col(TRUNCATED), data_type)),
-            F.count(DELETED),
-            F.coalesce(F.sum(INVALID), F.lit(0)),
-        ).first()
-        assert row is not None
-        summary = _Summary(*row)
-        if summary.invalid:
-            raise self._invalid(summary.invalid, changes)
-        return summary
 
     def _invalid(self, number: int, changes: DataFrame) -> DeltaIllegalStateException:
         rows = changes.where(is_invalid(self.columns)).select(*self._keys, CHANGE, SEQUENCE).limit(_SHOWN)
@@ -306,7 +312,7 @@ class _Batch:
             self.write.version,
             self.side.late_path,
         )
-        self.side.keep_late(late, self.write, self.applier.clock())
+        self.side.keep_late(late.drop(*_OF_SUMMARY), self.write, self.applier.clock())
         names = [*self.columns.key_names, SEQUENCE]
         return changes.join(late.select(*map(column, names)).distinct(), names, "left_anti").select(
             *map(column, changes.columns)

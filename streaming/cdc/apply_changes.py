@@ -53,9 +53,10 @@ def apply_changes(
     are ordered: they come after the changes that they follow.
 
     `keys`: the columns that name a row. `sequence_by`: an expression (SQL or a Column) of which the greater
-    value is newer; of equal ones of a key a delete wins, and of two upserts the one whose columns have the
-    greater hash. `deletes`, `truncates`: conditions over the source; other records insert or update.
-    `envelope` reads records of another form (`deltaflow.streaming.cdc`); it says itself what deletes are.
+    value is newer; of equal ones of a key a delete wins, and of two upserts the one whose columns are greater
+    (the first that differs decides). `deletes`, `truncates`: conditions over the source; other records insert
+    or update. `envelope` reads records of another form (`deltaflow.streaming.cdc`); it says itself what
+    deletes are.
 
     `scd_type`: 1 keeps the newest state of each key, with its sequence in __SEQUENCE; 2 keeps the history, a
     row for each upsert, valid from __START_AT until before __END_AT. `columns` or `except_columns` choose

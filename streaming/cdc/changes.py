@@ -153,19 +153,28 @@ def is_set(field: T.StructField, *, ignores_nulls: bool, has_unset: bool) -> Col
     return told & column(field.name).isNotNull() if ignores_nulls else told
 
 
-def rank(fields: Sequence[T.StructField], qualifier: str = "") -> Column:
-    """Which of two upserts with equal sequences wins: a hash of the columns, the greater one."""
-    hashed = []
-    for field in fields:
-        value = F.col(qualifier + quoted(field.name))
-        hashed.append(value if _is_hashable(field.dataType) else F.to_json(F.struct(value)))
-    return F.xxhash64(*hashed) if hashed else F.lit(0).cast("long")
+def comparable(fields: Sequence[T.StructField], qualifier: str = "") -> Column:
+    """The columns as one value that has an order, by which of two upserts with equal sequences the greater
+    wins.
+
+    Columns without an order (maps) are compared as JSON.
+    """
+    values = [(field, F.col(qualifier + quoted(field.name))) for field in fields]
+    # A struct without fields has no order.
+    return F.struct(
+        F.lit(True).alias("_"),
+        *[
+            (value if has_order(field.dataType) else F.to_json(F.struct(value))).alias(f"_{i}")
+            for i, (field, value) in enumerate(values)
+        ],
+    )
 
 
-def _is_hashable(data_type: T.DataType) -> bool:
-    if isinstance(data_type, T.MapType) or data_type.typeName() == "variant":
+def has_order(data_type: T.DataType) -> bool:
+    """Whether Spark can compare two values of a type."""
+    if isinstance(data_type, T.MapType | T.NullType) or data_type.typeName() == "variant":
         return False
-    return all(_is_hashable(inner.dataType) for inner in inner_fields(data_type))
+    return all(has_order(inner.dataType) for inner in inner_fields(data_type))
 
 
 def as_literal(encoded: object, data_type: T.DataType) -> Column:

@@ -5,7 +5,8 @@ set, unless a newer change deleted the row. The join is the same for every order
 way to cut them into batches. So a batch is folded to one row a key, and a MERGE joins this with the target's
 row.
 
-Of equal sequences of one key a delete wins; of two upserts the one whose columns have the greater hash.
+Of equal sequences of one key a delete wins; of two upserts the one whose columns are greater, the first that
+differs deciding.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from deltaflow.streaming.cdc.changes import (
     UPSERT,
     ChangeColumns,
     column,
+    comparable,
+    has_order,
     is_set,
-    rank,
     summary_columns,
 )
 
@@ -70,15 +72,19 @@ class CurrentRows:
             F.max(F.when(is_upsert, sequence)).alias(_UPSERTED),
         ]
         for i, group in enumerate(self.columns.groups):
-            values = F.struct(*[column(value.name) for value in group], sequence.alias(SEQUENCE))
-            order = F.when(is_upsert & self._sets(group), F.struct(sequence, rank(group).alias("rank")))
-            folded.append(F.max_by(values, order).alias(f"{_GROUP}{i}"))
+            values = F.struct(sequence.alias(SEQUENCE), *[column(value.name) for value in group])
+            sets = is_upsert & self._sets(group)
+            if all(has_order(value.dataType) for value in group):
+                newest = F.max(F.when(sets, values))
+            else:
+                newest = F.max_by(values, F.when(sets, F.struct(sequence, comparable(group).alias("_"))))
+            folded.append(newest.alias(f"{_GROUP}{i}"))
         keys = self.columns.key_names
         rows = changes.groupBy(*map(column, keys)).agg(*folded)
         ends = [F.col(DELETED)]
         if deletes is not None:
-            newest = deletes.groupBy(*map(column, keys)).agg(F.max(SEQUENCE).alias("\0older"))
-            rows = rows.join(newest, keys, "left")
+            older = deletes.groupBy(*map(column, keys)).agg(F.max(SEQUENCE).alias("\0older"))
+            rows = rows.join(older, keys, "left")
             ends.append(F.col("\0older"))
         if truncated is not None:
             ends.append(truncated)
@@ -160,9 +166,9 @@ class CurrentRows:
             of_target = self._sequence_in_target(group[0], known)
             kept = F.when(deleted.isNull() | (of_target > deleted), of_target)
             fields = [known.get(value.name.lower()) for value in group]
-            ours, theirs = _rank(SOURCE, group, fields), _rank(TARGET, group, fields)
             wins = _holds(source > kept) | (source.isNotNull() & kept.isNull())
-            if ours is not None and theirs is not None:
+            if None not in fields:
+                ours, theirs = comparable(group, f"{SOURCE}."), comparable(group, f"{TARGET}.")
                 wins = wins | (_holds(source == kept) & (ours > theirs))
             changes.append(wins)
             if not self.columns.partial:
@@ -217,18 +223,6 @@ def _older(sequences: dict[str, Column], newest: Column) -> Column:
     every = F.map_from_arrays(names, F.array(*sequences.values()))
     older = F.map_filter(every, lambda _, sequence: ~sequence.eqNullSafe(newest))
     return F.when(F.size(older) > 0, older)
-
-
-def _rank(side: str, group: Sequence[T.StructField], fields: Sequence[T.StructField | None]) -> Column | None:
-    """The rank of a side's columns, in the target's types; None if the target lacks one."""
-    known = [field for field in fields if field is not None]
-    if len(known) < len(group):
-        return None
-    if side == TARGET:
-        return rank(known, f"{TARGET}.")
-    if any(value.dataType != field.dataType for value, field in zip(group, known, strict=True)):
-        return None
-    return rank(group, f"{SOURCE}.")
 
 
 def _newer(a: Column, b: Column) -> Column:

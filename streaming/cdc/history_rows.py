@@ -6,7 +6,8 @@ those that ended a row are its END_AT, the others are remembered beside the tabl
 points of its keys give the intervals anew, so that they have no gap and no overlap, whatever the order in
 which the points came.
 
-Of equal sequences of one key a delete wins; of two upserts the one whose columns have the greater hash.
+Of equal sequences of one key a delete wins; of two upserts the one whose columns are greater, the first that
+differs deciding.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from deltaflow.streaming.cdc.changes import (
     UPSERT,
     ChangeColumns,
     column,
+    comparable,
     is_set,
-    rank,
 )
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class HistoryRows:
         ]
         for i, group in enumerate(self.columns.groups):
             # Of equal rows the target's, so that it is not written anew.
-            order = F.when(F.col(f"{_SETS}{i}"), F.struct(rank(group).alias("rank"), is_row.alias("old")))
+            order = F.when(F.col(f"{_SETS}{i}"), F.struct(comparable(group).alias("_"), is_row.alias("old")))
             values = [column(value.name) for value in group]
             found.append(
                 F.max_by(F.struct(*values, (~is_row).alias("new"), SEQUENCE), order).alias(f"{_GROUP}{i}")

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from deltaflow.streaming.cdc.changes import END_AT, START_AT, ChangeColumns, column, rank
+from deltaflow.streaming.cdc.changes import END_AT, START_AT, ChangeColumns, column, comparable
 from deltaflow.streaming.cdc.history_rows import REMOVED
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _RUN, _LAST, _NEW, _OLD = "\0run", "\0last", "\0new", "\0old"
 
@@ -35,11 +35,8 @@ def shown_rows(
     in_order = Window.partitionBy(*keys).orderBy(START_AT)
     wanted = {name.lower() for name in tracked}
     same = [F.lag(END_AT).over(in_order).eqNullSafe(F.col(START_AT))]
-    for value in columns.values:
-        if value.name.lower() in wanted:
-            hashed = rank([value])
-            same.append(hashed == F.lag(hashed).over(in_order))
-            same.append(column(value.name).isNull() == F.lag(column(value.name).isNull()).over(in_order))
+    shown_changes = comparable([value for value in columns.values if value.name.lower() in wanted])
+    same.append(shown_changes.eqNullSafe(F.lag(shown_changes).over(in_order)))
     begins = ~F.coalesce(functools.reduce(operator.and_, same), F.lit(False))
     runs = history.withColumn("\0begins", begins.cast("int")).withColumn(
         _RUN, F.sum("\0begins").over(in_order)
@@ -50,20 +47,11 @@ def shown_rows(
         .agg(F.min(START_AT).alias(START_AT), F.max_by(F.struct(*values, END_AT), START_AT).alias(_LAST))
         .select(*keys, START_AT, F.lit(True).alias(_NEW), F.col(f"`{_LAST}`.*"))
     )
-    hashed_values = rank([*columns.values])
-    old = target.select(
-        *keys, START_AT, F.col(END_AT).alias("\0old_end"), hashed_values.alias(_OLD), *_nulls(columns, "old")
-    )
-    new = shown.withColumns({"\0hash": hashed_values}).select("*", *_nulls(columns, "new"))
+    all_values = comparable(columns.values)
+    old = target.select(*keys, START_AT, F.col(END_AT).alias("\0old_end"), all_values.alias(_OLD))
+    new = shown.withColumn("\0values", all_values)
     joined = new.join(old, [*columns.key_names, START_AT], "full")
     removed = F.col(_NEW).isNull()
-    is_same = F.col(END_AT).eqNullSafe(F.col("\0old_end")) & F.col("\0hash").eqNullSafe(F.col(_OLD))
-    is_same = is_same & F.col("\0new_nulls").eqNullSafe(F.col("\0old_nulls"))
+    is_same = F.col(END_AT).eqNullSafe(F.col("\0old_end")) & F.col("\0values").eqNullSafe(F.col(_OLD))
     rows = joined.where(removed | ~is_same)
     return rows.select(*keys, *values, START_AT, END_AT, removed.alias(REMOVED))
-
-
-def _nulls(columns: ChangeColumns, side: str) -> list[Column]:
-    """Which values are null: the hash passes nulls by."""
-    found = F.array(*[column(value.name).isNull() for value in columns.values])
-    return [found.alias(f"\0{side}_nulls")]

@@ -21,7 +21,7 @@ from tests.tables import load
 
 pytestmark = pytest.mark.spark
 
-WORLDS, CHANGES, BATCHES = 150, 9, 4
+WORLDS, CHANGES, BATCHES = 150, 8, 3
 SCHEMA = "world INT, key INT, a STRING, b INT, op STRING, at INT, batch INT"
 
 
@@ -158,7 +158,7 @@ def test_equal_sequences(spark, tmp_path, scd_type, ignore_nulls):
             table,
             changes,
             seed,
-            batches=1 + 2 * seed,
+            batches=1 + seed,
             scd_type=scd_type,
             ignore_null_updates=ignore_nulls,
         )
