@@ -24,6 +24,7 @@ from deltaflow.errors import (
 from deltaflow.log.observer import set_observer
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from tests.tables import actions, commit_file, commit_info, data_files, load, tuples, versions, write
+from tests.trials import trials
 
 pytestmark = pytest.mark.spark
 
@@ -590,7 +591,7 @@ def random_clauses(draw: random.Random, builder):
     return builder, model
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", trials(8, short=3))
 def test_random_clauses_do_what_sql_says(spark, table, seed):
     draw = random.Random(seed)
 

@@ -18,6 +18,7 @@ from deltaflow.streaming.cdc.data_columns import DataColumns
 from deltaflow.streaming.cdc.side_tables import Write
 from deltaflow.streaming.cdc.target import Target
 from tests.tables import load
+from tests.trials import trials
 
 pytestmark = pytest.mark.spark
 
@@ -124,30 +125,40 @@ def in_order(rows):
     return sorted(rows, key=repr)
 
 
+@pytest.mark.parametrize("seed", trials(5, short=1))
 @pytest.mark.parametrize("ignore_nulls", [False, True], ids=["whole rows", "parts of rows"])
-def test_current_rows(spark, table, ignore_nulls):
-    changes = worlds(1)
-    apply(spark, table, changes, 2, ignore_null_updates=ignore_nulls)
+def test_current_rows(spark, table, ignore_nulls, seed):
+    changes = worlds(seed)
+    apply(spark, table, changes, seed, ignore_null_updates=ignore_nulls)
     assert found(spark, table) == in_order(newest(changes, ignore_nulls=ignore_nulls))
 
 
+@pytest.mark.parametrize("seed", trials(5, short=1))
 @pytest.mark.parametrize("ignore_nulls", [False, True], ids=["whole rows", "parts of rows"])
-def test_history(spark, table, ignore_nulls):
-    changes = worlds(3)
-    apply(spark, table, changes, 4, scd_type=2, ignore_null_updates=ignore_nulls)
+def test_history(spark, table, ignore_nulls, seed):
+    changes = worlds(seed)
+    apply(spark, table, changes, seed, scd_type=2, ignore_null_updates=ignore_nulls)
     expected = history(changes, ignore_nulls=ignore_nulls)
     assert found(spark, table, "__START_AT", "__END_AT") == in_order(expected)
 
 
-def test_history_of_some_columns(spark, table):
-    changes = worlds(5)
-    apply(spark, table, changes, 6, scd_type=2, track_history=["a"])
+@pytest.mark.parametrize("seed", trials(3, short=1))
+def test_history_of_some_columns(spark, table, seed):
+    changes = worlds(seed)
+    apply(spark, table, changes, seed, scd_type=2, track_history=["a"])
     expected = history(changes, tracked=1)
     assert found(spark, table, "__START_AT", "__END_AT") == in_order(expected)
 
 
-@pytest.mark.parametrize("scd_type", [1, 2])
-@pytest.mark.parametrize("ignore_nulls", [False, True], ids=["whole rows", "parts of rows"])
+@pytest.mark.parametrize(
+    ("scd_type", "ignore_nulls"),
+    [
+        pytest.param(1, False, id="current rows"),
+        pytest.param(2, True, id="history by parts"),
+        pytest.param(1, True, id="current rows by parts", marks=pytest.mark.long),
+        pytest.param(2, False, id="history", marks=pytest.mark.long),
+    ],
+)
 def test_equal_sequences(spark, tmp_path, scd_type, ignore_nulls):
     """Which of two changes with equal sequences wins does not depend on when they come."""
     changes, tables = worlds(7, ties=True), [str(tmp_path / name) for name in ("a", "b")]
