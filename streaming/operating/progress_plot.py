@@ -67,10 +67,9 @@ def _title(query: QueryHistory, progresses: Sequence[Progress]) -> str:
     if not progresses:
         return f"{query.label}: no batch has ended yet"
     state = "running" if query.running else "failed" if query.error else "stopped"
-    return (
-        f"{query.label} ({state}): batches {progresses[0].batch_id} to {progresses[-1].batch_id}, "
-        f"{query.input_rows:,} rows read"
-    )
+    first, last = progresses[0].batch_id, progresses[-1].batch_id
+    batches = f"batch {last}" if first == last else f"batches {first} to {last}"
+    return f"{query.label} ({state}): {batches}, {query.input_rows:,} rows read"
 
 
 def _behind(panel: Any, times: list[datetime], progresses: Sequence[Progress]) -> None:
@@ -102,7 +101,9 @@ def _batch_time(panel: Any, times: list[datetime], progresses: Sequence[Progress
     known = [sum(layer[i] for layer in layers.values()) for i in range(len(progresses))]
     layers["other"] = [max(0.0, p.seconds - part) for p, part in zip(progresses, known, strict=True)]
     colors = [color for color, _ in _PHASES.values()] + [_GREY]
-    panel.stackplot(times, *layers.values(), labels=list(layers), colors=colors, alpha=0.85, linewidth=0)
+    panel.stackplot(
+        times, *layers.values(), labels=list(layers), colors=colors, alpha=0.85, linewidth=0, step="post"
+    )
     panel.yaxis.set_major_formatter(EngFormatter(unit="s"))
 
 
@@ -121,15 +122,20 @@ def _second(panel: Any, times: list[datetime], numbers: list[float], label: str,
     right.plot(times, numbers, color=color, linestyle="--", linewidth=1.2)
     panel.plot([], [], color=color, linestyle="--", linewidth=1.2, label=f"{label} (right)")
     right.yaxis.set_major_locator(MaxNLocator(integer=True))
-    right.set_ylim(bottom=0)
+    _from_zero(right)
     right.tick_params(colors=color, labelsize=9, length=0)
     right.spines[:].set_visible(False)
     return right
 
 
+def _from_zero(panel: Any) -> None:
+    """An axis from 0 on, which has a height also where all is 0."""
+    panel.set_ylim(0, panel.get_ylim()[1] if panel.dataLim.y1 > 0 else 1)
+
+
 def _style(panel: Any, title: str) -> None:
     panel.set_title(title, loc="left", color=_INK, fontsize=10.5, fontweight="bold", pad=8)
-    panel.set_ylim(bottom=0)
+    _from_zero(panel)
     panel.margins(x=0.01)
     panel.grid(axis="y", color=_LINES)
     panel.set_axisbelow(True)
