@@ -48,6 +48,15 @@ CATALOGUE: dict[str, Entry] = {
         "apply_changes: changes were applied to the table in another way before: {differences}. Apply them "
         "as before, or to a new table from the start.",
     ),
+    "DELTA_APPLY_CHANGES_NO_HISTORY": (
+        "42616",
+        "apply_changes: the table has no columns __START_AT and __END_AT, so that its rows have no place in "
+        "a history. Apply the changes to a new table.",
+    ),
+    "DELTA_APPLY_CHANGES_RESERVED": (
+        "42939",
+        "apply_changes: the source has columns whose names are reserved: {names}. Rename them in the source.",
+    ),
     "DELTA_APPLY_CHANGES_TYPE": (
         "42K09",
         "apply_changes: the column {column_name} of the changes is {given}, and that of the table is "

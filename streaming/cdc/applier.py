@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.delta_table import DeltaTable
-from deltaflow.errors import DeltaIllegalStateException
+from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log import Snapshot
 from deltaflow.log.protocol.properties import MERGE_MATERIALIZE_SOURCE
 from deltaflow.spark.expressions.frames import release
@@ -102,6 +102,7 @@ class Applier:
             snapshot = self.target.create(spark, fields, flow)
         else:
             self.target.check(snapshot, flow)
+            snapshot = self._with_engine_columns(spark, snapshot, columns)
         side = SideTables(spark, snapshot.path, columns)
         with ExitStack() as frames:
             run = _Batch(spark, self, write, side, columns, frames)
@@ -116,6 +117,25 @@ class Applier:
                     run.apply_to_tracked_history(changes, summary, table, tracked)
         # Only now: until the target has the batch, it must find what it found the first time.
         side.forget(self.clock(), self.horizon_ms)
+
+    def _with_engine_columns(
+        self, spark: SparkSession, snapshot: Snapshot, columns: ChangeColumns
+    ) -> Snapshot:
+        """The table, which may have been made without them; its rows are older than every change then."""
+        needed = columns.engine_fields(history=self.scd_type == 2)[: self.scd_type]
+        names = {field.name.lower() for field in snapshot.schema.fields}
+        missing = [field for field in needed if field.name.lower() not in names]
+        if not missing:
+            return snapshot
+        if self.scd_type == 2:
+            raise DeltaIllegalArgumentException(
+                error_class="DELTA_APPLY_CHANGES_NO_HISTORY", table=snapshot.path
+            )
+        nothing = spark.createDataFrame([], T.StructType([*snapshot.schema.fields, *missing]))
+        nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(snapshot.path)
+        found = self.target.snapshot(spark)
+        assert found is not None
+        return found
 
     def _current(self, spark: SparkSession, snapshot: Snapshot | None, write: Write) -> Current:
         keys = self.data_columns.keys

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+_OF_PATH = "delta.`"
+
 
 def apply_changes(
     source: DataFrame,
@@ -136,4 +138,6 @@ def _horizon_ms(given: str | timedelta) -> int:
 def _target(given: str | DeltaTable) -> Target:
     if isinstance(given, DeltaTable):
         return Target(given._path, None)
+    if given.startswith(_OF_PATH) and given.endswith("`"):
+        return Target(given[len(_OF_PATH) : -1].replace("``", "`"), None)
     return Target(given, None) if "/" in given else Target(None, given)

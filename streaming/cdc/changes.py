@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
+from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.protocol.data_types import inner_fields
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ START_AT, END_AT = "__START_AT", "__END_AT"
 """Of a row of history: the sequences from which, and before which, it is valid."""
 ROW_SEQUENCE, COLUMN_SEQUENCES = "__SEQUENCE", "__COLUMN_SEQUENCES"
 """Of a row: the sequence of its newest change; those of its columns that an older change set, by name."""
-RESERVED = (CHANGE, SEQUENCE, UNSET, START_AT, END_AT, ROW_SEQUENCE, COLUMN_SEQUENCES)
+ENGINE_COLUMNS = (START_AT, END_AT, ROW_SEQUENCE, COLUMN_SEQUENCES)
+RESERVED = (CHANGE, SEQUENCE, UNSET, *ENGINE_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class ByConditions:
     truncates: Column | None = None
 
     def changes(self, batch: DataFrame, current: Current) -> DataFrame:
+        reserved = [name for name in batch.columns if name in RESERVED]
+        if reserved:
+            raise DeltaIllegalArgumentException(
+                error_class="DELTA_APPLY_CHANGES_RESERVED", names=", ".join(reserved)
+            )
         change: Column = F.lit(UPSERT)
         # A condition that is null does not hold.
         if self.deletes is not None:

@@ -13,6 +13,7 @@ from deltaflow.log import Snapshot
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     COLUMN_SEQUENCES,
+    ENGINE_COLUMNS,
     RESERVED,
     SEQUENCE,
     UNSET,
@@ -51,6 +52,11 @@ class DataColumns:
                 raise DeltaIllegalArgumentException(
                     error_class="DELTA_APPLY_CHANGES_COLUMN", column_name=name, given=", ".join(schema.names)
                 )
+        engine = [field.name for field in schema.fields if field.name in ENGINE_COLUMNS]
+        if engine:
+            raise DeltaIllegalArgumentException(
+                error_class="DELTA_APPLY_CHANGES_RESERVED", names=", ".join(engine)
+            )
         chosen = [field for field in schema.fields if field.name not in RESERVED]
         named = [*self.keys, *(self.columns or ()), *self.except_columns]
         for name in named:
