@@ -46,17 +46,22 @@ def page(name: str, notebook: NotebookNode) -> tuple[str, dict[str, bytes]]:
             continue
         parts.append(f"```python\n{cell.source}\n```")
         printed = "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
-        if printed:
-            parts.append(f"```text\n{printed.rstrip()}\n```")
+        if printed.strip():
+            parts.append(_text(printed))
         for data in (output.data for output in cell.outputs if "data" in output):
             if "image/png" in data:
                 picture = f"{name}-{len(pictures) + 1}.png"
                 pictures[picture] = base64.b64decode(data["image/png"])
                 parts.append(f"![A plot of the cell above]({picture})")
             else:
-                parts.append(f"```text\n{data['text/plain']}\n```")
+                parts.append(_text(data["text/plain"]))
     source = f"<!-- Made by `python -m notebooks.render` from notebooks/{name}.py. -->"
     return "\n\n".join([source, *parts]) + "\n", pictures
+
+
+def _text(printed: str) -> str:
+    lines = (line.rstrip() for line in printed.rstrip().splitlines())
+    return "\n".join(["```text", *lines, "```"])
 
 
 def main(chosen: list[str]) -> None:

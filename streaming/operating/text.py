@@ -12,10 +12,19 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 def text_of(report: ConsoleRenderable | RichCast) -> str:
     """A report as plain text."""
-    console = Console(file=StringIO(), width=_WIDTH, highlight=False, markup=False, emoji=False)
-    with console.capture() as capture:
-        console.print(report)
-    return capture.get().rstrip()
+    written = StringIO()
+    Console(
+        file=written,
+        width=_WIDTH,
+        # In a notebook, and where the environment asks for colors, a console would show more than text.
+        force_jupyter=False,
+        force_terminal=False,
+        color_system=None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    ).print(report)
+    return written.getvalue().rstrip()
 
 
 def amount(number: int | None) -> str:

@@ -10,7 +10,7 @@ jupytext = pytest.importorskip("jupytext", reason="the extra notebooks is not in
 
 from notebooks import render  # noqa: E402
 
-SHOWN = {"cdc": ["0 0"], "quickstart": ["6000", "6500"]}
+SHOWN = {"cdc": ["0 0"], "operating": ["130 rows, 130 orders"], "quickstart": ["6000", "6500"]}
 """What cells of each notebook print or return."""
 
 
