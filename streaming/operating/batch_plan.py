@@ -20,6 +20,8 @@ class SourceStep(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None = None
     rows: int | None = None
     """By the files' statistics; None if those of one file lack it."""
+    paths: tuple[str, ...] = ()
+    """The paths of the files, as in the table's log; of more than 1,000 files the first 1,000."""
 
 
 class BatchPlan(msgspec.Struct, frozen=True, kw_only=True):

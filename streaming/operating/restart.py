@@ -34,6 +34,7 @@ from deltaflow.streaming.operating.sink_state import SinkState, lost_query_id
 from deltaflow.streaming.operating.stream_sources import StreamSource
 from deltaflow.streaming.source import DeltaSource, files_of_planned_batch, snapshot_to_read
 
+_MOST_PATHS = 1_000
 _MOST_FILES_LOOKED_AT = 10_000
 """A larger first batch is only searched for files that its table has removed."""
 
@@ -207,38 +208,25 @@ class Restart:
 
     def _run_batch(self, batch_id: int, steps: dict[str, tuple[str, pa.Table]], *, is_replay: bool) -> None:
         is_in_sink = None if self.sink is None else self.sink.has(batch_id)
-        plan = BatchPlan(
-            batch_id=batch_id,
-            is_replay=is_replay,
-            is_in_sink=is_in_sink,
-            sources=tuple(self._step(source, steps.get(source.name)) for source in self.sources),
-        )
-        if self.sink is not None:
-            found = self.sink.obstacle_of_write(batch_id)
-            if found is not None:
-                self._stop(found)
+        found = None if self.sink is None else self.sink.obstacle_of_write(batch_id)
+        if found is not None:
+            self._stop(found)
+        starts = dict(self._offsets)
         for name, (end_json, files) in steps.items():
             # A batch that the sink has is not read.
             if not is_in_sink:
                 self._check_files(self._running[name], files, batch_id)
             self._offsets[name] = end_json
-        self.first = self.first or plan
         self.num_batches += 1
-
-    def _step(self, source: StreamSource, step: tuple[str, pa.Table] | None) -> SourceStep:
-        start = self._offsets.get(source.name)
-        if step is None:
-            return SourceStep(source=source.name, table=source.path, start=start, end=None)
-        files, size, rows = totals(step[1])
-        return SourceStep(
-            source=source.name,
-            table=source.path,
-            start=start,
-            end=step[0],
-            files=files,
-            bytes=size,
-            rows=rows,
-        )
+        if self.first is None:
+            self.first = BatchPlan(
+                batch_id=batch_id,
+                is_replay=is_replay,
+                is_in_sink=is_in_sink,
+                sources=tuple(
+                    _step(source, starts.get(source.name), steps.get(source.name)) for source in self.sources
+                ),
+            )
 
     def _find_removed(self, running: _Running, position_json: str) -> None:
         """Finds the files to which a vacuum may have come; the others are looked at in the first batch."""
@@ -270,3 +258,20 @@ class Restart:
     def _stop(self, found: Obstacle) -> NoReturn:
         self.obstacles.append(found)
         raise _Stopped
+
+
+def _step(source: StreamSource, start: str | None, step: tuple[str, pa.Table] | None) -> SourceStep:
+    """What a source gives to a batch with this start; `step` is the batch's end and its files."""
+    if step is None:
+        return SourceStep(source=source.name, table=source.path, start=start, end=None)
+    files, size, rows = totals(step[1])
+    return SourceStep(
+        source=source.name,
+        table=source.path,
+        start=start,
+        end=step[0],
+        files=files,
+        bytes=size,
+        rows=rows,
+        paths=tuple(step[1]["path"].slice(0, _MOST_PATHS).to_pylist()),
+    )

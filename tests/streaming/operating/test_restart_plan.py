@@ -117,6 +117,16 @@ def test_the_application_of_a_foreach_batch(streams: Any, tmp_path: Path) -> Non
     assert (obstacle.condition, obstacle.is_fatal) == (SINK_AHEAD, False)
 
 
+def test_the_files_of_the_batch(streams: Any, tmp_path: Path) -> None:
+    stopped = Stopped(tmp_path, streams)
+    stopped.source.commit([10], [11], [12, 13])
+    stopped.ended(offset(0, 0, initial=True), offset(1, 1), planned=1)
+    batch = planned(stopped).batch
+    assert batch is not None
+    assert batch.sources[0].paths == ("f001.parquet", "f002.parquet", "f003.parquet", "f004.parquet")
+    assert batch.bytes == sum(stopped.source.size(number) for number in range(1, 5))
+
+
 def test_what_comes_behind_the_first_obstacle(streams: Any, tmp_path: Path) -> None:
     stopped = Stopped(tmp_path, streams)
     stopped.ended(offset(1))
