@@ -5,6 +5,8 @@ client.py tables|streams URL ROOT
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import sys
 import tempfile
@@ -71,6 +73,7 @@ class Tables(Client):
         steps = (
             self.batch,
             self.names,
+            self.rules,
             self.merge,
             self.operations,
             self.builders,
@@ -105,6 +108,17 @@ class Tables(Client):
             ],
             "before": values(spark.sql("SELECT * FROM copy_of_named VERSION AS OF 0")),
         }
+
+    def rules(self) -> dict[str, Any]:
+        """What deltaflow adds to the planner and the optimizer of a session."""
+        spark = self.spark
+        spark.sql("CREATE TABLE parts (id BIGINT, p INT) USING delta PARTITIONED BY (p)")
+        spark.sql("INSERT INTO parts VALUES (1, 1), (2, 2)")
+        spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+        spark.sql("INSERT OVERWRITE parts VALUES (3, 2)")
+        with contextlib.redirect_stdout(io.StringIO()) as plan:
+            spark.sql("SELECT count(*) FROM parts").explain()
+        return {"rows": values(spark.table("parts")), "count_reads_files": "FileScan" in plan.getvalue()}
 
     def merge(self) -> dict[str, Any]:
         spark = self.spark

@@ -78,6 +78,10 @@ def test_tables_by_path_and_by_name(finished: Finished) -> None:
     }
 
 
+def test_the_planner_and_the_optimizer_of_a_client_have_the_rules_of_deltaflow(finished: Finished) -> None:
+    assert finished.tables["rules"] == {"rows": [[1, 1], [3, 2]], "count_reads_files": False}
+
+
 def test_merge_with_columns_and_with_sql(finished: Finished) -> None:
     merged = finished.tables["merge"]
     assert merged["done"] == {
