@@ -27,7 +27,7 @@ _ISOLATION = {
 @click.command("connect-server")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", default=15002, show_default=True, help="The port; 0 for any free one.")
-@click.option("--master", help="Spark's master, such as spark://host:7077. Default: local[*].")
+@click.option("--master", help="Spark's master, such as spark://host:7077.")
 @click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
 @click.option("--no-token", is_flag=True, help="Let in everybody who reaches the port.")
 def connect_server(host: str, port: int, master: str | None, settings: Sequence[str], no_token: bool) -> None:
@@ -39,12 +39,13 @@ def connect_server(host: str, port: int, master: str | None, settings: Sequence[
     SIGINT (Ctrl-C) and SIGTERM end the server: it stops the streams of its clients and closes its port. The
     exit code is then 0.
     """
+    parsed = _parsed(settings)
     shown = "" if no_token else _token()
     if no_token:
         os.environ.pop(connect_service.TOKEN_VARIABLE, None)
         if not _is_loopback(host):
             click.echo(f"There is no token: whoever reaches {host} can run code as this user.", err=True)
-    serve(host, port, master, _parsed(settings), shown)
+    serve(host, port, master, parsed, shown)
 
 
 def serve(host: str, port: int, master: str | None, settings: Mapping[str, str], parameters: str) -> None:
@@ -86,7 +87,7 @@ def _token() -> str:
     It goes by the environment: the JVM has it from there, and so have the processes in which clients'
     functions run, which connect back.
     """
-    if connect_service.TOKEN_VARIABLE in os.environ:
+    if os.environ.get(connect_service.TOKEN_VARIABLE):
         return ""
     token = os.environ[connect_service.TOKEN_VARIABLE] = secrets.token_urlsafe(24)
     return f"/;token={token}"
@@ -98,6 +99,11 @@ def _parsed(settings: Sequence[str]) -> dict[str, str]:
         name, separator, value = setting.partition("=")
         if not separator or not name:
             raise click.BadParameter(f"{setting!r} is not NAME=VALUE.", param_hint="--conf")
+        if name == connect_service.TOKEN:
+            raise click.BadParameter(
+                f"Everybody on this machine can read a command line. Set {connect_service.TOKEN_VARIABLE}.",
+                param_hint="--conf",
+            )
         parsed[name] = value
     return parsed
 

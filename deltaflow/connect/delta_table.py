@@ -37,7 +37,6 @@ from deltaflow.connect.sql_text import (
     type_text,
 )
 from deltaflow.connect.sql_text import string as sql_string
-from deltaflow.connect.statements import run
 from deltaflow.connect.table_builder import DeltaTableBuilder
 from deltaflow.errors import DeltaTableNotFoundError, RegistrationError
 from deltaflow.store import is_absolute_path
@@ -113,7 +112,7 @@ class DeltaTable:
                 for column in by
             )
         partitioned = "" if by is None else f" PARTITIONED BY ({by})"
-        run(sparkSession, f"CONVERT TO DELTA {identifier}{partitioned}")
+        sparkSession.sql(f"CONVERT TO DELTA {identifier}{partitioned}")
         kind, _, path = identifier.partition(".")
         return cls(sparkSession, f"delta.{path}" if kind.strip().lower() == "parquet" else identifier)
 
@@ -334,7 +333,8 @@ class DeltaTable:
         self._run(f"ALTER TABLE {self._name} SET TBLPROPERTIES {properties(values)}")
 
     def _run(self, text: str) -> DataFrame:
-        return run(self._spark, text)
+        """The rows of a statement, which the server runs at once."""
+        return self._spark.sql(text)
 
 
 def _name_of_path(path: str) -> str:
@@ -343,7 +343,7 @@ def _name_of_path(path: str) -> str:
 
 def _exists(spark: SparkSession, name: str) -> bool:
     try:
-        run(spark, f"DESCRIBE DETAIL {name}").schema  # noqa: B018 (the server analyses the statement)
+        spark.sql(f"DESCRIBE DETAIL {name}").schema  # noqa: B018 (the server analyses the statement)
     except PySparkException as error:
         if error.getCondition() in _NO_SUCH_TABLE:
             return False

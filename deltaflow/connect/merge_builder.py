@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 
 from deltaflow.builders import Action, Assignments, MergeBuilder, When
-from deltaflow.connect.sql_text import column_name, expression, not_in_sql
-from deltaflow.connect.statements import run_with
+from deltaflow.connect.sql_text import column_name, expression, not_in_sql, quoted
 from deltaflow.errors import DeltaAnalysisException
 
 if TYPE_CHECKING:
@@ -56,11 +55,12 @@ class DeltaMergeBuilder(MergeBuilder):
         if not self._clauses:
             raise DeltaAnalysisException(error_class="DELTA_MERGE_MISSING_WHEN")
         evolution = " WITH SCHEMA EVOLUTION" if self._evolves else ""
-        return run_with(
-            self._spark,
-            f"MERGE{evolution} INTO {self._target} USING",
-            self._source,
-            "\n".join([f"ON {self._condition}", *self._clauses]),
+        clauses = "\n".join([f"ON {self._condition}", *self._clauses])
+        # Spark makes a view of the frame, which lasts for the statement and does not have the frame's alias.
+        return self._spark.sql(
+            f"MERGE{evolution} INTO {_braces(self._target)} USING {{source}}{_braces(_alias(self._source))}\n"
+            f"{_braces(clauses)}",
+            source=self._source,
         )
 
     def _with(
@@ -88,3 +88,17 @@ class DeltaMergeBuilder(MergeBuilder):
         return DeltaMergeBuilder(
             self._spark, self._target, self._source, self._condition, clauses, evolves=evolves
         )
+
+
+def _alias(source: DataFrame) -> str:
+    """AS and the alias of the frame, if it has one."""
+    from pyspark.sql.connect.dataframe import DataFrame as ConnectDataFrame
+    from pyspark.sql.connect.plan import SubqueryAlias
+
+    assert isinstance(source, ConnectDataFrame)
+    return f" AS {quoted(source._plan._alias)}" if isinstance(source._plan, SubqueryAlias) else ""
+
+
+def _braces(text: str) -> str:
+    """The text for `spark.sql` with frames, which reads what is in braces."""
+    return text.replace("{", "{{").replace("}", "}}")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from deltaflow.builders import OptimizeBuilder
 from deltaflow.connect.sql_text import column_name
-from deltaflow.connect.statements import run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,8 +23,7 @@ class DeltaOptimizeBuilder(OptimizeBuilder):
     def _execute(self, z_order_by: list[str]) -> DataFrame:
         where = " AND ".join(f"({condition}\n)" for condition in self._where)
         order = ", ".join(map(column_name, z_order_by))
-        return run(
-            self._spark,
+        return self._spark.sql(
             f"OPTIMIZE {self._table}"
-            f"{f' WHERE {where}' if where else ''}{f' ZORDER BY ({order})' if order else ''}",
+            f"{f' WHERE {where}' if where else ''}{f' ZORDER BY ({order})' if order else ''}"
         )

@@ -9,7 +9,6 @@ from pyspark.sql.types import DataType
 
 from deltaflow.builders import Operation, TableBuilder
 from deltaflow.connect.sql_text import column_text, properties, quoted, quoted_list, string, type_text
-from deltaflow.connect.statements import run
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -62,7 +61,7 @@ class DeltaTableBuilder(TableBuilder):
             parts.append(f"COMMENT {string(self._comment)}")
         if self._properties:
             parts.append(f"TBLPROPERTIES {properties(self._properties)}")
-        run(self._spark, "\n".join(parts))
+        self._spark.sql("\n".join(parts))
         return self._opened(name)
 
     def _type_of(self, data_type: str | DataType) -> str:

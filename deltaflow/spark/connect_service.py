@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 HOST = "spark.connect.grpc.binding.address"
 PORT = "spark.connect.grpc.binding.port"
+TOKEN = "spark.connect.authenticate.token"
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 """Both Spark's server and PySpark's client read it."""
 
