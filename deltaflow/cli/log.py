@@ -46,6 +46,13 @@ class _Asked:
             log.snapshot()
         return log
 
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The table at a version, the newest one by default."""
+        log = self.log()
+        with self.output.progress() as progress:
+            progress("the log", 0, None)
+            return log.snapshot() if version is None else log.snapshot_at(version)
+
 
 @click.group()
 @click.argument("path")
@@ -61,11 +68,12 @@ def history(asked: _Asked) -> None:
     """The commits that the log still has, newest first."""
     files = asked.files()
     listing = files.list(0)
-    rows = [
-        _history_row(commit)
-        for run in version_runs(sorted(listing.commits))
-        for commit in files.commits(listing, *run)
-    ]
+    rows: list[Row] = []
+    with asked.output.progress() as progress:
+        for run in version_runs(sorted(listing.commits)):
+            for commit in files.commits(listing, *run):
+                progress("commits", len(rows), len(listing.commits))
+                rows.append(_history_row(commit))
     columns = ["version", "timestamp_ms", "operation", "parameters", "added", "removed", "engine"]
     asked.output.rows(reversed(rows), columns)
 
@@ -75,9 +83,8 @@ def history(asked: _Asked) -> None:
 @click.pass_obj
 def state(asked: _Asked, version: int | None) -> None:
     """What the table is at a version: schema, properties, protocol, numbers."""
-    log = asked.log()
-    snapshot = log.snapshot() if version is None else log.snapshot_at(version)
-    row = _state_row(snapshot) | {"checksum": _checksum_row(log.checksum_differences(snapshot))}
+    snapshot = asked.snapshot(version)
+    row = _state_row(snapshot) | {"checksum": _checksum_row(asked.log().checksum_differences(snapshot))}
     if not asked.output.as_json:
         row["schema"] = snapshot.schema.treeString().rstrip("\n")
     asked.output.record(row)
@@ -116,7 +123,7 @@ def commit(asked: _Asked, version: int) -> None:
 @click.pass_obj
 def files(asked: _Asked, partitions: Sequence[str]) -> None:
     """The table's files with their statistics."""
-    found = _files_of_partitions(asked.log().snapshot(), partitions)
+    found = _files_of_partitions(asked.snapshot(), partitions)
     rows = (_file_row(row) for batch in found.to_batches(_FILES_PER_BATCH) for row in batch.to_pylist())
     if not asked.output.as_json:
         rows = ({**row, **_readable_stats(row["stats"])} for row in rows)
@@ -130,7 +137,7 @@ def size(asked: _Asked) -> None:
     """How many files and bytes the table and its log have."""
     import pyarrow.compute as pc
 
-    snapshot = asked.log().snapshot()
+    snapshot = asked.snapshot()
     tombstones = snapshot.tombstones
     rows = [
         ("data files", snapshot.num_files, snapshot.size_in_bytes),

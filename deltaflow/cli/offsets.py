@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 import click
 
 from deltaflow.cli.output import Output, Row
+from deltaflow.log import DeltaLog
 from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint
 from deltaflow.log.streams.checkpoint_edit import CheckpointEdit
 from deltaflow.log.streams.fork import plan_fork
 from deltaflow.log.streams.rebuilding import plan_rebuilding
 from deltaflow.log.streams.rewind import plan_adoption, plan_rewind
+from deltaflow.streaming.stream_records import sink_record, source_record
 
 _COLUMNS = ["batch", "done", "source", "version", "index", "initial_snapshot", "table_id", "offset"]
 
@@ -28,7 +30,14 @@ def _milliseconds(ctx: click.Context, param: click.Parameter, value: str | None)
 
 
 _source = click.option("--source", metavar="N", help="The source's number, if several read a Delta table.")
-_sink = click.option("--sink", metavar="PATH", help="The Delta table that the stream writes.")
+_sink = click.option(
+    "--sink",
+    metavar="PATH",
+    help="The Delta table that the stream writes, if the checkpoint does not name it.",
+)
+_table = click.option(
+    "--table", metavar="PATH", help="The table that the source reads, if the checkpoint does not name it."
+)
 _yes = click.option("--yes", "-y", is_flag=True, help="Does not ask.")
 
 
@@ -80,7 +89,7 @@ def _rows(entry: BatchOffsets, *, is_done: bool) -> Iterator[Row]:
     callback=_milliseconds,
     help="Reads again what was committed at that time or later: ISO 8601, in UTC unless it has a zone.",
 )
-@click.option("--table", metavar="PATH", required=True, help="The table that the stream reads.")
+@_table
 @_source
 @_sink
 @_yes
@@ -90,7 +99,7 @@ def rewind(
     checkpoint: str,
     version: int | None,
     timestamp_ms: int | None,
-    table: str,
+    table: str | None,
     source: str | None,
     sink: str | None,
     yes: bool,
@@ -101,7 +110,12 @@ def rewind(
     _run(
         ctx.obj,
         lambda: plan_rewind(
-            checkpoint, table, version=version, timestamp_ms=timestamp_ms, source=source, sink=sink
+            checkpoint,
+            table or _recorded_table(checkpoint, source),
+            version=version,
+            timestamp_ms=timestamp_ms,
+            source=source,
+            sink=sink or _recorded_sink(checkpoint),
         ),
         yes=yes,
     )
@@ -115,12 +129,12 @@ def rewind(
 @click.pass_obj
 def fork(output: Output, checkpoint: str, target: str, sink: str | None, yes: bool) -> None:
     """Makes a checkpoint at TARGET with which a second stream goes on beside that of CHECKPOINT."""
-    _run(output, lambda: plan_fork(checkpoint, target, sink=sink), yes=yes)
+    _run(output, lambda: plan_fork(checkpoint, target, sink=sink or _recorded_sink(checkpoint)), yes=yes)
 
 
 @offsets.command()
 @click.argument("checkpoint")
-@click.option("--table", metavar="PATH", required=True, help="The table that was made anew.")
+@_table
 @click.option(
     "--version",
     type=click.IntRange(min=0),
@@ -133,14 +147,24 @@ def fork(output: Output, checkpoint: str, target: str, sink: str | None, yes: bo
 def adopt(
     output: Output,
     checkpoint: str,
-    table: str,
+    table: str | None,
     version: int | None,
     source: str | None,
     sink: str | None,
     yes: bool,
 ) -> None:
     """Lets the stream of CHECKPOINT go on with a table that was made anew, and has another id therefore."""
-    _run(output, lambda: plan_adoption(checkpoint, table, version=version, source=source, sink=sink), yes=yes)
+    _run(
+        output,
+        lambda: plan_adoption(
+            checkpoint,
+            table or _recorded_table(checkpoint, source),
+            version=version,
+            source=source,
+            sink=sink or _recorded_sink(checkpoint),
+        ),
+        yes=yes,
+    )
 
 
 @offsets.command()
@@ -152,6 +176,25 @@ def adopt(
 def rebuild(output: Output, checkpoint: str, sink: str, query_id: str | None, yes: bool) -> None:
     """Rebuilds a lost CHECKPOINT, which must be empty, from the table that its stream writes."""
     _run(output, lambda: plan_rebuilding(checkpoint, sink, query_id=query_id), yes=yes)
+
+
+def _recorded_table(checkpoint: str, source: str | None) -> str:
+    """The table that the checkpoint names for its source."""
+    found = StreamCheckpoint(checkpoint)
+    newest = found.newest_planned
+    every = [] if newest is None else list(found.offsets(newest).offsets)
+    names = every if source is None else [source]
+    records = [record for name in names if (record := source_record(found, name)) is not None]
+    if len(records) != 1:
+        reason = "names several tables" if records else "does not name the table of the source"
+        raise click.UsageError(f"The checkpoint {reason}: give --table, and --source if there are several.")
+    return records[0].path
+
+
+def _recorded_sink(checkpoint: str) -> str | None:
+    """The table that the checkpoint names as the one that the stream writes, if it is there."""
+    record = sink_record(StreamCheckpoint(checkpoint))
+    return record.path if record is not None and DeltaLog.for_table(record.path).exists() else None
 
 
 def _run(output: Output, plan: Callable[[], CheckpointEdit], *, yes: bool) -> None:

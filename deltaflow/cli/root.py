@@ -24,6 +24,10 @@ _COMMANDS = {
     "log": _Entry("deltaflow.cli.log:log", "Shows the transaction log of a table."),
     "doctor": _Entry("deltaflow.cli.doctor:doctor", "Checks a table, and proposes repairs."),
     "vacuum": _Entry("deltaflow.cli.vacuum:vacuum", "Deletes files that no version needs, or lists them."),
+    "lag": _Entry("deltaflow.cli.streams:lag", "Shows how far a stream is behind its tables."),
+    "restart-plan": _Entry(
+        "deltaflow.cli.streams:restart_plan", "Shows what a stream will do when it starts."
+    ),
     "offsets": _Entry("deltaflow.cli.offsets:offsets", "Shows and changes how far a stream has read."),
     "connect-server": _Entry("deltaflow.connect_server:connect_server", "Serves clients of Spark Connect."),
     "completion": _Entry("deltaflow.cli.completion:completion", "Prints the script that completes commands."),

@@ -44,7 +44,8 @@ _REMEDIES = {
     "such commits.",
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES": "Start with the option skipChangeCommits, which leaves out such "
     "commits, or with ignoreChanges, which reads rewritten files again with their unchanged rows.",
-    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": "The table was created anew. " + _NEW_CHECKPOINT,
+    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": "The table was created anew. Let the stream adopt it "
+    "(deltaflow offsets adopt). Otherwise: " + _NEW_CHECKPOINT,
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION": "Restore the commits from a copy. To go on without their rows, "
     "start with the option failOnDataLoss set to false.",
     "DELTA_STREAMING_TRAILING_COMMIT_MISSING": "Restore the commits from a copy. Otherwise: "

@@ -75,7 +75,10 @@ class SinkState:
                 is_fatal=False,
                 batch_id=next_batch,
             )
-        if newest_done is not None and (self.batch_id is None or self.batch_id < newest_done):
+        edited = checkpoint.newest_edit
+        if newest_done is None or (edited is not None and newest_done <= edited):
+            return
+        if self.batch_id is None or self.batch_id < newest_done:
             kept = "none" if self.batch_id is None else f"none after batch {self.batch_id}"
             forgotten = ""
             if self.snapshot is not None and self.snapshot.transactions_expire:

@@ -78,12 +78,13 @@ def test_a_change_as_json(checkpoint: str, table: str) -> None:
     done = json.loads(result.stdout)
     assert done["checkpoint"] == checkpoint
     assert StreamCheckpoint(done["backup"]).planned == [0, 1]
-    assert done["files"] == ["offsets/2", "offsets/3", "commits/2", "commits/3"]
+    assert done["files"] == ["offsets/2", "offsets/3", "commits/2", "commits/3", "edits/3"]
 
 
 def test_what_is_wrong_on_the_line(checkpoint: str, table: str) -> None:
     rewind = ["rewind", checkpoint, "--table", table]
     assert "either --version or --timestamp" in run(*rewind, exit_code=2).output
+    assert "does not name the table" in run("rewind", checkpoint, "--version", "1", exit_code=2).output
     assert "is no time" in run(*rewind, "--timestamp", "soon", exit_code=2).output
     assert "cannot skip" in run(*rewind, "--timestamp", "2100-01-01T00:00:00Z", exit_code=1).output.replace(
         "\n", " "

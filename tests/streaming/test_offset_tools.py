@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from deltaflow.cli import main
 from deltaflow.errors import (
     DeltaIllegalArgumentException,
     DeltaIllegalStateException,
@@ -20,6 +22,7 @@ from deltaflow.log.streams.checkpoint import StreamCheckpoint
 from deltaflow.log.streams.fork import plan_fork
 from deltaflow.log.streams.rebuilding import plan_rebuilding
 from deltaflow.log.streams.rewind import plan_adoption, plan_rewind
+from deltaflow.streaming import plan_restart
 from tests.streaming.test_continued_streams import Begun
 from tests.tables import commit_info, versions
 
@@ -58,7 +61,11 @@ def test_a_rewound_stream_reads_from_the_version_on(
     assert backup is not None
     assert StreamCheckpoint(backup).newest_done == max(before)
     streams.append(table, 40, 50)
+    plan = plan_restart(checkpoint, options={"maxFilesPerTrigger": 1})
+    assert plan.obstacles == ()
+    assert plan.batch is not None
     again = streams.copy(streams.read(table, maxFilesPerTrigger=1), sink, checkpoint)
+    assert plan.batch.batch_id == epochs(sink)[len(before)]
     assert again.id == query.id
     assert streams.ids(sink) == sorted([*range(50), *range(20, 40)])
     new = epochs(sink)[len(before) :]
@@ -138,6 +145,7 @@ def test_a_fork_goes_on_beside_the_first(
     with pytest.raises(DeltaIllegalArgumentException, match="There are files"):
         plan_fork(checkpoint, target, sink=sink)
     streams.append(table, 40, 50)
+    assert plan_restart(target, sink=other_sink).obstacles == ()
     second = streams.copy(streams.read(table), other_sink, target)
     assert second.id != query.id
     assert streams.ids(other_sink) == list(range(40, 50))
@@ -179,7 +187,20 @@ def test_a_table_that_was_made_anew_is_adopted(
     failure = streams.failure(streams.write(streams.read(table), sink, checkpoint))
     assert failure.code == "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"
     before = epochs(sink)
-    plan_adoption(checkpoint, table, version=version).apply()
+    # The checkpoint names the table, so that the command need not.
+    line = [
+        "offsets",
+        "adopt",
+        checkpoint,
+        "--yes",
+        *([] if version is None else ["--version", str(version)]),
+    ]
+    done = CliRunner().invoke(main, line)
+    assert done.exit_code == 0, done.output
+    plan = plan_restart(checkpoint)
+    assert plan.obstacles == ()
+    assert plan.batch is not None
+    assert plan.batch.batch_id > max(before) + 2
     streams.append(table, 130, 140)
     streams.copy(streams.read(table, maxFilesPerTrigger=1), sink, checkpoint)
     assert streams.ids(sink) == [*range(40), *range(100 if version is None else 110, 140)]

@@ -17,6 +17,8 @@ from deltaflow.store import LogStore, store_for
 
 OFFSETS = "offsets"
 COMMITS = "commits"
+EDITS = "edits"
+"""Where changes of a checkpoint (checkpoint_edit) leave a note; Spark knows no folder of this name."""
 _NEWEST_FORMAT = 2
 _NO_OFFSET = "-"
 
@@ -104,6 +106,12 @@ class StreamCheckpoint:
     def has_state(self) -> bool:
         """Whether the query keeps state (aggregations, joins of streams, deduplication, …)."""
         return self.store.exists(f"{self.directory}/state")
+
+    @cached_property
+    def newest_edit(self) -> int | None:
+        """The last batch that the query has not run itself, because somebody has changed its checkpoint; None
+        without a change. The table that the query writes need not have the batches up to it."""
+        return max(self._batches(EDITS) or [], default=None)
 
     def offsets(self, batch_id: int) -> BatchOffsets:
         """The entry of a batch in the log `offsets`."""

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+import msgspec
+
 from deltaflow.errors import DeltaIllegalStateException, DeltaUnsupportedOperationException
 from deltaflow.log.replay.log_files import LogFiles, existing_log
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.snapshot import Snapshot
-from deltaflow.log.streams.checkpoint import COMMITS, OFFSETS, BatchOffsets, StreamCheckpoint
+from deltaflow.log.streams.checkpoint import COMMITS, EDITS, OFFSETS, BatchOffsets, StreamCheckpoint
 from deltaflow.store import EntryType, LogStore, store_for
 
 METADATA = "metadata"
@@ -135,6 +137,12 @@ def with_offset(
     return {f"{OFFSETS}/{batch}": offsets for batch in batches} | {
         f"{COMMITS}/{batch}": commit for batch in batches
     }
+
+
+def note(last_batch: int, steps: Sequence[str]) -> dict[str, str]:
+    """The file that says that the query has not run the batches up to `last_batch` itself, and why."""
+    content = {"steps": list(steps), "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
+    return {f"{EDITS}/{last_batch}": msgspec.json.encode(content).decode()}
 
 
 def refuse_state(checkpoint: StreamCheckpoint, what: str) -> None:

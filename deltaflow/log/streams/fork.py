@@ -7,17 +7,18 @@ import uuid
 import msgspec
 
 from deltaflow.errors import DeltaIllegalArgumentException
-from deltaflow.log.streams.checkpoint import COMMITS, OFFSETS, StreamCheckpoint
+from deltaflow.log.streams.checkpoint import COMMITS, EDITS, OFFSETS, StreamCheckpoint
 from deltaflow.log.streams.checkpoint_edit import (
     FIRST_COMMIT,
     METADATA,
     CheckpointEdit,
     agreed_batch,
+    note,
     places,
 )
 from deltaflow.store import store_for
 
-_RECORD_OF_SINK = "sink/"
+_NOT_OF_A_FORK = ("sink/", f"{EDITS}/")
 
 
 def plan_fork(checkpoint: str, target: str, *, sink: str | None = None) -> CheckpointEdit:
@@ -37,15 +38,16 @@ def plan_fork(checkpoint: str, target: str, *, sink: str | None = None) -> Check
     files = {METADATA: msgspec.json.encode({"id": query_id}).decode()}
     if f"{COMMITS}/{last}" not in copied:
         files[f"{COMMITS}/{last}"] = FIRST_COMMIT
+    steps = [
+        f"{target} becomes a checkpoint that goes on after batch {last} of {checkpoint}, which stays as "
+        "it is.",
+        f"Its query has the id {query_id}. A table takes its batches for those of another stream: let it "
+        "write another table, or the rows come there twice.",
+    ]
     return CheckpointEdit(
         directory=store_for(target)[1],
-        steps=[
-            f"{target} becomes a checkpoint that goes on after batch {last} of {checkpoint}, which stays as "
-            "it is.",
-            f"Its query has the id {query_id}. A table takes its batches for those of another stream: let it "
-            "write another table, or the rows come there twice.",
-        ],
-        files=files,
+        steps=steps,
+        files=files | note(last, steps),
         copied_from=found.directory,
         copied=copied,
     )
@@ -55,7 +57,7 @@ def _is_copied(place: str, last: int) -> bool:
     folder, _, name = place.rpartition("/")
     if folder in (OFFSETS, COMMITS):
         return name.isdecimal() and int(name) <= last
-    return place != METADATA and not place.startswith(_RECORD_OF_SINK)
+    return place != METADATA and not place.startswith(_NOT_OF_A_FORK)
 
 
 def check_free(target: str) -> None:

@@ -13,6 +13,7 @@ from deltaflow.log.streams.checkpoint_edit import (
     agreed_batch,
     last_batch_in,
     newest_version,
+    note,
     refuse_state,
     refused,
     with_offset,
@@ -146,10 +147,11 @@ def _edit(
         last = max(last, last_batch_in(sink, checkpoint.query_id) or 0)
     files = with_offset(checkpoint, entry, source, target.json(), last)
     number = f"The stream goes on with batch {last + 3}, since the table that it writes skips the numbers of "
+    steps = [*steps, number + "batches that it has."]
     return CheckpointEdit(
         directory=checkpoint.directory,
-        steps=[*steps, number + "batches that it has."],
-        files=files,
+        steps=steps,
+        files=files | note(last + 2, steps),
         planned=checkpoint.planned,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ def test_a_rewind_adds_two_empty_batches(table: str, checkpoint: Path) -> None:
     after = content(checkpoint)
     assert {name: text for name, text in after.items() if name in before} == before
     added = sorted(after.keys() - before.keys())
-    assert added == ["commits/3", "commits/4", "offsets/3", "offsets/4"]
+    assert added == ["commits/3", "commits/4", "edits/4", "offsets/3", "offsets/4"]
+    assert StreamCheckpoint(str(checkpoint)).newest_edit == 4
     assert after["offsets/4"].decode() == f"v1\n{{}}\n{offset(1)}"
 
 
@@ -104,6 +106,7 @@ def test_a_fork_has_another_query_and_no_sink(checkpoint: Path, tmp_path: Path) 
     target = tmp_path / "fork"
     plan_fork(str(checkpoint), str(target)).apply()
     copied, original = content(target), content(checkpoint)
+    assert json.loads(copied.pop("edits/2"))["steps"]
     assert copied.pop("metadata") != original.pop("metadata")
     original.pop("sink/deltaflow.json")
     assert copied == original
