@@ -78,7 +78,7 @@ spark.read.format("delta").load(records).show()
 
 # %%
 def apply(target, **options):
-    source = spark.readStream.format("delta").load(records)
+    source = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(records)
     writer = apply_changes(
         source,
         target,
@@ -155,11 +155,11 @@ plt.show()
 # The same records in another order, and in other batches, give the same tables.
 
 # %%
-again, batches = f"{folder}/again", [CHANGES[::-1][:2], CHANGES[::-1][2:3], CHANGES[::-1][3:]]
 records = f"{folder}/records-again"
-for batch in batches:
-    append(batch)
-    other = apply(again, scd_type=2)
+backwards = CHANGES[::-1]
+for changes in (backwards[:2], backwards[2:3], backwards[3:]):
+    append(changes)  # one file, and so one batch
+other = apply(f"{folder}/again", scd_type=2)
 print(other.exceptAll(rows).count(), rows.exceptAll(other).count())
 
 # %%

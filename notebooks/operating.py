@@ -59,7 +59,11 @@ Path(folder, "job.py").write_text(JOB)
 sys.path.insert(0, folder)
 import job
 
-spark = deltaflow.session("operating", master="local[2]", config={"spark.ui.showConsoleProgress": "false"})
+spark = deltaflow.session(
+    "operating",
+    master="local[2]",
+    config={"spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "2"},
+)
 
 
 def order(first, last):

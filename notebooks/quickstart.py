@@ -19,7 +19,11 @@ import matplotlib.pyplot as plt
 import deltaflow
 from deltaflow.log import DeltaLog
 
-spark = deltaflow.session("quickstart", master="local[2]", config={"spark.ui.showConsoleProgress": "false"})
+spark = deltaflow.session(
+    "quickstart",
+    master="local[2]",
+    config={"spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "2"},
+)
 folder = tempfile.mkdtemp(prefix="deltaflow-quickstart-")
 flights, copy, counts = f"{folder}/flights", f"{folder}/copy", f"{folder}/counts"
 
