@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import base64
 import datetime
+import functools
 import json
 import random
 import signal
@@ -17,17 +18,19 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
 
 from tests.streaming.cdc.postgres.server import DATABASE, USER, Server
-from tests.streaming.cdc.postgres.workload import SENTINEL, SourceTable, Workload, make_tables, shown_rows
+from tests.streaming.cdc.postgres.workload import SENTINEL, Workload, make_tables, shown_rows
 
 ROOT = Path(__file__).parents[4]
 TIMEOUT_S = 240
@@ -65,9 +68,9 @@ class Process:
             raise RuntimeError(f"{self._command[1:3]} has ended:\n{self._log.read_text()[-6_000:]}")
 
     def end(self, number: int = signal.SIGKILL) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-        self._process.wait(TIMEOUT_S)
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(TIMEOUT_S)
 
     def run(self) -> None:
         """Starts the process and waits for its end without an error."""
@@ -123,45 +126,46 @@ class Replica:
         self.wait_for_all_changes()
 
     def differences(self, target: Callable[[str], Path]) -> list[str]:
-        """What is different in a table and its replica, as texts."""
+        """What is different in the tables and their replicas, as texts."""
         found = []
         for table in self.tables:
             names = [*table.keys, *(column.name for column in table.columns)]
-            wanted = Counter(_canonical_rows(shown_rows(self.server, table), table))
+            kinds = [*("" for _ in table.keys), *(column.type for column in table.columns)]
+            rows = shown_rows(self.server, table)
+            wanted = Counter(tuple(map(_wanted, row, kinds)) for row in rows)
             replica = DeltaTable(str(target(table.name))).to_pyarrow_table()
             missing = [name for name in names if name not in replica.column_names]
-            rows = zip(*(replica[name].to_pylist() for name in names if name not in missing), strict=True)
             if missing:
                 found.append(f"{table.name} has no column {', '.join(missing)}")
                 continue
-            types = [str(replica.schema.field(name).type) for name in names]
-            held = Counter(tuple(map(_shown, row, types)) for row in rows)
+            columns = zip(*(replica[name].to_pylist() for name in names), strict=True)
+            held = Counter(tuple(map(_held, row, kinds)) for row in columns)
             for text, several in (("lacks", wanted - held), ("has", held - wanted)):
-                found += [f"{table.name} {text} {row}" for row in sorted(several, key=str)]
+                for row in sorted(several, key=str):
+                    shown = (f"{name}={str(v)[:60]!r}" for name, v in zip(names, row, strict=True))
+                    found.append(f"{table.name} {text} {', '.join(shown)}")
             if not wanted:
                 found.append(f"{table.name} is empty: nothing was compared")
         return found
 
 
-def _canonical_rows(rows: list[list[str | None]], table: SourceTable) -> list[tuple[Any, ...]]:
-    kinds = ["", *("" for _ in table.keys[1:]), *(column.type for column in table.columns)]
-    return [
-        tuple(
-            None if value is None else _CANONICAL.get(kind, str)(value)
-            for value, kind in zip(row, kinds, strict=True)
-        )
-        for row in rows
-    ]
+_AS_JSON = ("int[]", "bigint[]", "text[]")
 
 
-_CANONICAL: dict[str, Callable[[str], Any]] = {
-    "real": lambda text: struct.pack("<f", float(text)).hex(),
-    "double precision": lambda text: struct.pack("<d", float(text)).hex(),
-    **{kind: lambda text: json.dumps(json.loads(text)) for kind in ("int[]", "bigint[]", "text[]")},
-}
+def _wanted(text: str | None, kind: str) -> str | None:
+    """A value of PostgreSQL as the text that the replica's is compared by."""
+    if text is None:
+        return None
+    match kind:
+        case "real" | "double precision":
+            return struct.pack("<f" if kind == "real" else "<d", float(text)).hex()
+        case _ if kind in _AS_JSON:
+            return json.dumps(json.loads(text))
+        case _:
+            return text
 
 
-def _shown(value: Any, kind: str) -> Any:
+def _held(value: Any, kind: str) -> str | None:
     """A value of the replica as the text that PostgreSQL's is compared by."""
     match value:
         case None:
@@ -169,14 +173,16 @@ def _shown(value: Any, kind: str) -> Any:
         case bool():
             return str(value).lower()
         case float():
-            return struct.pack("<f" if kind == "float" else "<d", value).hex()
+            return struct.pack("<f" if kind == "real" else "<d", value).hex()
         case bytes():
             return base64.b64encode(value).decode()
+        case Decimal():
+            return f"{value:f}"
         case datetime.datetime():
             return value.replace(tzinfo=None).isoformat(" ", "microseconds")
         case dict():
             return f"{value['x']},{value['y']}"
-        case list() if any(name in kind for name in ("int", "string")) and not _is_uuids(value):
+        case list() if kind in _AS_JSON:
             return json.dumps(value)
         case list():
             return ",".join("null" if item is None else str(item) for item in value)
@@ -184,10 +190,8 @@ def _shown(value: Any, kind: str) -> Any:
             return str(value)
 
 
-def _is_uuids(value: list[Any]) -> bool:
-    return bool(value) and all(
-        item is None or (len(str(item)) == 36 and str(item)[8] == "-") for item in value
-    )
+def _has_files(folder: Path, sign: str, number: int) -> bool:
+    return len(list(folder.glob(sign))) >= number
 
 
 def main() -> None:
@@ -202,7 +206,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     print(f"seed {given.seed}, folder {folder}", flush=True)
     chance = random.Random(given.seed)
-    with Server() as server:
+    with Server() as server, ExitStack() as processes, ThreadPoolExecutor(1) as pool:
         replica = Replica(server, folder, given.seed)
         part = given.transactions // (given.kills + 2)
         replica.workload.run(part, round_=-1)
@@ -210,21 +214,22 @@ def main() -> None:
         tables = [f"{table.name}:{','.join(table.keys)}" for table in replica.tables]
         environment = server.environment | {"PYTHONPATH": str(ROOT)}
         streams = Process([*command, "on", *tables], folder / "streams.log", environment)
+        processes.callback(streams.end)
+        processes.callback(replica.capture.end)
         replica.start_capture()
         streams.start()
         for number in range(given.kills):
-            work = threading.Thread(target=replica.workload.run, args=(part,), kwargs={"round_": number})
             victim, other = (replica.capture, streams) if number % 2 else (streams, replica.capture)
             signs = ["landing/*/[!.]*.json"]
             if victim is streams:
                 signs = ["checkpoints/*/offsets/*", "checkpoints/*/commits/*", "tables/**/_delta_log/*.json"]
             sign = chance.choice(signs)
-            before = len(list(folder.glob(sign))) + chance.randint(0, 2)
-            work.start()
-            wait_until(lambda: len(list(folder.glob(sign))) > before, f"nothing new in {sign}", victim, other)  # noqa: B023
+            awaited = len(list(folder.glob(sign))) + chance.randint(1, 3)
+            work = pool.submit(replica.workload.run, part, round_=number)
+            wait_until(functools.partial(_has_files, folder, sign, awaited), f"no new {sign}", victim, other)
             victim.end()
             print(f"kill {number + 1}: {'streams' if victim is streams else 'capture'} at {sign}", flush=True)
-            work.join()
+            work.result()
             victim.start()
         # After the last column was added.
         replica.workload.run(part, round_=-2)

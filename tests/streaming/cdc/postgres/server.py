@@ -6,6 +6,7 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -85,7 +86,8 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
-            self._process.terminate()
+            # Clients that are left are sent away.
+            self._process.send_signal(signal.SIGINT)
             self._process.wait(60)
         shutil.rmtree(self.folder, ignore_errors=True)
 

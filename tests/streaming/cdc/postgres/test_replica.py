@@ -32,12 +32,14 @@ pytestmark = [
 @pytest.fixture
 def replica(tmp_path: Path) -> Iterator[Replica]:
     with Server() as server:
-        yield Replica(server, tmp_path, seed=7)
+        replica = Replica(server, tmp_path, seed=7)
+        yield replica
+        replica.capture.end()
 
 
 def test_the_tables_are_those_of_postgresql(spark, replica, tmp_path):
-    """Row for row: all types, large values that stay, new keys, truncates, a new column; the capture is killed
-    on the way. The open rows of a history are the same."""
+    """Row for row: all types, large values that stay, new keys, truncates, a new column; a killed capture.
+    The open rows of a history are the same."""
     replica.workload.run(60, round_=-1)
     replica.start_capture()
     replica.workload.run(90)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import string
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from tests.streaming.cdc.postgres.server import Server
@@ -69,7 +70,7 @@ COLUMNS = [
     SourceColumn("a_jsonb", "jsonb", "{}::text"),
     SourceColumn("a_json", "json", "{}::text"),
     SourceColumn("an_xml", "xml", "{}::text"),
-    SourceColumn("an_inet", "inet", "{}::text"),
+    SourceColumn("an_inet", "inet", "abbrev({})"),
     SourceColumn("a_cidr", "cidr", "{}::text"),
     SourceColumn("a_macaddr", "macaddr", "{}::text"),
     SourceColumn("a_mood", "mood", "{}::text"),
@@ -171,9 +172,12 @@ def literal(column: SourceColumn, chance: random.Random) -> str:
         return "ARRAY[" + ",".join(_quoted(text[i : i + 500]) for i in range(0, length, 500)) + "]::text[]"
     if name == "some_ints":
         return f"'{{{','.join(str(chance.randint(-(2**31), 2**31 - 1)) for _ in range(length // 3))}}}'"
-    if column.type == "int":
-        return str(chance.randint(-9, 9))
-    raise ValueError(name)
+    others = {
+        "int": str(chance.randint(-9, 9)),
+        "date": f"'{day}'",
+        "numeric(12,3)": f"{chance.gauss(0, 9):.3f}",
+    }
+    return others[column.type]
 
 
 class SourceTable(NamedTuple):
@@ -270,20 +274,12 @@ class Workload:
         self._server = server
         self._tables = tables
         self._seed = seed
-        self._lock = threading.Lock()
 
     def run(self, transactions: int, *, sessions: int = 3, round_: int = 0) -> None:
         """Runs so many transactions in all, then adds the column of this round."""
-        threads = [
-            threading.Thread(
-                target=self._session, args=(transactions // sessions, f"{self._seed} {round_} {n}")
-            )
-            for n in range(sessions)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(sessions) as pool:
+            seeds = [f"{self._seed} {round_} {number}" for number in range(sessions)]
+            list(pool.map(functools.partial(self._session, transactions // sessions), seeds))
         if 0 <= round_ < len(ADDED):
             for table in self._tables:
                 column = ADDED[round_]
