@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 START = DOCKER / "spark" / "start"
 DOCKERFILES = sorted(DOCKER.rglob("Dockerfile"))
 REQUIREMENTS = sorted(DOCKER.rglob("requirements.txt"))
-CONTEXTS: dict[Path, Path] = {}
+CONTEXTS = {DOCKER / "capture" / "Dockerfile": DOCKER / "capture"}
 """The folders that images are built from, if not the repository."""
 
 
@@ -95,7 +95,7 @@ def test_the_builds_of_the_services_are_those_of_the_dockerfiles() -> None:
         for service in SERVICES.values()
         if "build" in service
     }
-    assert built == {DOCKER / "spark" / "Dockerfile"}
+    assert built == {DOCKER / "spark" / "Dockerfile", DOCKER / "capture" / "Dockerfile"}
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: str(path.relative_to(DOCKER)))
@@ -158,6 +158,14 @@ def test_the_demo_takes_its_arguments() -> None:
     arguments = SERVICES["demo"]["command"]
     assert arguments[:3] == ["python", "-m", "deltaflow.demo"]
     assert all(word in helped for word in arguments if word.startswith("--"))
+
+
+def test_the_capture_takes_its_arguments() -> None:
+    program = [sys.executable, str(DOCKER / "capture" / "capture.py")]
+    helped = subprocess.check_output([*program, "--help"], text=True)
+    python, script, *arguments = SERVICES["capture"]["command"]
+    assert (python, script) == ("python", "/opt/capture/capture.py")
+    assert all(argument.split("=")[0] in helped for argument in arguments)
 
 
 def test_the_home_of_spark_is_found() -> None:
