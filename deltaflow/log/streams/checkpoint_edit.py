@@ -175,11 +175,12 @@ def last_batch_in(table: str, query_id: str) -> int | None:
     return newest_version(table)[1].txn_version(query_id)
 
 
-def agreed_batch(checkpoint: StreamCheckpoint, sink: str | None, *, needs_it: bool = True) -> int:
-    """The batch up to whose end the query has written its rows.
+def written_batch(checkpoint: StreamCheckpoint, sink: str | None, *, at_least: bool = False) -> int:
+    """The last batch whose rows the query has written.
 
-    It is the newest one if that is done, or if the table `sink` has it. DeltaUnsupportedOperationException if
-    there is no batch, or, with `needs_it`, if this is not known.
+    It is the newest one if that is done, or if the table `sink` has it, and otherwise the one before. Without
+    `sink` it is the one before if `at_least` says that an earlier one will do. Otherwise, and if there is no
+    such batch, DeltaUnsupportedOperationException.
     """
     newest = checkpoint.newest_planned
     if newest is None:
@@ -188,18 +189,19 @@ def agreed_batch(checkpoint: StreamCheckpoint, sink: str | None, *, needs_it: bo
             f"The stream of the checkpoint {checkpoint.path} has not begun a batch yet. Give it the option "
             "startingVersion or startingTimestamp when it starts.",
         )
-    if newest == checkpoint.newest_done or (sink is None and not needs_it):
+    if newest == checkpoint.newest_done:
         return newest
-    if sink is None:
+    if sink is None and not at_least:
         raise refused(
             checkpoint.path,
             f"Batch {newest} is planned and not recorded as done, so it is not known whether its rows are "
             "written. Start the stream once so that it finishes the batch, with the trigger availableNow, "
             "or name the table that it writes.",
         )
-    held = None if checkpoint.query_id is None else last_batch_in(sink, checkpoint.query_id)
-    if held is not None and held >= newest:
-        return newest
+    if sink is not None and checkpoint.query_id is not None:
+        held = last_batch_in(sink, checkpoint.query_id)
+        if held is not None and held >= newest:
+            return newest
     if newest - 1 not in checkpoint.planned:
         raise refused(
             checkpoint.path,

@@ -12,9 +12,9 @@ from deltaflow.log.streams.checkpoint_edit import (
     FIRST_COMMIT,
     METADATA,
     CheckpointEdit,
-    agreed_batch,
     note,
     places,
+    written_batch,
 )
 from deltaflow.store import store_for
 
@@ -30,7 +30,7 @@ def plan_fork(checkpoint: str, target: str, *, sink: str | None = None) -> Check
     """
     found = StreamCheckpoint(checkpoint)
     check_free(target)
-    last = agreed_batch(found, sink)
+    last = written_batch(found, sink)
     query_id = str(uuid.uuid4())
     copied = [place for place in places(found.directory) if _is_copied(place, last)]
     # Offsets come last: without them the copy is no checkpoint yet.

@@ -10,13 +10,13 @@ from deltaflow.log.replay.time_travel import version_at
 from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint
 from deltaflow.log.streams.checkpoint_edit import (
     CheckpointEdit,
-    agreed_batch,
     last_batch_in,
     newest_version,
     note,
     refuse_state,
     refused,
     with_offset,
+    written_batch,
 )
 from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset
 
@@ -57,18 +57,27 @@ def plan_rewind(
     _check_readable(log, newest, version)
     if (version, BASE_INDEX) >= position.position:
         raise DeltaIllegalArgumentException(
-            f"The stream goes on with version {position.reservoir_version} of {table}, and a rewind cannot "
-            f"skip what comes before version {version}. Give an earlier version.",
+            f"The stream has written what comes before version {position.reservoir_version} of {table}, and "
+            f"goes on there: a rewind cannot skip what comes before version {version}. Give an earlier "
+            "version.",
             table=table,
             version=version,
         )
+    if position.is_starting_version and version > 0:
+        raise refused(
+            checkpoint,
+            f"The stream is inside of the snapshot of version {position.reservoir_version} with which it "
+            f"began. The commits from version {version} on do not have the rest of its rows. Let the stream "
+            "pass the snapshot, or rewind it to version 0.",
+        )
     target = DeltaSourceOffset(position.reservoir_id, version, BASE_INDEX, False)
+    last = position.reservoir_version - (position.index < 0)
     steps = [
         f"Source {name} reads {table} again from the commit of version {version} on; now it is at "
         f"{_text(position)}.",
-        f"The rows of versions {version} to {min(position.reservoir_version, newest.version)} come again, as "
-        "far as they have been read. The table that the stream writes keeps those that it has: restore it to "
-        "an earlier version, or delete them there, if they must not be there twice.",
+        f"The rows of versions {version} to {last} come again, as far as they have been read. The table that "
+        "the stream writes keeps those that it has: restore it to an earlier version, or delete them there, "
+        "if they must not be there twice.",
     ]
     return _edit(found, entry, name, target, steps, sink)
 
@@ -107,6 +116,8 @@ def plan_adoption(
         f"reads {table} with the id {newest.table_id}, {begin}.",
         "The table that the stream writes keeps the rows of the earlier table.",
     ]
+    if entry.batch_id != found.newest_planned:
+        steps.append(f"Batch {found.newest_planned}, which was planned, is not run: its table is not there.")
     return _edit(found, entry, name, target, steps, sink)
 
 
@@ -127,11 +138,11 @@ def delta_source(
 
 
 def _entry(checkpoint: StreamCheckpoint, sink: str | None) -> BatchOffsets:
-    """The offsets up to which the query has written its rows."""
+    """The offsets up to which the query has certainly written its rows."""
     newest = checkpoint.newest_planned
-    # The offset of an only source is replaced: what its last batch did does not matter.
+    # An only source goes back to before its last batch, whether that is written or not.
     is_only = newest is not None and len(checkpoint.offsets(newest).offsets) == 1
-    return checkpoint.offsets(agreed_batch(checkpoint, sink, needs_it=not is_only))
+    return checkpoint.offsets(written_batch(checkpoint, sink, at_least=is_only))
 
 
 def _edit(

@@ -9,7 +9,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
 from deltaflow.log.streams.checkpoint import StreamCheckpoint
 from deltaflow.log.streams.fork import plan_fork
 from deltaflow.log.streams.rewind import plan_rewind
@@ -65,6 +65,25 @@ def test_a_rewind_adds_two_empty_batches(table: str, checkpoint: Path) -> None:
     assert added == ["commits/3", "commits/4", "edits/4", "offsets/3", "offsets/4"]
     assert StreamCheckpoint(str(checkpoint)).newest_edit == 4
     assert after["offsets/4"].decode() == f"v1\n{{}}\n{offset(1)}"
+
+
+def test_a_batch_that_may_not_be_written_is_not_left_out(table: str, checkpoint: Path) -> None:
+    plan_rewind(str(checkpoint), table, version=2)
+    (checkpoint / "commits" / "2").unlink()
+    # Batch 2 is the commit of version 2. Whether its rows are written, the checkpoint does not say.
+    with pytest.raises(DeltaIllegalArgumentException, match="cannot skip"):
+        plan_rewind(str(checkpoint), table, version=2)
+    plan_rewind(str(checkpoint), table, version=1).apply()
+    found = StreamCheckpoint(str(checkpoint))
+    assert (found.newest_planned, found.newest_done) == (4, 4)
+
+
+def test_the_rest_of_a_snapshot_is_not_left_out(table: str, checkpoint: Path) -> None:
+    inside = DeltaSourceOffset("table-1", 2, 1, True).json()
+    (checkpoint / "offsets" / "2").write_text(f"v1\n{{}}\n{inside}")
+    with pytest.raises(DeltaUnsupportedOperationException, match="inside of the snapshot of version 2"):
+        plan_rewind(str(checkpoint), table, version=1)
+    assert "version 0 on" in plan_rewind(str(checkpoint), table, version=0).steps[0]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
