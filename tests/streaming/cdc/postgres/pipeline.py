@@ -31,7 +31,7 @@ def main(folder: Path, mode: str, tables: list[str]) -> None:
         name, keys = table.split(":")
         landing = folder / "landing" / f"public.{name}"
         landing.mkdir(parents=True, exist_ok=True)
-        records = spark.readStream.option("maxFilesPerTrigger", 4).text(str(landing))
+        records = spark.readStream.option("maxFilesPerTrigger", 20).text(str(landing))
         writer = apply_changes(
             records,
             str(folder / "tables" / name),

@@ -76,7 +76,7 @@ class Process:
         """Starts the process and waits for its end without an error."""
         self.start()
         assert self._process is not None
-        if self._process.wait(2 * TIMEOUT_S) != 0:
+        if self._process.wait(10 * TIMEOUT_S) != 0:
             self.check()
 
 
@@ -236,7 +236,9 @@ def main() -> None:
         replica.wait_for_all_changes()
         replica.capture.end(signal.SIGTERM)
         streams.end()
-        Process([*command, "now", *tables], folder / "streams.log", environment).run()
+        last = Process([*command, "now", *tables], folder / "streams.log", environment)
+        processes.callback(last.end)
+        last.run()
         differences = replica.differences(lambda name: folder / "tables" / name)
         rows = {table.name: len(shown_rows(server, table)) for table in replica.tables}
     print("\n".join(differences[:20]))

