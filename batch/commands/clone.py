@@ -66,7 +66,11 @@ _METRICS = (
 )
 """The same numbers by their names in commitInfo."""
 # These properties refer to versions of the source.
-_OF_HISTORY = ("delta.inCommitTimestampEnablementTimestamp", "delta.inCommitTimestampEnablementVersion")
+_OF_HISTORY = (
+    "delta.inCommitTimestampEnablementTimestamp",
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.requireCheckpointProtectionBeforeVersion",
+)
 
 
 def clone(

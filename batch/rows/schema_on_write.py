@@ -24,6 +24,7 @@ from deltaflow.log import (
     schema_to_string,
 )
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, transformed, with_inner_fields
+from deltaflow.log.protocol.features import records_type_changes
 from deltaflow.log.protocol.properties import SCHEMA_AUTO_MERGE_ENABLED
 from deltaflow.log.protocol.schema import CHAR_VARCHAR, check_no_duplicates, check_partition_columns
 from deltaflow.log.protocol.schema_merging import (
@@ -202,7 +203,14 @@ def _check_and_merge(
         _require_partition_columns(snapshot.partition_columns, data, path)
     merged = table_schema
     if rules.merge_schema:
-        merged = merge_schemas(table_schema, as_table_schema(data), table=path, fits=rules.fits)
+        # deltaflow records no changes of types: where they have to be recorded, values are cast instead.
+        merged = merge_schemas(
+            table_schema,
+            as_table_schema(data),
+            table=path,
+            fits=rules.fits,
+            may_grow=not records_type_changes(snapshot.protocol),
+        )
     check_writable_schema(merged, snapshot.partition_columns, table=path)
     if merged != table_schema:
         _refuse_without_data_change(rules, path, "Change the Delta table schema")

@@ -143,7 +143,7 @@ def test_what_a_writer_cannot_keep_is_refused_by_name(spark, table, feature):
 
 
 NOT_READ = {
-    "deletionVectors": protocol(3, 7, ["deletionVectors"], ["deletionVectors"]),
+    "catalogManaged": protocol(3, 7, ["catalogManaged"], ["catalogManaged"]),
     "columnMapping": protocol(3, 7, ["columnMapping"], ["columnMapping"]),
     "somethingNew": protocol(3, 7, ["somethingNew", "timestampNtz"], ["somethingNew", "timestampNtz"]),
     "reader version 4": protocol(4, 7, [], []),

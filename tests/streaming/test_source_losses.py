@@ -163,10 +163,10 @@ def test_a_protocol_on_the_way_that_asks_too_much(streams: Any, table: str, tmp_
                 "reader version 4",
             ),
             (
-                {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]},
+                {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["catalogManaged"]},
                 "DELTA_UNSUPPORTED_FEATURES_FOR_READ",
                 "56038",
-                "deletionVectors",
+                "catalogManaged",
             ),
         )
     ):
@@ -181,23 +181,65 @@ def test_a_protocol_on_the_way_that_asks_too_much(streams: Any, table: str, tmp_
         assert "version 1" in error.message
 
 
+WIDENED = {**FIELDS[0], "metadata": {"delta.typeChanges": [{"fromType": "integer", "toType": "long"}]}}
+VARIANT = {**FIELDS[0], "name": "v", "type": "variant"}
+VECTOR = {
+    "storageType": "u",
+    "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
+    "offset": 1,
+    "sizeInBytes": 4,
+    "cardinality": 1,
+}
+USES = {
+    "columnMapping": metadata_action(*FIELDS, **{"delta.columnMapping.mode": "name"}),
+    "typeWidening": metadata_action(WIDENED),
+    "variantType": metadata_action(*FIELDS, VARIANT),
+    "deletionVectors": {},
+}
+
+
 @pytest.mark.covers("columnMapping", "deletionVectors", "typeWidening", "DELTA_UNSUPPORTED_FEATURES_FOR_READ")
+@pytest.mark.parametrize("newer", ["last", "newer ones"])
+@pytest.mark.parametrize("feature", USES)
+def test_the_first_commit_that_uses_what_the_table_lists_stops_the_stream(
+    streams: Any, table: str, checkpoint: str, feature: str, newer: str
+) -> None:
+    """No row of it is read, nor of what is planned together with it, even if a later version undoes it."""
+    names = {"readerFeatures": [feature], "writerFeatures": [feature]}
+    source = SourceTable(table, [0])
+    source.commit([1], protocol={"minReaderVersion": 3, "minWriterVersion": 7, **names})
+    assert read_ids(streams, source, checkpoint) == [0, 1]
+    source.commit([2])
+    assert read_ids(streams, source, checkpoint) == [2]
+    loaded = streams.read(source.path)
+    if feature == "deletionVectors":
+        file = {**source.file([3, 4]), "dataChange": True, "deletionVector": VECTOR}
+        source.commit([5], add=file)
+        undone: dict[str, Any] = {"remove": {**file, "deletionTimestamp": 1}}
+    else:
+        source.commit([3], metaData=USES[feature])
+        undone = {"metaData": source.metadata}
+    if newer != "last":
+        source.commit(**undone)
+    seen: list[Any] = []
+    query = streams.foreach(loaded, str(checkpoint), lambda batch, _: seen.extend(batch.collect()))
+    error = streams.failure(query)
+    assert seen == []
+    assert (error.code, error.state) == ("DELTA_UNSUPPORTED_FEATURES_FOR_READ", "56038")
+    assert feature in error.message
+    assert "version 3" in error.message
+
+
+@pytest.mark.covers("catalogManaged", "DELTA_UNSUPPORTED_FEATURES_FOR_READ")
 @pytest.mark.covers("changeDataFeed", "identityColumns")
-def test_tables_with_features_that_are_to_come(streams: Any, table: str, tmp_path: Path) -> None:
-    for feature in ("columnMapping", "deletionVectors", "typeWidening"):
-        source = SourceTable(f"{table}-{feature}", [0])
-        source.commit(
-            protocol={
-                "minReaderVersion": 3,
-                "minWriterVersion": 7,
-                "readerFeatures": [feature],
-                "writerFeatures": [feature],
-            }
-        )
-        with pytest.raises(UnsupportedFeatureError, match=feature) as refused:
-            streams.read(source.path)
-        assert refused.value.error_class == "DELTA_UNSUPPORTED_FEATURES_FOR_READ"
-        assert (refused.value.sqlstate, refused.value.features) == ("56038", (feature,))
+def test_features_that_nobody_can_leave_unused(streams: Any, table: str, tmp_path: Path) -> None:
+    source = SourceTable(f"{table}-managed", [0])
+    names = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged"]}
+    source.commit(protocol={"minReaderVersion": 3, "minWriterVersion": 7, **names})
+    with pytest.raises(UnsupportedFeatureError, match="A catalog decides") as refused:
+        streams.read(source.path)
+    assert refused.value.error_class == "DELTA_UNSUPPORTED_FEATURES_FOR_READ"
+    assert (refused.value.sqlstate, refused.value.features) == ("56038", ("catalogManaged",))
     # These features are for writers only, so the rows are read.
     for feature in ("changeDataFeed", "identityColumns"):
         source = SourceTable(f"{table}-{feature}", [0])

@@ -44,7 +44,11 @@ from deltaflow.log.protocol.actions import (
     encode_actions,
 )
 from deltaflow.log.protocol.commit import Commit, to_commit
-from deltaflow.log.protocol.configuration import with_checked_properties, with_session_defaults
+from deltaflow.log.protocol.configuration import (
+    with_checked_properties,
+    with_protected_checkpoints,
+    with_session_defaults,
+)
 from deltaflow.log.protocol.features import check_writable, is_append_only
 from deltaflow.log.protocol.isolation import IsolationLevel, isolation_of_commit, isolation_of_table
 from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, SESSION_TIME_ZONE, USER_METADATA
@@ -148,6 +152,7 @@ class OptimisticTransaction:
             metadata = with_session_defaults(metadata, self.session, self.path)
         before = {} if self.snapshot is None else self.snapshot.metadata.configuration
         metadata = with_checked_properties(metadata, before, self.session, self.path)
+        metadata = with_protected_checkpoints(metadata, before)
         current = None if self.snapshot is None else self.snapshot.protocol
         self._new_protocol = protocol_for(metadata, current, self.path)
         self._new_metadata = without_protocol_properties(metadata)
@@ -157,7 +162,8 @@ class OptimisticTransaction:
 
         The caller has made sure that the metadata asks for no feature that the protocol lacks.
         """
-        self._new_protocol, self._new_metadata = protocol, metadata
+        before = {} if self.snapshot is None else self.snapshot.metadata.configuration
+        self._new_protocol, self._new_metadata = protocol, with_protected_checkpoints(metadata, before)
 
     def cancel(self) -> bool:
         """Keep the transaction from committing: True if it never will, False if it has, or may have.

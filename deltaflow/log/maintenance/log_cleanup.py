@@ -14,8 +14,12 @@ from deltaflow.errors import CorruptLogError
 from deltaflow.log.files.file_key import decoded_path
 from deltaflow.log.maintenance.checkpoint_writer import write_classic_copy
 from deltaflow.log.protocol.actions import Sidecar, decode_actions
-from deltaflow.log.protocol.features import has_v2_checkpoints
-from deltaflow.log.protocol.properties import ENABLE_EXPIRED_LOG_CLEANUP, LOG_RETENTION_MS
+from deltaflow.log.protocol.features import has_v2_checkpoints, protects_checkpoints
+from deltaflow.log.protocol.properties import (
+    CHECKPOINTS_PROTECTED_BEFORE,
+    ENABLE_EXPIRED_LOG_CLEANUP,
+    LOG_RETENTION_MS,
+)
 from deltaflow.log.replay.checkpoint_reader import SIDECARS_DIRECTORY, check_checkpoint
 from deltaflow.log.replay.listing import Checkpoint, Listing, listing_of
 from deltaflow.log.replay.log_files import LogFiles
@@ -37,7 +41,9 @@ def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None)
     properties say. The version that was the newest at the limit stays readable, and so does every later one:
     files are deleted only below a checkpoint of that version, or of an earlier one, that has just been read
     completely, sidecars included. No checkpoint is read if nothing is to be deleted. A broken one is a
-    warning in this module's log, and the files that an older checkpoint needs stay.
+    warning in this module's log, and the files that an older checkpoint needs stay. With the feature
+    checkpointProtection, all versions before delta.requireCheckpointProtectionBeforeVersion go at once, or
+    nothing does.
     """
     configuration = snapshot.metadata.configuration
     if retention_ms is None and not ENABLE_EXPIRED_LOG_CLEANUP.of(configuration, log.path):
@@ -49,9 +55,15 @@ def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None)
         limit_ms = now_ms - retention_ms
     statuses = log.store.list_from(log.directory, "")
     listing = listing_of(0, statuses)
-    expired = _expired(log, statuses, listing, limit_ms)
+    protected = 0
+    if protects_checkpoints(snapshot.protocol):
+        protected = CHECKPOINTS_PROTECTED_BEFORE.of(configuration, log.path)
+    expired = _expired(log, statuses, listing, limit_ms, protected)
     if not expired:
         return
+    if protected:
+        # Readers that lack a feature of some commits see no more than the checkpoints after them.
+        expired.sort(key=lambda name: (".checkpoint." in name, name))
     if has_v2_checkpoints(snapshot.protocol):
         _ensure_classic_copy(log, listing)
     # The oldest first: if this is interrupted, all later versions are still there.
@@ -71,9 +83,11 @@ def _midnight_before(timestamp_ms: int) -> int:
     return timestamp_ms - timestamp_ms % _DAY_MS
 
 
-def _expired(log: LogFiles, statuses: Sequence[FileStatus], listing: Listing, limit_ms: int) -> list[str]:
+def _expired(
+    log: LogFiles, statuses: Sequence[FileStatus], listing: Listing, limit_ms: int, protected: int
+) -> list[str]:
     """The files below the newest sound checkpoint of a version that was the newest at the limit, or of one
-    before.
+    before; none if versions before the one that is `protected` would stay.
     """
     versions = sorted(listing.commits)
     times = monotonic_file_times(listing, versions)
@@ -81,6 +95,8 @@ def _expired(log: LogFiles, statuses: Sequence[FileStatus], listing: Listing, li
     for checkpoint in reversed(listing.checkpoints):
         if not current or checkpoint.version > current[-1]:
             continue
+        if checkpoint.version < protected:
+            return []
         below = _files_below(statuses, checkpoint.version)
         # An older checkpoint has no more below it.
         if not below or _is_sound(log, checkpoint):

@@ -9,7 +9,12 @@ import msgspec
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log.protocol.actions import Metadata
 from deltaflow.log.protocol.indexed_columns import check_statistics_columns
-from deltaflow.log.protocol.properties import ALLOW_ARBITRARY_PROPERTIES, IGNORE_PROTOCOL_DEFAULTS, KNOWN
+from deltaflow.log.protocol.properties import (
+    ALLOW_ARBITRARY_PROPERTIES,
+    CHECKPOINTS_PROTECTED_BEFORE,
+    IGNORE_PROTOCOL_DEFAULTS,
+    KNOWN,
+)
 from deltaflow.log.protocol.protocols import FEATURE_PREFIX, is_of_protocol
 
 _SESSION_DEFAULTS = "spark.databricks.delta.properties.defaults."
@@ -59,6 +64,18 @@ def with_checked_properties(
         metadata = msgspec.structs.replace(metadata, configuration=configuration)
     check_statistics_columns(metadata, table)
     return metadata
+
+
+def with_protected_checkpoints(metadata: Metadata, before: Mapping[str, str]) -> Metadata:
+    """The metadata with the version before which checkpoints are protected, if the table has one.
+
+    It is of the log, which stays when the table's metadata is replaced or restored.
+    """
+    name = CHECKPOINTS_PROTECTED_BEFORE.name
+    if name not in before or name in metadata.configuration:
+        return metadata
+    configuration = {**metadata.configuration, name: before[name]}
+    return msgspec.structs.replace(metadata, configuration=configuration)
 
 
 def checked_name(name: str, value: str, session: Mapping[str, str], table: str) -> str:

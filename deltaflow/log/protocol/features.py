@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -72,36 +72,68 @@ def _column_mapping(metadata: Metadata) -> bool:
 class Feature:
     """A feature by its protocol name, and what deltaflow does with tables that support it.
 
-    `is_active` says whether a table's metadata uses it. `writes`: "inactive" means that tables are written
-    while the feature is not active. `for_readers`: readers have to support it, too. `legacy_writer`: the
-    writer version, without lists of features, that has it; None if only lists have it.
+    `is_active` says whether a table's metadata asks for it. `writes`: "inactive" means that tables are
+    written while the feature is not active. `for_readers`: readers have to support it, too. `reads`: "unused"
+    means that versions are read in which no column or file needs it; `is_used` says whether a column does,
+    and for deletionVectors the readers of files look (deltaflow.log.files.file_rows). `legacy_writer`: the
+    writer version, without lists of features, that has it; None if only lists have it. `requires`: a feature
+    that protocols with this one have, too. `reason`: a sentence that says why it is refused.
     """
 
     name: str
     is_active: Activity
     writes: Literal["always", "inactive", "never"]
     for_readers: bool = False
-    reads: bool = True
+    reads: Literal["always", "unused", "never"] = "always"
+    is_used: Activity = _no_metadata
     legacy_writer: int | None = None
+    requires: str | None = None
+    reason: str = ""
 
 
 _APPEND_ONLY = Feature("appendOnly", _property("delta.appendOnly"), "always", legacy_writer=2)
 _COLUMN_MAPPING = Feature(
-    "columnMapping", _column_mapping, "inactive", for_readers=True, reads=False, legacy_writer=5
+    "columnMapping",
+    _column_mapping,
+    "inactive",
+    for_readers=True,
+    reads="unused",
+    is_used=_column_mapping,
+    legacy_writer=5,
 )
 _DOMAIN_METADATA = Feature("domainMetadata", _no_metadata, "always")
 _V2_CHECKPOINT = Feature(
     "v2Checkpoint", _property("delta.checkpointPolicy", "v2"), "always", for_readers=True
 )
+_CHECKPOINT_PROTECTION = Feature("checkpointProtection", _no_metadata, "always")
+_TYPE_WIDENING = ("typeWidening", "typeWidening-preview")
 _IN_COMMIT_TIMESTAMP = Feature("inCommitTimestamp", _property("delta.enableInCommitTimestamps"), "always")
 
 
-def _unreadable_feature(name: str, is_active: Activity = _no_metadata) -> Feature:
-    return Feature(name, is_active, "never", for_readers=True, reads=False)
+_TYPE_CHANGES = _column_metadata("delta.typeChanges")
+_HAS_VARIANTS = _type("variant")
+_OF_ICEBERG = "Its data files have to be such that Iceberg reads them, which deltaflow does not check."
 
 
-def _unwritable_feature(name: str, is_active: Activity = _no_metadata) -> Feature:
-    return Feature(name, is_active, "never")
+def _unused(
+    name: str,
+    is_used: Activity = _no_metadata,
+    is_active: Activity = _no_metadata,
+    writes: Literal["always", "inactive"] = "always",
+    requires: str | None = None,
+) -> Feature:
+    """A feature that deltaflow lacks: it reads tables that list it and have nothing that needs it."""
+    return Feature(
+        name, is_active, writes, for_readers=True, reads="unused", is_used=is_used, requires=requires
+    )
+
+
+def _unreadable(name: str, reason: str) -> Feature:
+    return Feature(name, _no_metadata, "never", for_readers=True, reads="never", reason=reason)
+
+
+def _unwritable(name: str, reason: str, is_active: Activity = _no_metadata) -> Feature:
+    return Feature(name, is_active, "never", reason=reason)
 
 
 _LISTED = (
@@ -118,23 +150,38 @@ _LISTED = (
     _V2_CHECKPOINT,
     Feature("vacuumProtocolCheck", _no_metadata, "always", for_readers=True),
     _DOMAIN_METADATA,
-    _unwritable_feature("rowTracking", _property("delta.enableRowTracking")),
-    _unwritable_feature("clustering"),
-    _unwritable_feature("icebergCompatV1", _property("delta.enableIcebergCompatV1")),
-    _unwritable_feature("icebergCompatV2", _property("delta.enableIcebergCompatV2")),
-    _unwritable_feature("icebergCompatV3", _property("delta.enableIcebergCompatV3")),
-    _unwritable_feature("materializePartitionColumns"),
-    _unwritable_feature("checkpointProtection"),
-    _unwritable_feature("coordinatedCommits-preview"),
-    _unreadable_feature("deletionVectors", _property("delta.enableDeletionVectors")),
-    _unreadable_feature("typeWidening", _property("delta.enableTypeWidening")),
-    _unreadable_feature("typeWidening-preview"),
-    _unreadable_feature("variantType", _type("variant")),
-    _unreadable_feature("variantType-preview"),
-    _unreadable_feature("variantShredding", _property("delta.enableVariantShredding")),
-    _unreadable_feature("variantShredding-preview"),
-    _unreadable_feature("catalogManaged"),
-    _unreadable_feature("geospatial"),
+    _unwritable(
+        "rowTracking",
+        "Every new file of such a table gets ids for its rows, which deltaflow does not give.",
+        _property("delta.enableRowTracking"),
+    ),
+    _unwritable("clustering", "deltaflow does not keep the statistics by which such a table is clustered."),
+    _unwritable("icebergCompatV1", _OF_ICEBERG, _property("delta.enableIcebergCompatV1")),
+    _unwritable("icebergCompatV2", _OF_ICEBERG, _property("delta.enableIcebergCompatV2")),
+    _unwritable("icebergCompatV3", _OF_ICEBERG, _property("delta.enableIcebergCompatV3")),
+    _unwritable(
+        "materializePartitionColumns",
+        "Its data files have to hold the partition columns, which deltaflow leaves out.",
+    ),
+    _CHECKPOINT_PROTECTION,
+    _unwritable("coordinatedCommits-preview", "A service, not the file system, decides who commits."),
+    # The files tell whether it is used. The property allows writers to write vectors, and asks none to.
+    _unused("deletionVectors", is_active=_property("delta.enableDeletionVectors")),
+    _unused("typeWidening", _TYPE_CHANGES, _property("delta.enableTypeWidening"), "inactive"),
+    _unused("typeWidening-preview", _TYPE_CHANGES),
+    _unused("variantType", _HAS_VARIANTS, _HAS_VARIANTS, "inactive"),
+    _unused("variantType-preview", _HAS_VARIANTS),
+    # Only columns of type variant can be shredded.
+    _unused(
+        "variantShredding",
+        _HAS_VARIANTS,
+        _property("delta.enableVariantShredding"),
+        "inactive",
+        requires="variantType",
+    ),
+    _unused("variantShredding-preview", _HAS_VARIANTS, requires="variantType"),
+    _unreadable("catalogManaged", "A catalog decides which commits count, and deltaflow cannot ask it."),
+    _unreadable("geospatial", "deltaflow lacks the types geometry and geography."),
 )
 FEATURES = {feature.name: feature for feature in _LISTED}
 
@@ -144,13 +191,13 @@ def check_readable(protocol: Protocol, metadata: Metadata | None, table: str, ve
 
     `metadata` is None for a protocol that stands alone in a commit.
     """
-    missing = list(_unreadable(protocol, metadata))
+    missing = list(_missing_for_reading(protocol, metadata))
     if missing:
         is_known = 1 <= protocol.min_reader_version <= NEWEST_READER_VERSION
         raise UnsupportedFeatureError(
             f"deltaflow cannot read the table {table}: it needs {', '.join(missing)} (protocol: reader "
             f"version {protocol.min_reader_version}). Read it with a Delta implementation that "
-            "has this, or drop the feature from the table there.",
+            f"has this, or drop the feature from the table there.{_reasons(missing)}",
             features=missing,
             error_class=None if is_known else "DELTA_INVALID_PROTOCOL_VERSION",
             table=table,
@@ -160,12 +207,12 @@ def check_readable(protocol: Protocol, metadata: Metadata | None, table: str, ve
 
 def check_writable(protocol: Protocol, metadata: Metadata, table: str, version: int | None = None) -> None:
     """UnsupportedFeatureError naming what a writer of the table needs and deltaflow lacks."""
-    missing = sorted({*_unreadable(protocol, metadata), *_unwritable(protocol, metadata)})
+    missing = sorted({*_missing_for_reading(protocol, metadata), *_missing_for_writing(protocol, metadata)})
     if missing:
         raise UnsupportedFeatureError(
             f"deltaflow cannot write the table {table}: it needs {', '.join(missing)} (protocol: writer "
             f"version {protocol.min_writer_version}). Write it with a Delta implementation that "
-            "has this, or drop the feature from the table there.",
+            f"has this, or drop the feature from the table there.{_reasons(missing)}",
             features=missing,
             error_class="DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
             table=table,
@@ -195,6 +242,16 @@ def has_v2_checkpoints(protocol: Protocol) -> bool:
     return _V2_CHECKPOINT.name in supported_features(protocol)
 
 
+def protects_checkpoints(protocol: Protocol) -> bool:
+    """Whether the oldest checkpoints of the log may have to stay (the feature checkpointProtection)."""
+    return _CHECKPOINT_PROTECTION.name in supported_features(protocol)
+
+
+def records_type_changes(protocol: Protocol) -> bool:
+    """Whether the metadata has to record each change of a column's type (PROTOCOL.md, "Type Widening")."""
+    return not supported_features(protocol).isdisjoint(_TYPE_WIDENING)
+
+
 def asks_for_v2_checkpoints(metadata: Metadata) -> bool:
     """Whether the table's checkpoints are to be V2 ones."""
     return _V2_CHECKPOINT.is_active(metadata)
@@ -213,21 +270,39 @@ def supported_features(protocol: Protocol) -> set[str]:
     }
 
 
-def _unreadable(protocol: Protocol, metadata: Metadata | None) -> Iterator[str]:
+def _missing_for_reading(protocol: Protocol, metadata: Metadata | None) -> Iterator[str]:
     version = protocol.min_reader_version
     if not 1 <= version <= NEWEST_READER_VERSION:
         yield f"reader version {version}"
     if version >= NEWEST_READER_VERSION:
         for name in protocol.reader_features or ():
-            if name not in FEATURES or not FEATURES[name].reads:
+            if name not in FEATURES or FEATURES[name].reads == "never":
                 yield name
-    # It changes how files are read, so it counts even where the protocol does not list it.
-    is_mapped = metadata is not None and _COLUMN_MAPPING.is_active(metadata)
-    if is_mapped and _COLUMN_MAPPING.name not in (protocol.reader_features or ()):
-        yield _COLUMN_MAPPING.name
+    if metadata is not None:
+        yield from _used(protocol, metadata)
 
 
-def _unwritable(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
+def _used(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
+    """The features that deltaflow lacks for reading and that columns need.
+
+    They change how files are read, so they count even where the protocol does not list them; then under the
+    first name of each.
+    """
+    listed = protocol.reader_features or ()
+    of_use: dict[Activity, list[str]] = {}
+    for feature in FEATURES.values():
+        if feature.reads == "unused" and feature.is_used(metadata):
+            of_use.setdefault(feature.is_used, []).append(feature.name)
+    for names in of_use.values():
+        yield from [name for name in names if name in listed] or names[:1]
+
+
+def _reasons(missing: Iterable[str]) -> str:
+    reasons = {FEATURES[name].reason for name in missing if name in FEATURES}
+    return "".join(f" {reason}" for reason in sorted(reasons) if reason)
+
+
+def _missing_for_writing(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
     version = protocol.min_writer_version
     if not 1 <= version <= NEWEST_WRITER_VERSION:
         yield f"writer version {version}"

@@ -103,6 +103,9 @@ CHECKPOINT_INTERVAL = Property("delta.checkpointInterval", 10, _at_least(1), "a 
 CHECKPOINT_POLICY = Property("delta.checkpointPolicy", "classic", _one_of("classic", "v2"), "classic or v2")
 CHECKPOINT_WRITE_STATS_AS_JSON = _flag("delta.checkpoint.writeStatsAsJson", default=True)
 CHECKPOINT_WRITE_STATS_AS_STRUCT = _flag("delta.checkpoint.writeStatsAsStruct", default=True)
+CHECKPOINTS_PROTECTED_BEFORE = Property(
+    "delta.requireCheckpointProtectionBeforeVersion", 0, _at_least(0), "an integer, 0 or larger"
+)
 DATA_SKIPPING_NUM_INDEXED_COLS = Property(
     "delta.dataSkippingNumIndexedCols", 32, _at_least(-1), "an integer, -1 or larger"
 )
@@ -275,7 +278,6 @@ _OTHER_INTERVALS = (
 _OTHER_NUMBERS = (
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
-    "delta.requireCheckpointProtectionBeforeVersion",
 )
 # deltaflow does not write what these properties ask for, so they can only be false.
 _OFF_ONLY = (
@@ -290,6 +292,7 @@ _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     CHECKPOINT_POLICY,
     CHECKPOINT_WRITE_STATS_AS_JSON,
     CHECKPOINT_WRITE_STATS_AS_STRUCT,
+    CHECKPOINTS_PROTECTED_BEFORE,
     DATA_SKIPPING_NUM_INDEXED_COLS,
     DATA_SKIPPING_STATS_COLUMNS,
     DATA_SKIPPING_STRING_PREFIX_LENGTH,

@@ -200,4 +200,5 @@ def _named_features(configuration: Mapping[str, str], table: str) -> set[str]:
                 error_class="DELTA_UNSUPPORTED_FEATURE_STATUS",
                 table=table,
             )
-    return {known[name.lower()] for name in named}
+    names = {known[name.lower()] for name in named}
+    return names.union(required for name in names if (required := FEATURES[name].requires) is not None)

@@ -73,18 +73,19 @@ def merge_schemas(
     *,
     table: str | None = None,
     fits: Fits = _is_same,
+    may_grow: bool = True,
 ) -> T.StructType:
     """The table's schema after data of `data_schema` is written (delta-spark's SchemaMergingUtils).
 
     Columns of the table keep their names, order, nullability and metadata, whether or not the data has
     them; other columns come after them, nullable, in nested structs too. Names are equal regardless of
-    case. A type stays, or grows among byte, short and integer, or takes the place of void.
+    case. A type stays, or grows among byte, short and integer (if it `may_grow`), or takes the place of void.
     SchemaMismatchError, showing both sides, where the data's type is another one and not `fits`; SchemaError
     for columns of the data whose names differ only in case.
     """
     check_no_duplicates(data_schema, table)
     conflicts: list[str] = []
-    merged = _merged(table_schema, data_schema, "", conflicts, fits)
+    merged = _merged(table_schema, data_schema, "", conflicts, fits, may_grow=may_grow)
     if conflicts:
         raise _mismatch(
             "Failed to merge the data's schema into the Delta table's.",
@@ -154,7 +155,13 @@ def _differences(
 
 
 def _merged(
-    table_type: T.DataType, data_type: T.DataType, path: str, conflicts: list[str], fits: Fits
+    table_type: T.DataType,
+    data_type: T.DataType,
+    path: str,
+    conflicts: list[str],
+    fits: Fits,
+    *,
+    may_grow: bool,
 ) -> T.DataType:
     """The merged type; what cannot be merged is added to `conflicts`."""
     prefix = f"{path}." if path else ""
@@ -165,7 +172,8 @@ def _merged(
             other = theirs.pop(field.name.lower(), None)
             merged_type = field.dataType
             if other is not None:
-                merged_type = _merged(merged_type, other.dataType, prefix + field.name, conflicts, fits)
+                inside = prefix + field.name
+                merged_type = _merged(merged_type, other.dataType, inside, conflicts, fits, may_grow=may_grow)
             fields.append(with_type(field, merged_type))
         new = inner_fields(nullable_type(T.StructType(list(theirs.values()))))
         return with_inner_fields(table_type, fields + new)
@@ -174,7 +182,7 @@ def _merged(
     if isinstance(table_type, T.NullType):
         return nullable_type(data_type)
     # Parquet keeps all three as 32-bit integers.
-    if type(table_type) in _GROWING and type(data_type) in _GROWING:
+    if may_grow and type(table_type) in _GROWING and type(data_type) in _GROWING:
         return max(table_type, data_type, key=lambda either: _GROWING.index(type(either)))
     if not fits(data_type, table_type):
         conflicts.append(_type_difference(table_type, data_type, path))

@@ -272,7 +272,7 @@ class TestTheAPI:
     def test_names_of_nothing_and_of_what_is_lacking(self, made: DeltaTable, log: DeltaLog) -> None:
         with pytest.raises(UnsupportedFeatureError, match=r"DELTA_UNSUPPORTED_FEATURES_IN_CONFIG.*abc"):
             made.addFeatureSupport("abc")
-        for name in ("rowTracking", "clustering", "deletionVectors"):
+        for name in ("rowTracking", "clustering", "catalogManaged"):
             with pytest.raises(UnsupportedFeatureError, match=name):
                 made.addFeatureSupport(name)
         assert log.latest_version() == 0

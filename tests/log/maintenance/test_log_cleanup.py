@@ -4,14 +4,16 @@ import logging
 import os
 import uuid
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
 from deltaflow.log import DeltaLog
 from deltaflow.store import LocalLogStore
 from tests.log.checkpoints import write_checkpoint
-from tests.log.hand_written import HandWrittenTable, add, append, create, meta_data, protocol
+from tests.log.hand_written import WRITE, HandWrittenTable, add, append, create, meta_data, protocol
 from tests.tables import checkpoint_versions, set_time, versions
 
 DAY_MS = 86_400_000
@@ -24,11 +26,17 @@ def log_at(table: HandWrittenTable, now_ms: int = NOON_MS) -> DeltaLog:
     return DeltaLog(LocalLogStore(), table.path, clock=lambda: now_ms)
 
 
-def history(table: HandWrittenTable, days_ago: list[float], checkpointed: set[int], **metadata: str) -> None:
+def history(
+    table: HandWrittenTable,
+    days_ago: list[float],
+    checkpointed: set[int],
+    first: list[dict[str, Any]] | None = None,
+    **metadata: str,
+) -> None:
     """One commit for each age before the midnight that was 30 days ago, checkpoints at some versions."""
     for version, age in enumerate(days_ago):
-        first = [protocol(), meta_data(configuration=metadata)] if version == 0 else []
-        file = table.commit(version, *first, add(f"f{version}"))
+        actions = (first or [protocol(), meta_data(configuration=metadata)]) if version == 0 else []
+        file = table.commit(version, *actions, add(f"f{version}"))
         set_time(file, round(MIDNIGHT_MS - 30 * DAY_MS - age * DAY_MS))
         if version in checkpointed:
             # At a time when nothing has expired.
@@ -75,6 +83,25 @@ def test_times_that_go_back_count_as_those_after_the_version_before(table: HandW
     history(table, [9, -5, 9, -6], {0, 2})
     log_at(table).checkpoint()
     assert versions(table.path) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("protected", "left"), [(3, [4, 5, 6]), (4, [4, 5, 6]), (5, list(range(7)))])
+def test_protected_checkpoints_go_with_all_versions_before_or_stay(
+    table: HandWrittenTable, protected: int, left: list[int]
+) -> None:
+    """The feature checkpointProtection: history up to the property's version goes at once."""
+    property_name = "delta.requireCheckpointProtectionBeforeVersion"
+    features = protocol(1, 7, writerFeatures=["checkpointProtection"])
+    first = [features, meta_data(configuration={property_name: str(protected)})]
+    history(table, [9, 8, 7, 6, 5, 4, -1], {2, 4}, first=first)
+    log_at(table).checkpoint()
+    assert versions(table.path) == left
+    log = log_at(table)
+    transaction = log.start_transaction()
+    assert transaction.metadata is not None
+    transaction.update_metadata(msgspec.structs.replace(transaction.metadata, configuration={}))
+    transaction.commit([], WRITE)
+    assert log.snapshot().metadata.configuration == {property_name: str(protected)}
 
 
 def test_the_retention_is_the_tables(table: HandWrittenTable) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from deltaflow.log.protocol.features import FEATURES, NEWEST_READER_VERSION, NEWEST_WRITER_VERSION
 
 PAGE = (Path(__file__).parents[3] / "docs" / "compatibility.md").read_text()
+READ = {"always": "yes", "unused": "while not in use", "never": "refused"}
 WRITTEN = {"always": "yes", "inactive": "while not in use", "never": "refused"}
 
 
@@ -18,7 +19,7 @@ def test_every_feature_is_in_the_table_as_it_is_treated() -> None:
     assert rows == [
         (
             feature.name,
-            "yes" if feature.reads else "refused",
+            READ[feature.reads],
             WRITTEN[feature.writes],
             "readers and writers" if feature.for_readers else "writers",
         )

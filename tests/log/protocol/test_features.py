@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
+import msgspec
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StructField, StructType, VariantType
 
 from deltaflow.errors import UnsupportedFeatureError
+from deltaflow.log import DeltaLog, remove_files
+from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.protocol.features import FEATURES
-from tests.log.hand_written import HandWrittenTable, append, meta_data, paths, protocol, remove
+from deltaflow.store import LocalLogStore
+from tests.log.hand_written import WRITE, HandWrittenTable, add, append, meta_data, paths, protocol, remove
 
 
 def table_with(table: HandWrittenTable, protocol_action: dict[str, Any], **metadata: Any) -> HandWrittenTable:
@@ -19,18 +24,7 @@ def column(**metadata: str) -> StructType:
     return StructType([StructField("s", StructType([StructField("id", LongType(), True, metadata)]))])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "deletionVectors",
-        "columnMapping",
-        "typeWidening",
-        "variantType",
-        "catalogManaged",
-        "brandNew",
-        "Deletionvectors",
-    ],
-)
+@pytest.mark.parametrize("name", ["catalogManaged", "geospatial", "brandNew", "Deletionvectors"])
 def test_reader_features_that_are_missing_are_named(table: HandWrittenTable, name: str) -> None:
     features = ["vacuumProtocolCheck", name]
     log = table_with(table, protocol(3, 7, readerFeatures=features, writerFeatures=features)).log()
@@ -39,6 +33,88 @@ def test_reader_features_that_are_missing_are_named(table: HandWrittenTable, nam
             call()
         assert raised.value.features == (name,)
         assert raised.value.error_class == "DELTA_UNSUPPORTED_FEATURES_FOR_READ"
+
+
+MAPPED = {"configuration": {"delta.columnMapping.mode": "name"}}
+WIDENED: dict[str, Any] = {
+    "schema": column(**{"delta.typeChanges": [{"fromType": "short", "toType": "long"}]})  # type: ignore[arg-type]
+}
+VARIANTS: dict[str, Any] = {"schema": StructType([StructField("v", ArrayType(VariantType()))])}
+VECTOR = {"storageType": "u", "pathOrInlineDv": "x" * 20, "offset": 1, "sizeInBytes": 1, "cardinality": 1}
+USES: list[tuple[str, dict[str, Any]]] = [
+    ("columnMapping", MAPPED),
+    ("typeWidening", WIDENED),
+    ("typeWidening-preview", WIDENED),
+    ("variantType", VARIANTS),
+    ("variantType-preview", VARIANTS),
+    ("variantShredding", VARIANTS),
+    ("variantShredding-preview", VARIANTS),
+]
+
+
+@pytest.mark.parametrize("name", [name for name, feature in FEATURES.items() if feature.reads == "unused"])
+def test_a_feature_that_is_listed_and_not_used_stops_nobody(table: HandWrittenTable, name: str) -> None:
+    action = protocol(3, 7, readerFeatures=[name], writerFeatures=[name])
+    log = table_with(table, action).log()
+    append(log, "a")
+    log.checkpoint()
+    append(log, "b")
+    assert paths(log) == ["a", "b"]
+    transaction = log.start_transaction()
+    transaction.commit(remove_files(transaction.snapshot.files.slice(0, 1), 1), WRITE)  # type: ignore[union-attr]
+    assert log.snapshot().num_files == log.snapshot_at(1).num_files == 1
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize(("name", "metadata"), USES)
+def test_the_first_column_that_needs_it_is_the_end(
+    table: HandWrittenTable, name: str, metadata: dict[str, Any], listed: bool
+) -> None:
+    """Even if the protocol does not list it, since it changes how files are read."""
+    action = protocol(3, 7, readerFeatures=[name], writerFeatures=[name]) if listed else protocol(1, 2)
+    log = table_with(table, action).log()
+    append(log, "a")
+    table.commit(2, meta_data(**metadata))
+    with pytest.raises(UnsupportedFeatureError) as raised:
+        log.snapshot()
+    kind = "variantType" if "variant" in name else name.removesuffix("-preview")
+    assert raised.value.features == (name if listed else kind,)
+    assert raised.value.error_class == "DELTA_UNSUPPORTED_FEATURES_FOR_READ"
+    assert log.snapshot_at(1).num_files == 1
+
+
+def test_a_file_with_a_deletion_vector_is_the_end_of_what_reads_rows(table: HandWrittenTable) -> None:
+    action = protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=["deletionVectors"])
+    log = table_with(table, action).log()
+    append(log, "a")
+    table.commit(2, add("b", deletionVector=VECTOR))
+    for version, refused in ((1, False), (2, True)):
+        snapshot = log.snapshot_at(version)
+        with pytest.raises(UnsupportedFeatureError, match="deletion vector") if refused else nullcontext():
+            refuse_deletion_vectors(snapshot.files, snapshot.path, version)
+    log.checkpoint()
+    append(log, "c")  # It needs no row of the others.
+    assert DeltaLog(LocalLogStore(), table.path).snapshot().num_files == 3
+    extra = log.snapshot().files["extra"].drop_null().to_pylist()
+    assert [msgspec.json.decode(text)["deletionVector"] for text in extra] == [VECTOR]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("catalogManaged", "A catalog decides"),
+        ("rowTracking", "ids for its rows"),
+        ("clustering", "clustered"),
+        ("icebergCompatV1", "Iceberg"),
+        ("icebergCompatV2", "Iceberg"),
+        ("coordinatedCommits-preview", "A service"),
+    ],
+)
+def test_a_refusal_says_its_reason(table: HandWrittenTable, name: str, reason: str) -> None:
+    readers = [name] if FEATURES[name].for_readers else []
+    log = table_with(table, protocol(3, 7, readerFeatures=readers, writerFeatures=[name])).log()
+    with pytest.raises(UnsupportedFeatureError, match=reason):
+        append(log, "a")
 
 
 @pytest.mark.parametrize("name", ["rowTracking", "clustering", "icebergCompatV2", "brandNew"])
@@ -103,7 +179,7 @@ def test_what_the_metadata_activates_is_refused_for_writing_by_name(
 WRITTEN_WHILE_INACTIVE = [name for name, feature in FEATURES.items() if feature.writes == "inactive"]
 
 
-@pytest.mark.parametrize("name", [name for name in WRITTEN_WHILE_INACTIVE if name != "columnMapping"])
+@pytest.mark.parametrize("name", WRITTEN_WHILE_INACTIVE)
 def test_a_listed_feature_that_is_not_active_does_not_keep_from_writing(
     table: HandWrittenTable, name: str
 ) -> None:
@@ -121,17 +197,8 @@ def test_features_that_ask_nothing_of_an_append(table: HandWrittenTable, name: s
     assert paths(log) == ["a"]
 
 
-@pytest.mark.parametrize("action", [protocol(1, 2), protocol(2, 5), protocol(3, 7, readerFeatures=[])])
-def test_column_mapping_in_use_is_refused_even_if_it_is_not_announced(
-    table: HandWrittenTable, action: dict[str, Any]
-) -> None:
-    log = table_with(table, action, configuration={"delta.columnMapping.mode": "name"}).log()
-    with pytest.raises(UnsupportedFeatureError, match="needs columnMapping"):
-        log.snapshot()
-
-
 def test_a_feature_that_was_dropped_again_does_not_matter(table: HandWrittenTable) -> None:
-    features = ["deletionVectors"]
+    features = ["catalogManaged"]
     table.commit(0, protocol(3, 7, readerFeatures=features, writerFeatures=features), meta_data())
     table.commit(1, protocol(1, 2), remove("a"))
     assert table.log().snapshot().version == 1
@@ -140,7 +207,6 @@ def test_a_feature_that_was_dropped_again_does_not_matter(table: HandWrittenTabl
 @pytest.mark.parametrize(
     "properties",
     [
-        {"delta.enableDeletionVectors": "true"},
         {"delta.enableTypeWidening": "true"},
         {"delta.enableRowTracking": "true"},
     ],
@@ -150,14 +216,15 @@ def test_a_legacy_table_whose_properties_ask_for_what_is_missing_is_read_and_not
 ) -> None:
     log = table_with(table, protocol(1, 2), configuration=properties).log()
     assert paths(log) == []
-    with pytest.raises(UnsupportedFeatureError, match=r"needs (deletionVectors|typeWidening|rowTracking) "):
+    with pytest.raises(UnsupportedFeatureError, match=r"needs (typeWidening|rowTracking) "):
         append(log, "a")
 
 
 def test_every_feature_is_listed_under_its_name() -> None:
     assert all(name == feature.name for name, feature in FEATURES.items())
     # What readers must have, and deltaflow reads: nothing else may change how files are read.
-    assert {name for name, feature in FEATURES.items() if feature.for_readers and feature.reads} == {
+    reads = {name for name, feature in FEATURES.items() if feature.for_readers and feature.reads == "always"}
+    assert reads == {
         "timestampNtz",
         "v2Checkpoint",
         "vacuumProtocolCheck",

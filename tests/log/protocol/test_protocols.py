@@ -75,6 +75,11 @@ class TestNewTables:
             ({ICT: "false"}, protocol(1, 2)),
             ({"delta.checkpointPolicy": "v2"}, features(readers=("v2Checkpoint",))),
             ({"delta.feature.checkConstraints": "supported"}, features("checkConstraints")),
+            ({"delta.enableDeletionVectors": "true"}, features(readers=("deletionVectors",))),
+            (
+                {"delta.feature.variantShredding": "supported"},
+                features(readers=("variantShredding", "variantType")),
+            ),
         ],
         ids=str,
     )
@@ -92,7 +97,7 @@ class TestNewTables:
         [
             ({"delta.feature.brandNew": "supported"}, UnsupportedFeatureError, "brandNew"),
             ({"delta.feature.rowTracking": "supported"}, UnsupportedFeatureError, "rowTracking"),
-            ({"delta.enableDeletionVectors": "true"}, UnsupportedFeatureError, "deletionVectors"),
+            ({"delta.enableTypeWidening": "true"}, UnsupportedFeatureError, "typeWidening"),
             ({"delta.columnMapping.mode": "name"}, UnsupportedFeatureError, "columnMapping"),
             ({"delta.enableChangeDataFeed": "true"}, UnsupportedFeatureError, "changeDataFeed"),
             ({"delta.minWriterVersion": "8"}, UnsupportedFeatureError, "version 8; deltaflow knows 1 to 7"),

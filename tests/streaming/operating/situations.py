@@ -366,7 +366,7 @@ def the_partition_columns_have_changed(s: Stopped) -> None:
 
 @situation
 def a_table_feature_is_unknown(s: Stopped) -> None:
-    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    features = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged"]}
     s.source.commit(protocol={"minReaderVersion": 3, "minWriterVersion": 7, **features})
     s.ended(offset(1))
 

@@ -1,0 +1,183 @@
+"""Tables that list a feature for readers, and what reads and writes them before and after its first use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from deltaflow.cli import main
+from deltaflow.log import DeltaLog
+from deltaflow.tables import DeltaTable
+from tests.tables import actions, edit_commit, ids, load, versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+FEATURES = [
+    "deletionVectors",
+    "columnMapping",
+    "typeWidening",
+    "typeWidening-preview",
+    "variantType",
+    "variantType-preview",
+    "variantShredding",
+    "variantShredding-preview",
+]
+VECTOR = {
+    "storageType": "i",
+    "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+    "sizeInBytes": 40,
+    "cardinality": 6,
+}
+
+
+def listing(spark: SparkSession, folder: Path, *features: str) -> str:
+    """A table with the rows 0 to 4 and 5 to 9 in two versions; the first one lists the features."""
+    path = folder / "written"
+    for first in (0, 5):
+        frame = spark.range(first, first + 5).selectExpr("id", "id % 2 AS p").coalesce(1)
+        frame.write.format("delta").mode("append").save(str(path))
+    lists = {"minReaderVersion": 3, "minWriterVersion": 7}
+    lists |= {"readerFeatures": list(features), "writerFeatures": ["appendOnly", "invariants", *features]}
+    edit_commit(path, lambda action: action.get("protocol", {}).update(lists))
+    for checksum in Path(path, "_delta_log").glob("*.crc"):
+        checksum.unlink()
+    # Under a name that is in no cache.
+    return str(path.rename(folder / "listing"))
+
+
+def use(path: str, feature: str) -> None:
+    """Commits the first use of the feature, together with new rows."""
+    [file, *_] = actions(path, "add", 0)
+    [metadata] = actions(path, "metaData", 0)
+    schema = json.loads(metadata["schemaString"])
+    lines: list[dict[str, Any]] = [{"commitInfo": {"timestamp": 0, "operation": "TEST"}}]
+    match feature.partition("-")[0]:
+        case "deletionVectors":
+            removed = {"path": file["path"], "dataChange": True, "deletionTimestamp": 1}
+            lines += [{"remove": removed}, {"add": {**file, "deletionVector": VECTOR}}]
+        case "columnMapping":
+            metadata["configuration"]["delta.columnMapping.mode"] = "name"
+            lines.append({"metaData": metadata})
+        case "typeWidening":
+            changes = [{"fromType": "integer", "toType": "long"}]
+            schema["fields"][0]["metadata"]["delta.typeChanges"] = changes
+        case _:
+            schema["fields"].append({"name": "v", "type": "variant", "nullable": True, "metadata": {}})
+    if schema != json.loads(metadata["schemaString"]):
+        lines.append({"metaData": {**metadata, "schemaString": json.dumps(schema)}})
+    if feature != "deletionVectors":
+        lines.append({"add": {**file, "path": file["path"] + "2"}})
+        Path(path, file["path"] + "2").write_bytes(Path(path, file["path"]).read_bytes())
+    version = versions(path)[-1] + 1
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    Path(path, "_delta_log", f"{version:020}.json").write_text(text)
+
+
+def command(*arguments: str) -> list[str]:
+    done = CliRunner().invoke(main, [*arguments])
+    assert done.exit_code == 0, done.output
+    return done.output.splitlines()
+
+
+def reading_doors(spark: SparkSession, path: str, folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """All that reads the newest version of the table."""
+    name = f"delta.`{path}`"
+
+    def stream() -> int:
+        source = spark.readStream.format("delta").load(path).writeStream.format("memory")
+        query = source.queryName("read").trigger(availableNow=True).start()
+        query.awaitTermination()
+        return spark.table("read").count()
+
+    def clone() -> int:
+        DeltaTable.forPath(spark, path).clone(str(folder / "clone"), isShallow=True)
+        return load(spark, folder / "clone").count()
+
+    yield "batch", lambda: load(spark, path).where("id >= 0").count()
+    yield "count by statistics", lambda: load(spark, path).count()
+    yield "largest value by statistics", lambda: load(spark, path).selectExpr("max(id)").first()[0] + 1
+    yield "by name", lambda: spark.sql(f"SELECT * FROM {name}").count()
+    yield "time travel", lambda: spark.sql(f"SELECT * FROM {name} VERSION AS OF {versions(path)[-1]}").count()
+    yield "stream", stream
+    yield "clone", clone
+    yield "of DeltaTable", lambda: DeltaTable.forPath(spark, path).toDF().where("id < 10").count()
+    yield "manifests", lambda: DeltaTable.forPath(spark, path).generate("symlink_format_manifest") or 10
+
+
+def writing_doors(spark: SparkSession, path: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """All that writes rows, of which those that are there have to be read."""
+    name = f"delta.`{path}`"
+    yield "delete", lambda: spark.sql(f"DELETE FROM {name} WHERE id = 3")
+    yield "update", lambda: spark.sql(f"UPDATE {name} SET p = 7 WHERE id = 4")
+    source = "(SELECT 5L AS id) AS s"
+    merge = f"MERGE INTO {name} AS t USING {source} ON t.id = s.id WHEN MATCHED THEN UPDATE SET p = 8"
+    yield "merge", lambda: spark.sql(merge)
+    yield "optimize", lambda: spark.sql(f"OPTIMIZE {name}")
+    yield "restore", lambda: spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF 0")
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_every_door(spark: SparkSession, tmp_path: Path, feature: str) -> None:
+    path = listing(spark, tmp_path, feature)
+    for door, read in reading_doors(spark, path, tmp_path):
+        assert read() == 10, door
+    assert len(command("log", path, "files", "--json")) == 2
+    assert command("doctor", path) == ["Nothing was found."]
+    frame = spark.range(10, 11).selectExpr("id", "id % 2 AS p")
+    frame.write.format("delta").mode("append").save(path)
+    for _, write in list(writing_doors(spark, path))[:-1]:
+        write()
+    assert ids(load(spark, path)) == [0, 1, 2, *range(4, 11)]
+    assert {row.p for row in load(spark, path).where("id IN (4, 5)").collect()} == {7, 8}
+    spark.sql(f"VACUUM delta.`{path}`")
+    spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 1")
+    frame.write.format("delta").mode("overwrite").save(path)
+    assert ids(load(spark, path)) == [10]
+    spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 1")
+
+    loaded = load(spark, path)
+    use(path, feature)
+    before = versions(path)
+    doors = [*reading_doors(spark, path, tmp_path / "again"), *writing_doors(spark, path)]
+    doors.append(("loaded before", loaded.collect))
+    for door, call in doors:
+        with pytest.raises(Exception, match="DELTA_UNSUPPORTED_") as refused:
+            call()
+        named = "deletion vectors" if door == "manifests" and feature == "deletionVectors" else feature
+        assert named in str(refused.value), door
+    assert versions(path) == before
+    assert ids(load(spark, path, versionAsOf=1)) == list(range(10))
+
+
+def test_vectors_do_not_keep_rows_from_being_added(spark: SparkSession, tmp_path: Path) -> None:
+    """Files with a vector stay as they are, checkpoints included, and can be replaced as a whole."""
+    path = listing(spark, tmp_path, "deletionVectors")
+    use(path, "deletionVectors")
+    spark.range(10, 11).selectExpr("id", "id % 2 AS p").write.format("delta").mode("append").save(path)
+    log = DeltaLog.for_table(path)
+    log.checkpoint()
+    extra = [text for text in log.snapshot().files["extra"].to_pylist() if text is not None]
+    assert [json.loads(text)["deletionVector"] for text in extra] == [VECTOR]
+    spark.range(2).selectExpr("id", "id AS p").write.format("delta").mode("overwrite").save(path)
+    removed = actions(path, "remove", versions(path)[-1])
+    assert [remove["deletionVector"] for remove in removed if "deletionVector" in remove] == [VECTOR]
+    assert ids(load(spark, path)) == [0, 1]
+
+
+def test_types_do_not_grow_where_each_change_has_to_be_recorded(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    spark.sql("SELECT 1S AS n").write.format("delta").option("delta.feature.typeWidening", "supported").save(
+        path
+    )
+    writer = spark.sql("SELECT 2 AS n").write.format("delta").mode("append")
+    writer.option("mergeSchema", "true").save(path)
+    assert load(spark, path).schema.simpleString() == "struct<n:smallint>"
+    assert sorted(row.n for row in load(spark, path).collect()) == [1, 2]
