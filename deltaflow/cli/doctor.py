@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -25,10 +27,8 @@ def doctor(ctx: click.Context, path: str) -> None:
     says what repairs it. Nothing is changed. The exit code is 3 if there is an error or a warning.
     """
     output: Output = ctx.obj
-    # What the log core would warn of is among the findings.
-    logging.getLogger("deltaflow").setLevel(logging.ERROR)
     found: Counter[Severity] = Counter()
-    with output.progress() as progress:
+    with _errors_alone(), output.progress() as progress:
         for finding in examine(path, progress):
             found[finding.severity] += 1
             if output.as_json:
@@ -39,6 +39,18 @@ def doctor(ctx: click.Context, path: str) -> None:
     output.say(f"Found: {numbers}." if numbers else "Nothing was found.")
     if found[Severity.ERROR] or found[Severity.WARNING]:
         ctx.exit(FOUND)
+
+
+@contextmanager
+def _errors_alone() -> Iterator[None]:
+    """What the log core would warn of is among the findings."""
+    logger = logging.getLogger("deltaflow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _show(finding: Finding) -> None:

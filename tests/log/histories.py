@@ -20,11 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
+from deltaflow import errors
 from deltaflow.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
     ConcurrentTransactionException,
+    DeltaError,
     MetadataChangedException,
     ProtocolChangedException,
 )
@@ -401,6 +403,11 @@ def _run(steps: Iterable[Step], table: Rows) -> Rows:
 def _without_counts(table: Rows) -> Rows:
     rows = {replace(row, content="") if row.content.endswith("rows") else row for row in table.rows}
     return replace(table, rows=frozenset(rows))
+
+
+def class_of(error: DeltaError) -> type[DeltaError]:
+    """The class that was raised; the error's own may have bases of PySpark beside it."""
+    return vars(errors)[error.name]  # type: ignore[no-any-return]
 
 
 def expected_outcomes(

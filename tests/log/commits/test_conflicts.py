@@ -56,6 +56,7 @@ from tests.log.hand_written import (
     protocol,
     remove,
 )
+from tests.log.histories import class_of
 
 SCHEMA = StructType(
     [StructField("id", LongType()), StructField("part", IntegerType()), StructField("day", DateType())]
@@ -140,7 +141,7 @@ def altering(act: Act) -> Act:
 
 
 def outcome(log: DeltaLog, winner: Act, loser: Act) -> type[Exception] | None:
-    """The error that `loser` gets when `winner` commits first; None if both commit."""
+    """The class of the error that `loser` gets when `winner` commits first; None if both commit."""
     transaction, rival = log.start_transaction(), log.start_transaction()
     actions = loser(transaction)
     rival.commit(winner(rival), Operation("RIVAL"))
@@ -150,7 +151,7 @@ def outcome(log: DeltaLog, winner: Act, loser: Act) -> type[Exception] | None:
             assert error.version == 1
             assert "Version 1 of " in str(error)
             assert "(RIVAL)" in str(error)
-            return type(error)
+            return class_of(error)
         case result:
             assert result == Committed(2)
             return None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deltaflow.log import Conflict
 from deltaflow.log.commits import conflicts
-from tests.log.histories import OPERATIONS, Attempt, expected_outcomes, has_serial_order, play
+from tests.log.histories import OPERATIONS, Attempt, class_of, expected_outcomes, has_serial_order, play
 
 LEVELS = ("Serializable", "WriteSerializable")
 
@@ -25,7 +25,7 @@ def histories(draw: st.DrawFn) -> tuple[str, list[tuple[str, Any]], list[int]]:
 
 def found(attempts: list[Attempt]) -> list[tuple[type[Exception], int] | None]:
     return [
-        (type(attempt.outcome.error), attempt.version) if isinstance(attempt.outcome, Conflict) else None
+        (class_of(attempt.outcome.error), attempt.version) if isinstance(attempt.outcome, Conflict) else None
         for attempt in attempts
     ]
 

@@ -100,9 +100,12 @@ def counts_at(spark: SparkSession, folder: Path, batches: tuple[int, int]) -> li
     return found
 
 
-def test_200_micro_batches_leave_no_objects(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("batches", [(15, 50), pytest.param((50, 200), marks=pytest.mark.long)])
+def test_micro_batches_leave_no_objects(
+    spark: SparkSession, tmp_path: Path, batches: tuple[int, int]
+) -> None:
     before = dispatcher.open_handles
-    early, late = counts_at(spark, tmp_path, (50, 200))
+    early, late = counts_at(spark, tmp_path, batches)
     assert early == late
     assert dispatcher.open_handles == before
 

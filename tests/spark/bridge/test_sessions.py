@@ -108,7 +108,7 @@ spark.stop()
 """
 
 
-@pytest.mark.parametrize("pin_thread", ["true", "false"])
+@pytest.mark.parametrize("pin_thread", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_sessions_and_contexts(run: Callable[..., str], pin_thread: str) -> None:
     print(run(SESSIONS, environment={"PYSPARK_PIN_THREAD": pin_thread}))
 
