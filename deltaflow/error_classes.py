@@ -356,6 +356,31 @@ CATALOGUE: dict[str, Entry] = {
         "likely VACUUM deleted it, which keeps removed files for delta.deletedFileRetentionDuration only, or "
         "somebody deleted it by hand. Read a newer version, or restore the file from a copy.",
     ),
+    "DELTA_DELETION_VECTOR_CARDINALITY_MISMATCH": (
+        "XXKDS",
+        "The deletion vector of the file {data_file} has {found} rows, and the log says that it has {said}. "
+        "Read an older version, or restore the file of the vector from a copy.",
+    ),
+    "DELTA_DELETION_VECTOR_CHECKSUM_MISMATCH": (
+        "XXKDS",
+        "The deletion vector of the file {data_file} is damaged: its bytes in {place} have another CRC-32 "
+        "checksum than the one behind them. Read an older version, or restore that file from a copy.",
+    ),
+    "DELTA_DELETION_VECTOR_INVALID": (
+        "XXKDS",
+        "The deletion vector of the file {data_file} is none: {reason}. Read an older version, or restore "
+        "the file of the vector, or the log, from a copy.",
+    ),
+    "DELTA_DELETION_VECTOR_INVALID_ROW_INDEX": (
+        "XXKDS",
+        "The deletion vector of the file {data_file} is not that of the file: it has the position "
+        "{position}, and the file has {records} rows. Read an older version, or restore the log from a copy.",
+    ),
+    "DELTA_DELETION_VECTOR_SIZE_MISMATCH": (
+        "XXKDS",
+        "The deletion vector of the file {data_file} has {found} bytes where it is stored, and the log says "
+        "that it has {said}. Read an older version, or restore the file of the vector from a copy.",
+    ),
     "DELTA_ILLEGAL_OPTION": ("42616", "Invalid value '{input}' for option '{name}', {explain}."),
     "DELTA_INSERT_COLUMN_ARITY_MISMATCH": (
         "42802",

@@ -87,7 +87,7 @@ class Limits:
     def _rows_of(self, files: pa.Table) -> pa.ChunkedArray | None:
         if self.rows is None:
             return None
-        return pc.fill_null(FileStatistics(files["stats"], StructType()).num_records, self.rows)
+        return pc.fill_null(FileStatistics(files, StructType()).num_rows, self.rows)
 
 
 def _count_within(amounts: pa.ChunkedArray | None, capacity: int | None) -> int:

@@ -137,7 +137,7 @@ class Backlog:
         if selects is not None or self.reading.counts_rows:
             files = files_of_adds(adds, with_stats=True)
             if self.reading.counts_rows:
-                counted = FileStatistics(files["stats"], StructType()).num_records
+                counted = FileStatistics(files, StructType()).num_rows
                 rows.extend(counted.fill_null(_UNKNOWN).to_pylist())
             for number, is_wanted in enumerate(() if selects is None else selects(files).to_pylist()):
                 sizes[number] = sizes[number] if is_wanted else -1

@@ -11,13 +11,17 @@ from pyspark.sql.types import StructType
 
 from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
 from deltaflow.log import FILES_SCHEMA, AddFile, Commit
+from deltaflow.log.files.file_rows import vector_row
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.features import NEW_TABLE_PROTOCOL, check_readable
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.schema_checks import check_metadata, check_partition_columns
 
 COLUMNS = pa.schema(
-    [FILES_SCHEMA.field(name) for name in ("path", "partition_values", "size", "modification_time", "stats")]
+    [
+        FILES_SCHEMA.field(name)
+        for name in ("path", "partition_values", "size", "modification_time", "stats", "deletion_vector")
+    ]
 )
 """The columns of a stream's files: the columns of a snapshot's files that a batch needs."""
 
@@ -114,7 +118,7 @@ def _unreadable_file(reading: Reading, add: AddFile, version: int) -> Unsupporte
 
 def totals(files: pa.Table) -> tuple[int, int, int | None]:
     """Number, bytes and rows of files (COLUMNS) with statistics; None if the rows of one are unknown."""
-    rows = FileStatistics(files["stats"], StructType()).num_records
+    rows = FileStatistics(files, StructType()).num_rows
     size = int(pc.sum(files["size"]).as_py() or 0)
     return files.num_rows, size, None if rows.null_count else int(pc.sum(rows).as_py() or 0)
 
@@ -128,6 +132,7 @@ def files_of_adds(adds: Sequence[AddFile], *, with_stats: bool) -> pa.Table:
             [add.size for add in adds],
             [add.modification_time for add in adds],
             [add.stats if with_stats else None for add in adds],
+            [vector_row(add.deletion_vector) for add in adds],
         ],
         schema=COLUMNS,
     )

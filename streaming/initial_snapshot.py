@@ -73,8 +73,8 @@ class InitialSnapshot:
 
         For a reading that counts rows.
         """
-        stats = pa.chunked_array([batch["stats"] for batch in self._batches], pa.string())
-        rows = FileStatistics(stats, StructType()).num_records.take(self._order.slice(first))
+        files = pa.Table.from_batches(self._batches, COLUMNS)
+        rows = FileStatistics(files, StructType()).num_rows.take(self._order.slice(first))
         return None if rows.null_count else int(pc.sum(rows).as_py() or 0)
 
 

@@ -44,7 +44,7 @@ class _Statistics(FileStatistics):
     """The statistics of files, and their partition values as bounds."""
 
     def __init__(self, files: pa.Table, schema: T.StructType, partition_columns: Iterable[str]) -> None:
-        super().__init__(files["stats"], schema)
+        super().__init__(files, schema)
         self._values = files["partition_values"]
         self._partition_columns = {(name,) for name in partition_columns}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,27 @@ def entries(*kinds: str) -> list[Any]:
 def missing_features(entry: dict[str, Any]) -> set[str]:
     """The features for which a reader may refuse an unsupported table, named as in its error."""
     return set(entry["expect"].partition(":")[2].replace("minReaderVersion=", "reader version ").split(","))
+
+
+def vector_entries() -> list[Any]:
+    """The unsupported tables that have deletion vectors, and nothing else that deltaflow lacks."""
+    chosen = [
+        each for each in entries("unsupported") if missing_features(each.values[0]) == {"deletionVectors"}
+    ]
+    return [each for each in chosen if each.values[0]["rows_when_supported"]]
+
+
+def opened(entry: dict[str, Any], folder: Path) -> str:
+    """The path of a table: where it is, or a copy in `folder`, if its log has absolute paths."""
+    fill = entry.get("fill")
+    if fill is None:
+        return str(GOLDENS / entry["path"])
+    for table in (GOLDENS / FEATURES / "tables").glob(f"{entry['name']}*"):
+        shutil.copytree(table, folder / "tables" / table.name)
+    for file in fill["files"]:
+        copy = folder / file
+        copy.write_text(copy.read_text().replace(fill["mark"], str(folder)))
+    return str(folder / Path(entry["path"]).relative_to(FEATURES))
 
 
 def text(value: Any) -> str:

@@ -144,7 +144,7 @@ def _snapshot_at(log: DeltaLog, version: int) -> Snapshot:
 
 def _files_only_in(snapshot: Snapshot, other: Snapshot) -> pa.Table:
     """The files of the snapshot that the other one lacks."""
-    own, others = (file_keys(each.files["path"], each.path) for each in (snapshot, other))
+    own, others = (file_keys(each.files, each.path) for each in (snapshot, other))
     return snapshot.files.filter(pc.invert(pc.is_in(own, value_set=others)))
 
 

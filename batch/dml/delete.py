@@ -51,7 +51,7 @@ def delete(
 
 def _remove(operation: RowLevelOperation, files: pa.Table, predicates: Sequence[str]) -> int | None:
     """Files of which all rows go, as their partitions tell."""
-    deleted = number_of_rows(files["stats"])
+    deleted = number_of_rows(files)
     operation.remove(files, lambda changed: _operation(operation, changed, predicates, deleted))
     return deleted
 

@@ -353,7 +353,7 @@ class _Merge:
     def _inserted(self, unmatched: DataFrame) -> DataFrame:
         """The new rows, in as few tasks as fit."""
         snapshot = self.operation.snapshot
-        known = number_of_rows(snapshot.files["stats"]) or 0
+        known = number_of_rows(snapshot.files) or 0
         bytes_of_row = snapshot.size_in_bytes / known if known else 0
         tasks = int(self.counts.inserted * bytes_of_row // _BYTES_OF_A_TASK) + 1
         values = [(i, clause.values) for i, clause in enumerate(self._inserting, 1)]

@@ -92,7 +92,7 @@ def _bins_to_rewrite(
 def _z_order_layout(bins: Sequence[pa.Table], columns: Sequence[ZColumn], target_size: int) -> LayOut:
     def lay_out(first: int, rows: Sequence[DataFrame]) -> Sequence[DataFrame]:
         sized = [
-            BinOfRows(frame, number_of_rows(files["stats"]), _num_files(files, target_size))
+            BinOfRows(frame, number_of_rows(files), _num_files(files, target_size))
             for frame, files in zip(rows, bins[first : first + len(rows)], strict=True)
         ]
         return z_ordered(sized, columns)

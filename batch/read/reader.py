@@ -121,5 +121,5 @@ def files_of_version(description: dict[str, Any]) -> ScannedFiles:
     files, statistics = snapshot.files, snapshot.statistics
     if "partition" in description:
         files = files_of_partition(snapshot, description["partition"], description["timeZone"])
-        statistics = FileStatistics(files["stats"], snapshot.schema)
+        statistics = FileStatistics(files, snapshot.schema)
     return ScannedFiles(log.path, tuple(snapshot.partition_columns), files, statistics)

@@ -33,7 +33,7 @@ class RowAccount:
         self.files = files
         self._operation = operation
         self._snapshot = snapshot
-        self._records: pa.Array = FileStatistics(files["stats"], snapshot.schema).num_records
+        self._records: pa.Array = FileStatistics(files, snapshot.schema).num_rows
         if gone is None:
             gone = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), files.num_rows)])
         self._gone = gone.combine_chunks()

@@ -85,7 +85,7 @@ class TouchedFiles:
         key, chosen = _ALL, self.snapshot.files
         if files is not None:
             key, chosen = str(len(self._scanned)), files.select(self.snapshot.files.column_names)
-            self._scanned[key] = (chosen, FileStatistics(chosen["stats"], self.schema))
+            self._scanned[key] = (chosen, FileStatistics(chosen, self.schema))
         refuse_deletion_vectors(chosen, self.snapshot.path, self.snapshot.version)
         size = self.snapshot.size_in_bytes if files is None else pc.sum(chosen["size"]).as_py() or 0
         described = self._relation(key, size)

@@ -119,7 +119,7 @@ class MatchingRows(WholeTable):
             files.record_read(found)
             if not found.has_data_filters:
                 self._touched = files.record_files_of_partitions(found)
-                self._rows_removed = number_of_rows(self._touched["stats"])
+                self._rows_removed = number_of_rows(self._touched)
                 return
             if not self._data_columns:
                 raise self._names_other_columns(rows, condition, snapshot)

@@ -2,7 +2,7 @@
 
 from deltaflow.store.base import FileStatus, LogStore
 from deltaflow.store.data_directory import DataDirectory, Entry, EntryType, place_below
-from deltaflow.store.data_files import absent, tails
+from deltaflow.store.data_files import absent, slices, tails
 from deltaflow.store.exclusion import ExclusionTrial
 from deltaflow.store.fsspec_store import FsspecLogStore, MemoryLogStore
 from deltaflow.store.hadoop import storage_options_from_hadoop
@@ -51,6 +51,7 @@ __all__ = [
     "real_path",
     "scheme_of",
     "scheme_part",
+    "slices",
     "storage_options_from_hadoop",
     "store_for",
     "table_path",

@@ -93,6 +93,13 @@ class LogStore(ABC):
         """
 
     @abstractmethod
+    def slices(self, pieces: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        """Pieces of data files, each given by its file's path, the position of its first byte and its length.
+
+        A piece is shorter where its file ends before it. StoreError if a file is absent.
+        """
+
+    @abstractmethod
     def absent(self, paths: Sequence[str]) -> list[str]:
         """Those of the paths at which there is neither a file nor a directory."""
 

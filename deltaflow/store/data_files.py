@@ -19,6 +19,16 @@ def tails(files: Sequence[tuple[str, int]], size: int) -> list[bytes]:
     return found
 
 
+def slices(pieces: Sequence[tuple[str, int, int]]) -> list[bytes]:
+    """As `LogStore.slices`; the paths are those that their stores know."""
+    found: list[bytes] = [b""] * len(pieces)
+    for store, positions in _by_store([path for path, _, _ in pieces]):
+        some = store.slices([pieces[i] for i in positions])
+        for position, piece in zip(positions, some, strict=True):
+            found[position] = piece
+    return found
+
+
 def absent(paths: Sequence[str]) -> list[str]:
     """As `LogStore.absent`."""
     stores = _by_store(paths)

@@ -84,16 +84,20 @@ class FsspecLogStore(LogStore):
             return file
 
     def tails(self, files: Sequence[tuple[str, int]], size: int) -> list[bytes]:
-        def tail(file: tuple[str, int]) -> bytes:
-            path, file_size = file
+        starts = [(path, max(file_size - size, 0), file_size) for path, file_size in files]
+        return self.slices([(path, start, end - start) for path, start, end in starts])
+
+    def slices(self, pieces: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        def read(piece: tuple[str, int, int]) -> bytes:
+            path, start, length = piece
             with as_store_errors("read", path):
                 try:
-                    return bytes(self._fs.cat_file(path, start=max(file_size - size, 0), end=file_size))
+                    return bytes(self._fs.cat_file(path, start=start, end=start + length))
                 except FileNotFoundError as error:
                     raise StoreError(f"Cannot read data file {path}: {error}", file=path) from error
 
         with ThreadPoolExecutor(_THREADS, "deltaflow-fsspec") as pool:
-            return list(pool.map(tail, files))
+            return list(pool.map(read, pieces))
 
     def absent(self, paths: Sequence[str]) -> list[str]:
         def exists(path: str) -> bool:

@@ -81,6 +81,12 @@ class LocalLogStore(LogStore):
         with ThreadPoolExecutor(_THREADS, "deltaflow-tails") as pool:
             return list(pool.map(lambda file: _tail(file, size), files))
 
+    def slices(self, pieces: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        if len(pieces) == 1:
+            return [_slice(*pieces[0])]
+        with ThreadPoolExecutor(_THREADS, "deltaflow-slices") as pool:
+            return list(pool.map(lambda piece: _slice(*piece), pieces))
+
     def absent(self, paths: Sequence[str]) -> list[str]:
         parts = [paths[start : start + _LOOKS_OF_A_TASK] for start in range(0, len(paths), _LOOKS_OF_A_TASK)]
         if len(parts) == 1:
@@ -160,6 +166,14 @@ def _tail(file: tuple[str, int], size: int) -> bytes:
         "was written.",
         file=path,
     )
+
+
+def _slice(path: str, start: int, length: int) -> bytes:
+    try:
+        with open(path, "rb") as opened:
+            return os.pread(opened.fileno(), length, start)
+    except OSError as error:
+        raise StoreError(f"Cannot read data file {path}: {error}", file=path) from error
 
 
 def _absent(paths: Sequence[str]) -> list[str]:

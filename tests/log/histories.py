@@ -90,6 +90,9 @@ class DictionaryStore(LogStore):
     def tails(self, files: Sequence[tuple[str, int]], size: int) -> list[bytes]:
         raise NotImplementedError
 
+    def slices(self, pieces: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        raise NotImplementedError
+
     def absent(self, paths: Sequence[str]) -> list[str]:
         return [path for path in paths if path not in self.files]
 

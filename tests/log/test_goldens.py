@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,12 +16,13 @@ import pytest
 
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, Snapshot
-from deltaflow.log.files.file_rows import refuse_deletion_vectors
+from deltaflow.log.files.deletion_vectors import read_deletion_vectors
+from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.files.partition_values import typed_values
 from deltaflow.log.replay.log_files import LogFiles, random_id, system_clock
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.store import LocalLogStore
-from tests.goldens import GOLDENS, NOT_USED, entries, missing_features, needed, text
+from tests.goldens import GOLDENS, NOT_USED, entries, missing_features, needed, opened, text, vector_entries
 
 pytestmark = needed
 ERRORS: dict[str, tuple[type[Exception], str]] = {
@@ -42,12 +44,14 @@ def log_of(entry: dict[str, Any]) -> DeltaLog:
 
 def rows_as_text(snapshot: Snapshot, schema: pa.Schema) -> list[str]:
     """The rows of a table's files in the columns of `schema`, as sorted text."""
-    refuse_deletion_vectors(snapshot.files, snapshot.path, snapshot.version)
     found: list[str] = []
-    for file in snapshot.files.select(["path", "partition_values"]).to_pylist():
+    vectors = read_deletion_vectors(snapshot.files, snapshot.path, snapshot.version)
+    for file, vector in zip(snapshot.files.to_pylist(), vectors, strict=True):
         partition = {name.lower(): value for name, value in file["partition_values"]}
         path = unquote(file["path"]).removeprefix("file:")
         data = pq.ParquetFile(os.path.join(snapshot.path, path), coerce_int96_timestamp_unit="us").read()
+        if vector is not None:
+            data = data.filter(pa.array([row not in vector.rows for row in range(data.num_rows)]))
         columns = {name.lower(): data[name] for name in data.column_names}
         values = []
         for field in snapshot.schema.fields:
@@ -92,6 +96,15 @@ def check_rows(log: DeltaLog, version: int, file: str) -> None:
     assert found == sorted(map(text, zip(*columns, strict=True))), f"version {version}"
 
 
+@pytest.mark.parametrize("entry", vector_entries())
+def test_the_rows_that_deletion_vectors_leave(entry: dict[str, Any], tmp_path: Path) -> None:
+    log = DeltaLog(LocalLogStore(), opened(entry, tmp_path))
+    for version, file in {**entry["versions"], entry["version"]: entry["rows_when_supported"]}.items():
+        check_rows(log, version, file)
+        rows = pq.read_metadata(GOLDENS / file).num_rows
+        assert number_of_rows(log.snapshot_at(version).files) in (None, rows), f"version {version}"
+
+
 @pytest.mark.parametrize(
     "entry",
     [
@@ -113,7 +126,9 @@ def test_the_state_of_the_log(entry: dict[str, Any]) -> None:
     assert all(isinstance(json.loads(text), dict) for text in statistics)
 
 
-@pytest.mark.parametrize("entry", entries("unsupported"))
+@pytest.mark.parametrize(
+    "entry", [entry for entry in entries("unsupported") if entry not in vector_entries()]
+)
 def test_what_is_not_supported_is_refused_by_name(entry: dict[str, Any]) -> None:
     """Versions from before it was used are read."""
     log = log_of(entry)

@@ -158,6 +158,15 @@ class StoreContract:
         with pytest.raises(StoreError):
             store.tails([*files, (f"{root}/3.parquet", 2)], 4)
 
+    def test_pieces_of_data_files(self, store: LogStore, root: str) -> None:
+        store.put_if_absent(f"{root}/1.bin", b"0123456789")
+        store.put_if_absent(f"{root}/2.bin", b"ab")
+        one, two = f"{root}/1.bin", f"{root}/2.bin"
+        assert store.slices([(one, 2, 3), (two, 0, 2), (one, 0, 1)]) == [b"234", b"ab", b"0"]
+        assert store.slices([(one, 8, 5)]) == [b"89"]
+        with pytest.raises(StoreError):
+            store.slices([(one, 0, 1), (f"{root}/3.bin", 0, 1)])
+
     def test_the_data_directory(self, store: LogStore, root: str) -> None:
         for name in ("1", "2", "3", "inner/4"):
             store.make_directory(posixpath.dirname(f"{root}/d/{name}"))

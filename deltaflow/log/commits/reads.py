@@ -73,7 +73,7 @@ class Reads:
 
     def add_files(self, files: pa.Table) -> None:
         """Record that these files, rows of a snapshot's `files`, are read."""
-        self._file_keys.append(file_keys(files["path"], self.table))
+        self._file_keys.append(file_keys(files, self.table))
 
     def first_added(self, adds: Sequence[AddFile]) -> AddFile | None:
         """The first of these files that the transaction would have read; None if it would have read none."""

@@ -94,7 +94,7 @@ def _different(log: LogFiles, others: Listing, checkpoint: Checkpoint, state: Ta
 
 def _differences(state: TableState, expected: TableState, path: str) -> Iterator[str]:
     own, others = state.file_state.files, expected.file_state.files
-    keys, other_keys = (file_keys(files["path"], path) for files in (own, others))
+    keys, other_keys = (file_keys(files, path) for files in (own, others))
     places = pc.index_in(keys, value_set=other_keys)
     missing = len(other_keys) - (len(places) - places.null_count)
     for number, text in ((missing, "are not in it"), (places.null_count, "are in it and should not be")):

@@ -101,7 +101,12 @@ def _compare(
     lies: defaultdict[tuple[str, str], _Lies],
 ) -> None:
     paths = files["path"].combine_chunks()
-    said, true = FileStatistics(files["stats"], schema), FileStatistics(by_footer, schema)
+    vectors = files["deletion_vector"]
+    no_vectors = pa.nulls(files.num_rows, vectors.type)
+    true = FileStatistics(pa.table({"stats": by_footer, "deletion_vector": no_vectors}), schema)
+    said = FileStatistics(files, schema)
+    # With a deletion vector nulls may be of all rows or of those that are left, and bounds are of the latter.
+    is_whole = vectors.is_null().combine_chunks()
     said.load(columns)
     true.load(columns)
 
@@ -115,7 +120,7 @@ def _compare(
         own, footer = said.column(column), true.column(column)
         if own is None or footer is None:
             continue
-        note("nulls", column, pc.not_equal(own.null_count, footer.null_count))
+        note("nulls", column, pc.and_(is_whole, pc.not_equal(own.null_count, footer.null_count)))
         data_type = said.data_type(column)
         if pa.types.is_null(own.low.type) or data_type is None:
             continue
@@ -124,7 +129,7 @@ def _compare(
         if isinstance(data_type, T.StringType):
             is_low = pc.and_(is_low, _is_whole(footer.low))
             is_high = pc.and_(is_high, _is_whole(footer.high))
-        note("bounds", column, pc.or_kleene(is_low, is_high))
+        note("bounds", column, pc.and_(is_whole, pc.or_kleene(is_low, is_high)))
 
 
 def _tolerant(low: pa.Array, high: pa.Array, data_type: T.DataType) -> tuple[pa.Array, pa.Array]:

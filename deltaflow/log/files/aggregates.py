@@ -32,7 +32,7 @@ def aggregates(
     None where the statistics do not determine one of them. `partition_values` are the log's strings, row by
     row. A date is its days since the epoch; min and max of no values are null.
     """
-    rows = _of(selected, statistics.num_records)
+    rows = _of(selected, statistics.num_rows)
     if rows.null_count:
         return None
     values: list[Any] = []
@@ -79,12 +79,12 @@ def _bounds(
     return bounds if pc.all(is_known, min_count=0).as_py() else None
 
 
-def fewest_files_with(num_records: pa.Array, candidates: Any, limit: int) -> pa.Array:
+def fewest_files_with(num_rows: pa.Array, candidates: Any, limit: int) -> pa.Array:
     """True for the first of the candidates (a mask; None: all files) that together have `limit` rows.
 
     A file whose number of rows is unknown counts as empty.
     """
-    rows = pc.fill_null(num_records, 0)
+    rows = pc.fill_null(num_rows, 0)
     if candidates is not None:
         rows = pc.if_else(_array(candidates), rows, 0)
     before = pc.subtract(pc.cumulative_sum(rows), rows)

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import posixpath
-import uuid
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.files.data_path import resolve_data_path
+from deltaflow.log.files.deletion_vectors import vector_uri
 from deltaflow.log.files.file_key import ODD_PATHS, decoded_path, is_absolute
 from deltaflow.log.files.file_rows import ROWS_PER_BATCH
 from deltaflow.store import DataDirectory, local_path, scheme_of
 
 # Besides what is encoded or absolute: steps that lead nowhere, or up.
 _ODD = rf"{ODD_PATHS}|(?:^|/)\.{{0,2}}(?:/|$)"
-# The alphabet of Z85, and that of Python's base 85.
-_TO_B85 = bytes.maketrans(
-    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
-    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
-)
-_ENCODED_ID = 20
 _CACHED_DIRECTORIES = 65_536
 
 
@@ -57,15 +49,14 @@ class LogPlaces:
                 chunk = pc.replace_with_mask(chunk, odd, pa.array(places, pa.string()))
             yield comparable_places(chunk)
 
-    def of_vectors(self, extra: Iterable[pa.Array]) -> Iterator[pa.Array]:
-        """As `of`, for the deletion vectors that a column `extra` of files or tombstones names."""
-        for chunk in extra:
-            if chunk.null_count == len(chunk):
-                continue
-            named = chunk.filter(pc.match_substring(chunk, '"deletionVector"'))
-            vectors = (msgspec.json.decode(text).get("deletionVector") for text in named.to_pylist())
-            paths = [path for vector in vectors if vector and (path := _vector_path(vector)) is not None]
-            yield from self.of([pa.array(paths, pa.string())])
+    def of_vectors(self, vectors: Iterable[pa.StructArray]) -> Iterator[pa.Array]:
+        """As `of`, for the files of the deletion vectors of files or tombstones."""
+        for chunk in vectors:
+            found = chunk.drop_null().to_pylist()
+            stored = [vector for vector in found if vector["storageType"] != "i"]
+            if stored:
+                uris = dict.fromkeys(map(_uri, stored))
+                yield from self.of([pa.array(uris, pa.string())])
 
     def of_each(self, paths: Iterable[str]) -> Iterator[pa.Array]:
         """As `of`, for paths that come one by one."""
@@ -97,16 +88,9 @@ class LogPlaces:
         return None if place is None else place[:-1]
 
 
-def _vector_path(vector: dict[str, Any]) -> str | None:
-    """The path of a deletion vector's file; None if it is in no file (PROTOCOL.md, "Derived Fields")."""
-    storage_type, text = vector.get("storageType"), vector.get("pathOrInlineDv", "")
-    if storage_type == "p":
-        return str(text)
-    if storage_type != "u":
-        return None
-    prefix, encoded = text[:-_ENCODED_ID], text[-_ENCODED_ID:]
+def _uri(vector: dict[str, Any]) -> str:
+    text = vector["pathOrInlineDv"]
     try:
-        unique = uuid.UUID(bytes=base64.b85decode(encoded.encode().translate(_TO_B85)))
+        return vector_uri(vector["storageType"], text)
     except ValueError as error:
         raise CorruptLogError(f"The log names a deletion vector by {text!r}, which is no id.") from error
-    return f"{prefix}/deletion_vector_{unique}.bin" if prefix else f"deletion_vector_{unique}.bin"

@@ -5,15 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log.files.file_key import ODD_PATHS, logical_key
-from deltaflow.log.protocol.actions import AddFile, RemoveFile, add_from_fields, remove_from_fields
+from deltaflow.log.protocol.actions import (
+    AddFile,
+    DeletionVectorDescriptor,
+    RemoveFile,
+    add_from_fields,
+    remove_from_fields,
+)
 
 STRING_MAP = pa.map_(pa.string(), pa.string())
+DELETION_VECTOR = pa.struct(
+    [
+        pa.field("storageType", pa.string()),
+        pa.field("pathOrInlineDv", pa.string()),
+        pa.field("offset", pa.int32()),
+        pa.field("sizeInBytes", pa.int32()),
+        pa.field("cardinality", pa.int64()),
+    ]
+)
+"""The type of a column of deletion vectors, by the protocol's names; null where a file has none."""
 FILES_SCHEMA = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -22,11 +37,13 @@ FILES_SCHEMA = pa.schema(
         pa.field("modification_time", pa.int64(), nullable=False),
         pa.field("stats", pa.string()),
         pa.field("tags", STRING_MAP),
+        pa.field("deletion_vector", DELETION_VECTOR),
         pa.field("extra", pa.string()),
     ]
 )
 """One row per file: `path` as in the log, size in bytes, modification_time in ms, stats as JSON text;
-`extra` is the JSON object of all other fields of the add action except dataChange, null without any."""
+`extra` is the JSON object of all other fields of the add action except dataChange, null without any. The
+deletion vector is there, too, if it has fields that the protocol does not know."""
 
 TOMBSTONES_SCHEMA = pa.schema(
     [
@@ -37,6 +54,7 @@ TOMBSTONES_SCHEMA = pa.schema(
         pa.field("size", pa.int64()),
         pa.field("stats", pa.string()),
         pa.field("tags", STRING_MAP),
+        pa.field("deletion_vector", DELETION_VECTOR),
         pa.field("extra", pa.string()),
     ]
 )
@@ -50,6 +68,7 @@ FIELDS_OF_ADD = {
     "modificationTime": "modification_time",
     "stats": "stats",
     "tags": "tags",
+    "deletionVector": "deletion_vector",
 }
 """The fields of an add action that are columns of FILES_SCHEMA, with the columns' names."""
 FIELDS_OF_REMOVE = {
@@ -60,6 +79,7 @@ FIELDS_OF_REMOVE = {
     "size": "size",
     "stats": "stats",
     "tags": "tags",
+    "deletionVector": "deletion_vector",
 }
 """The fields of a remove action that are columns of TOMBSTONES_SCHEMA, with the columns' names."""
 COLUMNS_OF_ADD = (*FIELDS_OF_ADD, "dataChange")
@@ -81,6 +101,7 @@ def add_files(files: pa.Table, *, data_change: bool = True) -> Iterator[AddFile]
                 "dataChange": data_change,
                 "stats": row["stats"],
                 "tags": None if row["tags"] is None else dict(row["tags"]),
+                "deletionVector": row["deletion_vector"],
             },
             row["extra"],
         )
@@ -106,6 +127,7 @@ def tombstone_actions(tombstones: pa.Table) -> Iterator[RemoveFile]:
             "size": row["size"],
             "stats": row["stats"],
             "tags": None if row["tags"] is None else dict(row["tags"]),
+            "deletionVector": row["deletion_vector"],
         }
         yield remove_from_fields(fields, row["extra"])
 
@@ -116,32 +138,64 @@ def refuse_deletion_vectors(files: pa.Table, path: str, version: int) -> None:
     `files` are rows of the `files` of its version. Every reader of rows calls this: a writer may use the
     feature although the protocol does not list it.
     """
-    if files["extra"].null_count == files.num_rows:
-        return
-    # The text may also be in a nested field: only the field itself counts.
-    suspects = files.filter(pc.match_substring(files["extra"], '"deletionVector"'))
-    for row in _rows(suspects.select(["path", "extra"])):
-        if msgspec.json.decode(row["extra"]).get("deletionVector") is not None:
-            raise UnsupportedFeatureError(
-                f"deltaflow cannot read version {version} of the table {path}: it needs deletionVectors, "
-                f"because the file {row['path']} has a deletion vector, which hides rows of it. Read it "
-                "with a Delta implementation that has this, or rewrite the file there (REORG TABLE ... APPLY "
-                "(PURGE)).",
-                features=["deletionVectors"],
-                table=path,
-                version=version,
-                file=row["path"],
-            )
+    hidden = files["path"].filter(files["deletion_vector"].is_valid())
+    if len(hidden):
+        raise UnsupportedFeatureError(
+            f"deltaflow cannot read version {version} of the table {path}: it needs deletionVectors, "
+            f"because the file {hidden[0]} has a deletion vector, which hides rows of it. Read it "
+            "with a Delta implementation that has this, or rewrite the file there (REORG TABLE ... APPLY "
+            "(PURGE)).",
+            features=["deletionVectors"],
+            table=path,
+            version=version,
+            file=hidden[0].as_py(),
+        )
 
 
-def file_keys(paths: pa.ChunkedArray, table_path: str) -> pa.Array:
-    """`file_key` of files without deletion vectors, by their paths."""
-    paths = paths.combine_chunks()
+def file_keys(files: pa.Table, table_path: str) -> pa.Array:
+    """`file_key` of rows of a snapshot's `files`."""
+    keys = [keys_or_null(*columns, table_path) for columns in _chunks(files)]
+    paths = files["path"].combine_chunks()
+    found = pa.concat_arrays(keys) if keys else pa.nulls(0, pa.string())
+    return paths if found.null_count == len(found) else pc.coalesce(found, paths)
+
+
+def keys_or_null(paths: pa.Array, vectors: pa.Array, table_path: str) -> pa.Array:
+    """`file_key` of the files with these paths and deletion vectors; null where it is the path itself."""
     odd = pc.match_substring_regex(paths, ODD_PATHS)
+    if vectors.null_count < len(vectors):
+        odd = pc.or_(odd, vectors.is_valid())
     if not pc.any(odd).as_py():
-        return paths
-    keys = [logical_key(path, None, table_path) for path in paths.filter(odd).to_pylist()]
-    return pc.replace_with_mask(paths, odd, pa.array(keys, paths.type))
+        return pa.nulls(len(paths), pa.string())
+    rows = pc.indices_nonzero(odd)
+    pairs = zip(paths.take(rows).to_pylist(), unique_ids(vectors.take(rows)).to_pylist(), strict=True)
+    keys = pa.array([logical_key(path, vector, table_path) for path, vector in pairs], pa.string())
+    return pc.replace_with_mask(pa.nulls(len(paths), pa.string()), odd, keys)
+
+
+def unique_ids(vectors: pa.StructArray) -> pa.StringArray:
+    """The unique ids of deletion vectors (PROTOCOL.md, "Derived Fields"); null without a vector."""
+    storage_types, texts, offsets = (pc.struct_field(vectors, index) for index in range(3))
+    at_offset = pc.coalesce(pc.binary_join_element_wise("@", offsets.cast(pa.string()), ""), pa.scalar(""))
+    return pc.binary_join_element_wise(storage_types, texts, at_offset, "")
+
+
+def vector_row(vector: DeletionVectorDescriptor | None) -> dict[str, Any] | None:
+    """An action's deletion vector as a value of the type DELETION_VECTOR."""
+    if vector is None:
+        return None
+    return {
+        "storageType": vector.storage_type,
+        "pathOrInlineDv": vector.path_or_inline_dv,
+        "offset": vector.offset,
+        "sizeInBytes": vector.size_in_bytes,
+        "cardinality": vector.cardinality,
+    }
+
+
+def _chunks(files: pa.Table) -> Iterator[tuple[pa.Array, pa.Array]]:
+    for batch in files.select(["path", "deletion_vector"]).to_batches():
+        yield batch.column("path"), batch.column("deletion_vector")
 
 
 def _rows(files: pa.Table) -> Iterator[dict[str, Any]]:

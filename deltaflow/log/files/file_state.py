@@ -13,12 +13,19 @@ from deltaflow.log.files.file_key import file_key
 from deltaflow.log.files.file_rows import (
     COLUMNS_OF_ADD,
     COLUMNS_OF_REMOVE,
+    DELETION_VECTOR,
     FILES_SCHEMA,
     ROWS_PER_BATCH,
     STRING_MAP,
     TOMBSTONES_SCHEMA,
+    vector_row,
 )
-from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, fields_beyond
+from deltaflow.log.protocol.actions import (
+    AddFile,
+    AnyAction,
+    RemoveFile,
+    fields_beyond,
+)
 
 _KEY = pa.field("key", pa.string())
 KEYED_FILES_SCHEMA = FILES_SCHEMA.append(_KEY)
@@ -34,6 +41,7 @@ _ACTION_SCHEMA = pa.schema(
         pa.field("size", pa.int64()),
         pa.field("stats", pa.string()),
         pa.field("tags", STRING_MAP),
+        pa.field("deletion_vector", DELETION_VECTOR),
         pa.field("extra", pa.string()),
         pa.field("active", pa.bool_(), nullable=False),
         pa.field("modification_time", pa.int64()),
@@ -222,6 +230,7 @@ class _ActionRows:
             action.size,
             action.stats,
             None if action.tags is None else list(action.tags.items()),
+            vector_row(action.deletion_vector),
             extra,
             *of_one_type,
         )

@@ -57,10 +57,12 @@ class ColumnStatistics:
 
 
 class FileStatistics:
-    """Statistics of the files whose JSON texts are the column `stats` (nulls allowed); thread-safe."""
+    """Statistics of files, of which deletion vectors may delete some rows; thread-safe."""
 
-    def __init__(self, stats: pa.ChunkedArray, schema: T.StructType) -> None:
-        self._stats = stats
+    def __init__(self, files: pa.Table, schema: T.StructType) -> None:
+        """`files` has at least the columns stats and deletion_vector of a snapshot's `files`."""
+        self._stats: pa.ChunkedArray = files["stats"]
+        self._vectors: pa.ChunkedArray = files["deletion_vector"]
         self._schema = schema
         self._columns: dict[ColumnPath, ColumnStatistics | None] = {}
         self._num_records: pa.Array | None = None
@@ -71,14 +73,25 @@ class FileStatistics:
 
     @property
     def num_records(self) -> pa.Array:
-        """Rows of each file, null where unknown."""
+        """Rows of each file, those included that a deletion vector deletes; null where unknown."""
         self.load([])
         assert self._num_records is not None
         return self._num_records
 
     @property
+    def num_rows(self) -> pa.Array:
+        """Rows of each file that are in the table; null where unknown."""
+        if self._vectors.null_count == len(self):
+            return self.num_records
+        deleted = pc.fill_null(pc.struct_field(_combined(self._vectors), "cardinality"), 0)
+        rows = pc.subtract(self.num_records, deleted)
+        return pc.if_else(pc.less(rows, 0), pa.scalar(None, pa.int64()), rows)
+
+    @property
     def has_tight_bounds(self) -> bool:
-        """Whether no file says that its bounds may be wider than its values."""
+        """Whether the bounds of all files are values of rows that are in the table."""
+        if self._vectors.null_count < len(self):
+            return False
         # To search the text is fastest, since writers leave the key out where it is true.
         return not pc.any(pc.match_substring_regex(self._stats, r'"tightBounds"\s*:\s*false')).as_py()
 
@@ -171,9 +184,12 @@ def _fields(tree: dict[str, Any]) -> list[pa.Field]:
     ]
 
 
-def number_of_rows(stats: pa.ChunkedArray) -> int | None:
-    """The rows of all files by their statistics (JSON texts or nulls); None where one does not say it."""
-    rows = FileStatistics(stats, T.StructType()).num_records
+def number_of_rows(files: pa.Table) -> int | None:
+    """The rows of files that are in the table, by their statistics; None where one does not say it.
+
+    `files` is as in FileStatistics.
+    """
+    rows = FileStatistics(files, T.StructType()).num_rows
     return None if rows.null_count else pc.sum(rows, min_count=0).as_py()
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from deltaflow.errors import CorruptLogError
-from deltaflow.log.files.file_rows import FIELDS_OF_ADD, FIELDS_OF_REMOVE, STRING_MAP
+from deltaflow.log.files.file_rows import DELETION_VECTOR, FIELDS_OF_ADD, FIELDS_OF_REMOVE, STRING_MAP
 from deltaflow.log.files.json_text import struct_type_of, structs_from_json, structs_of_fitting_fields
 from deltaflow.log.files.partition_values import ARROW_TYPES, typed_values_or_null
 from deltaflow.log.protocol.actions import (
@@ -42,19 +42,9 @@ from deltaflow.log.replay.snapshot import Snapshot
 
 _LOG = logging.getLogger(__name__)
 _STRINGS = pa.list_(pa.field("element", pa.string()))
-_VECTOR = pa.struct(
-    [
-        pa.field("storageType", pa.string()),
-        pa.field("pathOrInlineDv", pa.string()),
-        pa.field("offset", pa.int32()),
-        pa.field("sizeInBytes", pa.int32()),
-        pa.field("cardinality", pa.int64()),
-    ]
-)
 # The fields of file actions that a snapshot has in the column `extra`.
 _EXTRA_OF_REMOVE = pa.struct(
     [
-        pa.field("deletionVector", _VECTOR),
         pa.field("baseRowId", pa.int64()),
         pa.field("defaultRowCommitVersion", pa.int64()),
     ]
@@ -138,7 +128,7 @@ class FileRows:
     def adds(self, files: pa.RecordBatch) -> pa.StructArray:
         """Values of the column `add` for rows of the files."""
         columns = _columns(files, _ADD_COLUMNS)
-        columns |= _extra_columns(files.column("extra"), self._extra_of_add)
+        columns |= _extra_columns(files.column("extra"), self._extra_of_add, columns)
         stats = files.column("stats")
         if self._stats_as_json:
             columns["stats"] = stats
@@ -153,7 +143,7 @@ class FileRows:
     def removes(self, tombstones: pa.RecordBatch) -> pa.StructArray:
         """Values of the column `remove` for rows of the tombstones."""
         columns = _columns(tombstones, _REMOVE_COLUMNS)
-        columns |= _extra_columns(tombstones.column("extra"), self._extra_of_remove)
+        columns |= _extra_columns(tombstones.column("extra"), self._extra_of_remove, columns)
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
 
@@ -245,6 +235,9 @@ def _columns(rows: pa.RecordBatch, names: Mapping[str, str]) -> dict[str, pa.Arr
 def _extra_type(extra: pa.ChunkedArray, known: pa.StructType, table: str) -> pa.StructType:
     if extra.null_count == len(extra):
         return known
+    if pc.any(pc.match_substring(extra, '"deletionVector"')).as_py():
+        # It has fields that the protocol does not know.
+        known = pa.struct([*known, pa.field("deletionVector", DELETION_VECTOR)])
     try:
         struct_type = struct_type_of(extra.chunks, known)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -268,14 +261,32 @@ def _is_storable(arrow_type: pa.DataType) -> bool:
     return all(_is_storable(arrow_type.field(index).type) for index in range(arrow_type.num_fields))
 
 
-def _extra_columns(extra: pa.StringArray, struct_type: pa.StructType) -> dict[str, pa.Array]:
+def _extra_columns(
+    extra: pa.StringArray, struct_type: pa.StructType, known: Mapping[str, pa.Array]
+) -> dict[str, pa.Array]:
+    """The columns of `extra`; for a deletion vector that is in both, the one of it and of `known`."""
     if extra.null_count == len(extra):
-        return {field.name: pa.nulls(len(extra), field.type) for field in struct_type}
-    structs = structs_from_json(extra, struct_type)
-    if structs.null_count > extra.null_count:
-        # A checkpoint without a deletion vector would bring deleted rows back.
-        raise CorruptLogError("A field of a file action has a value that does not fit its type.")
-    return dict(zip((field.name for field in struct_type), structs.flatten(), strict=True))
+        columns = {field.name: pa.nulls(len(extra), field.type) for field in struct_type}
+    else:
+        structs = structs_from_json(extra, struct_type)
+        if structs.null_count > extra.null_count:
+            # A checkpoint without a deletion vector would bring deleted rows back.
+            raise CorruptLogError("A field of a file action has a value that does not fit its type.")
+        columns = dict(zip((field.name for field in struct_type), structs.flatten(), strict=True))
+    if "deletionVector" in columns:
+        wide = columns["deletionVector"]
+        columns["deletionVector"] = pc.coalesce(wide, _widened(known["deletionVector"], wide.type))
+    return columns
+
+
+def _widened(vectors: pa.StructArray, struct_type: pa.StructType) -> pa.StructArray:
+    """The deletion vectors with further fields, which are null."""
+    own = vectors.type.names
+    fields = [
+        pc.struct_field(vectors, field.name) if field.name in own else pa.nulls(len(vectors), field.type)
+        for field in struct_type
+    ]
+    return pa.StructArray.from_arrays(fields, fields=list(struct_type), mask=vectors.is_null())
 
 
 def _parsed_values(values: pa.MapArray, schema: StructType) -> pa.StructArray:

@@ -136,7 +136,7 @@ def _referenced(log: LogFiles, places: LogPlaces, before_ms: int) -> tuple[int, 
     found: list[pa.Array] = []
     for files in (newest.files, tombstones.filter(is_young)):
         found += places.of(files["path"].chunks)
-        found += places.of_vectors(files["extra"].chunks)
+        found += places.of_vectors(files["deletion_vector"].chunks)
     return newest.version, found
 
 

@@ -16,6 +16,8 @@ from deltaflow.errors import CorruptLogError
 
 Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """The protocol's long: an action with a larger number is refused."""
+Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""The protocol's int, in the same way."""
 
 
 _ActionT = TypeVar("_ActionT", bound="Action")
@@ -78,8 +80,8 @@ class DeletionVectorDescriptor(Action, frozen=True, kw_only=True):
 
     storage_type: str
     path_or_inline_dv: str
-    offset: Long | None = None
-    size_in_bytes: Long
+    offset: Int | None = None
+    size_in_bytes: Int
     cardinality: Long
 
     @property
@@ -300,14 +302,21 @@ def encode_body(action: Action) -> Raw:
 
 
 def fields_beyond(file: AddFile | RemoveFile, names: Iterable[str]) -> str | None:
-    """The JSON object of a file action's fields other than those named; None without any."""
-    rare_fields = (file.deletion_vector, file.base_row_id, file.default_row_commit_version)
+    """The JSON object of a file action's fields other than those named; None without any.
+
+    A deletion vector with fields that the protocol does not know is in it, too.
+    """
+    vector = file.deletion_vector
+    is_known = vector is None or vector.unknown is UNSET
+    rare_fields = (file.base_row_id, file.default_row_commit_version)
     is_clustered = isinstance(file, AddFile) and file.clustering_provider is not None
-    if file.unknown is UNSET and not is_clustered and all(value is None for value in rare_fields):
+    is_plain = is_known and file.unknown is UNSET and not is_clustered
+    if is_plain and all(value is None for value in rare_fields):
         return None
     fields = _encode_fields(file)
     for name in names:
-        fields.pop(name, None)
+        if is_known or name != "deletionVector":
+            fields.pop(name, None)
     return _ENCODER.encode(fields).decode() if fields else None
 
 

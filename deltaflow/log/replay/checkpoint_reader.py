@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,14 +13,15 @@ import pyarrow.parquet as pq
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.files.data_path import resolve_data_path
-from deltaflow.log.files.file_key import ODD_PATHS, logical_key
 from deltaflow.log.files.file_rows import (
     COLUMNS_OF_ADD,
     COLUMNS_OF_REMOVE,
+    DELETION_VECTOR,
     FIELDS_OF_ADD,
     FIELDS_OF_REMOVE,
     FILES_SCHEMA,
     TOMBSTONES_SCHEMA,
+    keys_or_null,
 )
 from deltaflow.log.files.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA, FileState, NoFileState
 from deltaflow.log.files.json_column import json_column
@@ -180,7 +181,8 @@ def _is_kept(column: str, fields: frozenset[str] | None) -> bool:
         return True
     if action == "remove" and "deletionTimestamp" not in fields:
         return False
-    return name.removesuffix("_parsed") in fields
+    # The deletion vector is a part of what identifies a file.
+    return name == "deletionVector" or name.removesuffix("_parsed") in fields
 
 
 def _has_only_parsed_stats(parquet: pq.ParquetFile, add: pa.StructType) -> bool:
@@ -221,8 +223,8 @@ def _read_adds(adds: pa.StructArray, contents: _Contents, naive_is_utc: bool) ->
         is_kept = contents.fields is None or _ADD_FIELDS[name][0] in contents.fields
         if is_kept and columns[name].null_count:
             raise pa.ArrowInvalid(f"an add action without {_ADD_FIELDS[name][0]}")
-    columns["extra"] = _extra(fields, (*COLUMNS_OF_ADD, *_PARSED))
-    batch = _batch(columns, fields, KEYED_FILES_SCHEMA, contents.table_path)
+    columns["extra"] = _extra(fields, (*_apart(fields, COLUMNS_OF_ADD), *_PARSED))
+    batch = _batch(columns, KEYED_FILES_SCHEMA, contents.table_path)
     if contents.keeps_files:
         contents.files.append(_compacted(batch))
 
@@ -232,8 +234,8 @@ def _read_removes(removes: pa.StructArray, contents: _Contents) -> None:
     if fields is None:
         return
     columns = _columns(fields, _REMOVE_FIELDS)
-    columns["extra"] = _extra(fields, COLUMNS_OF_REMOVE)
-    batch = _batch(columns, fields, KEYED_TOMBSTONES_SCHEMA, contents.table_path)
+    columns["extra"] = _extra(fields, _apart(fields, COLUMNS_OF_REMOVE))
+    batch = _batch(columns, KEYED_TOMBSTONES_SCHEMA, contents.table_path)
     if contents.keeps_files:
         contents.tombstones.append(_compacted(batch))
 
@@ -258,9 +260,33 @@ def _child(values: pa.StructArray, name: str) -> pa.Array:
 def _columns(fields: dict[str, pa.Array], wanted: dict[str, tuple[str, pa.DataType]]) -> dict[str, pa.Array]:
     rows = len(fields["path"])
     return {
-        name: fields[field_name].cast(arrow_type) if field_name in fields else pa.nulls(rows, arrow_type)
+        name: _cast(fields[field_name], arrow_type) if field_name in fields else pa.nulls(rows, arrow_type)
         for name, (field_name, arrow_type) in wanted.items()
     }
+
+
+def _cast(values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
+    if not pa.types.is_struct(arrow_type):
+        return values.cast(arrow_type)
+    # A deletion vector: without an offset, if none of a file's has one, and null where no field has a value.
+    fields = [
+        _child(values, field.name).cast(field.type)
+        if values.type.get_field_index(field.name) >= 0
+        else pa.nulls(len(values), field.type)
+        for field in arrow_type
+    ]
+    return pa.StructArray.from_arrays(fields, fields=list(arrow_type), mask=fields[0].is_null())
+
+
+def _apart(fields: dict[str, pa.Array], columns: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of fields that are columns of their own, and not in `extra`."""
+    vectors = fields.get("deletionVector")
+    if vectors is None or all(
+        field.name in DELETION_VECTOR.names or _child(vectors, field.name).null_count == len(vectors)
+        for field in vectors.type
+    ):
+        return columns
+    return tuple(name for name in columns if name != "deletionVector")
 
 
 def _extra(fields: dict[str, pa.Array], apart_from: Sequence[str]) -> pa.Array:
@@ -276,10 +302,8 @@ def _extra(fields: dict[str, pa.Array], apart_from: Sequence[str]) -> pa.Array:
     return pc.if_else(pc.equal(texts, "{}"), pa.scalar(None, pa.string()), texts)
 
 
-def _batch(
-    columns: dict[str, pa.Array], fields: dict[str, pa.Array], schema: pa.Schema, table_path: str
-) -> pa.RecordBatch:
-    columns["key"] = _keys(columns["path"], fields.get("deletionVector"), table_path)
+def _batch(columns: dict[str, pa.Array], schema: pa.Schema, table_path: str) -> pa.RecordBatch:
+    columns["key"] = keys_or_null(columns["path"], columns["deletion_vector"], table_path)
     batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
     # Damaged pages may decode to invalid UTF-8, which would crash its first reader.
     batch.validate(full=True)
@@ -304,24 +328,3 @@ def _compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
 @lru_cache(maxsize=8)
 def _nulls(rows: int, arrow_type: pa.DataType) -> pa.Array:
     return pa.nulls(rows, arrow_type)
-
-
-def _keys(paths: pa.Array, vectors: pa.Array | None, table_path: str) -> pa.Array:
-    """`key` of KEYED_FILES_SCHEMA: null where the path itself identifies the file."""
-    odd = pc.match_substring_regex(paths, ODD_PATHS)
-    if vectors is not None and vectors.null_count < len(vectors):
-        odd = pc.or_(odd, pc.is_valid(vectors))
-    if not pc.any(odd).as_py():
-        return pa.nulls(len(paths), pa.string())
-    rows = pc.indices_nonzero(odd)
-    odd_paths = paths.take(rows).to_pylist()
-    ids = [None] * len(rows) if vectors is None else list(_vector_ids(vectors.take(rows)))
-    keys = [logical_key(path, vector, table_path) for path, vector in zip(odd_paths, ids, strict=True)]
-    return pc.replace_with_mask(pa.nulls(len(paths), pa.string()), odd, pa.array(keys, pa.string()))
-
-
-def _vector_ids(vectors: pa.StructArray) -> Iterator[Any]:
-    storage_types, paths = _child(vectors, "storageType"), _child(vectors, "pathOrInlineDv")
-    offsets = pc.binary_join_element_wise("@", _child(vectors, "offset").cast(pa.string()), "")
-    ids = pc.binary_join_element_wise(storage_types, paths, pc.coalesce(offsets, pa.scalar("")), "")
-    yield from ids.to_pylist()

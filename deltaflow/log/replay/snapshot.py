@@ -90,7 +90,7 @@ class Snapshot:
     @cached_property
     def statistics(self) -> FileStatistics:
         """The statistics of `files`, row by row."""
-        return FileStatistics(self.files["stats"], self.schema)
+        return FileStatistics(self.files, self.schema)
 
     @property
     def tombstones(self) -> pa.Table:

@@ -115,6 +115,15 @@ class JavaFiles:
             found = self._call("read", read, lambda: self._data.tails(paths, sizes, size, local))
             return [answer.read(int(size)) for size in found.split()]
 
+    def slices(self, pieces: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        """Pieces of files, whose paths, first positions and lengths are given; shorter where a file ends."""
+        paths = "\0".join(path for path, _, _ in pieces)
+        starts, lengths = (" ".join(str(piece[i]) for piece in pieces) for i in (1, 2))
+        read = _named([path for path, _, _ in pieces])
+        with local_file() as (answer, local):
+            found = self._call("read", read, lambda: self._data.slices(paths, starts, lengths, local))
+            return [answer.read(int(size)) for size in found.split()]
+
     def absent(self, paths: Sequence[str]) -> list[str]:
         """Those of the paths at which there is neither a file nor a directory."""
         missing: list[str] = []

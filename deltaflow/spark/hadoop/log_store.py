@@ -115,6 +115,12 @@ class HadoopLogStore(LogStore):
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StoreError(f"Cannot read data files: {error}") from error
 
+    def slices(self, pieces: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        try:
+            return self._files.slices(pieces)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StoreError(f"Cannot read data files: {error}") from error
+
     def absent(self, paths: Sequence[str]) -> list[str]:
         return self._files.absent(paths)
 

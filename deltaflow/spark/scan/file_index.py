@@ -222,7 +222,7 @@ def _scan_files(request: FilesRequest) -> bytes:
     if request.predicate is not None and listing.statistics is not None:
         keeps.append(may_match(request.predicate, listing.statistics))
     if request.limit is not None and listing.statistics is not None:
-        keeps.append(fewest_files_with(listing.statistics.num_records, _all_of(keeps), request.limit))
+        keeps.append(fewest_files_with(listing.statistics.num_rows, _all_of(keeps), request.limit))
     if keeps:
         files = files.filter(_all_of(keeps))
     _refuse_names_with_colon(files["path"], request.scan)

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import types as T
 
 from deltaflow.log.files.data_skipping import may_match
+from deltaflow.log.files.file_rows import DELETION_VECTOR
 from deltaflow.log.files.file_statistics import FileStatistics
 
 SCHEMA = T.StructType(
@@ -45,9 +46,15 @@ def stats(
     return found if rows is None else {"numRecords": rows, **found}
 
 
+def files_with(texts: list[pa.Array]) -> pa.Table:
+    """Files with these statistics, and without deletion vectors."""
+    stats = pa.chunked_array(texts, pa.string())
+    return pa.table({"stats": stats, "deletion_vector": pa.nulls(len(stats), DELETION_VECTOR)})
+
+
 def kept(predicate: dict[str, Any], *files: Any) -> list[bool]:
     texts = [file if file is None or isinstance(file, str) else json.dumps(file) for file in files]
-    statistics = FileStatistics(pa.chunked_array([pa.array(texts, pa.string())]), SCHEMA)
+    statistics = FileStatistics(files_with([pa.array(texts, pa.string())]), SCHEMA)
     mask: list[bool] = may_match(predicate, statistics).to_pylist()
     return mask
 
@@ -243,9 +250,9 @@ def test_a_literal_of_another_type_skips_nothing() -> None:
 def test_columns_are_parsed_once() -> None:
     texts = [json.dumps(stats("i", n, n)) for n in range(40_000)]
     chunks = [pa.array(texts[:30_000]), pa.array([], pa.string()), pa.array(texts[30_000:])]
-    statistics = FileStatistics(pa.chunked_array(chunks), SCHEMA)
+    statistics = FileStatistics(files_with(chunks), SCHEMA)
     assert sum(may_match(compare(">=", "i", 39_990), statistics).to_pylist()) == 10
     assert statistics.column(("i",)) is statistics.column(("i",))
     assert statistics.num_records.to_pylist() == [10] * 40_000
-    empty = FileStatistics(pa.chunked_array([], pa.string()), SCHEMA)
+    empty = FileStatistics(files_with([]), SCHEMA)
     assert may_match(compare("=", "i", 1), empty).to_pylist() == []

@@ -38,6 +38,7 @@ from deltaflow.log import (
     Snapshot,
     add_files,
     commit_name,
+    decode_actions,
     encode_actions,
     tombstone_actions,
 )
@@ -510,10 +511,34 @@ class TestColumns:
         assert "are in no checkpoint" in caplog.text
         assert without_commits(table).num_files == 2
 
-    def test_a_deletion_vector_that_has_no_place_is_not_lost_silently(self, table: HandWrittenTable) -> None:
+    def test_deletion_vectors_stay_as_they_are(self, table: HandWrittenTable) -> None:
+        vector = {"storageType": "u", "pathOrInlineDv": "v", "sizeInBytes": 9, "cardinality": 1}
+        actions = [
+            add("a", deletionVector=vector | {"offset": 1}),
+            add("b", deletionVector=vector | {"maxRowIndex": 7, "of": {"tomorrow": "x"}}),
+            add("c", baseRowId=3),
+            add("d", deletionVector=vector | {"offset": 12}, baseRowId=3),
+            remove("e", deletionVector=vector, deletionTimestamp=NOW_MS),
+            remove("e", deletionTimestamp=NOW_MS),
+        ]
+        table.first_commit(*actions)
+        before = log_at(table).snapshot()
+        log_at(table).checkpoint()
+        snapshot = without_commits(table)
+        written = [decode_actions(json.dumps(action).encode(), "f")[0] for action in actions]
+        texts = [json.loads(encode_actions([add])) for add in add_files(snapshot.files)]
+        assert texts == [json.loads(encode_actions([add])) for add in written[:4]]
+        assert {remove.deletion_vector for remove in tombstone_actions(snapshot.tombstones)} == {
+            None,
+            written[4].deletion_vector,
+        }
+        for ours, theirs in ((before.files, snapshot.files), (before.tombstones, snapshot.tombstones)):
+            assert ours["deletion_vector"].to_pylist() == theirs["deletion_vector"].to_pylist()
+
+    def test_a_deletion_vector_of_a_wrong_type_is_no_action(self, table: HandWrittenTable) -> None:
         vector = {"storageType": "u", "pathOrInlineDv": "v", "sizeInBytes": 2**40, "cardinality": 1}
         table.first_commit(add("a", deletionVector=vector))
-        with pytest.raises(CorruptLogError, match="does not fit its type"):
+        with pytest.raises(CorruptLogError, match="is not an action"):
             log_at(table).checkpoint()
         assert not list(table.log_directory.glob("*checkpoint*"))
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-import msgspec
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType, VariantType
 
@@ -95,8 +94,7 @@ def test_a_file_with_a_deletion_vector_is_the_end_of_what_reads_rows(table: Hand
     log.checkpoint()
     append(log, "c")  # It needs no row of the others.
     assert DeltaLog(LocalLogStore(), table.path).snapshot().num_files == 3
-    extra = log.snapshot().files["extra"].drop_null().to_pylist()
-    assert [msgspec.json.decode(text)["deletionVector"] for text in extra] == [VECTOR]
+    assert log.snapshot().files["deletion_vector"].drop_null().to_pylist() == [{"offset": None, **VECTOR}]
 
 
 @pytest.mark.parametrize(

@@ -69,13 +69,15 @@ def naive_replay(history: list[list[dict[str, Any]]]) -> dict[Any, dict[str, Any
 
 def check(snapshot: Snapshot, history: list[list[dict[str, Any]]]) -> None:
     state = list(naive_replay(history).values())
-    files = zip(*(snapshot.files[name].to_pylist() for name in ("path", "size", "extra")), strict=True)
-    assert sorted((path, size, extra is not None) for path, size, extra in files) == sorted(
+    files = zip(
+        *(snapshot.files[name].to_pylist() for name in ("path", "size", "deletion_vector")), strict=True
+    )
+    assert sorted((path, size, vector is not None) for path, size, vector in files) == sorted(
         (fields["path"], fields["size"], "deletionVector" in fields) for fields in of_action(state, "add")
     )
-    columns = ("path", "deletion_timestamp", "extra")
+    columns = ("path", "deletion_timestamp", "deletion_vector")
     tombstones = zip(*(snapshot.tombstones[name].to_pylist() for name in columns), strict=True)
-    assert sorted((path, time, extra is not None) for path, time, extra in tombstones) == sorted(
+    assert sorted((path, time, vector is not None) for path, time, vector in tombstones) == sorted(
         (fields["path"], fields["deletionTimestamp"], "deletionVector" in fields)
         for fields in of_action(state, "remove")
     )

@@ -40,7 +40,7 @@ def test_a_snapshot_is_the_replay_of_its_commits(table: HandWrittenTable) -> Non
     assert (snapshot.num_files, snapshot.size_in_bytes) == (2, 20)
     assert (snapshot.txn_version("q"), snapshot.txn_version("other")) == (7, None)
     assert snapshot.files.schema == FILES_SCHEMA
-    assert snapshot.files.drop_columns(["tags", "extra"]).to_pylist() == [
+    assert snapshot.files.drop_columns(["tags", "deletion_vector", "extra"]).to_pylist() == [
         {
             "path": "b",
             "partition_values": [("part", "x")],
@@ -98,9 +98,8 @@ def test_a_file_with_another_deletion_vector_is_another_logical_file(table: Hand
     table.first_commit(add("a"))
     table.commit(1, add("a", deletionVector=vector), remove("a"))
     log = table.log()
-    assert [json.loads(extra) for extra in log.snapshot().files["extra"].to_pylist()] == [
-        {"deletionVector": vector}
-    ]
+    assert log.snapshot().files["deletion_vector"].to_pylist() == [{**vector, "offset": None}]
+    assert log.snapshot().files["extra"].to_pylist() == [None]
     table.commit(2, remove("a", deletionVector=vector))
     assert log.snapshot().num_files == 0
 

@@ -8,6 +8,7 @@ import java.io.IOException;
 import java.io.OutputStreamWriter;
 import java.io.Writer;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
@@ -62,6 +63,50 @@ public final class HadoopDataFiles {
           in.close();
         }
         return tail;
+      }
+    };
+  }
+
+  /**
+   * Writes pieces of files, which have NULs between their paths, and blanks between their first positions and between
+   * their lengths; a piece is shorter where its file ends. The answer is as that of `read`.
+   */
+  public String slices(String paths, String starts, String lengths, String answer) {
+    try {
+      List contents = new ArrayList();
+      String[] start = starts.split(" ");
+      String[] length = lengths.split(" ");
+      String[] names = paths.split(SEPARATOR);
+      for (int i = 0; i < names.length; i++) {
+        Path path = new Path(names[i]);
+        contents.add(
+            Pool.submit(readingSlice(files(path), path, Long.parseLong(start[i]), Integer.parseInt(length[i]))));
+      }
+      return Pool.write(contents, answer);
+    } catch (Throwable e) {
+      return Failure.of(e);
+    }
+  }
+
+  private static Callable readingSlice(final FileSystem files, final Path path, final long start, final int length) {
+    return new Callable() {
+      public Object call() throws Exception {
+        byte[] slice = new byte[length];
+        int filled = 0;
+        FSDataInputStream in = HadoopFiles.open(files, path, -1, "random");
+        try {
+          in.seek(start);
+          int read = 0;
+          while (filled < length && read >= 0) {
+            filled += read;
+            read = in.read(slice, filled, length - filled);
+          }
+        } catch (EOFException e) {
+          filled = 0; // the file ends before the piece
+        } finally {
+          in.close();
+        }
+        return Arrays.copyOf(slice, filled);
       }
     };
   }
