@@ -122,15 +122,11 @@ class Applier:
         self, spark: SparkSession, snapshot: Snapshot, columns: ChangeColumns
     ) -> Snapshot:
         """The table, which may have been made without them; its rows are older than every change then."""
-        needed = columns.engine_fields(history=self.scd_type == 2)[: self.scd_type]
         names = {field.name.lower() for field in snapshot.schema.fields}
+        needed = columns.engine_fields(history=False) if self.scd_type == 1 else []
         missing = [field for field in needed if field.name.lower() not in names]
         if not missing:
             return snapshot
-        if self.scd_type == 2:
-            raise DeltaIllegalArgumentException(
-                error_class="DELTA_APPLY_CHANGES_NO_HISTORY", table=snapshot.path
-            )
         nothing = spark.createDataFrame([], T.StructType([*snapshot.schema.fields, *missing]))
         nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(snapshot.path)
         found = self.target.snapshot(spark)
@@ -140,8 +136,12 @@ class Applier:
     def _current(self, spark: SparkSession, snapshot: Snapshot | None, write: Write) -> Current:
         keys = self.data_columns.keys
         if snapshot is None:
-            return Current(None, lambda: None, keys)
-        fields = self.data_columns.of_target(snapshot.schema)
+            return Current(None, lambda: None, keys, is_stored=self.data_columns.is_stored)
+        fields, known = self.data_columns.of_target(snapshot.schema), set(snapshot.schema.names)
+        if self.scd_type == 2 and not known.issuperset([START_AT, END_AT]):
+            raise DeltaIllegalArgumentException(
+                error_class="DELTA_APPLY_CHANGES_NO_HISTORY", table=snapshot.path
+            )
 
         def rows() -> DataFrame:
             found = self.target.table(spark).toDF()
@@ -155,6 +155,8 @@ class Applier:
             if remembered is not None and _has(remembered, write):
                 return None
             names = [ROW_SEQUENCE] if self.scd_type == 1 else [START_AT, END_AT]
+            if not known.issuperset(names):
+                return None
             target = self.target.table(spark).toDF()
             sequences = [target.select(F.col(name).alias(SEQUENCE)) for name in names]
             if remembered is not None:
@@ -164,7 +166,7 @@ class Applier:
             row = every.agg(encodable(F.max(SEQUENCE), data_type)).first()
             return None if row is None or row[0] is None else as_literal(row[0], data_type)
 
-        return Current(fields, rows, keys, newest)
+        return Current(fields, rows, keys, newest, self.data_columns.is_stored)
 
 
 @dataclass(frozen=True)
@@ -243,8 +245,9 @@ class _Batch:
         truncates = self._truncates(summary)
         points = changes.where(F.col(CHANGE) != TRUNCATE)
         for truncate in truncates:
-            open_rows = table.toDF().where(F.col(END_AT).isNull() & (F.col(START_AT) < truncate))
-            ends = open_rows.select(*self._keys, truncate.alias(SEQUENCE), F.lit(DELETE).alias(CHANGE))
+            ends = self._open(table, truncate).select(
+                *self._keys, truncate.alias(SEQUENCE), F.lit(DELETE).alias(CHANGE)
+            )
             points = points.unionByName(ends, allowMissingColumns=True)
         # The MERGE that follows looks at the rows of these keys alone, too.
         of_keys = table.toDF().join(
@@ -272,7 +275,7 @@ class _Batch:
         history = whole.table(self.spark).toDF()
         touched = changes.where(F.col(CHANGE) != TRUNCATE).select(*self._keys)
         for truncate in self._truncates(summary):
-            touched = touched.unionByName(history.where(F.col(END_AT) == truncate).select(*self._keys))
+            touched = touched.unionByName(self._open(table, truncate).select(*self._keys))
         keys = self._materialized(touched.distinct())
         history, visible = (
             frame.join(keys, self.columns.key_names, "left_semi") for frame in (history, table.toDF())
@@ -286,6 +289,11 @@ class _Batch:
     @property
     def _keys(self) -> list[Column]:
         return [column(key) for key in self.columns.key_names]
+
+    @staticmethod
+    def _open(table: DeltaTable, truncate: Column) -> DataFrame:
+        """The rows of a history that a truncate ends."""
+        return table.toDF().where(F.col(END_AT).isNull() & (F.col(START_AT) <= truncate))
 
     def _materialized(self, frame: DataFrame) -> DataFrame:
         kept = frame.localCheckpoint(eager=True)

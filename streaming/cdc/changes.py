@@ -22,6 +22,7 @@ from pyspark.sql import types as T
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.protocol.data_types import inner_fields
+from deltaflow.log.protocol.schema import char_length
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -49,6 +50,8 @@ class Current:
     newest: Callable[[], Column | None] = lambda: None
     """The greatest sequence that was applied, by a job; None without one, and for a batch that did not end
     and runs again, because some of its own sequences may be known."""
+    is_stored: Callable[[str], bool] = lambda name: True
+    """Whether a column of the records goes to the target."""
 
 
 class Envelope(Protocol):
@@ -60,6 +63,15 @@ class Envelope(Protocol):
         ...
 
 
+def check_names(records: DataFrame) -> None:
+    """DELTA_APPLY_CHANGES_RESERVED if a column of the records has a reserved name."""
+    reserved = [name for name in records.columns if name in RESERVED]
+    if reserved:
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_APPLY_CHANGES_RESERVED", names=", ".join(reserved)
+        )
+
+
 @dataclass(frozen=True)
 class ByConditions:
     """Records whose columns are the data; conditions over them say which are deletes and truncates."""
@@ -69,11 +81,7 @@ class ByConditions:
     truncates: Column | None = None
 
     def changes(self, batch: DataFrame, current: Current) -> DataFrame:
-        reserved = [name for name in batch.columns if name in RESERVED]
-        if reserved:
-            raise DeltaIllegalArgumentException(
-                error_class="DELTA_APPLY_CHANGES_RESERVED", names=", ".join(reserved)
-            )
+        check_names(batch)
         change: Column = F.lit(UPSERT)
         # A condition that is null does not hold.
         if self.deletes is not None:
@@ -129,6 +137,14 @@ def column(name: str) -> Column:
     return F.col(quoted(name))
 
 
+def as_shown(value: Column, field: T.StructField) -> Column:
+    """A value as a table shows it that has it in this column: a CHAR is filled with blanks."""
+    length = char_length(field)
+    if length is None:
+        return value
+    return F.when(F.length(value) < length, F.rpad(value, length, " ")).otherwise(value)
+
+
 FIRST, DELETED, TRUNCATED, INVALID = "\0first", "\0deleted", "\0truncated", "\0invalid"
 """Of one change, or of all changes of one key: see `summary_columns`."""
 
@@ -146,17 +162,27 @@ def summary_columns(columns: ChangeColumns) -> list[Column]:
 
 
 def is_invalid(columns: ChangeColumns) -> Column:
-    """Whether a row of a frame of changes is none: it lacks a key or a sequence, or is no known change."""
+    """Whether a row of a frame of changes is none: it lacks a key or a sequence, or is no known change.
+
+    A struct that has nulls alone is no sequence.
+    """
     no_key = functools.reduce(operator.or_, [column(key).isNull() for key in columns.key_names])
     unknown = ~F.coalesce(F.col(CHANGE).isin(UPSERT, DELETE, TRUNCATE), F.lit(False))
-    return unknown | F.col(SEQUENCE).isNull() | (no_key & (F.col(CHANGE) != TRUNCATE))
+    return unknown | _is_null(F.col(SEQUENCE), columns.sequence) | (no_key & (F.col(CHANGE) != TRUNCATE))
+
+
+def _is_null(value: Column, data_type: T.DataType) -> Column:
+    if not isinstance(data_type, T.StructType) or not data_type.fields:
+        return value.isNull()
+    parts = [_is_null(value.getField(field.name), field.dataType) for field in data_type.fields]
+    return functools.reduce(operator.and_, parts)
 
 
 def is_set(field: T.StructField, *, ignores_nulls: bool, has_unset: bool) -> Column:
     """Whether an upsert tells a data column."""
     told: Column = F.lit(True)
     if has_unset:
-        told = ~F.coalesce(F.array_contains(F.col(UNSET), field.name), F.lit(False))
+        told = ~F.coalesce(F.array_contains(F.col(UNSET), field.name.lower()), F.lit(False))
     return told & column(field.name).isNotNull() if ignores_nulls else told
 
 
@@ -186,6 +212,11 @@ def has_order(data_type: T.DataType) -> bool:
 
 def as_literal(encoded: object, data_type: T.DataType) -> Column:
     """A value that was collected as `encodable`, as a literal of its type."""
+    if encoded is None:
+        return F.lit(None).cast(data_type)
+    if isinstance(data_type, T.ArrayType):
+        elements = [as_literal(element, data_type.elementType) for element in encoded]  # type: ignore[attr-defined]
+        return F.array(*elements).cast(data_type)
     if isinstance(data_type, T.StructType):
         values = [
             as_literal(encoded[i], field.dataType).alias(field.name)  # type: ignore[index]
@@ -204,6 +235,8 @@ def encodable(value: Column, data_type: T.DataType) -> Column:
     if isinstance(data_type, T.StructType):
         fields = [encodable(value.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
         return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(data_type, T.ArrayType):
+        return F.transform(value, lambda element: encodable(element, data_type.elementType))
     if isinstance(data_type, T.TimestampType):
         return F.unix_micros(value)
     if isinstance(data_type, T.BinaryType):

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import Snapshot
+from deltaflow.log.protocol.schema import nullable_type
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     COLUMN_SEQUENCES,
@@ -18,6 +20,7 @@ from deltaflow.streaming.cdc.changes import (
     SEQUENCE,
     UNSET,
     ChangeColumns,
+    as_shown,
     column,
 )
 
@@ -29,6 +32,7 @@ _WIDENED: list[list[type[T.DataType]]] = [
     [T.ByteType, T.ShortType, T.IntegerType, T.LongType],
     [T.FloatType, T.DoubleType],
 ]
+_NAMES = "array<string>"
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,11 @@ class DataColumns:
     def of(
         self, changes: DataFrame, snapshot: Snapshot | None, ignores_nulls: bool
     ) -> tuple[DataFrame, ChangeColumns]:
-        """The changes with the columns that go to the target, by its names and types where it has them."""
+        """The changes with the columns that go to the target, by its names and types where it has them.
+
+        A column of the target that these changes lack keeps its value: where the columns have sequences of
+        their own, and where the whole history is beside the target, it is among the columns for that.
+        """
         schema = changes.schema
         by_name = {field.name.lower(): field for field in schema.fields}
         for name in (CHANGE, SEQUENCE):
@@ -59,31 +67,49 @@ class DataColumns:
             )
         chosen = [field for field in schema.fields if field.name not in RESERVED]
         named = [*self.keys, *(self.columns or ()), *self.except_columns]
-        for name in named:
+        in_table = {} if snapshot is None else {f.name.lower(): f for f in snapshot.schema.fields}
+        tracked = [*(self.track_history or ()), *(self.track_history_except or ())]
+        for name in [*named, *(name for name in tracked if name.lower() not in in_table)]:
             if name.lower() not in by_name:
                 raise DeltaIllegalArgumentException(
                     error_class="DELTA_APPLY_CHANGES_COLUMN", column_name=name, given=", ".join(schema.names)
                 )
         keys = _lower(self.keys)
-        if self.columns is not None:
-            wanted = _lower(self.columns) | keys
-            chosen = [field for field in chosen if field.name.lower() in wanted]
-        left_out = _lower(self.except_columns) - keys
-        chosen = [field for field in chosen if field.name.lower() not in left_out]
-        in_table = {} if snapshot is None else {f.name.lower(): f for f in snapshot.schema.fields}
+        chosen = [field for field in chosen if self.is_stored(field.name)]
         fields, selected = [], []
         for given in chosen:
-            field = in_table.get(given.name.lower(), given)
+            new = T.StructField(given.name, nullable_type(given.dataType), True, given.metadata)
+            field = in_table.get(given.name.lower(), new)
             fields.append(T.StructField(field.name, field.dataType, True, field.metadata))
             selected.append(_as_type(given, field, snapshot).alias(field.name))
         has_unset = UNSET in schema.names
-        taken = [column(CHANGE), column(SEQUENCE), *([column(UNSET)] if has_unset else [])]
+        is_partial = ignores_nulls or has_unset or COLUMN_SEQUENCES.lower() in in_table
+        untold = self._untold(fields, snapshot) if is_partial or self._tracks else []
+        fields += untold
+        selected += [F.lit(None).cast(field.dataType).alias(field.name) for field in untold]
+        taken = [column(CHANGE), column(SEQUENCE)]
+        if has_unset or (is_partial and untold):
+            names = F.array(*[F.lit(field.name) for field in untold]).cast(_NAMES)
+            if has_unset:
+                names = F.concat(F.coalesce(column(UNSET), F.array().cast(_NAMES)), names)
+            # The source may write a name in another case than the target.
+            taken.append(F.transform(names, lambda name: F.lower(name)).alias(UNSET))
+            has_unset = True
         by_target = {field.name.lower(): field for field in fields}
         key_fields = [by_target[key.lower()] for key in self.keys]
         values = [field for field in fields if field.name.lower() not in keys]
-        partial = (ignores_nulls or has_unset or COLUMN_SEQUENCES.lower() in in_table) and bool(values)
-        columns = ChangeColumns(key_fields, values, schema[SEQUENCE].dataType, partial, has_unset)
+        partial = is_partial and bool(values)
+        # The end of a row has it, too, which may be null.
+        sequence = nullable_type(schema[SEQUENCE].dataType)
+        columns = ChangeColumns(key_fields, values, sequence, partial, has_unset)
         return changes.select(*selected, *taken), columns
+
+    def is_stored(self, name: str) -> bool:
+        """Whether a column of the changes goes to the target."""
+        if name.lower() in _lower(self.keys):
+            return True
+        is_wanted = self.columns is None or name.lower() in _lower(self.columns)
+        return is_wanted and name.lower() not in _lower(self.except_columns)
 
     def of_target(self, schema: T.StructType) -> T.StructType:
         """The data columns of the target."""
@@ -91,12 +117,26 @@ class DataColumns:
 
     def tracked(self, columns: ChangeColumns) -> list[str] | None:
         """The columns whose changes make rows of history; None for all changes."""
-        if self.track_history is None and self.track_history_except is None:
+        if not self._tracks:
             return None
         names = columns.value_names
         wanted = _lower(names if self.track_history is None else self.track_history)
         found = wanted - _lower(self.track_history_except or ())
         return [name for name in names if name.lower() in found]
+
+    @property
+    def _tracks(self) -> bool:
+        return self.track_history is not None or self.track_history_except is not None
+
+    def _untold(self, told: Sequence[T.StructField], snapshot: Snapshot | None) -> list[T.StructField]:
+        """The columns that the target has beside these."""
+        known = _lower(field.name for field in told)
+        fields = [] if snapshot is None else self.of_target(snapshot.schema).fields
+        return [
+            T.StructField(field.name, field.dataType, True, field.metadata)
+            for field in fields
+            if field.name.lower() not in known
+        ]
 
 
 def _lower(names: Iterable[str]) -> set[str]:
@@ -105,7 +145,7 @@ def _lower(names: Iterable[str]) -> set[str]:
 
 def _as_type(given: T.StructField, field: T.StructField, snapshot: Snapshot | None) -> Column:
     """The column as one of the target's type."""
-    value = column(given.name)
+    value = as_shown(column(given.name), field)
     if snapshot is None or given.dataType == field.dataType:
         return value
     narrow, wide = type(given.dataType), type(field.dataType)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaIllegalArgumentException
-from deltaflow.streaming.cdc.changes import CHANGE, DELETE, SEQUENCE, TRUNCATE, UPSERT, Current
+from deltaflow.streaming.cdc.changes import CHANGE, DELETE, SEQUENCE, TRUNCATE, UPSERT, Current, check_names
 from deltaflow.streaming.cdc.records import record_failure
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Flat:
 
     def changes(self, batch: DataFrame, current: Current) -> DataFrame:
         """The changes of the records; see `deltaflow.streaming.cdc.changes`."""
+        check_names(batch)
         operation = F.lower(F.col(quoted(self.operation)).cast("string"))
         failure = record_failure(F.to_json(F.struct("*")))
         change = F.when(_is_in(operation, self.upserts), UPSERT)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 TARGET, SOURCE = "__target", "__change"
 _KIND, _ROW, _END = "\0point", "row", "end"
 REMOVED = "\0removed"
-_OLD_END, _OLD_SEQUENCES, _GROUP, _SETS = "\0end", "\0old", "\0group", "\0sets"
+_OLD_END, _OLD_SEQUENCES, _GROUP, _SETS, _NEW = "\0end", "\0old", "\0group", "\0sets", "\0new"
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class HistoryRows:
             order = F.when(F.col(f"{_SETS}{i}"), F.struct(comparable(group).alias("_"), is_row.alias("old")))
             values = [column(value.name) for value in group]
             found.append(
-                F.max_by(F.struct(*values, (~is_row).alias("new"), SEQUENCE), order).alias(f"{_GROUP}{i}")
+                F.max_by(F.struct(*values, (~is_row).alias(_NEW), SEQUENCE), order).alias(f"{_GROUP}{i}")
             )
         return points.groupBy(*map(column, self.columns.key_names), SEQUENCE).agg(*found)
 
@@ -174,7 +174,7 @@ class HistoryRows:
         sequences = self._sequences()
         changed = [~F.col("\0is_row"), ~F.col(END_AT).eqNullSafe(F.col(_OLD_END))]
         changed += [
-            F.coalesce(F.col(f"{_GROUP}{i}").getField("new"), F.lit(False)) for i in range(len(groups))
+            F.coalesce(F.col(f"{_GROUP}{i}").getField(_NEW), F.lit(False)) for i in range(len(groups))
         ]
         if self.columns.partial:
             changed.append(~_entries(sequences).eqNullSafe(_entries(F.col(_OLD_SEQUENCES))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,8 +18,11 @@ from deltaflow.streaming.cdc.changes import (
     UPSERT,
     Current,
     as_literal,
+    as_shown,
+    check_names,
     column,
     encodable,
+    has_order,
 )
 from deltaflow.streaming.cdc.records import record_failure
 
@@ -52,14 +54,19 @@ class Snapshots:
         Raises:
             DeltaIllegalStateException: a version is not newer than the target's newest change.
         """
+        check_names(batch)
         version_type = batch.schema[self.version].dataType
         versions = self._versions(batch, version_type, current)
         ordinals = F.array(*[F.lit(None).cast(version_type), *versions])
         data = [name for name in batch.columns if name != self.version]
         ordinal = F.array_position(ordinals, F.col(quoted(self.version))) - 1
-        snapshots = batch.select(*map(column, data), ordinal.cast("int").alias(_ORDINAL))
+        shown = {} if current.schema is None else {f.name.lower(): f for f in current.schema.fields}
+        values = [
+            as_shown(column(name), shown.get(name.lower(), batch.schema[name])).alias(name) for name in data
+        ]
+        snapshots = batch.select(*values, ordinal.cast("int").alias(_ORDINAL))
         rows = snapshots if current.schema is None else snapshots.unionByName(self._held(data, current), True)
-        return self._differences(rows, data, current.keys, ordinals)
+        return self._differences(rows, data, current, ordinals)
 
     def _versions(self, batch: DataFrame, version_type: T.DataType, current: Current) -> list[Column]:
         """The versions of the batch, the oldest first."""
@@ -87,15 +94,16 @@ class Snapshots:
         return rows.select(*[column(name).alias(name) for name in data if name.lower() in known], ordinal)
 
     @staticmethod
-    def _differences(rows: DataFrame, data: list[str], keys: Sequence[str], ordinals: Column) -> DataFrame:
+    def _differences(rows: DataFrame, data: list[str], current: Current, ordinals: Column) -> DataFrame:
         """The changes: a row differs from that in the snapshot before, or the next snapshot lacks it."""
         failure = record_failure(F.to_json(F.struct(*map(column, data))))
         ordinal, no_key = F.col(_ORDINAL), F.lit(False)
-        for key in keys:
+        for key in current.keys:
             no_key = no_key | column(key).isNull()
         fields = {field.name: field.dataType for field in rows.schema.fields}
-        comparable = F.struct(*[_comparable(column(name), fields[name]).alias(name) for name in data])
-        of_key = Window.partitionBy(*map(column, keys)).orderBy(ordinal)
+        stored = [name for name in data if current.is_stored(name)]
+        comparable = F.struct(*[_comparable(column(name), fields[name]).alias(name) for name in stored])
+        of_key = Window.partitionBy(*map(column, current.keys)).orderBy(ordinal)
         known = rows.withColumns(
             {
                 _ROW: comparable,
@@ -125,4 +133,6 @@ class Snapshots:
 
 def _comparable(value: Column, data_type: T.DataType) -> Column:
     """A value that can be compared: a map as its entries, in order."""
-    return F.array_sort(F.map_entries(value)) if isinstance(data_type, T.MapType) else value
+    if isinstance(data_type, T.MapType) and has_order(data_type.valueType):
+        return F.array_sort(F.map_entries(value))
+    return value if has_order(data_type) else F.to_json(F.struct(value))

@@ -33,6 +33,7 @@ def shown_rows(
     """
     keys = [column(key) for key in columns.key_names]
     in_order = Window.partitionBy(*keys).orderBy(START_AT)
+    history, target = _with_values(history, columns), _with_values(target, columns)
     wanted = {name.lower() for name in tracked}
     same = [F.lag(END_AT).over(in_order).eqNullSafe(F.col(START_AT))]
     shown_changes = comparable([value for value in columns.values if value.name.lower() in wanted])
@@ -55,3 +56,10 @@ def shown_rows(
     is_same = F.col(END_AT).eqNullSafe(F.col("\0old_end")) & F.col("\0values").eqNullSafe(F.col(_OLD))
     rows = joined.where(removed | ~is_same)
     return rows.select(*keys, *values, START_AT, END_AT, removed.alias(REMOVED))
+
+
+def _with_values(rows: DataFrame, columns: ChangeColumns) -> DataFrame:
+    """The rows with all these columns; those that they lack are null."""
+    known = {name.lower() for name in rows.columns}
+    lacking = [value for value in columns.values if value.name.lower() not in known]
+    return rows.select("*", *[F.lit(None).cast(value.dataType).alias(value.name) for value in lacking])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from pyspark.sql import functions as F
 
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.streaming import apply_changes
+from deltaflow.streaming.cdc import Flat, Snapshots
 from deltaflow.streaming.cdc.applier import Applier
-from deltaflow.streaming.cdc.changes import ByConditions
+from deltaflow.streaming.cdc.changes import ByConditions, Current
 from deltaflow.streaming.cdc.current_rows import CurrentRows
 from deltaflow.streaming.cdc.data_columns import DataColumns
 from deltaflow.streaming.cdc.history_rows import HistoryRows
@@ -164,6 +166,15 @@ def test_a_truncate(spark, table):
     assert current(spark, table) == [(2, "new"), (3, "c")]
 
 
+@pytest.mark.parametrize("options", [{}, {"track_history": ["name"]}], ids=["history", "history of a column"])
+def test_a_truncate_ends_the_rows_that_are_not_newer(spark, table, options):
+    """Also one with its own sequence, in a batch of its own."""
+    of_table = applier(table, scd_type=2, **options)
+    of_table.apply(batch(spark, (1, "a", "u", 5), (2, "b", "u", 4), (3, "c", "u", 6)), Write("q", 0))
+    of_table.apply(batch(spark, (None, None, "t", 5)), Write("q", 1))
+    assert intervals(spark, table) == [(2, "b", 4, 5), (3, "c", 6, None)]
+
+
 def test_a_truncate_ends_the_rows_of_a_history(spark, table):
     of_table = applier(table, scd_type=2)
     of_table.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 1)), Write("q", 0))
@@ -234,6 +245,74 @@ def test_new_columns_of_the_source(spark, table, scd_type):
     assert tuples(found.select("extra")) == [(None,)]
 
 
+def test_a_new_column_in_a_history_of_some_columns(spark, table):
+    """It is kept, too, where a change without it begins a row anew."""
+    of_table = applier(table, scd_type=2, track_history=["name"])
+    of_table.apply(batch(spark, (1, "a", "u", 2)), Write("q", 0))
+    wider = f"{SCHEMA}, extra STRING"
+    of_table.apply(batch(spark, schema=wider), Write("q", 1))
+    of_table.apply(batch(spark, (1, "a", "u", 3, "x"), (2, "b", "u", 2, "y"), schema=wider), Write("q", 2))
+    of_table.apply(batch(spark, (2, "b", "u", 1)), Write("q", 3))
+    found = load(spark, table).select("id", "name", "extra", "__START_AT", "__END_AT")
+    assert tuples(found) == [(1, "a", "x", 2, None), (2, "b", "y", 1, None)]
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_a_column_that_some_batches_do_not_tell(spark, table, scd_type):
+    """Where columns have sequences of their own, it keeps its value and its sequence."""
+    of_table = applier(table, scd_type=scd_type)
+    object.__setattr__(of_table, "ignore_null_updates", True)
+    wider = f"{SCHEMA}, extra STRING"
+    of_table.apply(batch(spark, (1, "a", "u", 3, "x"), schema=wider), Write("q", 0))
+    of_table.apply(batch(spark, (1, "b", "u", 7)), Write("q", 1))
+    newest = load(spark, table).where("name = 'b'")
+    assert tuples(newest.select("name", "extra")) == [("b", "x")]
+    of_table.apply(batch(spark, (1, None, "u", 6, "y"), schema=wider), Write("q", 2))
+    newest = load(spark, table).where("name = 'b'")
+    assert tuples(newest.select("name", "extra")) == [("b", "y")]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """An envelope whose records say which columns they leave out."""
+
+    def changes(self, batch, current):
+        return batch.select(
+            "ID", "NAME", F.lit("upsert").alias("_change"), F.col("at").alias("_sequence"), "_unset"
+        )
+
+
+def test_parts_of_rows_for_a_table_that_was_there_before(spark, table):
+    """The records have the names of the columns in another case."""
+    spark.createDataFrame([(1, "old"), (2, "old")], "id INT, name STRING").write.format("delta").save(table)
+    of_table = Applier(Target(table, None), Parts(), DataColumns(["id"]), 1, False, DAY_MS)
+    rows = [(1, "no value", ["NAME"], 2), (2, "new", [], 2)]
+    of_table.apply(
+        batch(spark, *rows, schema="ID INT, NAME STRING, _unset ARRAY<STRING>, at INT"), Write("q", 0)
+    )
+    assert current(spark, table) == [(1, "old"), (2, "new")]
+
+
+def test_keys_of_a_fixed_length(spark, table):
+    spark.sql(f"CREATE TABLE delta.`{table}` (id CHAR(3), name STRING) USING delta")
+    schema = SCHEMA.replace("id INT", "id STRING")
+    of_table = applier(table)
+    of_table.apply(batch(spark, ("k", "a", "u", 1), ("l", "b", "u", 1), schema=schema), Write("q", 0))
+    of_table.apply(batch(spark, ("k", "a2", "u", 2), ("l", None, "d", 2), schema=schema), Write("q", 1))
+    of_table.apply(batch(spark, ("l  ", "late", "u", 1), schema=schema), Write("q", 2))
+    assert current(spark, table) == [("k  ", "a2")]
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_names_that_the_engine_could_have(spark, table, scd_type):
+    of_table = applier(table, scd_type=scd_type)
+    schema = "id INT, new STRING, old STRING, target STRING, __target STRUCT<id: INT>, op STRING, at INT"
+    of_table.apply(batch(spark, (1, "a", "b", "c", (9,), "u", 1), schema=schema), Write("q", 0))
+    of_table.apply(batch(spark, (1, "d", "e", "f", (8,), "u", 2), schema=schema), Write("q", 1))
+    found = load(spark, table).where("new = 'd'").select("id", "new", "old", "target", "__target.id")
+    assert tuples(found) == [(1, "d", "e", "f", 8)]
+
+
 @pytest.mark.parametrize("scd_type", [1, 2])
 def test_names_of_columns(spark, table, scd_type):
     """Keys and values may have dots in their names, and another case than the keys that are given."""
@@ -278,6 +357,9 @@ def test_reserved_names(spark, table, name):
     with pytest.raises(DeltaIllegalArgumentException, match=name) as raised:
         applier(table).apply(rows, Write("q", 0))
     assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_RESERVED"
+    for envelope in (Flat(operation="op", sequence_by="at"), Snapshots(version="at")):
+        with pytest.raises(DeltaIllegalArgumentException, match=name):
+            envelope.changes(rows, Current(None, lambda: None, ["id"]))
 
 
 def test_a_change_without_key_or_sequence(spark, table):
@@ -287,6 +369,40 @@ def test_a_change_without_key_or_sequence(spark, table):
     assert raised.value.getCondition() == "DELTA_INVALID_CHANGE"
     assert "id = 3" in str(raised.value)
     assert load(spark, table).count() == 0
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize(
+    "sequence", ["struct(at, struct(1 AS n) AS one, CAST(NULL AS STRUCT<n: INT>) AS none)", "array(at, 1)"]
+)
+def test_nested_sequences(spark, table, scd_type, sequence):
+    """Truncates and the horizon come back from Python; parts of a sequence may never be null."""
+    now = [time.time_ns() // 1_000_000]
+    of_table = applier(table, scd_type=scd_type, horizon_ms=DAY_MS, clock=lambda: now[0])
+    conditions = ByConditions(F.expr(sequence), F.col("op") == "d", F.col("op") == "t")
+    object.__setattr__(of_table, "envelope", conditions)
+    of_table.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 3), (None, None, "t", 2)), Write("q", 0))
+    now[0] += 2 * DAY_MS
+    of_table.apply(batch(spark, (3, "c", "u", 4)), Write("q", 1))
+    of_table.apply(batch(spark, (4, "late", "u", 2)), Write("q", 2))
+    found = load(spark, table)
+    if scd_type == 2:
+        found = found.where("__END_AT IS NULL")
+    assert tuples(found.select("id", "name")) == [(2, "b"), (3, "c")]
+    assert load(spark, f"{table}/_changes/late").count() == 1
+
+
+def test_a_sequence_of_nulls_alone(spark, table):
+    of_table = applier(table)
+    object.__setattr__(of_table, "envelope", ByConditions(F.struct("at", F.struct("at").alias("more"))))
+    with pytest.raises(DeltaIllegalStateException, match="1 records of batch 0 are no changes"):
+        of_table.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", None)), Write("q", 0))
+
+
+def test_a_column_of_history_that_is_not_there(spark, table):
+    with pytest.raises(DeltaIllegalArgumentException, match="nam") as raised:
+        applier(table, scd_type=2, track_history=["nam"]).apply(batch(spark, (1, "a", "u", 1)), Write("q", 0))
+    assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_COLUMN"
 
 
 def test_a_type_that_the_table_does_not_take(spark, table):

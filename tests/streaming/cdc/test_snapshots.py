@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from deltaflow.errors import DeltaIllegalStateException
+from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.streaming.cdc import Snapshots
 from deltaflow.streaming.cdc.applier import Applier
 from deltaflow.streaming.cdc.changes import Current
@@ -103,6 +103,36 @@ def test_old_snapshots_are_refused(spark, table):
         with pytest.raises(DeltaIllegalStateException, match=rf"{day(number)} is not newer .* {day(3)}"):
             engine.apply(batch(spark, (number, held)), Write("query", 2))
     assert versions(table) == newest
+
+
+def test_columns_that_are_not_stored(spark, table):
+    """A row that differs in them alone is no change."""
+    engine = applier(table, scd_type=2)
+    object.__setattr__(engine, "data_columns", DataColumns(["id"], except_columns=("name",)))
+    for number, name in enumerate("xxy"):
+        engine.apply(batch(spark, (number + 1, {1: name})), Write("query", number))
+    assert tuples(load(spark, table).select("id", "__END_AT")) == [(1, None)]
+
+
+def test_a_table_that_was_there_before(spark, table):
+    rows = "(1, 'a', 'k'), (2, 'b', 'k'), (3, 'c', 'k')"
+    spark.sql(f"CREATE TABLE delta.`{table}` (id INT, name STRING, code CHAR(3)) USING delta")
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES {rows}")
+    snapshot = spark.sql("SELECT * FROM VALUES (1, 'a', 'k', 1), (2, 'b2', 'k', 1) AS t(id, name, code, day)")
+    with pytest.raises(DeltaIllegalArgumentException, match="no place in a history"):
+        applier(table, scd_type=2).apply(snapshot, Write("query", 0))
+    applier(table).apply(snapshot, Write("query", 0))
+    found = load(spark, table).select("id", "name", "__SEQUENCE")
+    # The first row is as it was.
+    assert tuples(found) == [(1, "a", None), (2, "b2", 1)]
+
+
+def test_maps_within_structs(spark, table):
+    engine = applier(table)
+    row = "SELECT 1 AS id, struct(map('a', {n}) AS m) AS s, {day} AS day"
+    for day, n in enumerate((1, 1, 2)):
+        engine.apply(spark.sql(row.format(n=n, day=day)), Write("query", day))
+    assert tuples(load(spark, table).select("s.m", "__SEQUENCE")) == [({"a": 2}, 2)]
 
 
 def test_a_batch_that_did_not_end_is_run_again(spark, table, monkeypatch):
