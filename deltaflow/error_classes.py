@@ -53,6 +53,11 @@ CATALOGUE: dict[str, Entry] = {
         "apply_changes: the table has no columns __START_AT and __END_AT, so that its rows have no place in "
         "a history. Apply the changes to a new table.",
     ),
+    "DELTA_APPLY_CHANGES_REPLACED": (
+        "55000",
+        "apply_changes: the table was made anew, and {directory} holds what an earlier table remembered: its "
+        "deletes would hold for the new rows. Remove that directory, or apply the changes to another table.",
+    ),
     "DELTA_APPLY_CHANGES_RESERVED": (
         "42939",
         "apply_changes: the source has columns whose names are reserved: {names}. Rename them in the source.",

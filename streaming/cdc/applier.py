@@ -49,8 +49,8 @@ from deltaflow.streaming.cdc.changes import (
 from deltaflow.streaming.cdc.current_rows import CurrentRows
 from deltaflow.streaming.cdc.data_columns import DataColumns
 from deltaflow.streaming.cdc.history_rows import HistoryRows
-from deltaflow.streaming.cdc.side_tables import DIRECTORY, Forgotten, SideTables, Write
-from deltaflow.streaming.cdc.target import Target
+from deltaflow.streaming.cdc.side_tables import Forgotten, SideTables, Write
+from deltaflow.streaming.cdc.target import DIRECTORY, Target
 from deltaflow.streaming.cdc.tracked_history import shown_rows
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Applier:
             fields = [*columns.data, *known.engine_fields(history=self.scd_type == 2)]
             snapshot = self.target.create(spark, fields, flow)
         else:
-            self.target.check(snapshot, flow)
+            snapshot = self.target.adopt(spark, snapshot, flow)
             snapshot = self._with_engine_columns(spark, snapshot, columns)
         side = SideTables(spark, snapshot.path, columns)
         with ExitStack() as frames:

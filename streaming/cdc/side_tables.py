@@ -34,12 +34,12 @@ from deltaflow.streaming.cdc.changes import (
     column,
     encodable,
 )
+from deltaflow.streaming.cdc.target import DIRECTORY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _LOG = logging.getLogger(__name__)
-DIRECTORY = "_changes"
 HORIZON = "horizon"
 RECORDED_AT = "_recorded_at"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,13 +12,15 @@ from pyspark.sql import types as T
 
 from deltaflow.batch import named_table
 from deltaflow.batch.delta_table import DeltaTable
-from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log import DeltaLog, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PROPERTY = "deltaflow.applyChanges"
+DIRECTORY = "_changes"
+"""Of the tables beside the target, in its own directory."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +55,28 @@ class Target:
             builder = builder.tableName(self.name)
         else:
             assert self.path is not None
+            check_nothing_remembered(self.path)
             builder = builder.location(self.path)
         builder.addColumns(columns).execute()
         snapshot = self.snapshot(spark)
         assert snapshot is not None
         return snapshot
 
-    @staticmethod
-    def check(snapshot: Snapshot, flow: dict[str, object]) -> None:
-        """DELTA_APPLY_CHANGES_MISMATCH if changes were applied to the table in another way."""
+    def adopt(self, spark: SparkSession, snapshot: Snapshot, flow: dict[str, object]) -> Snapshot:
+        """The table, which records from now on how changes are applied to it.
+
+        DELTA_APPLY_CHANGES_MISMATCH if it was in another way before. DELTA_APPLY_CHANGES_REPLACED if the
+        table was made anew beside what an earlier one remembers.
+        """
         recorded = snapshot.metadata.configuration.get(_PROPERTY)
         if recorded is None:
-            return
+            check_nothing_remembered(snapshot.path)
+            value = json.dumps(flow).replace("\\", "\\\\").replace("'", "\\'")
+            table = named_table.quoted_path(snapshot.path)
+            spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{_PROPERTY}' = '{value}')")
+            adopted = self.snapshot(spark)
+            assert adopted is not None
+            return adopted
         before = json.loads(recorded)
         different = [name for name in flow if before.get(name) != flow[name]]
         if different:
@@ -71,6 +84,16 @@ class Target:
             raise DeltaIllegalArgumentException(
                 error_class="DELTA_APPLY_CHANGES_MISMATCH", differences=shown, table=snapshot.path
             )
+        return snapshot
+
+
+def check_nothing_remembered(path: str) -> None:
+    """DELTA_APPLY_CHANGES_REPLACED if a table that was at the path before remembers changes."""
+    directory = posixpath.join(path, DIRECTORY)
+    if any(DeltaLog.for_table(posixpath.join(directory, name)).exists() for name in ("deletes", "history")):
+        raise DeltaIllegalStateException(
+            error_class="DELTA_APPLY_CHANGES_REPLACED", directory=directory, table=path
+        )
 
 
 def _path_of_name(spark: SparkSession, name: str) -> str | None:

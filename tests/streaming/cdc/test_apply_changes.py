@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -349,6 +350,20 @@ def test_a_table_that_was_there_before(spark, table):
     assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_NO_HISTORY"
     applier(table).apply(batch(spark, (1, "new", "u", 1), (2, None, "d", 1), (4, "d", "u", 1)), Write("q", 0))
     assert current(spark, table) == [(1, "new"), (3, "old"), (4, "d")]
+
+
+def test_a_target_that_was_replaced(spark, table):
+    """What the old table has deleted does not hold for the new one."""
+    applier(table).apply(batch(spark, (1, "a", "u", 1), (1, "a", "d", 9)), Write("q", 0))
+    spark.sql(f"CREATE OR REPLACE TABLE delta.`{table}` (id INT, name STRING) USING delta")
+    fresh = batch(spark, (1, "fresh", "u", 2))
+    with pytest.raises(DeltaIllegalStateException, match="Remove that directory") as raised:
+        applier(table).apply(fresh, Write("r", 0))
+    assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_REPLACED"
+    shutil.rmtree(Path(table, "_changes"))
+    applier(table).apply(fresh, Write("r", 0))
+    applier(table).apply(batch(spark, (2, "b", "u", 1)), Write("r", 1))
+    assert current(spark, table) == [(1, "fresh"), (2, "b")]
 
 
 @pytest.mark.parametrize("name", ["_change", "_unset", "__SEQUENCE"])
