@@ -138,6 +138,7 @@ class Applier:
         if snapshot is None:
             return Current(None, lambda: None, keys, is_stored=self.data_columns.is_stored)
         fields, known = self.data_columns.of_target(snapshot.schema), set(snapshot.schema.names)
+        self.target.check(snapshot, {"storedAsScdType": self.scd_type})
         if self.scd_type == 2 and not known.issuperset([START_AT, END_AT]):
             raise DeltaIllegalArgumentException(
                 error_class="DELTA_APPLY_CHANGES_NO_HISTORY", table=snapshot.path

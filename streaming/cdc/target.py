@@ -77,14 +77,19 @@ class Target:
             adopted = self.snapshot(spark)
             assert adopted is not None
             return adopted
-        before = json.loads(recorded)
+        self.check(snapshot, flow)
+        return snapshot
+
+    def check(self, snapshot: Snapshot, flow: dict[str, object]) -> None:
+        """DELTA_APPLY_CHANGES_MISMATCH if the table records other values of these."""
+        recorded = snapshot.metadata.configuration.get(_PROPERTY)
+        before = flow if recorded is None else json.loads(recorded)
         different = [name for name in flow if before.get(name) != flow[name]]
         if different:
             shown = "; ".join(f"{name} {before.get(name)}, now {flow[name]}" for name in different)
             raise DeltaIllegalArgumentException(
                 error_class="DELTA_APPLY_CHANGES_MISMATCH", differences=shown, table=snapshot.path
             )
-        return snapshot
 
 
 def check_nothing_remembered(path: str) -> None:
