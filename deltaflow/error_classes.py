@@ -704,6 +704,13 @@ CATALOGUE: dict[str, Entry] = {
         "42613",
         "Please either provide 'startingVersion' or 'startingTimestamp'.",
     ),
+    "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG": (
+        "42KD4",
+        "A stream cannot read the table across version {changed_in}, between which and the stream's schema "
+        "columns were renamed or dropped. Schema of the stream: {read_schema}; schema of the version: "
+        "{incompatible_schema}. Start the query with a new checkpoint location; deltaflow does not track "
+        "schemas yet (schemaTrackingLocation).",
+    ),
     "DELTA_STREAMING_TRAILING_COMMIT_MISSING": (
         "42K03",
         "Delta stream detected commits up to version {expected_version} but files after version "

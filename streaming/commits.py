@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
-from deltaflow.log import FILES_SCHEMA, AddFile, Commit
+from deltaflow.log import FILES_SCHEMA, AddFile, Commit, Protocol
 from deltaflow.log.files.file_rows import vector_row
 from deltaflow.log.files.file_statistics import FileStatistics
-from deltaflow.log.protocol.features import NEW_TABLE_PROTOCOL, check_readable
+from deltaflow.log.protocol.features import check_readable
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.schema_checks import check_metadata, check_partition_columns
 
@@ -24,6 +24,8 @@ COLUMNS = pa.schema(
     ]
 )
 """The columns of a stream's files: the columns of a snapshot's files that a batch needs."""
+# Of a commit that leaves the protocol as it is, the metadata alone is checked.
+_UNCHANGED = Protocol(min_reader_version=2, min_writer_version=6)
 
 
 def commits(reading: Reading, first: int, last: int) -> Iterator[Commit]:
@@ -54,12 +56,12 @@ def check_data_loss(reading: Reading, expected: int, found: int) -> None:
 def emitted_files(reading: Reading, commit: Commit) -> pa.Table:
     """The files (COLUMNS) that a stream reads of a commit, in log order; an error if it must not go on."""
     if commit.protocol is not None or commit.metadata is not None:
-        protocol = commit.protocol or NEW_TABLE_PROTOCOL
+        protocol = commit.protocol or _UNCHANGED
         check_readable(protocol, commit.metadata, reading.path, commit.version)
     if commit.metadata is not None:
         check_metadata(reading, commit.metadata, commit.version)
     files = _files_by_options(reading, commit)
-    columns = set(reading.partition_columns)
+    columns = set(reading.physical_partition_columns.values())
     for add in files:
         # A stream that started after a change of the partition columns may read commits from before it, which
         # need not contain metadata: so each file is checked.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql.types import StructType
 
 from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.log.protocol.column_mapping import physical_names
 from deltaflow.spark.bridge.messages import Message
 from deltaflow.streaming.source_options import SourceOptions
 
@@ -23,6 +24,7 @@ class Reading:
     schema: StructType
     partition_columns: tuple[str, ...]
     options: SourceOptions
+    mapping_mode: str = "none"
     counts_rows: bool = False
     """Whether the files come with their statistics even if the stream does not choose files by them."""
 
@@ -30,6 +32,11 @@ class Reading:
     def reads_stats(self) -> bool:
         """Whether the files come with their statistics."""
         return self.counts_rows or self.options.reads_stats
+
+    @property
+    def physical_partition_columns(self) -> dict[str, str]:
+        """The partition columns in their order, each with its name in partition values."""
+        return physical_names(self.schema, self.partition_columns)
 
     @property
     def path(self) -> str:
@@ -51,6 +58,7 @@ def reading_of(newest: Snapshot, options: SourceOptions, *, counts_rows: bool = 
         newest.schema,
         tuple(newest.partition_columns),
         options,
+        newest.mapping_mode,
         counts_rows,
     )
 
@@ -64,6 +72,7 @@ class DescribedReading(Message, frozen=True):
     schema: str
     partition_columns: tuple[str, ...]
     options: SourceOptions
+    mapping_mode: str
 
 
 class DescribedBatch(DescribedReading, frozen=True, kw_only=True):

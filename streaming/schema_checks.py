@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, VersionNotFoundError
-from deltaflow.log import Metadata, schema_from_string
+from pyspark.sql import types as T
+
+from deltaflow.errors import (
+    CorruptLogError,
+    DeltaIllegalStateException,
+    DeltaUnsupportedOperationException,
+    VersionNotFoundError,
+)
+from deltaflow.log import Metadata
+from deltaflow.log.protocol.column_mapping import (
+    is_mapped,
+    keeps_columns,
+    physical_names,
+    table_schema,
+    without_mapping,
+)
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.streaming.reading import Reading
 
@@ -42,7 +56,8 @@ def check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:
     check_table_id(reading, metadata.id)
     if metadata.schema_string is None:  # A table without columns has no rows.
         return
-    changed = schema_from_string(metadata.schema_string, table=reading.path, version=version)
+    changed = table_schema(metadata, table=reading.path, version=version)
+    _check_mapping(reading, changed, version)
     takes_any_nulls = reading.options.unsafe_nullability
     if not can_read(reading.schema, changed, may_add_columns=True, takes_any_nulls=takes_any_nulls):
         # A change after the stream's own version can be read after a new start, with the new schema.
@@ -58,16 +73,37 @@ def check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:
             remedy=_RETRY if retryable else _INCOMPATIBLE,
             table=reading.path,
         )
-    check_partition_columns(reading, metadata.partition_columns, version)
+    check_partition_columns(reading, physical_names(changed, metadata.partition_columns).values(), version)
+
+
+def _check_mapping(reading: Reading, changed: T.StructType, version: int) -> None:
+    """Raises an error if a column of a mapped table was renamed or dropped between the version and that of
+    the stream's schema."""
+    if not (is_mapped(reading.schema) or is_mapped(changed)):
+        return
+    is_older = version < reading.version
+    older, newer = (changed, reading.schema) if is_older else (reading.schema, changed)
+    if not keeps_columns(older, newer):
+        raise DeltaUnsupportedOperationException(
+            error_class="DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG",
+            changed_in=version,
+            read_schema=without_mapping(reading.schema).simpleString(),
+            incompatible_schema=without_mapping(changed).simpleString(),
+            table=reading.path,
+        )
 
 
 def check_partition_columns(reading: Reading, columns: Iterable[str], version: int) -> None:
-    """Raises an error if a version, or a file of it, has other partition columns than the stream."""
-    if set(columns) == set(reading.partition_columns) or reading.options.unsafe_partition_columns:
+    """Raises an error if a version, or a file of it, has other partition columns than the stream.
+
+    They are compared by their physical names, which a rename does not change.
+    """
+    wanted = reading.physical_partition_columns.values()
+    if set(columns) == set(wanted) or reading.options.unsafe_partition_columns:
         return
     raise DeltaIllegalStateException(
         f"Detected a change of the partition columns: the stream reads the table partitioned by "
-        f"({', '.join(reading.partition_columns)}), but version {version} is partitioned by "
+        f"({', '.join(wanted)}), but version {version} is partitioned by "
         f"({', '.join(columns)}). Load the stream again and start it with the same checkpoint. If it stops "
         "here again, it needs a new checkpoint location.",
         error_class=_error_class(reading),

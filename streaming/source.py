@@ -27,6 +27,7 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
 )
 from deltaflow.log import Snapshot
+from deltaflow.log.protocol.column_mapping import physical_names, without_mapping
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_advance, parse_offset
 from deltaflow.spark.bridge.dispatcher import dispatcher
@@ -129,7 +130,12 @@ class DeltaSource:
             _keep_planned(description, self._admitted[2])
             self._admitted = None
         return relation(
-            description, reading.path, reading.schema, list(reading.partition_columns), _UNKNOWN_SIZE
+            description,
+            reading.path,
+            reading.schema,
+            reading.partition_columns,
+            _UNKNOWN_SIZE,
+            reading.mapping_mode,
         )
 
     def metrics(self, done_json: str | None) -> dict[str, str]:
@@ -172,7 +178,8 @@ def files_of_batch(description: dict[str, Any]) -> ScannedFiles:
         files = _planned.pop(msgspec.json.encode(description), None)
     if files is None:
         files = _files_from_log(description)
-    return ScannedFiles(description["path"], tuple(description["partitionColumns"]), files)
+    columns = physical_names(_schema(description["schema"]), description["partitionColumns"])
+    return ScannedFiles(description["path"], columns, files)
 
 
 def _files_from_log(description: dict[str, Any]) -> pa.Table:
@@ -206,6 +213,7 @@ def _described_fields(reading: Reading) -> dict[str, Any]:
         "schema": reading.schema.json(),
         "partition_columns": reading.partition_columns,
         "options": reading.options,
+        "mapping_mode": reading.mapping_mode,
     }
 
 
@@ -217,6 +225,7 @@ def _reading(described: DescribedReading) -> Reading:
         _schema(described.schema),
         described.partition_columns,
         described.options,
+        described.mapping_mode,
     )
 
 
@@ -238,7 +247,7 @@ def source_schema(request: SourceSchemaRequest) -> SourceSchemaAnswer:
                 schema=snapshot.schema.simpleString(),
                 table=snapshot.path,
             )
-    return SourceSchemaAnswer(schema=snapshot.schema.json())
+    return SourceSchemaAnswer(schema=without_mapping(snapshot.schema).json())
 
 
 @dispatcher.handle("source.start")
@@ -265,7 +274,7 @@ def start_source(request: StartSourceRequest) -> StartSourceAnswer:
     reading = reading_of(snapshot, options)
     record_source(request.metadata_path, SourceRecord(snapshot.path, snapshot.table_id, options))
     return StartSourceAnswer(
-        schema=snapshot.schema.json(),
+        schema=without_mapping(snapshot.schema).json(),
         root=hadoop_path(snapshot.path),
         reading=msgspec.json.encode(DescribedReading(**_described_fields(reading))).decode(),
         limits=ReadLimits(**options.limits()),

@@ -37,16 +37,18 @@ def file_selection(reading: Reading) -> Selection | None:
     predicate = reading.options.source_predicate
     if predicate is None:
         return None
-    return lambda files: may_match(predicate, _Statistics(files, reading.schema, reading.partition_columns))
+    return lambda files: may_match(predicate, _Statistics(files, reading))
 
 
 class _Statistics(FileStatistics):
     """The statistics of files, and their partition values as bounds."""
 
-    def __init__(self, files: pa.Table, schema: T.StructType, partition_columns: Iterable[str]) -> None:
-        super().__init__(files, schema)
+    def __init__(self, files: pa.Table, reading: Reading) -> None:
+        super().__init__(files, reading.schema)
         self._values = files["partition_values"]
-        self._partition_columns = {(name,) for name in partition_columns}
+        self._partition_columns: dict[ColumnPath, str] = {
+            (name,): physical_name for name, physical_name in reading.physical_partition_columns.items()
+        }
 
     def load(self, paths: Iterable[ColumnPath]) -> None:
         super().load(path for path in paths if path not in self._partition_columns)
@@ -57,7 +59,7 @@ class _Statistics(FileStatistics):
         data_type = self.data_type(path)
         if not isinstance(data_type, _TYPES_COMPARED):
             return None
-        values = pc.map_lookup(self._values, path[0], "first").combine_chunks()
+        values = pc.map_lookup(self._values, self._partition_columns[path], "first").combine_chunks()
         try:
             typed = typed_values(values, data_type)
         except pa.ArrowInvalid:

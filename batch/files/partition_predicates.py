@@ -16,6 +16,7 @@ from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import Snapshot
 from deltaflow.log.files.partition_values import canonical_values
+from deltaflow.log.protocol.column_mapping import physical_name
 from deltaflow.log.protocol.schema import CHAR_VARCHAR, char_length
 from deltaflow.spark.expressions.expressions import has_subquery
 from deltaflow.spark.scan.file_index import partitions_of
@@ -34,7 +35,7 @@ def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], t
     DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES for one with a subquery.
     """
     columns = snapshot.partition_columns
-    values, numbers = partitions_of(snapshot.files, tuple(columns))
+    values, numbers = partitions_of(snapshot.files, snapshot.physical_partition_columns)
     if columns:
         values = pa.table(
             {
@@ -103,7 +104,7 @@ def partition_predicates(snapshot: Snapshot, bins: Sequence[pa.Table]) -> list[s
 def _equalities(columns: Sequence[StructField], values: dict[str, str | None]) -> list[str]:
     conditions = []
     for column in columns:
-        value = values[column.name]
+        value = values[physical_name(column)]
         shown = "null" if value is None else value
         conditions.append(f"('{column.name} <=> cast({shown} as {column.dataType.simpleString()}))")
     return conditions

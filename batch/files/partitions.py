@@ -17,15 +17,15 @@ def partition_folders(snapshot: Snapshot, wanted: Mapping[str, str | None], time
 
     Timestamps are shown in UTC, each instant once. Those without a zone are read in `time_zone`.
     """
-    columns = snapshot.partition_columns
+    columns = snapshot.physical_partition_columns
     values = snapshot.files["partition_values"]
     types = {name: snapshot.schema[name].dataType for name in columns}
     partitions = pa.table(
         {
             name: canonical_values(
-                pc.map_lookup(values, name, "first").combine_chunks(), types[name], time_zone
+                pc.map_lookup(values, physical_name, "first").combine_chunks(), types[name], time_zone
             )
-            for name in columns
+            for name, physical_name in columns.items()
         }
     )
     by_lower = {name.lower(): name for name in columns}
@@ -44,5 +44,5 @@ def partition_folders(snapshot: Snapshot, wanted: Mapping[str, str | None], time
         else:
             [wanted_value] = canonical_values(pa.array([value]), types[name], time_zone)
             partitions = partitions.filter(pc.equal(column, wanted_value))
-    rows = partitions.group_by(columns).aggregate([]).to_pylist()
-    return sorted(partition_folder(columns, row) for row in rows)
+    rows = partitions.group_by([*columns]).aggregate([]).to_pylist()
+    return sorted(partition_folder([*columns], row) for row in rows)

@@ -95,7 +95,7 @@ class AutoCompaction:
                 return None
             bins = bins_after_commit(
                 snapshot.files,
-                tuple(snapshot.partition_columns),
+                tuple(snapshot.physical_partition_columns.values()),
                 changed,
                 min_num_files=self.min_num_files,
                 smaller_than=self.smaller_than,

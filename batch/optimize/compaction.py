@@ -40,7 +40,7 @@ def bins_after_commit(
     """The bins to rewrite in the `changed` partitions that have at least `min_num_files` small files.
 
     After the rewrite such a partition has fewer small files, and a new file that has reached `target_size` is
-    not rewritten again. `files` are rows of a snapshot's `files`.
+    not rewritten again. `files` are rows of a snapshot's `files`, `partition_columns` their physical names.
     """
     bins: list[pa.Table] = []
     at_least = max(min_num_files, 2)
@@ -79,7 +79,7 @@ def _partitions(
     if len(small) < at_least:
         return
     candidates = files.select(["partition_values", "size"]).take(small)
-    values, numbers = partitions_of(candidates, columns)
+    values, numbers = partitions_of(candidates, {name: name for name in columns})
     keys = pa.table({"partition": numbers, "size": candidates["size"]})
     order = pc.sort_indices(keys, sort_keys=[("partition", "ascending"), ("size", "ascending")])
     runs = pc.value_counts(keys["partition"].take(order))

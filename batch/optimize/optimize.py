@@ -82,7 +82,7 @@ def _target_size(snapshot: Snapshot, settings: Mapping[str, str]) -> int:
 def _bins_to_rewrite(
     snapshot: Snapshot, files: pa.Table, settings: Mapping[str, str], target_size: int, *, whole: bool
 ) -> list[pa.Table]:
-    columns = tuple(snapshot.partition_columns)
+    columns = tuple(snapshot.physical_partition_columns.values())
     if whole:
         return whole_partitions(files, columns)
     smaller_than = OPTIMIZE_MIN_FILE_SIZE.of(settings, snapshot.path)

@@ -23,6 +23,7 @@ from deltaflow.errors import (
 )
 from deltaflow.log import LOG_DIRECTORY, DeltaLog, Snapshot
 from deltaflow.log.files.partition_values import folder_values, typed_values, without_char_padding
+from deltaflow.log.protocol.column_mapping import physical_name
 from deltaflow.log.protocol.properties import SESSION_TIME_ZONE, TIME_TRAVEL_BY_PATH_ENABLED
 from deltaflow.spark.expressions.timestamps import timestamp_of_text, timestamp_or_none
 from deltaflow.store import given_path, scheme_part, store_for, table_path
@@ -199,7 +200,7 @@ def files_of_partition(snapshot: Snapshot, partition: Mapping[str, str | None], 
     files = snapshot.files
     for name, value in partition.items():
         field = snapshot.schema[name]
-        values = pc.map_lookup(files["partition_values"], name, "first").combine_chunks()
+        values = pc.map_lookup(files["partition_values"], physical_name(field), "first").combine_chunks()
         found = without_char_padding(typed_values(values, field.dataType, time_zone), field)
         given = typed_values(pa.array([value], pa.string()), field.dataType, time_zone)
         wanted = without_char_padding(given, field)[0]

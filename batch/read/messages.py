@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from deltaflow.spark.bridge.messages import Message
+from deltaflow.spark.scan.messages import ColumnMapping
 
 
 class ReadRequest(Message, frozen=True):
@@ -28,3 +29,4 @@ class PinAnswer(Message, frozen=True):
     scan: str
     partition_schema: str
     size_in_bytes: int
+    mapping: ColumnMapping | None

@@ -20,9 +20,10 @@ from deltaflow.errors import CorruptLogError, DeltaAnalysisException, DeltaTable
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.files.file_statistics import FileStatistics
+from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.spark.bridge.dispatcher import dispatcher
-from deltaflow.spark.scan.file_index import NEWEST, ScannedFiles, finds_files, relation
+from deltaflow.spark.scan.file_index import NEWEST, ScannedFiles, column_mapping, finds_files, relation
 from deltaflow.spark.scan.messages import Relation
 
 _NOT_YET = ("readChangeFeed", "readChangeData")
@@ -44,8 +45,9 @@ def read(request: ReadRequest) -> Relation:
         _description(loaded, snapshot, version),
         log.path,
         snapshot.schema,
-        list(snapshot.partition_columns),
+        snapshot.partition_columns,
         snapshot.size_in_bytes,
+        snapshot.mapping_mode,
         _file_options(request.options),
     )
 
@@ -81,11 +83,13 @@ def pin(request: PinRequest) -> PinAnswer:
         analysed = StructType.fromJson(msgspec.json.decode(request.schema))
         _check_schema(analysed, snapshot)
     pinned = {**description, "reads": "version", "version": snapshot.version, "timeTravel": False}
+    visible_schema = without_mapping(snapshot.schema)
     return PinAnswer(
         version=snapshot.version,
         scan=msgspec.json.encode(pinned).decode(),
-        partition_schema=StructType([snapshot.schema[name] for name in snapshot.partition_columns]).json(),
+        partition_schema=StructType([visible_schema[name] for name in snapshot.partition_columns]).json(),
         size_in_bytes=snapshot.size_in_bytes,
+        mapping=column_mapping(snapshot.schema, snapshot.mapping_mode),
     )
 
 
@@ -122,4 +126,4 @@ def files_of_version(description: dict[str, Any]) -> ScannedFiles:
     if "partition" in description:
         files = files_of_partition(snapshot, description["partition"], description["timeZone"])
         statistics = FileStatistics(files, snapshot.schema)
-    return ScannedFiles(log.path, tuple(snapshot.partition_columns), files, statistics)
+    return ScannedFiles(log.path, snapshot.physical_partition_columns, files, statistics)

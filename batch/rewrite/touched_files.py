@@ -100,13 +100,13 @@ class TouchedFiles:
             "handle": self._handle,
             "files": key,
         }
-        columns = list(snapshot.partition_columns)
-        return relation(scan, snapshot.path, self.schema, columns, size, READ_ALL)
+        columns, mode = snapshot.partition_columns, snapshot.mapping_mode
+        return relation(scan, snapshot.path, self.schema, columns, size, mode, READ_ALL)
 
     def scanned_files(self, key: str) -> ScannedFiles:
         """The files of one of the frames that `rows` has made."""
         files, statistics = self._scanned[key]
-        return ScannedFiles(self.snapshot.path, tuple(self.snapshot.partition_columns), files, statistics)
+        return ScannedFiles(self.snapshot.path, self.snapshot.physical_partition_columns, files, statistics)
 
     def refuse_subquery(self, expression: Column) -> None:
         """Raises DELTA_UNSUPPORTED_SUBQUERY for a subquery. Call it before Spark analyses the expression."""

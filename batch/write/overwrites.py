@@ -16,6 +16,7 @@ from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import FILES_SCHEMA, AddFile, OptimisticTransaction, Snapshot, schema_from_string
 from deltaflow.log.files.file_statistics import number_of_rows
+from deltaflow.log.protocol.column_mapping import physical_name
 from deltaflow.spark.expressions.analysis import analysed, references
 from deltaflow.spark.expressions.expressions import has_subquery
 from deltaflow.spark.write.file_write import Check, session_of_write
@@ -73,7 +74,7 @@ class WrittenPartitions(WholeTable):
         if snapshot is None or not adds:
             return _NO_FILES
         columns = [snapshot.schema[name] for name in snapshot.partition_columns]
-        partitions = {tuple(add.partition_values[c.name] for c in columns) for add in adds}
+        partitions = {tuple(add.partition_values[physical_name(c)] for c in columns) for add in adds}
         return transaction.record_read_of_partitions(in_any_partition(columns, sorted(partitions, key=repr)))
 
 

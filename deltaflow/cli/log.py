@@ -20,6 +20,7 @@ from deltaflow.store import FileStatus, store_for
 if TYPE_CHECKING:
     # `history` does without pyarrow and PySpark, and starts faster.
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from deltaflow.log import DeltaLog, Snapshot
 
@@ -123,8 +124,11 @@ def commit(asked: _Asked, version: int) -> None:
 @click.pass_obj
 def files(asked: _Asked, partitions: Sequence[str]) -> None:
     """The table's files with their statistics."""
-    found = _files_of_partitions(asked.snapshot(), partitions)
-    rows = (_file_row(row) for batch in found.to_batches(_FILES_PER_BATCH) for row in batch.to_pylist())
+    snapshot = asked.snapshot()
+    found, schema = _files_of_partitions(snapshot, partitions), snapshot.schema
+    rows = (
+        _file_row(row, schema) for batch in found.to_batches(_FILES_PER_BATCH) for row in batch.to_pylist()
+    )
     if not asked.output.as_json:
         rows = ({**row, **_readable_stats(row["stats"])} for row in rows)
     columns = ["path", "partition_values", "size_bytes", "modification_time_ms", "rows", "values"]
@@ -217,7 +221,7 @@ def _files_of_partitions(snapshot: Snapshot, partitions: Iterable[str]) -> pa.Ta
     import pyarrow.compute as pc
 
     found = snapshot.files
-    names = {name.lower(): name for name in snapshot.partition_columns}
+    names = {name.lower(): physical for name, physical in snapshot.physical_partition_columns.items()}
     for partition in partitions:
         column, separator, value = partition.partition("=")
         if not separator or column.lower() not in names:
@@ -232,15 +236,23 @@ def _files_of_partitions(snapshot: Snapshot, partitions: Iterable[str]) -> pa.Ta
     return found
 
 
-def _file_row(row: Row) -> Row:
+def _file_row(row: Row, schema: StructType) -> Row:
+    """A file, with the names that its columns have in the table."""
+    from deltaflow.log.protocol.column_mapping import with_logical_names
+
     try:
         stats = None if row["stats"] is None else msgspec.json.decode(row["stats"])
     except msgspec.DecodeError:
         # Statistics that are not JSON are shown as they are.
         stats = row["stats"]
+    if isinstance(stats, dict):
+        stats = {
+            name: with_logical_names(part, schema) if isinstance(part, dict) else part
+            for name, part in stats.items()
+        }
     return {
         "path": row["path"],
-        "partition_values": dict(row["partition_values"]),
+        "partition_values": with_logical_names(dict(row["partition_values"]), schema),
         "size_bytes": row["size"],
         "modification_time_ms": row["modification_time"],
         "stats": stats,

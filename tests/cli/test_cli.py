@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 import deltaflow.errors
 from deltaflow.cli import main
 from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
+from tests.mapped_tables import MappedTable
 from tests.webhdfs import WebHdfsServer
 
 
@@ -199,3 +200,18 @@ def test_it_changes_nothing_and_needs_no_java(table: str) -> None:
     )
     assert json.loads(done.stdout)["files"] == 2
     assert {file: file.stat().st_mtime_ns for file in Path(table).rglob("*")} == before
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_files_of_a_mapped_table_are_shown_by_the_names_of_its_columns(tmp_path: Path, mode: str) -> None:
+    table = MappedTable(tmp_path / "t", mode).path
+    rows = run_json(table, "files")
+    assert [row["partition_values"] for row in rows] == [
+        {"größe.`1`": "u"},
+        {"größe.`1`": None},
+        {"größe.`1`": "u"},
+    ]
+    assert rows[0]["stats"]["maxValues"] == {"id": 4, "a,b": 104, "s p": {"x.y": 40, "z": "z4"}}
+    assert "c-1" not in run(table, "files")
+    [row] = run_json(table, "files", "--partition", "größe.`1`=")
+    assert row["path"] == "part-5.parquet"

@@ -13,12 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.deletion_vectors import read_deletion_vectors
 from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.files.partition_values import typed_values
+from deltaflow.log.protocol.column_mapping import physical_name
+from deltaflow.log.protocol.data_types import is_nested
 from deltaflow.log.replay.log_files import LogFiles, random_id, system_clock
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.store import LocalLogStore
@@ -55,16 +58,33 @@ def rows_as_text(snapshot: Snapshot, schema: pa.Schema) -> list[str]:
         columns = {name.lower(): data[name] for name in data.column_names}
         values = []
         for field in snapshot.schema.fields:
-            arrow_type, name = schema.field(field.name).type, field.name.lower()
+            arrow_type, name = schema.field(field.name).type, physical_name(field).lower()
             if name in partition:
                 typed = typed_values(pa.array([partition[name]], pa.string()), field.dataType)
                 values.append(pa.repeat(typed[0], data.num_rows).cast(arrow_type).to_pylist())
             elif name in columns:
-                values.append(as_type(columns[name], arrow_type).to_pylist())
+                found_values = as_type(columns[name], arrow_type).to_pylist()
+                values.append([with_names(value, field.dataType) for value in found_values])
             else:
                 values.append([None] * data.num_rows)
         found.extend(map(text, zip(*values, strict=True)))
     return sorted(found)
+
+
+def with_names(value: Any, data_type: DataType) -> Any:
+    """A value of a file with the table's names for its fields, which may have others in the file."""
+    if value is None or not is_nested(data_type):
+        return value
+    if isinstance(data_type, StructType):
+        by_name = {physical_name(field): field for field in data_type.fields}
+        found = {name: inner for name, inner in value.items() if name in by_name}
+        return {
+            by_name[name].name: with_names(inner, by_name[name].dataType) for name, inner in found.items()
+        }
+    if isinstance(data_type, MapType):
+        return [(with_names(k, data_type.keyType), with_names(v, data_type.valueType)) for k, v in value]
+    assert isinstance(data_type, ArrayType)
+    return [with_names(element, data_type.elementType) for element in value]
 
 
 def as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:

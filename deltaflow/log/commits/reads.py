@@ -15,6 +15,7 @@ from deltaflow.log.files.file_key import file_key
 from deltaflow.log.files.file_rows import FILES_SCHEMA, file_keys
 from deltaflow.log.files.partition_values import typed_values
 from deltaflow.log.protocol.actions import AddFile, RemoveFile
+from deltaflow.log.protocol.column_mapping import physical_name
 from deltaflow.log.replay.snapshot import Snapshot
 
 PartitionPredicate: TypeAlias = pc.Expression
@@ -129,7 +130,9 @@ class Reads:
             partition_values = partition_values.combine_chunks()
         columns = {
             column.name: typed_values(
-                pc.map_lookup(partition_values, column.name, "first"), column.dataType, self.time_zone
+                pc.map_lookup(partition_values, physical_name(column), "first"),
+                column.dataType,
+                self.time_zone,
             )
             for column in self._columns
         }

@@ -14,6 +14,7 @@ from deltaflow.log.protocol.actions import (
     RemoveFile,
     SetTransaction,
 )
+from deltaflow.log.protocol.column_mapping import physical_partition_columns
 from deltaflow.log.protocol.features import has_domain_metadata
 
 WritableAction = AddFile | RemoveFile | SetTransaction | DomainMetadata
@@ -32,7 +33,7 @@ def check_actions(
     adds with other partition columns, and domains that the protocol lacks or that belong to the system.
     """
     named: set[tuple[str, str]] = set()
-    partition_columns = set(metadata.partition_columns)
+    partition_columns = set(physical_partition_columns(metadata, table).values())
     for action in actions:
         match action:
             case AddFile():

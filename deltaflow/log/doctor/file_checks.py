@@ -73,7 +73,7 @@ def check_files(log: LogFiles, snapshot: Snapshot) -> tuple[list[Finding], pa.Ta
 def _listed_sizes(log: LogFiles, snapshot: Snapshot) -> pa.ChunkedArray:
     """The size of each of a version's files by a listing of the table's directory; null if it lacks it."""
     directory = log.store.data_directory(log.path)
-    listing = list_data(directory, snapshot.partition_columns, _ANY_AGE_MS)
+    listing = list_data(directory, [*snapshot.physical_partition_columns.values()], _ANY_AGE_MS)
     listed = pa.Table.from_batches(listing.files, LISTING_SCHEMA)
     places = pa.chunked_array(map(comparable_places, listed["path"].chunks), pa.string())
     own = pa.chunked_array(LogPlaces(directory).of(snapshot.files["path"].chunks), pa.string())
@@ -137,7 +137,7 @@ def check_small_files(snapshot: Snapshot) -> Iterator[Finding]:
     least = AUTO_COMPACT_MIN_NUM_FILES.of({}, snapshot.path)
     small = AUTO_COMPACT_MAX_FILE_SIZE.of({}, snapshot.path)
     files = snapshot.files.filter(pc.less(snapshot.files["size"], small))
-    columns = snapshot.partition_columns
+    columns = snapshot.physical_partition_columns.values()
     values = {
         f"value{number}": pc.map_lookup(files["partition_values"], column, "first")
         for number, column in enumerate(columns)

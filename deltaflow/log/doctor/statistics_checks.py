@@ -21,6 +21,7 @@ from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.files.file_statistics import ColumnPath, FileStatistics
 from deltaflow.log.files.footers import collect_statistics
 from deltaflow.log.progress import Progress
+from deltaflow.log.protocol.column_mapping import physical_indexed_leaves
 from deltaflow.log.protocol.indexed_columns import indexed_leaves
 from deltaflow.log.protocol.properties import DATA_SKIPPING_NUM_INDEXED_COLS, DATA_SKIPPING_STATS_COLUMNS
 from deltaflow.log.replay.log_files import LogFiles
@@ -62,7 +63,8 @@ def check_statistics(
         if name != DATA_SKIPPING_STATS_COLUMNS.name
     }
     metadata = msgspec.structs.replace(snapshot.metadata, configuration=configuration | every)
-    leaves = indexed_leaves(metadata, snapshot.path)
+    columns = [path for path, _ in indexed_leaves(metadata, snapshot.path)]
+    leaves = physical_indexed_leaves(metadata, snapshot.path)
     lies: defaultdict[tuple[str, str], _Lies] = defaultdict(_Lies)
     for start in range(0, files.num_rows, _FILES_AT_ONCE):
         progress("footers of files", start, files.num_rows)
@@ -73,7 +75,7 @@ def check_statistics(
         if not pc.all(is_read).as_py():
             lies["footer", ""].add(some["path"].combine_chunks().filter(pc.invert(is_read)))
         by_footer = pa.chunked_array([pa.array(found, pa.string()).filter(is_read)])
-        _compare(some.filter(is_read), by_footer, snapshot.schema, [path for path, _ in leaves], lies)
+        _compare(some.filter(is_read), by_footer, snapshot.schema, columns, lies)
     yield from (_finding(what, column, each, snapshot.version) for (what, column), each in lies.items())
 
 

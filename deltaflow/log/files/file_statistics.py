@@ -18,6 +18,7 @@ import pyarrow.json as pj
 from pyspark.sql import types as T
 
 from deltaflow.log.files.text_casts import cast_or_null
+from deltaflow.log.protocol.column_mapping import physical_path
 
 ColumnPath = tuple[str, ...]
 
@@ -57,7 +58,10 @@ class ColumnStatistics:
 
 
 class FileStatistics:
-    """Statistics of files, of which deletion vectors may delete some rows; thread-safe."""
+    """Statistics of files, of which deletion vectors may delete some rows; thread-safe.
+
+    Columns are asked for by their names in the table's `schema`; the log has their physical names.
+    """
 
     def __init__(self, files: pa.Table, schema: T.StructType) -> None:
         """`files` has at least the columns stats and deletion_vector of a snapshot's `files`."""
@@ -118,9 +122,10 @@ class FileStatistics:
                 return
             leaves: dict[ColumnPath, pa.DataType] = {("numRecords",): pa.int64()}
             for path, data_type in data_types.items():
-                leaves["nullCount", *path] = pa.int64()
+                physical = physical_path(self._schema, path)
+                leaves["nullCount", *physical] = pa.int64()
                 if json_type := _JSON_TYPES.get(type(data_type)):
-                    leaves["minValues", *path] = leaves["maxValues", *path] = json_type
+                    leaves["minValues", *physical] = leaves["maxValues", *physical] = json_type
             parsed = self._parsed(leaves)
             self._num_records = parsed[("numRecords",)]
             for path in new:
@@ -136,12 +141,13 @@ class FileStatistics:
         self, path: ColumnPath, data_type: T.DataType, parsed: Mapping[ColumnPath, pa.Array]
     ) -> ColumnStatistics:
         assert self._num_records is not None
-        low, high = (parsed.get((group, *path)) for group in ("minValues", "maxValues"))
+        physical = physical_path(self._schema, path)
+        low, high = (parsed.get((group, *physical)) for group in ("minValues", "maxValues"))
         if low is None or high is None:
             low = high = pa.nulls(len(self))
         else:
             low, high = _outer_bounds(low, high, data_type)
-        return ColumnStatistics(low, high, parsed["nullCount", *path], self._num_records)
+        return ColumnStatistics(low, high, parsed["nullCount", *physical], self._num_records)
 
     def _parsed(self, leaves: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
         """The values of the statistics at these paths, null where a file has none.

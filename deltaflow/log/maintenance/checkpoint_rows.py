@@ -33,7 +33,8 @@ from deltaflow.log.protocol.actions import (
     Sidecar,
     encode_actions,
 )
-from deltaflow.log.protocol.indexed_columns import ColumnPath, indexed_leaves
+from deltaflow.log.protocol.column_mapping import physical_indexed_leaves, physical_name
+from deltaflow.log.protocol.indexed_columns import ColumnPath
 from deltaflow.log.protocol.properties import (
     CHECKPOINT_WRITE_STATS_AS_JSON,
     CHECKPOINT_WRITE_STATS_AS_STRUCT,
@@ -112,7 +113,7 @@ class FileRows:
         self._stats_type: pa.StructType | None = None
         self._partition_schema = StructType([])
         if CHECKPOINT_WRITE_STATS_AS_STRUCT.of(configuration, path):
-            self._stats_type = _stats_type(indexed_leaves(snapshot.metadata, path))
+            self._stats_type = _stats_type(physical_indexed_leaves(snapshot.metadata, path))
             self._partition_schema = StructType(
                 [snapshot.schema[name] for name in snapshot.partition_columns]
             )
@@ -293,10 +294,10 @@ def _parsed_values(values: pa.MapArray, schema: StructType) -> pa.StructArray:
     """`partitionValues_parsed`. A timestamp without a zone is read as UTC, as readers without a session do
     (Delta Kernel): so the checkpoint does not depend on the session that writes it."""
     columns = [
-        typed_values_or_null(pc.map_lookup(values, pa.scalar(field.name), "first"), field.dataType)
+        typed_values_or_null(pc.map_lookup(values, pa.scalar(physical_name(field)), "first"), field.dataType)
         for field in schema.fields
     ]
-    return pa.StructArray.from_arrays(columns, names=schema.names)
+    return pa.StructArray.from_arrays(columns, names=[physical_name(field) for field in schema.fields])
 
 
 def _with_unknown_fields(

@@ -96,7 +96,7 @@ def plan_vacuum(log: LogFiles, snapshot: Snapshot, retention_ms: int) -> VacuumP
     directory = log.store.data_directory(log.path)
     places = LogPlaces(directory)
     # The log is read after the listing, so that it names every listed file that is committed by then.
-    listing = list_data(directory, snapshot.partition_columns, before_ms)
+    listing = list_data(directory, [*snapshot.physical_partition_columns.values()], before_ms)
     version, referenced = _referenced(log, places, before_ms)
     files = files_outside(pa.Table.from_batches(listing.files, LISTING_SCHEMA), referenced)
     referenced.clear()

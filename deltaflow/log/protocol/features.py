@@ -92,15 +92,7 @@ class Feature:
 
 
 _APPEND_ONLY = Feature("appendOnly", _property("delta.appendOnly"), "always", legacy_writer=2)
-_COLUMN_MAPPING = Feature(
-    "columnMapping",
-    _column_mapping,
-    "inactive",
-    for_readers=True,
-    reads="unused",
-    is_used=_column_mapping,
-    legacy_writer=5,
-)
+_COLUMN_MAPPING = Feature("columnMapping", _column_mapping, "inactive", for_readers=True, legacy_writer=5)
 _DOMAIN_METADATA = Feature("domainMetadata", _no_metadata, "always")
 _V2_CHECKPOINT = Feature(
     "v2Checkpoint", _property("delta.checkpointPolicy", "v2"), "always", for_readers=True
@@ -280,6 +272,10 @@ def _missing_for_reading(protocol: Protocol, metadata: Metadata | None) -> Itera
                 yield name
     if metadata is not None:
         yield from _used(protocol, metadata)
+    # The property has no meaning where the protocol lacks the feature, but some writers follow it.
+    is_mapped = metadata is not None and _COLUMN_MAPPING.is_active(metadata)
+    if is_mapped and _COLUMN_MAPPING.name not in supported_features(protocol):
+        yield _COLUMN_MAPPING.name
 
 
 def _used(protocol: Protocol, metadata: Metadata) -> Iterator[str]:

@@ -106,6 +106,9 @@ CHECKPOINT_WRITE_STATS_AS_STRUCT = _flag("delta.checkpoint.writeStatsAsStruct", 
 CHECKPOINTS_PROTECTED_BEFORE = Property(
     "delta.requireCheckpointProtectionBeforeVersion", 0, _at_least(0), "an integer, 0 or larger"
 )
+COLUMN_MAPPING_MODE = Property(
+    "delta.columnMapping.mode", "none", _one_of("none", "id", "name"), "none, id or name"
+)
 DATA_SKIPPING_NUM_INDEXED_COLS = Property(
     "delta.dataSkippingNumIndexedCols", 32, _at_least(-1), "an integer, -1 or larger"
 )
@@ -293,6 +296,7 @@ _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     CHECKPOINT_WRITE_STATS_AS_JSON,
     CHECKPOINT_WRITE_STATS_AS_STRUCT,
     CHECKPOINTS_PROTECTED_BEFORE,
+    COLUMN_MAPPING_MODE,
     DATA_SKIPPING_NUM_INDEXED_COLS,
     DATA_SKIPPING_STATS_COLUMNS,
     DATA_SKIPPING_STRING_PREFIX_LENGTH,
@@ -308,7 +312,6 @@ _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     SET_TRANSACTION_RETENTION_MS,
     SYMLINK_MANIFEST_ENABLED,
     TARGET_FILE_SIZE_BYTES,
-    Property("delta.columnMapping.mode", "none", _one_of("none", "id", "name"), "none, id or name"),
     # `protocol_for` checks the values of these two.
     Property("delta.minReaderVersion", None, str, ""),
     Property("delta.minWriterVersion", None, str, ""),

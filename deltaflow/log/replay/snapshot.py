@@ -16,9 +16,9 @@ from deltaflow.log.files.file_state import NoFileState
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.file_totals import FileTotals
 from deltaflow.log.protocol.actions import DomainMetadata, SetTransaction
+from deltaflow.log.protocol.column_mapping import mapping_mode, physical_partition_columns, table_schema
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.features import check_readable
-from deltaflow.log.protocol.schema import schema_from_string
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.state import TableState
@@ -64,8 +64,18 @@ class Snapshot:
 
     @cached_property
     def schema(self) -> StructType:
-        """The table's schema, partition columns included."""
-        return schema_from_string(self.metadata.schema_string, table=self.path, version=self.version)
+        """The table's schema, partition columns included, with the metadata of its column mapping."""
+        return table_schema(self.metadata, table=self.path, version=self.version)
+
+    @property
+    def mapping_mode(self) -> str:
+        """none, name or id: by what the columns are found in data files."""
+        return mapping_mode(self.metadata, self.path)
+
+    @cached_property
+    def physical_partition_columns(self) -> dict[str, str]:
+        """The partition columns in their order, each with its name in partition values."""
+        return physical_partition_columns(self.metadata, self.path)
 
     @property
     def transactions(self) -> Mapping[str, SetTransaction]:

@@ -27,11 +27,13 @@ from deltaflow.log.files.data_path import hadoop_path as hadoop_path
 from deltaflow.log.files.data_skipping import may_match
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.partition_values import first_wrong_value, typed_values_or_null
+from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.scan.messages import (
     AggregatesAnswer,
     AggregatesRequest,
     BadPartitionValueRequest,
+    ColumnMapping,
     FilesRequest,
     PartitionsRequest,
     Relation,
@@ -56,7 +58,8 @@ class ScannedFiles:
     partition_values (map), size and modification_time."""
 
     path: str
-    partition_columns: tuple[str, ...]
+    partition_columns: Mapping[str, str]
+    """Each with its physical name."""
     files: pa.Table
     statistics: FileStatistics | None = None
     """The statistics of `files`, row by row, for data skipping."""
@@ -76,25 +79,36 @@ def relation(
     description: dict[str, Any],
     path: str,
     schema: StructType,
-    partition_columns: list[str],
+    partition_columns: Sequence[str],
     size_in_bytes: int,
+    mapping_mode: str,
     options: Mapping[str, str] | None = None,
 ) -> Relation:
     """The answer from which the JVM makes a HadoopFsRelation over the scan.
 
     `options` are those of Spark's Parquet reader. The data schema has the partition columns, too, so that
-    they keep their positions in the table.
+    they keep their positions in the table. `schema` and `mapping_mode` are those of
+    deltaflow.log.protocol.column_mapping.
     """
+    visible = without_mapping(schema)
     return Relation(
         root=hadoop_path(path),
         pinned=description["reads"] != NEWEST,
         scan=msgspec.json.encode(description).decode(),
-        partition_schema=StructType([schema[name] for name in partition_columns]).json(),
+        partition_schema=StructType([visible[name] for name in partition_columns]).json(),
         # With all columns, Spark keeps the table's order, by which a stream matches columns.
-        data_schema=schema.json(),
+        data_schema=visible.json(),
+        mapping=column_mapping(schema, mapping_mode),
         size_in_bytes=size_in_bytes,
         options=dict(options or {}),
     )
+
+
+def column_mapping(schema: StructType, mapping_mode: str) -> ColumnMapping | None:
+    """What the JVM has to know of a table's column mapping; None if the table is not mapped."""
+    if mapping_mode == "none":
+        return None
+    return ColumnMapping(schema=schema.json(), by_id=mapping_mode == "id")
 
 
 @dataclass(frozen=True)
@@ -159,12 +173,13 @@ def _list(scanned: ScannedFiles) -> _Listing:
     )
 
 
-def partitions_of(files: pa.Table, columns: tuple[str, ...]) -> tuple[pa.Table, pa.Array]:
-    """The distinct partitions, and for each file the index of its partition."""
+def partitions_of(files: pa.Table, columns: Mapping[str, str]) -> tuple[pa.Table, pa.Array]:
+    """The distinct partitions, and for each file the index of its partition. `columns` have their physical
+    names."""
     numbers = pa.repeat(pa.scalar(0, pa.int32()), files.num_rows)
     values: dict[str, pa.Array] = {}
-    for name in columns:
-        values[name] = _array(pc.map_lookup(files["partition_values"], name, "first"))
+    for name, physical_name in columns.items():
+        values[name] = _array(pc.map_lookup(files["partition_values"], physical_name, "first"))
         coded = values[name].dictionary_encode(null_encoding="encode")
         # Encoding the pair anew at each column keeps the numbers below the number of files.
         pair = pc.add(pc.multiply(numbers.cast(pa.int64()), len(coded.dictionary)), coded.indices)

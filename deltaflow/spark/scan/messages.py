@@ -9,6 +9,15 @@ from deltaflow.log.files.data_skipping import Predicate
 from deltaflow.spark.bridge.messages import Message
 
 
+class ColumnMapping(Message, frozen=True):
+    """How the columns of a mapped table are found in its files."""
+
+    schema: str
+    """The table's, with the metadata of column mapping."""
+    by_id: bool
+    """By the ids of Parquet's fields; otherwise by their physical names."""
+
+
 class Relation(Message, frozen=True):
     """The fields from which the JVM makes a HadoopFsRelation."""
 
@@ -17,6 +26,7 @@ class Relation(Message, frozen=True):
     scan: str
     partition_schema: str
     data_schema: str
+    mapping: ColumnMapping | None
     size_in_bytes: int
     options: dict[str, str]
     """Of Spark's Parquet reader."""

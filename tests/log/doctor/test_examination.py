@@ -32,6 +32,7 @@ from deltaflow.log.doctor.examination import examine
 from deltaflow.log.doctor.finding import Finding, Severity
 from deltaflow.log.files.footers import collect_statistics
 from deltaflow.log.protocol.indexed_columns import indexed_leaves
+from tests.mapped_tables import MappedTable
 
 SCHEMA = StructType(
     [
@@ -138,6 +139,18 @@ def test_nothing_is_found_in_a_sound_table(table: Broken) -> None:
     before = {file: file.stat().st_mtime_ns for file in table.path.rglob("*")}
     assert table.findings() == []
     assert {file: file.stat().st_mtime_ns for file in table.path.rglob("*")} == before
+
+
+def test_nothing_is_found_in_a_mapped_table_but_what_is_wrong(tmp_path: Path) -> None:
+    table = MappedTable(tmp_path / "t", "name")
+    assert list(examine(table.path)) == []
+    added = table.file(range(20, 25), "u")["add"]
+    stats = json.loads(added["stats"])
+    stats["maxValues"]["c-3"]["c-4"] = 239
+    table.commit(2, {"add": {**added, "stats": json.dumps(stats)}})
+    [finding] = examine(table.path)
+    assert (finding.check, finding.files) == ("statistics-bounds", ["part-20.parquet"])
+    assert "s p.x.y" in finding.what
 
 
 def test_where_there_is_no_table(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import io.deltaflow.spark.bridge.Python;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
-import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
@@ -19,8 +18,9 @@ public final class Relations {
     StructType dataSchema = (StructType) DataType.fromJson(scan.get("dataSchema").asText());
     TableScan files = new TableScan(scan.get("root").asText(), scan.get("scan").asText(), partitionSchema,
         scan.get("sizeInBytes").asLong(), session.sessionState().conf().sessionLocalTimeZone(),
-        scan.get("pinned").asBoolean());
-    return new HadoopFsRelation(files, partitionSchema, dataSchema, Option.empty(), new ParquetFileFormat(),
+        scan.get("pinned").asBoolean(), ColumnMapping.of(scan.get("mapping")));
+    MappedParquet.prepare(session, ColumnMapping.of(scan.get("mapping")));
+    return new HadoopFsRelation(files, partitionSchema, dataSchema, Option.empty(), files.format(),
         scala.collection.immutable.Map$.MODULE$.from(
             scala.jdk.javaapi.CollectionConverters.asScala(Python.strings(scan.get("options")))),
         session);
@@ -30,7 +30,7 @@ public final class Relations {
   public static LogicalRelation withScan(LogicalRelation node, TableScan files) {
     HadoopFsRelation old = (HadoopFsRelation) node.relation();
     HadoopFsRelation relation = new HadoopFsRelation(files, files.partitionSchema(), old.dataSchema(), old.bucketSpec(),
-        old.fileFormat(), old.options(), old.sparkSession());
+        files.format(), old.options(), old.sparkSession());
     return new LogicalRelation(relation, node.output(), node.catalogTable(), node.isStreaming(), node.stream());
   }
 }

@@ -35,6 +35,7 @@ import org.apache.spark.sql.catalyst.expressions.Predicate;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StringType;
@@ -63,17 +64,20 @@ public final class TableScan implements FileIndex {
   private final long sizeInBytes;
   private final String timeZone;
   private final boolean pinned;
+  private final ColumnMapping mapping;
   private int limit = Integer.MAX_VALUE;
   private InternalRow[] partitions;
 
-  public TableScan(
-      String root, String description, StructType partitionSchema, long sizeInBytes, String timeZone, boolean pinned) {
+  /** mapping: that of the table's columns; null if the table is not mapped. */
+  public TableScan(String root, String description, StructType partitionSchema, long sizeInBytes, String timeZone,
+      boolean pinned, ColumnMapping mapping) {
     this.root = root;
     this.description = description;
     this.partitionSchema = partitionSchema;
     this.sizeInBytes = sizeInBytes;
     this.timeZone = timeZone;
     this.pinned = pinned;
+    this.mapping = mapping;
   }
 
   /** Whether the version is fixed. If not, it is the newest at each execution (see PinScans). */
@@ -84,19 +88,22 @@ public final class TableScan implements FileIndex {
     if (pinned) return this;
     JsonNode answer = pins.pin(description, root, schema);
     StructType partitionColumns = (StructType) DataType.fromJson(answer.get("partitionSchema").asText());
-    return new TableScan(
-        root, answer.get("scan").asText(), partitionColumns, answer.get("sizeInBytes").asLong(), timeZone, true);
+    return new TableScan(root, answer.get("scan").asText(), partitionColumns, answer.get("sizeInBytes").asLong(),
+        timeZone, true, ColumnMapping.of(answer.get("mapping")));
   }
 
   /** This scan at the newest version, for callers that list files without the optimizer. */
   private TableScan pinned() { return pinned(Pins.ofThisExecution(), null); }
+
+  /** Spark's reader of the files, which finds the table's columns in them. */
+  public ParquetFileFormat format() { return mapping == null ? new ParquetFileFormat() : new MappedParquet(mapping); }
 
   /** Whether the scan has no limit to so many rows yet. */
   public boolean needsFewer(int rows) { return rows < limit; }
 
   /** This scan for a query that needs only so many rows of it, in any order. */
   public TableScan limitedTo(int rows) {
-    TableScan limited = new TableScan(root, description, partitionSchema, sizeInBytes, timeZone, pinned);
+    TableScan limited = new TableScan(root, description, partitionSchema, sizeInBytes, timeZone, pinned, mapping);
     limited.limit = rows;
     return limited;
   }

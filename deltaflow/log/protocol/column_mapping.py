@@ -1,0 +1,158 @@
+"""Column mapping: the names and ids that a table's columns have in its files (PROTOCOL.md, "Column Mapping").
+
+The schema of a mapped table has them in the metadata of its fields. Where this module says physical name, a
+field without that metadata has its own name: the schema of a table that is not mapped needs no other code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pyspark.sql import types as T
+
+from deltaflow.errors import CorruptLogError
+from deltaflow.log.protocol.actions import Metadata
+from deltaflow.log.protocol.data_types import inner_fields, transformed_schema, types_within
+from deltaflow.log.protocol.indexed_columns import ColumnPath, indexed_leaves
+from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
+from deltaflow.log.protocol.schema import schema_from_string
+
+PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+ID: Final = "delta.columnMapping.id"
+_PREFIX: Final = "delta.columnMapping."
+
+
+def mapping_mode(metadata: Metadata, table: str) -> str:
+    """none, name or id: by what readers find a column in a data file."""
+    return COLUMN_MAPPING_MODE.of(metadata.configuration, table)
+
+
+def table_schema(metadata: Metadata, *, table: str, version: int | None = None) -> T.StructType:
+    """The table's schema, which has the metadata of column mapping if and only if the table is mapped.
+
+    CorruptLogError for a mapped table in whose schema a column has no physical name (or no id, where columns
+    are found by ids), or has that of another one. Other errors are those of `schema_from_string`.
+    """
+    schema = schema_from_string(metadata.schema_string, table=table, version=version)
+    mode = mapping_mode(metadata, table)
+    if mode == "none":
+        return without_mapping(schema)
+    for path, data_type in types_within(schema):
+        if isinstance(data_type, T.StructType):
+            _check_names(data_type, path, mode, table, version)
+    if mode == "id":
+        ids = [field.metadata[ID] for field in _fields(schema)]
+        if len(set(ids)) != len(ids):
+            raise CorruptLogError(
+                "Two columns of the table's schema have one id of column mapping.",
+                table=table,
+                version=version,
+            )
+    return schema
+
+
+def is_mapped(schema: T.StructType) -> bool:
+    """Whether the schema of `table_schema` is that of a mapped table."""
+    return any(PHYSICAL_NAME in field.metadata for field in schema.fields)
+
+
+def without_mapping(schema: T.StructType) -> T.StructType:
+    """The schema without the metadata of column mapping, as Spark and its users see it."""
+    if not any(name.startswith(_PREFIX) for field in _fields(schema) for name in field.metadata):
+        return schema
+    return transformed_schema(
+        schema,
+        field=lambda field: T.StructField(
+            field.name,
+            field.dataType,
+            field.nullable,
+            {name: value for name, value in field.metadata.items() if not name.startswith(_PREFIX)},
+        ),
+    )
+
+
+def physical_name(field: T.StructField) -> str:
+    """The name of a column in data files, statistics and partition values."""
+    name: str = field.metadata.get(PHYSICAL_NAME, field.name)
+    return name
+
+
+def physical_names(schema: T.StructType, columns: Iterable[str]) -> dict[str, str]:
+    """These columns of the schema in their order, each with its physical name."""
+    return {name: physical_name(schema[name]) for name in columns}
+
+
+def physical_path(schema: T.StructType, path: ColumnPath) -> ColumnPath:
+    """The physical names along the path to a column; names that the schema lacks stay as they are."""
+    names: list[str] = []
+    inside: T.DataType = schema
+    for name in path:
+        field = next((inner for inner in inner_fields(inside) if inner.name == name), None)
+        names.append(name if field is None else physical_name(field))
+        inside = T.NullType() if field is None else field.dataType
+    return tuple(names)
+
+
+def physical_indexed_leaves(metadata: Metadata, table: str) -> list[tuple[ColumnPath, T.DataType]]:
+    """As `indexed_leaves`, with the physical names on the paths."""
+    schema = table_schema(metadata, table=table)
+    return [(physical_path(schema, path), data_type) for path, data_type in indexed_leaves(metadata, table)]
+
+
+def physical_partition_columns(metadata: Metadata, table: str) -> dict[str, str]:
+    """The partition columns in their order, each with its physical name."""
+    if mapping_mode(metadata, table) == "none":
+        return {name: name for name in metadata.partition_columns}
+    return physical_names(table_schema(metadata, table=table), metadata.partition_columns)
+
+
+def with_logical_names(values: Mapping[str, Any], schema: T.DataType) -> dict[str, Any]:
+    """Values by physical names, those of a struct in a mapping of their own, by the schema's names."""
+    fields = {physical_name(field): field for field in inner_fields(schema)}
+    return {
+        fields[name].name if name in fields else name: with_logical_names(value, fields[name].dataType)
+        if isinstance(value, Mapping) and name in fields
+        else value
+        for name, value in values.items()
+    }
+
+
+def keeps_columns(older: T.DataType, newer: T.DataType) -> bool:
+    """Whether a newer version's type has all columns of an older one under their names: none was renamed or
+    dropped since."""
+    by_physical_name = {physical_name(field): field for field in inner_fields(newer)}
+    for field in inner_fields(older):
+        kept = by_physical_name.get(physical_name(field))
+        if kept is None or kept.name != field.name or not keeps_columns(field.dataType, kept.dataType):
+            return False
+    return True
+
+
+def _fields(schema: T.StructType) -> Iterable[T.StructField]:
+    """The fields of all structs in a schema."""
+    for _, data_type in types_within(schema):
+        if isinstance(data_type, T.StructType):
+            yield from data_type.fields
+
+
+def _check_names(struct: T.StructType, path: str, mode: str, table: str, version: int | None) -> None:
+    found: dict[str, str] = {}
+    for field in struct.fields:
+        column = f"{path}.{field.name}" if path else field.name
+        name = field.metadata.get(PHYSICAL_NAME)
+        if not isinstance(name, str) or (mode == "id" and not isinstance(field.metadata.get(ID), int)):
+            missing = "an id" if isinstance(name, str) else "a physical name"
+            raise CorruptLogError(
+                f"Column {column} of the table's schema lacks {missing}, by which its values are found in "
+                f"data files (delta.columnMapping.mode is {mode}).",
+                table=table,
+                version=version,
+            )
+        if name in found:
+            raise CorruptLogError(
+                f"Columns {found[name]} and {column} of the table's schema have one physical name, {name}.",
+                table=table,
+                version=version,
+            )
+        found[name] = column

@@ -1,0 +1,85 @@
+"""Streams out of tables with column mapping."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StructType
+
+from tests.mapped_tables import NAMES, SCHEMA, MappedTable, mapped, row
+
+pytestmark = pytest.mark.spark
+UNREADABLE = "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG"
+FIRST = SCHEMA.fields
+RENAMED = StructType([*FIRST[:1], mapped("other", LongType(), 2), *FIRST[2:]])
+DROPPED = StructType([*FIRST[:1], *FIRST[2:]])
+ADDED = StructType([*FIRST[:5], mapped("new", LongType(), 11), FIRST[5]])
+
+
+@pytest.fixture(params=["name", "id"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> MappedTable:
+    return MappedTable(tmp_path / "table", request.param)
+
+
+def test_snapshot_and_commits(streams: Any, table: MappedTable, tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def see(batch: Any, batch_id: int) -> None:
+        assert batch.columns == NAMES
+        seen.append(sorted((tuple(found) for found in batch.collect()), key=lambda found: found[0]))
+
+    checkpoint = str(tmp_path / "checkpoint")
+    streams.ended(streams.foreach(streams.read(table.path), checkpoint, see))
+    table.commit(2, table.file(range(20, 25), None))
+    table.commit(3, table.file(range(30, 35), "u"))
+    streams.ended(streams.foreach(streams.read(table.path), checkpoint, see))
+    assert seen[0] == [row(i, None if 5 <= i < 10 else "u") for i in range(15)]
+    assert seen[1] == [row(i, None) for i in range(20, 25)] + [row(i, "u") for i in range(30, 35)]
+    # By statistics and partition values files are left out before a batch is planned.
+    for predicate, ids in [
+        ("`s p`.`x.y` >= 310", [31, 32, 33, 34]),
+        ("`größe.``1``` is null", [5, 6, 7, 8, 9]),
+    ]:
+        options = {"sourceFilter": predicate, "startingVersion": 0, "endingVersion": 1}
+        if "s p" in predicate:
+            options = {"sourceFilter": predicate}
+        found = streams.batches(streams.read(table.path, **options), str(tmp_path / f"c{len(ids)}"))
+        assert sorted(i for batch in found.values() for i in batch) == ids
+
+
+@pytest.mark.parametrize(("schema", "is_mapping_change"), [(RENAMED, True), (DROPPED, True), (ADDED, False)])
+def test_a_change_of_columns_during_the_stream(
+    streams: Any, table: MappedTable, tmp_path: Path, schema: StructType, is_mapping_change: bool
+) -> None:
+    checkpoint = str(tmp_path / "checkpoint")
+    assert len(streams.batches(streams.read(table.path), checkpoint)) == 1
+    running = streams.read(table.path)
+    query = streams.foreach(
+        running, checkpoint, lambda batch, batch_id: None, {"processingTime": "0 seconds"}
+    )
+    streams.until(lambda: query.lastProgress is not None, query)
+    table.commit(2, table.meta_data(schema))
+    failure = streams.failure(query)
+    assert failure.code == (UNREADABLE if is_mapping_change else "DELTA_SCHEMA_CHANGED_WITH_VERSION")
+    assert "version 2" in failure.message
+    # A new start reads on where columns were only added.
+    table.commit(3, table.file(range(20, 25), "u"))
+    again = streams.foreach(streams.read(table.path), checkpoint, lambda batch, batch_id: None)
+    if is_mapping_change:
+        assert streams.failure(again).code == UNREADABLE
+    else:
+        streams.ended(again)
+
+
+def test_versions_from_before_a_rename(streams: Any, table: MappedTable, tmp_path: Path) -> None:
+    table.commit(2, table.meta_data(RENAMED))
+    table.commit(3, table.file(range(20, 25), "u"))
+    early = streams.read(table.path, startingVersion=1)
+    failed = streams.foreach(early, str(tmp_path / "early"), lambda batch, batch_id: None)
+    assert streams.failure(failed).code == UNREADABLE
+    late = streams.batches(streams.read(table.path, startingVersion=3), str(tmp_path / "late"))
+    assert late == {0: [20, 21, 22, 23, 24]}
+    snapshot = streams.batches(streams.read(table.path), str(tmp_path / "snapshot"))
+    assert [i for batch in snapshot.values() for i in batch] == [*range(15), *range(20, 25)]
