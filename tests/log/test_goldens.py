@@ -76,10 +76,9 @@ def with_names(value: Any, data_type: DataType) -> Any:
     if value is None or not is_nested(data_type):
         return value
     if isinstance(data_type, StructType):
-        by_name = {physical_name(field): field for field in data_type.fields}
-        found = {name: inner for name, inner in value.items() if name in by_name}
         return {
-            by_name[name].name: with_names(inner, by_name[name].dataType) for name, inner in found.items()
+            field.name: with_names(value.get(physical_name(field)), field.dataType)
+            for field in data_type.fields
         }
     if isinstance(data_type, MapType):
         return [(with_names(k, data_type.keyType), with_names(v, data_type.valueType)) for k, v in value]

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from tests.mapped_tables import NAMES, SCHEMA, MappedTable, mapped, row
+from tests.streaming.test_continued_streams import STREAMS, Begun
 
 pytestmark = pytest.mark.spark
 UNREADABLE = "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG"
@@ -49,28 +50,36 @@ def test_snapshot_and_commits(streams: Any, table: MappedTable, tmp_path: Path) 
         assert sorted(i for batch in found.values() for i in batch) == ids
 
 
-@pytest.mark.parametrize(("schema", "is_mapping_change"), [(RENAMED, True), (DROPPED, True), (ADDED, False)])
+@pytest.mark.parametrize(
+    ("schema", "code"),
+    [(RENAMED, UNREADABLE), (DROPPED, UNREADABLE), (ADDED, "DELTA_SCHEMA_CHANGED_WITH_VERSION")],
+)
 def test_a_change_of_columns_during_the_stream(
-    streams: Any, table: MappedTable, tmp_path: Path, schema: StructType, is_mapping_change: bool
+    streams: Any, table: MappedTable, tmp_path: Path, schema: StructType, code: str
 ) -> None:
     checkpoint = str(tmp_path / "checkpoint")
     assert len(streams.batches(streams.read(table.path), checkpoint)) == 1
-    running = streams.read(table.path)
-    query = streams.foreach(
-        running, checkpoint, lambda batch, batch_id: None, {"processingTime": "0 seconds"}
-    )
+    trigger = {"processingTime": "0 seconds"}
+    query = streams.foreach(streams.read(table.path), checkpoint, lambda batch, batch_id: None, trigger)
     streams.until(lambda: query.lastProgress is not None, query)
     table.commit(2, table.meta_data(schema))
     failure = streams.failure(query)
-    assert failure.code == (UNREADABLE if is_mapping_change else "DELTA_SCHEMA_CHANGED_WITH_VERSION")
+    assert failure.code == code
     assert "version 2" in failure.message
-    # A new start reads on where columns were only added.
+    # Everything from before the change was read, so that a new start reads on with the new columns.
     table.commit(3, table.file(range(20, 25), "u"))
-    again = streams.foreach(streams.read(table.path), checkpoint, lambda batch, batch_id: None)
-    if is_mapping_change:
-        assert streams.failure(again).code == UNREADABLE
-    else:
-        streams.ended(again)
+    again = streams.batches(streams.read(table.path), checkpoint)
+    assert [i for batch in again.values() for i in batch] == [20, 21, 22, 23, 24]
+
+
+def test_a_stream_of_the_reference_without_schema_tracking(streams: Any, tmp_path: Path) -> None:
+    begun = Begun("schema-tracking", tmp_path, STREAMS.parent / "features" / "streams")
+    outcome = begun.entry["outcome"]["no schemaTrackingLocation"]
+    for run in outcome["runs"]:
+        frame = streams.read(begun.source, **outcome["options"])
+        query = streams.foreach(frame, begun.checkpoint, lambda batch, batch_id: None)
+        assert run["batches"] == []
+        assert streams.failure(query).code == run["error"]
 
 
 def test_versions_from_before_a_rename(streams: Any, table: MappedTable, tmp_path: Path) -> None:

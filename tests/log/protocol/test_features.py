@@ -41,7 +41,6 @@ WIDENED: dict[str, Any] = {
 VARIANTS: dict[str, Any] = {"schema": StructType([StructField("v", ArrayType(VariantType()))])}
 VECTOR = {"storageType": "u", "pathOrInlineDv": "x" * 20, "offset": 1, "sizeInBytes": 1, "cardinality": 1}
 USES: list[tuple[str, dict[str, Any]]] = [
-    ("columnMapping", MAPPED),
     ("typeWidening", WIDENED),
     ("typeWidening-preview", WIDENED),
     ("variantType", VARIANTS),
@@ -80,6 +79,18 @@ def test_the_first_column_that_needs_it_is_the_end(
     assert raised.value.features == (name if listed else kind,)
     assert raised.value.error_class == "DELTA_UNSUPPORTED_FEATURES_FOR_READ"
     assert log.snapshot_at(1).num_files == 1
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "supports"),
+    [(1, 2, False), (1, 5, False), (2, 4, False), (2, 5, True), (2, 6, True)],
+)
+def test_column_mapping_needs_the_support_of_the_protocol(
+    table: HandWrittenTable, reader: int, writer: int, supports: bool
+) -> None:
+    log = table_with(table, protocol(reader, writer), **MAPPED).log()
+    with nullcontext() if supports else pytest.raises(UnsupportedFeatureError, match="needs columnMapping "):
+        assert log.snapshot().mapping_mode == "name"
 
 
 def test_a_file_with_a_deletion_vector_is_the_end_of_what_reads_rows(table: HandWrittenTable) -> None:
@@ -223,6 +234,7 @@ def test_every_feature_is_listed_under_its_name() -> None:
     # What readers must have, and deltaflow reads: nothing else may change how files are read.
     reads = {name for name, feature in FEATURES.items() if feature.for_readers and feature.reads == "always"}
     assert reads == {
+        "columnMapping",
         "timestampNtz",
         "v2Checkpoint",
         "vacuumProtocolCheck",
