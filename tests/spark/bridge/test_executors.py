@@ -1,4 +1,4 @@
-"""Executors in processes of their own need nothing of deltaflow."""
+"""Executors in processes of their own need nothing of deltaflow; tests/cluster has the short trial of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 SCRIPT = """
 import deltaflow
