@@ -49,7 +49,8 @@ COLUMNS = [
     SourceColumn("a_double", "double precision", "{}::text"),
     SourceColumn("a_decimal", "numeric(12,3)", "{}::text"),
     SourceColumn("a_long_decimal", "numeric(38,10)", "{}::text"),
-    SourceColumn("a_numeric", "numeric", "{}::text"),
+    # Debezium tells a zero without its scale.
+    SourceColumn("a_numeric", "numeric", "CASE WHEN {0} = 0 THEN '0' ELSE {0}::text END"),
     SourceColumn("some_money", "money", "{}::numeric::text"),
     SourceColumn("a_bool", "boolean", "{}::text"),
     SourceColumn("a_char", "char(5)", "rpad({}, 5)"),
