@@ -271,6 +271,10 @@ CATALOGUE: dict[str, Entry] = {
         "operation: '{operation}'.",
     ),
     "DELTA_DOMAIN_METADATA_NOT_SUPPORTED": ("0A000", None, "IllegalArgumentException"),
+    "DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA": (
+        "0AKDC",
+        "Cannot drop column {column_name}, which is the only one of {schema}. Drop the struct, or the table.",
+    ),
     "DELTA_DUPLICATE_ACTIONS_FOUND": ("2D521", None),
     "DELTA_DUPLICATE_COLUMNS_FOUND": (
         "42711",
@@ -804,6 +808,16 @@ CATALOGUE: dict[str, Entry] = {
         "Can't add a comment to {field_path}. Adding a comment to a map key/value or array element is not "
         "supported.",
     ),
+    "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE": (
+        "0AKDC",
+        "The column mapping mode cannot be changed from '{old_mode}' to '{new_mode}'. A table that is there "
+        "can begin to be mapped by name (none to name). For another change write the rows into a new table.",
+    ),
+    "DELTA_UNSUPPORTED_COLUMN_MAPPING_SCHEMA_CHANGE": (
+        "0AKDC",
+        "Column {column_name} cannot be added by the commit that begins the column mapping of the table. Set "
+        "delta.columnMapping.mode first, and add the column afterwards.",
+    ),
     "DELTA_UNSUPPORTED_DATA_TYPES": ("0AKDC", None),
     "DELTA_UNSUPPORTED_DEEP_CLONE": (
         "0A000",
@@ -811,8 +825,17 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_UNSUPPORTED_DROP_COLUMN": (
         "0AKDC",
-        "DROP COLUMN is not supported for your Delta table. It needs the table feature columnMapping, which "
-        "deltaflow lacks: write the table anew with overwriteSchema.",
+        "DROP COLUMN is not supported for your Delta table, whose columns are not mapped. Set the table "
+        "property delta.columnMapping.mode to name first.",
+    ),
+    "DELTA_UNSUPPORTED_DROP_NESTED_COLUMN_FROM_NON_STRUCT_TYPE": (
+        "0AKDC",
+        "{column_name} is in {struct}, which is no struct. Only columns and fields of structs can be renamed "
+        "or dropped.",
+    ),
+    "DELTA_UNSUPPORTED_DROP_PARTITION_COLUMN": (
+        "0AKDC",
+        "Dropping partition columns ({columns}) is not allowed. Write the table anew with overwriteSchema.",
     ),
     "DELTA_UNSUPPORTED_EXPRESSION_CHECK_CONSTRAINT": (
         "42621",
@@ -839,8 +862,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_UNSUPPORTED_RENAME_COLUMN": (
         "0AKDC",
-        "Column rename is not supported for your Delta table. It needs the table feature columnMapping, "
-        "which deltaflow lacks: write the table anew with overwriteSchema.",
+        "Column rename is not supported for your Delta table, whose columns are not mapped. Set the table "
+        "property delta.columnMapping.mode to name first.",
     ),
     "DELTA_UNSUPPORTED_SUBQUERY": (
         "0AKDC",

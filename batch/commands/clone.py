@@ -34,6 +34,8 @@ from deltaflow.log import (
 )
 from deltaflow.log.files.data_path import absolute_uris, encoded_uri, hadoop_path
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
+from deltaflow.log.protocol.column_assignment import with_mapped_columns
+from deltaflow.log.protocol.column_mapping import mapping_mode
 from deltaflow.log.protocol.configuration import canonical_name, checked_name, with_checked_properties
 from deltaflow.log.protocol.properties import RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
 from deltaflow.log.protocol.protocols import merged_protocol, protocol_for, without_protocol_properties
@@ -235,6 +237,8 @@ def _protocol_and_metadata(
         },
     )
     metadata = with_checked_properties(metadata, inherited, transaction.session, path)
+    if mapping_mode(metadata, path) != mapping_mode(source.metadata, path):
+        metadata = with_mapped_columns(metadata, source.metadata, transaction.log.ids, path)
     protocol = protocol_for(metadata, source.protocol, path)
     if before is not None and not RESTORE_PROTOCOL_DOWNGRADE_ALLOWED.of(transaction.session, path):
         protocol = merged_protocol(protocol, before.protocol)

@@ -122,7 +122,7 @@ def _convert(
         configuration=source.properties,
         created_time=transaction.log.clock(),
     )
-    transaction.update_metadata(metadata)
+    transaction.update_metadata(metadata, keeps_names=True)
     adds = source.add_actions(transaction.metadata if collect_stats else None)
     parameters: dict[str, str | bool | int | None] = {
         "numFiles": len(adds),

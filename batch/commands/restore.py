@@ -19,6 +19,7 @@ from deltaflow.errors import StoreError, VersionNotFoundError
 from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, add_files, remove_files
 from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.files.file_rows import file_keys, refuse_deletion_vectors
+from deltaflow.log.protocol.column_assignment import with_highest_id
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import (
     IGNORE_MISSING_FILES,
@@ -114,7 +115,7 @@ def _restore(
         _refuse_missing(added, restored)
     may_downgrade = RESTORE_PROTOCOL_DOWNGRADE_ALLOWED.of(session, log.path)
     protocol = restored.protocol if may_downgrade else merged_protocol(restored.protocol, current.protocol)
-    transaction.update_protocol(protocol, restored.metadata)
+    transaction.update_protocol(protocol, with_highest_id(restored.metadata, current.metadata))
     row = (
         restored.size_in_bytes,
         restored.num_files,

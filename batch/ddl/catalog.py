@@ -95,7 +95,7 @@ def commit(definition: TableDefinition) -> None:
     else:
         transaction.record_read_of_whole_table()
     metadata = definition.metadata(definition.schema, transaction)
-    transaction.update_metadata(metadata)
+    transaction.update_metadata(metadata, replaces_table=True)
     removes = [] if snapshot is None else remove_files(snapshot.files, transaction.log.clock())
     assert transaction.metadata is not None
     parameters = definition.parameters(transaction.metadata)

@@ -61,7 +61,7 @@ def add_columns(log: DeltaLog, columns: Sequence[NewColumn], settings: Mapping[s
             )
     transaction, metadata, schema = _begin(log, settings)
     for column in columns:
-        schema = _edited(schema, column.parent, _insert(column, log.path), log.path)
+        schema = edited(schema, column.parent, _insert(column, log.path), log.path)
     shown = [
         {"column": _shown(column.parent, column.field), **_shown_position(column.position)}
         for column in columns
@@ -78,7 +78,7 @@ def change_columns(log: DeltaLog, changes: Sequence[ColumnChange], settings: Map
     transaction, metadata, schema = _begin(log, settings)
     shown: list[dict[str, Any]] = []
     for change in changes:
-        schema = _edited(schema, change.path[:-1], _change(change, shown, log.path), log.path)
+        schema = edited(schema, change.path[:-1], _change(change, shown, log.path), log.path)
     if len(changes) == 1:
         position = shown[0].pop("position", None)
         parameters = {
@@ -156,7 +156,7 @@ def _change(change: ColumnChange, shown: list[dict[str, Any]], table: str) -> Ed
         raise _no_struct(data_type, change.path, table)
 
     def change_field(fields: list[T.StructField]) -> list[T.StructField]:
-        old = fields[_index(fields, change.path[-1], table)]
+        old = fields[position_of(fields, change.path[-1], table)]
         new = _changed(old, change, table)
         shown.append({**_shown(change.path[:-1], new), **_shown_position(change.position)})
         if change.position is None or change.position.lower() == _after(old.name).lower():
@@ -164,7 +164,7 @@ def _change(change: ColumnChange, shown: list[dict[str, Any]], table: str) -> Ed
         return _placed([field for field in fields if field is not old], new, change.position, table)
 
     def change_inside(fields: list[T.StructField]) -> list[T.StructField]:
-        old = fields[_index(fields, change.path[-1], table)]
+        old = fields[position_of(fields, change.path[-1], table)]
         if change.comment is not None:
             raise DeltaAnalysisException(
                 error_class="DELTA_UNSUPPORTED_COMMENT_MAP_ARRAY", field_path=dotted(change.path), table=table
@@ -210,31 +210,31 @@ def _placed(
 ) -> list[T.StructField]:
     at = 0
     if position != _FIRST:
-        at = _index(fields, position.removeprefix(_after("")), table) + 1
+        at = position_of(fields, position.removeprefix(_after("")), table) + 1
     return [*fields[:at], field, *fields[at:]]
 
 
-def _edited(data_type: T.DataType, path: Path, edit: Edit, table: str, at: Path = ()) -> Any:
+def edited(data_type: T.DataType, path: Path, edit: Edit, table: str, at: Path = ()) -> Any:
     """The type, in which `edit` has changed the type at the path."""
     if not path:
         return edit(data_type)
     inside = (*at, path[0])
     match data_type, path[0].lower():
         case T.StructType(), _:
-            i = _index(data_type.fields, path[0], table)
+            i = position_of(data_type.fields, path[0], table)
             old = data_type.fields[i]
-            inner = _edited(old.dataType, path[1:], edit, table, inside)
+            inner = edited(old.dataType, path[1:], edit, table, inside)
             new = T.StructField(old.name, inner, old.nullable, old.metadata)
             return T.StructType([*data_type.fields[:i], new, *data_type.fields[i + 1 :]])
         case T.ArrayType(), "element":
             return T.ArrayType(
-                _edited(data_type.elementType, path[1:], edit, table, inside), data_type.containsNull
+                edited(data_type.elementType, path[1:], edit, table, inside), data_type.containsNull
             )
         case T.MapType(), "key":
-            key = _edited(data_type.keyType, path[1:], edit, table, inside)
+            key = edited(data_type.keyType, path[1:], edit, table, inside)
             return T.MapType(key, data_type.valueType, data_type.valueContainsNull)
         case T.MapType(), "value":
-            value = _edited(data_type.valueType, path[1:], edit, table, inside)
+            value = edited(data_type.valueType, path[1:], edit, table, inside)
             return T.MapType(data_type.keyType, value, data_type.valueContainsNull)
     raise _no_struct(data_type, inside, table)
 
@@ -249,7 +249,8 @@ def _no_struct(data_type: T.DataType, path: Path, table: str) -> SchemaError:
     )
 
 
-def _index(fields: Sequence[T.StructField], name: str, table: str) -> int:
+def position_of(fields: Sequence[T.StructField], name: str, table: str) -> int:
+    """Where a field is, by its name regardless of case; DELTA_COLUMN_NOT_FOUND if it is nowhere."""
     for at, field in enumerate(fields):
         if field.name.lower() == name.lower():
             return at

@@ -19,7 +19,8 @@ from deltaflow.log import (
     check_writable_schema,
     schema_to_string,
 )
-from deltaflow.log.protocol.configuration import canonical_name, checked_name
+from deltaflow.log.protocol.column_mapping import MAX_ID
+from deltaflow.log.protocol.configuration import asks_for_mapping, canonical_name, checked_name
 from deltaflow.log.protocol.protocols import is_of_protocol
 from deltaflow.spark.bridge.messages import Message
 from deltaflow.store import qualified_path, store_for, table_path
@@ -125,9 +126,13 @@ class TableDefinition(Message, frozen=True):
             checked_name(name, value, self.settings, self.path)
         if schema.fields:
             check_columns(schema, self.path)
-            check_writable_schema(schema, partition_columns, table=self.path)
+            is_mapped = self._is_mapped(is_new=self.operation == "create")
+            check_writable_schema(schema, partition_columns, table=self.path, is_mapped=is_mapped)
         elif partition_columns:
             raise self.without_schema(self.path)
+
+    def _is_mapped(self, *, is_new: bool) -> bool:
+        return asks_for_mapping(self.table_properties, self.settings, self.path, is_new=is_new)
 
     def check_same_as(self, snapshot: Snapshot) -> None:
         """Raises if the existing table differs from the definition in what the definition says."""
@@ -142,11 +147,12 @@ class TableDefinition(Message, frozen=True):
                 )
             check_partitioning(list(snapshot.partition_columns), self.partition_columns, table=self.path)
         own = {canonical_name(name): value for name, value in properties.items() if not is_of_protocol(name)}
-        if properties and own != snapshot.metadata.configuration:
+        existing = {name: value for name, value in snapshot.metadata.configuration.items() if name != MAX_ID}
+        if properties and own != existing:
             raise DeltaAnalysisException(
                 error_class="DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY",
                 specified=own,
-                existing=snapshot.metadata.configuration,
+                existing=existing,
                 table=self.path,
             )
 
@@ -189,7 +195,10 @@ class TableDefinition(Message, frozen=True):
 
     def metadata(self, schema: StructType, transaction: OptimisticTransaction) -> Metadata:
         """The metadata that the commit gives the table; a replaced table keeps its id."""
-        partition_columns = check_writable_schema(schema, self.partition_columns, table=self.path)
+        is_mapped = self._is_mapped(is_new=transaction.snapshot is None)
+        partition_columns = check_writable_schema(
+            schema, self.partition_columns, table=self.path, is_mapped=is_mapped
+        )
         before = None if transaction.snapshot is None else transaction.snapshot.metadata
         return Metadata(
             id=transaction.log.ids() if before is None else before.id,

@@ -155,7 +155,12 @@ class _Merge:
         snapshot = self.operation.snapshot
         if schema == snapshot.schema:
             return
-        check_writable_schema(schema, snapshot.partition_columns, table=snapshot.path)
+        check_writable_schema(
+            schema,
+            snapshot.partition_columns,
+            table=snapshot.path,
+            is_mapped=snapshot.mapping_mode != "none",
+        )
         transaction.update_metadata(
             msgspec.structs.replace(snapshot.metadata, schema_string=schema_to_string(schema))
         )

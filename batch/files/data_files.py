@@ -8,15 +8,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from deltaflow.batch.files.file_layout import random_prefix
 from deltaflow.errors import StoreError
-from deltaflow.log import AddFile, Metadata, schema_from_string
+from deltaflow.log import AddFile, Metadata
 from deltaflow.log.files.data_path import store_path
 from deltaflow.log.files.footers import collect_statistics
 from deltaflow.log.files.partition_values import partition_values_of
-from deltaflow.log.protocol.indexed_columns import indexed_leaves
+from deltaflow.log.protocol.column_mapping import physical_indexed_leaves, physical_name, table_schema
 from deltaflow.log.protocol.properties import DATA_SKIPPING_STRING_PREFIX_LENGTH
 from deltaflow.spark.write.file_write import WrittenFile
 from deltaflow.store import store_for
@@ -31,12 +31,16 @@ class DataFiles:
     """
 
     def __init__(self, metadata: Metadata, path: str) -> None:
-        schema = schema_from_string(metadata.schema_string, table=path)
+        schema = table_schema(metadata, table=path)
         self._path = path
         self.folder = random_prefix(metadata.configuration, path)
         """The folder inside of the table for the files; None for the table's own directory."""
-        self._partition_schema = StructType([schema[name] for name in metadata.partition_columns])
-        self._indexed_leaves = indexed_leaves(metadata, path)
+        partition_columns = [schema[name] for name in metadata.partition_columns]
+        # Files lie in folders of the physical names.
+        self._partition_schema = StructType(
+            [StructField(physical_name(column), column.dataType) for column in partition_columns]
+        )
+        self._indexed_leaves = physical_indexed_leaves(metadata, path)
         self._string_prefix_length = DATA_SKIPPING_STRING_PREFIX_LENGTH.of(metadata.configuration, path)
 
     def add_actions(

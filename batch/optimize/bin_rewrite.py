@@ -19,11 +19,11 @@ from deltaflow.batch.files.data_files import DataFiles
 from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import TouchedFiles
-from deltaflow.batch.rows.row_plan import plain_schema
 from deltaflow.errors import OperationCancelledError
 from deltaflow.log import AddFile, Operation, OptimisticTransaction, RemoveFile, remove_files
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.observer import observe
+from deltaflow.log.protocol.column_mapping import with_mapping_alone
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.spark.expressions.frames import session_with
 
@@ -106,7 +106,7 @@ class BinRewrite:
             raise
 
     def _write(self, spark: SparkSession) -> None:
-        schema = plain_schema(self.snapshot.schema)
+        schema = with_mapping_alone(self.snapshot.schema)
         with TouchedFiles(spark, self._transaction, _OPERATION, schema) as files:
             for first in range(0, len(self.bins), _BINS_OF_A_JOB):
                 rows = [files.rows(of_bin) for of_bin in self.bins[first : first + _BINS_OF_A_JOB]]

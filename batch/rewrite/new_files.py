@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from deltaflow.batch.files.data_files import DataFiles
 from deltaflow.batch.rows.row_checks import checks_of_table
 from deltaflow.batch.rows.row_plan import plain_schema, row_plan
-from deltaflow.log import AddFile, OptimisticTransaction, schema_from_string
+from deltaflow.log import AddFile, OptimisticTransaction
+from deltaflow.log.protocol.column_mapping import table_schema
+from deltaflow.spark.scan.file_index import mapping_of
 from deltaflow.spark.write.file_write import RowPlan, WrittenFile, write_frame
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class NewFiles:
         self._metadata = transaction.metadata
         self.path = transaction.path
         self.partition_columns = tuple(self._metadata.partition_columns)
+        self.mapping = mapping_of(self._metadata, self.path)
         self.file_options = file_options
         self.optimized_write_bytes = optimized_write_bytes
         self.adds: list[AddFile] = []
@@ -58,7 +61,7 @@ class NewFiles:
         The frame has the table's columns by name, of any types that store assignment allows. Every row has to
         pass the table's checks.
         """
-        schema = schema_from_string(self._metadata.schema_string, table=self.path)
+        schema = table_schema(self._metadata, table=self.path)
         checks = checks_of_table(self._metadata, schema)
         plan = row_plan(rows.schema, schema, self.partition_columns, checks, self.path)
         write_frame(rows, _Write(self, plan), operation)
@@ -68,7 +71,7 @@ class NewFiles:
 
         The frame has the table's columns in their order.
         """
-        schema = plain_schema(schema_from_string(self._metadata.schema_string, table=self.path))
+        schema = plain_schema(table_schema(self._metadata, table=self.path))
         plan = row_plan(schema, schema, self.partition_columns, (), self.path)
         write_frame(rows, _Write(self, plan), operation)
 
@@ -100,6 +103,7 @@ class _Write:
         self.folder = files.folder
         self.rows = rows
         self.partition_columns = files.partition_columns
+        self.mapping = files.mapping
         self.file_options = files.file_options
         self.optimized_write_bytes = files.optimized_write_bytes
         self._files = files

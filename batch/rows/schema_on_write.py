@@ -23,6 +23,8 @@ from deltaflow.log import (
     merge_schemas,
     schema_to_string,
 )
+from deltaflow.log.protocol.column_mapping import without_mapping
+from deltaflow.log.protocol.configuration import asks_for_mapping
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, transformed, with_inner_fields
 from deltaflow.log.protocol.features import records_type_changes
 from deltaflow.log.protocol.properties import SCHEMA_AUTO_MERGE_ENABLED
@@ -147,7 +149,14 @@ def _create_or_replace(
         id=transaction.log.ids() if snapshot is None else snapshot.metadata.id,
         description=declared.comment,
         schema_string=schema_to_string(schema),
-        partition_columns=check_writable_schema(schema, partition_by, table=path),
+        partition_columns=check_writable_schema(
+            schema,
+            partition_by,
+            table=path,
+            is_mapped=asks_for_mapping(
+                declared.properties, transaction.session, path, is_new=snapshot is None
+            ),
+        ),
         configuration=dict(declared.properties),
         created_time=transaction.log.clock() if snapshot is None else snapshot.metadata.created_time,
     )
@@ -158,7 +167,7 @@ def _create_or_replace(
         if differences:
             raise _mismatch(metadata, schema, frame_schema, differences, None, rules, path)
     if snapshot is None or metadata != snapshot.metadata:
-        transaction.update_metadata(metadata)
+        transaction.update_metadata(metadata, replaces_table=True)
 
 
 def _overwrite_schema(
@@ -170,8 +179,9 @@ def _overwrite_schema(
 ) -> None:
     """Replaces schema and partitioning. As in delta-spark, no `partition_by` means no partitions."""
     path = transaction.path
-    partition_columns = check_writable_schema(schema, partition_by, table=path)
-    if schema == snapshot.schema and partition_columns == list(snapshot.partition_columns):
+    is_mapped = snapshot.mapping_mode != "none"
+    partition_columns = check_writable_schema(schema, partition_by, table=path, is_mapped=is_mapped)
+    if schema == without_mapping(snapshot.schema) and partition_columns == list(snapshot.partition_columns):
         return
     _refuse_without_data_change(
         rules, path, "Overwrite the Delta table schema or change the partition schema"
@@ -211,7 +221,8 @@ def _check_and_merge(
             fits=rules.fits,
             may_grow=not records_type_changes(snapshot.protocol),
         )
-    check_writable_schema(merged, snapshot.partition_columns, table=path)
+    is_mapped = snapshot.mapping_mode != "none"
+    check_writable_schema(merged, snapshot.partition_columns, table=path, is_mapped=is_mapped)
     if merged != table_schema:
         _refuse_without_data_change(rules, path, "Change the Delta table schema")
         transaction.update_metadata(

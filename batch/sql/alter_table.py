@@ -17,6 +17,7 @@ from deltaflow.batch.ddl.columns import (
 )
 from deltaflow.batch.ddl.constraints import add_constraint, drop_constraint
 from deltaflow.batch.ddl.drop_feature import drop_feature
+from deltaflow.batch.ddl.mapped_columns import drop_columns, rename_column
 from deltaflow.batch.ddl.table_location import set_table_location
 from deltaflow.batch.ddl.table_properties import set_properties, unset_properties
 from deltaflow.log import DeltaLog
@@ -88,6 +89,21 @@ def _change_columns(statement: Statement) -> Rows:
         )
         changes.append(change)
     change_columns(_log(statement), changes, statement.settings)
+    return ()
+
+
+@statement("RenameColumn", changes=True)
+def _rename_column(statement: Statement) -> Rows:
+    path, new_name = statement.fields["column"]["name"], statement.fields["newName"]
+    rename_column(statement.session, _log(statement), tuple(path), new_name, statement.settings)
+    return ()
+
+
+@statement("DropColumns", changes=True)
+def _drop_columns(statement: Statement) -> Rows:
+    paths = [tuple(column["name"]) for column in statement.fields["columnsToDrop"]]
+    if_exists = statement.fields["ifExists"]
+    drop_columns(statement.session, _log(statement), paths, if_exists, statement.settings)
     return ()
 
 

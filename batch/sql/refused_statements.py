@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote
 
 from deltaflow.batch.named_table import enclosing_table, is_table
-from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.spark.sql.statements import Statement, refused, statement
 
 
@@ -63,23 +62,6 @@ _REFUSED: Mapping[str, _Refusal] = {
     "Union": _Refusal("FROM … INSERT … INSERT", None, "Write one INSERT statement for each table."),
     "VacuumInventory": _Refusal("VACUUM USING INVENTORY", "table", "VACUUM lists the files itself."),
 }
-
-
-@statement("RenameColumn")
-def _rename_column(statement: Statement) -> NoReturn:
-    raise _needs_column_mapping("DELTA_UNSUPPORTED_RENAME_COLUMN", statement)
-
-
-@statement("DropColumns")
-def _drop_columns(statement: Statement) -> NoReturn:
-    raise _needs_column_mapping("DELTA_UNSUPPORTED_DROP_COLUMN", statement)
-
-
-def _needs_column_mapping(error_class: str, statement: Statement) -> UnsupportedFeatureError:
-    assert statement.table is not None
-    return UnsupportedFeatureError(
-        features=["columnMapping"], error_class=error_class, table=statement.table.path
-    )
 
 
 def _refuse(statement: Statement) -> NoReturn:

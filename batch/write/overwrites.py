@@ -14,9 +14,9 @@ from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
-from deltaflow.log import FILES_SCHEMA, AddFile, OptimisticTransaction, Snapshot, schema_from_string
+from deltaflow.log import FILES_SCHEMA, AddFile, OptimisticTransaction, Snapshot
 from deltaflow.log.files.file_statistics import number_of_rows
-from deltaflow.log.protocol.column_mapping import physical_name
+from deltaflow.log.protocol.column_mapping import physical_name, table_schema
 from deltaflow.spark.expressions.analysis import analysed, references
 from deltaflow.spark.expressions.expressions import has_subquery
 from deltaflow.spark.write.file_write import Check, session_of_write
@@ -172,5 +172,5 @@ class MatchingRows(WholeTable):
     def _touched_files(self, transaction: OptimisticTransaction) -> TouchedFiles:
         """The table's files, with the schema that the table gets; columns that a file lacks are null."""
         assert transaction.metadata is not None
-        schema = schema_from_string(transaction.metadata.schema_string, table=transaction.path)
+        schema = table_schema(transaction.metadata, table=transaction.path)
         return TouchedFiles(session_of_write(self._handle), transaction, _OPERATION, schema)

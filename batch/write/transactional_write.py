@@ -34,11 +34,12 @@ from deltaflow.log import (
     OptimisticTransaction,
     SetTransaction,
     remove_files,
-    schema_from_string,
 )
 from deltaflow.log.observer import observe
+from deltaflow.log.protocol.column_mapping import table_schema
 from deltaflow.log.protocol.features import check_writable, is_append_only
 from deltaflow.log.protocol.isolation import isolation_of_table
+from deltaflow.spark.scan.file_index import mapping_of
 from deltaflow.spark.write.file_write import FollowUp, Quarantine, RowPlan, WrittenFile
 from deltaflow.store import is_same_directory
 
@@ -78,6 +79,7 @@ class TransactionalWrite:
         self.path = transaction.log.path
         self.partition_columns = tuple(transaction.metadata.partition_columns)
         self.rows = rows
+        self.mapping = mapping_of(transaction.metadata, self.path)
         self.file_options = file_options(options, self.path)
         self.settings_to_unset = settings_to_unset
         self.optimized_write_bytes = optimized_write_bytes(
@@ -185,7 +187,7 @@ def begin_write(
     assert metadata is not None
     assert protocol is not None
     check_writable(protocol, metadata, path)
-    schema = schema_from_string(metadata.schema_string, table=path)
+    schema = table_schema(metadata, table=path)
     overwrite_scope.begin(transaction)
     schema_changes = snapshot is not None and schema != snapshot.schema
     checks = [*checks_of_table(metadata, schema, schema_changes=schema_changes), *overwrite_scope.checks]

@@ -43,6 +43,8 @@ from deltaflow.log.protocol.actions import (
     RemoveFile,
     encode_actions,
 )
+from deltaflow.log.protocol.column_assignment import with_mapped_columns
+from deltaflow.log.protocol.column_mapping import mapping_mode
 from deltaflow.log.protocol.commit import Commit, to_commit
 from deltaflow.log.protocol.configuration import (
     with_checked_properties,
@@ -135,8 +137,13 @@ class OptimisticTransaction:
         """Record that the commit depends on these files, rows of the snapshot's `files`."""
         self._reads.add_files(files)
 
-    def update_metadata(self, metadata: Metadata) -> None:
+    def update_metadata(
+        self, metadata: Metadata, *, replaces_table: bool = False, keeps_names: bool = False
+    ) -> None:
         """Let the commit give the table this metadata and the protocol that it asks for; at most once.
+
+        New columns of a mapped table get ids and physical names, which are their own if there are files with
+        them (`keeps_names`). `replaces_table`: the commit removes all files of the table.
 
         Its properties may name the protocol's versions and features (delta.minReaderVersion,
         delta.minWriterVersion, delta.feature.<name>); a new table needs metadata. Raises
@@ -150,8 +157,17 @@ class OptimisticTransaction:
             )
         if self.snapshot is None:
             metadata = with_session_defaults(metadata, self.session, self.path)
-        before = {} if self.snapshot is None else self.snapshot.metadata.configuration
+        old = None if self.snapshot is None else self.snapshot.metadata
+        before = {} if old is None else old.configuration
         metadata = with_checked_properties(metadata, before, self.session, self.path)
+        metadata = with_mapped_columns(
+            metadata,
+            old,
+            self.log.ids,
+            self.path,
+            replaces_table=replaces_table,
+            keeps_names=keeps_names,
+        )
         metadata = with_protected_checkpoints(metadata, before)
         current = None if self.snapshot is None else self.snapshot.protocol
         self._new_protocol = protocol_for(metadata, current, self.path)
@@ -256,6 +272,7 @@ class OptimisticTransaction:
                 schema_from_string(metadata.schema_string, table=self.path),
                 metadata.partition_columns,
                 table=self.path,
+                is_mapped=mapping_mode(metadata, self.path) != "none",
             )
         # The commit that turns delta.appendOnly off may not remove data itself.
         before = metadata if self.snapshot is None else self.snapshot.metadata

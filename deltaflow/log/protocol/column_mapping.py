@@ -20,6 +20,8 @@ from deltaflow.log.protocol.schema import schema_from_string
 
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 ID: Final = "delta.columnMapping.id"
+MAX_ID: Final = "delta.columnMapping.maxColumnId"
+"""The table property with the highest id that a column of the table has or had."""
 _PREFIX: Final = "delta.columnMapping."
 
 
@@ -68,6 +70,18 @@ def without_mapping(schema: T.StructType) -> T.StructType:
             field.dataType,
             field.nullable,
             {name: value for name, value in field.metadata.items() if not name.startswith(_PREFIX)},
+        ),
+    )
+
+
+def with_mapping_alone(schema: T.StructType) -> T.StructType:
+    """The schema with every column nullable, and without metadata except those of column mapping."""
+    return transformed_schema(
+        schema,
+        field=lambda field: T.StructField(
+            field.name,
+            field.dataType,
+            metadata={name: value for name, value in field.metadata.items() if name.startswith(_PREFIX)},
         ),
     )
 

@@ -12,6 +12,7 @@ from deltaflow.log.protocol.indexed_columns import check_statistics_columns
 from deltaflow.log.protocol.properties import (
     ALLOW_ARBITRARY_PROPERTIES,
     CHECKPOINTS_PROTECTED_BEFORE,
+    COLUMN_MAPPING_MODE,
     IGNORE_PROTOCOL_DEFAULTS,
     KNOWN,
 )
@@ -43,6 +44,17 @@ def with_session_defaults(metadata: Metadata, session: Mapping[str, str], table:
     if not missing:
         return metadata
     return msgspec.structs.replace(metadata, configuration={**missing, **metadata.configuration})
+
+
+def asks_for_mapping(
+    configuration: Mapping[str, str], session: Mapping[str, str], table: str, *, is_new: bool
+) -> bool:
+    """Whether a table that gets these properties is mapped; a new table gets the session's defaults, too."""
+    named = {canonical_name(name): value for name, value in configuration.items()}
+    metadata = Metadata(id="", partition_columns=[], configuration=named)
+    if is_new:
+        metadata = with_session_defaults(metadata, session, table)
+    return COLUMN_MAPPING_MODE.of(metadata.configuration, table) != "none"
 
 
 def with_checked_properties(

@@ -92,7 +92,7 @@ class Feature:
 
 
 _APPEND_ONLY = Feature("appendOnly", _property("delta.appendOnly"), "always", legacy_writer=2)
-_COLUMN_MAPPING = Feature("columnMapping", _column_mapping, "inactive", for_readers=True, legacy_writer=5)
+_COLUMN_MAPPING = Feature("columnMapping", _column_mapping, "always", for_readers=True, legacy_writer=5)
 _DOMAIN_METADATA = Feature("domainMetadata", _no_metadata, "always")
 _V2_CHECKPOINT = Feature(
     "v2Checkpoint", _property("delta.checkpointPolicy", "v2"), "always", for_readers=True

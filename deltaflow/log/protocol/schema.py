@@ -99,13 +99,17 @@ def check_writable_schema(
     partition_columns: Sequence[str] = (),
     *,
     table: str | None = None,
+    is_mapped: bool = False,
 ) -> list[str]:
     """The partition columns by their names in the schema; SchemaError (or UnsupportedFeatureError) if the
-    schema has names or types, or the partitioning has columns, that deltaflow does not write.
+    schema has names or types, or the partitioning has columns, that deltaflow does not write. Columns of a
+    mapped table may have any names.
     """
     if not schema.fields:
         raise SchemaError(error_class="DELTA_EMPTY_DATA", table=table)
-    _check_names(schema, table)
+    check_no_duplicates(schema, table)
+    if not is_mapped:
+        _check_names(schema, table)
     for path, data_type in types_within(schema):
         if isinstance(data_type, T.ArrayType | T.MapType) and _has_void(data_type):
             raise SchemaError(
@@ -197,7 +201,6 @@ def check_partition_columns(schema: T.StructType, given: Sequence[str], table: s
 
 
 def _check_names(schema: T.StructType, table: str | None) -> None:
-    check_no_duplicates(schema, table)
     invalid = [
         path + field.name
         for path, struct in _structs(schema)

@@ -21,13 +21,14 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType, TimestampType
 
 from deltaflow.errors import CorruptLogError, StoreError
+from deltaflow.log import Metadata
 from deltaflow.log.files.aggregates import aggregates, fewest_files_with
 from deltaflow.log.files.data_path import complete_paths as complete_paths
 from deltaflow.log.files.data_path import hadoop_path as hadoop_path
 from deltaflow.log.files.data_skipping import may_match
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.partition_values import first_wrong_value, typed_values_or_null
-from deltaflow.log.protocol.column_mapping import without_mapping
+from deltaflow.log.protocol.column_mapping import mapping_mode, table_schema, without_mapping
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.scan.messages import (
     AggregatesAnswer,
@@ -102,6 +103,11 @@ def relation(
         size_in_bytes=size_in_bytes,
         options=dict(options or {}),
     )
+
+
+def mapping_of(metadata: Metadata, path: str) -> ColumnMapping | None:
+    """As `column_mapping`, by the metadata of the table at `path`."""
+    return column_mapping(table_schema(metadata, table=path), mapping_mode(metadata, path))
 
 
 def column_mapping(schema: StructType, mapping_mode: str) -> ColumnMapping | None:

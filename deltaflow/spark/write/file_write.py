@@ -22,6 +22,7 @@ from deltaflow.spark.bridge.dispatcher import dispatcher, request_type
 from deltaflow.spark.bridge.messages import HandleRequest
 from deltaflow.spark.expressions.frames import new_handle, write_rows
 from deltaflow.spark.scan.file_index import hadoop_path
+from deltaflow.spark.scan.messages import ColumnMapping
 from deltaflow.spark.write.messages import (
     AbortRequest,
     BeginAnswer,
@@ -86,6 +87,10 @@ class FileWrite(Protocol):
     @property
     def partition_columns(self) -> Sequence[str]:
         """The table's partition columns."""
+
+    @property
+    def mapping(self) -> ColumnMapping | None:
+        """The names and ids that the columns get in the files; None if the table is not mapped."""
 
     @property
     def file_options(self) -> Mapping[str, str]:
@@ -190,6 +195,7 @@ def _target(write: FileWrite) -> dict[str, Any]:
     return {
         "path": hadoop_path(write.path if write.folder is None else f"{write.path}/{write.folder}"),
         "partition_columns": list(write.partition_columns),
+        "mapping": write.mapping,
         # Spark writes the timestamps in partition folders in this zone; the log has them in UTC.
         "options": {**write.file_options, "timeZone": "UTC"},
         "optimized_write_bytes": write.optimized_write_bytes,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from deltaflow.spark.bridge.messages import Message
+from deltaflow.spark.scan.messages import ColumnMapping
 
 
 class WrittenFile(NamedTuple):
@@ -57,6 +58,7 @@ class Target(Message, frozen=True, kw_only=True):
 
     path: str
     partition_columns: list[str]
+    mapping: ColumnMapping | None
     options: dict[str, str]
     """Of Spark's Parquet writer."""
     optimized_write_bytes: int | None

@@ -4,11 +4,14 @@ import java.util.ArrayList;
 import java.util.List;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.parser.CatalystSqlParser$;
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits$;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -43,6 +46,20 @@ public final class ColumnMapping {
    */
   public StructType physical(StructType columns, boolean withIds) {
     return (StructType) physical(columns, table, withIds);
+  }
+
+  /** Attributes of the table's columns under the names, types and ids that a new file has. */
+  public List physical(List columns) {
+    List physical = new ArrayList();
+    for (Object found : columns) {
+      Attribute column = (Attribute) found;
+      StructField field = physical(
+          new StructField(column.name(), column.dataType(), column.nullable(), Metadata.empty()),
+          field(table, column.name()), true);
+      physical.add(new AttributeReference(field.name(), field.dataType(), field.nullable(), field.metadata(),
+          column.exprId(), CollectionConverters.asScala(new ArrayList()).toList()));
+    }
+    return physical;
   }
 
   private static DataType physical(DataType type, DataType own, boolean withIds) {

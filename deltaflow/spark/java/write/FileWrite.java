@@ -18,6 +18,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Metrics;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.scan.CachedScans;
+import io.deltaflow.spark.scan.ColumnMapping;
 import io.deltaflow.spark.scan.PinScans;
 import io.deltaflow.spark.scan.Pins;
 import io.deltaflow.spark.scan.TableScan;
@@ -121,12 +122,14 @@ public final class FileWrite {
 
   /** Writes rows into the table's folder; returns the files. */
   private static List write(
-      org.apache.spark.sql.classic.SparkSession session, SparkPlan rows, List columns, JsonNode plan, Long handle) {
+      org.apache.spark.sql.classic.SparkSession session, SparkPlan rows, List named, JsonNode plan, Long handle) {
     String root = plan.get("path").asText();
+    ColumnMapping mapping = ColumnMapping.of(plan.get("mapping"));
+    List columns = mapping == null ? named : mapping.physical(named);
     List partitionColumns = new ArrayList();
     for (JsonNode name : plan.get("partitionColumns")) {
-      for (Object column : columns) {
-        if (((Attribute) column).name().equals(name.asText())) partitionColumns.add(column);
+      for (int i = 0; i < columns.size(); i++) {
+        if (((Attribute) named.get(i)).name().equals(name.asText())) partitionColumns.add(columns.get(i));
       }
     }
     scala.collection.immutable.Map scalaOptions =
