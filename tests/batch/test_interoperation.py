@@ -144,7 +144,6 @@ def test_what_a_writer_cannot_keep_is_refused_by_name(spark, table, feature):
 
 NOT_READ = {
     "catalogManaged": protocol(3, 7, ["catalogManaged"], ["catalogManaged"]),
-    "columnMapping": protocol(3, 7, ["columnMapping"], ["columnMapping"]),
     "somethingNew": protocol(3, 7, ["somethingNew", "timestampNtz"], ["somethingNew", "timestampNtz"]),
     "reader version 4": protocol(4, 7, [], []),
 }
@@ -155,12 +154,7 @@ def test_what_a_reader_cannot_do_is_refused_by_name(spark, table, feature):
     path = made(
         spark,
         table,
-        {"protocol": NOT_READ[feature]}
-        if feature != "columnMapping"
-        else {
-            "protocol": protocol(2, 5),
-            "metaData": lambda m: m["configuration"].update({"delta.columnMapping.mode": "name"}),
-        },
+        {"protocol": NOT_READ[feature]},
     )
     for use in (
         lambda: load(spark, path),

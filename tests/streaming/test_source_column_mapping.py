@@ -50,6 +50,7 @@ def test_snapshot_and_commits(streams: Any, table: MappedTable, tmp_path: Path) 
         assert sorted(i for batch in found.values() for i in batch) == ids
 
 
+@pytest.mark.covers("DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG")
 @pytest.mark.parametrize(
     ("schema", "code"),
     [(RENAMED, UNREADABLE), (DROPPED, UNREADABLE), (ADDED, "DELTA_SCHEMA_CHANGED_WITH_VERSION")],

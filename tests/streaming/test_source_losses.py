@@ -191,14 +191,13 @@ VECTOR = {
     "cardinality": 1,
 }
 USES = {
-    "columnMapping": metadata_action(*FIELDS, **{"delta.columnMapping.mode": "name"}),
     "typeWidening": metadata_action(WIDENED),
     "variantType": metadata_action(*FIELDS, VARIANT),
     "deletionVectors": {},
 }
 
 
-@pytest.mark.covers("columnMapping", "deletionVectors", "typeWidening", "DELTA_UNSUPPORTED_FEATURES_FOR_READ")
+@pytest.mark.covers("deletionVectors", "typeWidening", "DELTA_UNSUPPORTED_FEATURES_FOR_READ")
 @pytest.mark.parametrize("newer", ["last", "newer ones"])
 @pytest.mark.parametrize("feature", USES)
 def test_the_first_commit_that_uses_what_the_table_lists_stops_the_stream(

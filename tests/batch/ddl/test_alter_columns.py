@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import types as T
 
-from deltaflow.errors import DeltaInvariantViolationException, UnsupportedFeatureError
+from deltaflow.errors import DeltaInvariantViolationException
 from deltaflow.log import DeltaLog
 from tests.tables import actions, latest_version, load
 
@@ -222,13 +222,6 @@ def test_refused_and_nothing_is_changed(spark, untouched, clause, error_class):
         spark.sql(f"ALTER TABLE delta.`{untouched}` {clause}")
     assert refused.value.getCondition() == error_class
     assert latest_version(untouched) == 0
-
-
-@pytest.mark.parametrize("clause", ["RENAME COLUMN id TO x", "DROP COLUMN id"])
-def test_refused_by_the_name_of_the_feature(spark, untouched, clause):
-    with pytest.raises(UnsupportedFeatureError, match="columnMapping") as refused:
-        spark.sql(f"ALTER TABLE delta.`{untouched}` {clause}")
-    assert refused.value.features == ("columnMapping",)
 
 
 def test_replace_columns(spark, table, alter):

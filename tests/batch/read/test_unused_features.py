@@ -22,7 +22,6 @@ pytestmark = pytest.mark.spark
 
 FEATURES = [
     "deletionVectors",
-    "columnMapping",
     "typeWidening",
     "typeWidening-preview",
     "variantType",
@@ -63,9 +62,6 @@ def use(path: str, feature: str) -> None:
         case "deletionVectors":
             removed = {"path": file["path"], "dataChange": True, "deletionTimestamp": 1}
             lines += [{"remove": removed}, {"add": {**file, "deletionVector": VECTOR}}]
-        case "columnMapping":
-            metadata["configuration"]["delta.columnMapping.mode"] = "name"
-            lines.append({"metaData": metadata})
         case "typeWidening":
             changes = [{"fromType": "integer", "toType": "long"}]
             schema["fields"][0]["metadata"]["delta.typeChanges"] = changes

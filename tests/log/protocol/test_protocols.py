@@ -98,7 +98,6 @@ class TestNewTables:
             ({"delta.feature.brandNew": "supported"}, UnsupportedFeatureError, "brandNew"),
             ({"delta.feature.rowTracking": "supported"}, UnsupportedFeatureError, "rowTracking"),
             ({"delta.enableTypeWidening": "true"}, UnsupportedFeatureError, "typeWidening"),
-            ({"delta.columnMapping.mode": "name"}, UnsupportedFeatureError, "columnMapping"),
             ({"delta.enableChangeDataFeed": "true"}, UnsupportedFeatureError, "changeDataFeed"),
             ({"delta.minWriterVersion": "8"}, UnsupportedFeatureError, "version 8; deltaflow knows 1 to 7"),
             ({"delta.minReaderVersion": "three"}, DeltaIllegalArgumentException, "integer.*'three'"),
