@@ -860,6 +860,11 @@ CATALOGUE: dict[str, Entry] = {
         "0AKDC",
         "Data source {source} does not support {mode} output mode. Use append or complete.",
     ),
+    "DELTA_UNSUPPORTED_MANIFEST_GENERATION_WITH_COLUMN_MAPPING": (
+        "0AKDC",
+        "Manifests are not written for a table with column mapping: its files do not have the names of the "
+        "columns, which are all that a reader of manifests knows.",
+    ),
     "DELTA_UNSUPPORTED_RENAME_COLUMN": (
         "0AKDC",
         "Column rename is not supported for your Delta table, whose columns are not mapped. Set the table "

@@ -7,7 +7,7 @@ GenerateSymlinkManifest). Each is replaced as a whole, but several of them are n
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,8 @@ def write_manifests(log: LogFiles, snapshot: Snapshot) -> None:
     """Write the manifests of all partitions, and remove those of partitions that the version lacks.
 
     An unpartitioned table has one manifest, also without files. UnsupportedFeatureError for a table with
-    deletion vectors, whose removed rows the readers of manifests would show.
+    deletion vectors, whose removed rows the readers of manifests would show, and for one with column mapping,
+    whose columns they would not find.
     """
     _check(snapshot)
     written = _write(log, snapshot)
@@ -71,7 +72,7 @@ def update_manifests(
         log, read = replace(log, file_fields=None), None
     try:
         snapshot = snapshot_at(log, version, read)
-        is_other = read is None or read.physical_partition_columns != snapshot.physical_partition_columns
+        is_other = read is None or read.partition_columns != snapshot.partition_columns
         folders = None if is_other or not log.store.exists(_root(snapshot)) else _touched(snapshot, actions)
         for _ in range(_ROUNDS):
             if folders is None:
@@ -94,6 +95,13 @@ def update_manifests(
 
 
 def _check(snapshot: Snapshot) -> None:
+    if snapshot.mapping_mode != "none":
+        raise UnsupportedFeatureError(
+            features=["columnMapping"],
+            error_class="DELTA_UNSUPPORTED_MANIFEST_GENERATION_WITH_COLUMN_MAPPING",
+            table=snapshot.path,
+            version=snapshot.version,
+        )
     try:
         refuse_deletion_vectors(snapshot.files, snapshot.path, snapshot.version)
     except UnsupportedFeatureError as error:
@@ -118,14 +126,8 @@ def _touched(snapshot: Snapshot, actions: Iterable[Any]) -> set[str] | None:
         if isinstance(action, AddFile | RemoveFile):
             if action.partition_values is None:
                 return None
-            folders.add(_folder(snapshot, action.partition_values))
+            folders.add(partition_folder(snapshot.partition_columns, action.partition_values))
     return folders
-
-
-def _folder(snapshot: Snapshot, partition_values: Mapping[str, str | None]) -> str:
-    """The folder of a partition, by the columns' names in the table."""
-    names = snapshot.physical_partition_columns
-    return partition_folder([*names], {name: partition_values[names[name]] for name in names})
 
 
 def _replace(log: LogFiles, snapshot: Snapshot, folders: Set[str]) -> None:
@@ -150,17 +152,17 @@ def _write(log: LogFiles, snapshot: Snapshot, only: Set[str] | None = None) -> s
 
 def _manifests(snapshot: Snapshot, only: Set[str] | None) -> Iterator[tuple[str, Sequence[str]]]:
     """Each partition's folder and its files, of partitions in `only`."""
-    columns = snapshot.physical_partition_columns
+    columns = snapshot.partition_columns
     paths = complete_paths(snapshot.path, snapshot.files["path"])
     if not columns:
         yield "", paths.to_pylist()
         return
-    values = [_values(snapshot.files, name) for name in columns.values()]
+    values = [_values(snapshot.files, name) for name in columns]
     grouped = pa.table([*values, paths], names=[*map(str, range(len(columns))), "path"])
     grouped = grouped.group_by([*map(str, range(len(columns)))]).aggregate([("path", "list")])
     paths_of_partitions = grouped["path_list"]
     for i, row in enumerate(zip(*(grouped[str(i)].to_pylist() for i in range(len(columns))), strict=True)):
-        folder = _folder(snapshot, dict(zip(columns.values(), row, strict=True)))
+        folder = partition_folder(columns, dict(zip(columns, row, strict=True)))
         if only is None or folder in only:
             yield folder, paths_of_partitions[i].as_py()
 

@@ -19,7 +19,16 @@ from deltaflow.log import DeltaLog
 from deltaflow.log.protocol.column_mapping import ID, PHYSICAL_NAME
 from deltaflow.tables import DeltaTable
 from tests.mapped_tables import MappedTable
-from tests.tables import actions, every_action, latest_version, load, read_commit, rows, tuples
+from tests.tables import (
+    actions,
+    every_action,
+    latest_version,
+    load,
+    read_commit,
+    rows,
+    rows_by_deltalake,
+    tuples,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,7 +159,8 @@ def test_every_way_to_write(spark: SparkSession, table: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_rename_and_drop(spark: SparkSession, table: str, mode: str) -> None:
+def test_rename_and_drop(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+    table = str(tmp_path / "table")
     name = mapped(spark, table, mode)
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = 'id,s.`x y`')")
     spark.sql(f"ALTER TABLE {name} ADD CONSTRAINT positive CHECK (id >= 0)")
@@ -202,6 +212,7 @@ def test_rename_and_drop(spark: SparkSession, table: str, mode: str) -> None:
     spark.sql(f"UPDATE {name} SET c = 'set' WHERE id = 3")
     assert tuples(load(spark, table).where("c IS NOT NULL").select("id", "c")) == [(3, "set"), (50, "again")]
     assert tuples(load(spark, table, versionAsOf=1)) == tuples(frame(spark, 0, 20))
+    assert rows(load(spark, table)) == rows_by_deltalake(table)
     check_mapping(table)
 
 
@@ -225,9 +236,19 @@ def test_the_mapping_of_a_table_that_is_there_begins(spark: SparkSession, table:
     spark.sql(f"ALTER TABLE {name} ADD COLUMN a STRING")
     spark.sql(f"INSERT INTO {name} VALUES (7, 'y', 'text')")
     assert tuples(load(spark, table)) == sorted([*((i, "x", None) for i in range(5)), (7, "y", "text")])
-    with pytest.raises(AnalysisException) as refused:
-        spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{MODE}')")
-    assert refused.value.getCondition() == "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE"
+    for statement, error_class in [
+        (
+            f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{MODE}')",
+            "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
+        ),
+        (
+            f"GENERATE symlink_format_manifest FOR TABLE {name}",
+            "DELTA_UNSUPPORTED_MANIFEST_GENERATION_WITH_COLUMN_MAPPING",
+        ),
+    ]:
+        with pytest.raises(AnalysisException) as refused:
+            spark.sql(statement)
+        assert refused.value.getCondition() == error_class
 
 
 def test_tables_of_statements(spark: SparkSession, tmp_path: Path, database: Path, settings: Any) -> None:
