@@ -20,6 +20,7 @@ from deltaflow.batch.rows.char_varchar import with_char_as_string, with_declared
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
 from deltaflow.log import DeltaLog, Metadata, Operation, OptimisticTransaction, schema_to_string
 from deltaflow.log.protocol.data_types import inner_fields, with_inner_fields
+from deltaflow.log.protocol.schema import CURRENT_DEFAULT
 from deltaflow.log.protocol.schema_reading import Path, dotted, fields_within
 
 Edit = Callable[[T.DataType], T.DataType]
@@ -46,6 +47,8 @@ class ColumnChange:
     comment: str | None = None
     """The empty string removes the comment."""
     position: str | None = None
+    default: str | None = None
+    """The SQL of the default; the empty string removes it."""
 
 
 def add_columns(log: DeltaLog, columns: Sequence[NewColumn], settings: Mapping[str, str]) -> int:
@@ -181,9 +184,12 @@ def _changed(old: T.StructField, change: ColumnChange, table: str) -> T.StructFi
     data_type = old.dataType if change.data_type is None else change.data_type
     if not check_change(old.dataType, data_type, change.path, table) or (old.nullable and not nullable):
         raise _not_supported(change, old, data_type, table)
-    metadata = {**old.metadata} if change.comment is None else {**old.metadata, "comment": change.comment}
-    if change.comment == "":
-        del metadata["comment"]
+    metadata = dict(old.metadata)
+    for key, value in (("comment", change.comment), (CURRENT_DEFAULT, change.default)):
+        if value is not None:
+            metadata[key] = value
+        if value == "":
+            del metadata[key]
     return T.StructField(old.name, data_type, nullable, metadata)
 
 

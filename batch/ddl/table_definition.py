@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import msgspec
 from pyspark.sql.types import StructField, StructType
 
@@ -22,7 +26,9 @@ from deltaflow.log import (
 from deltaflow.log.protocol.column_mapping import MAX_ID
 from deltaflow.log.protocol.configuration import asks_for_mapping, canonical_name, checked_name
 from deltaflow.log.protocol.protocols import is_of_protocol
+from deltaflow.log.protocol.schema import GENERATION_EXPRESSION, nullable_type
 from deltaflow.spark.bridge.messages import Message
+from deltaflow.spark.expressions.analysis import Facts
 from deltaflow.store import qualified_path, store_for, table_path
 
 # What TableCatalog passes as properties, though it is none of the table.
@@ -37,15 +43,59 @@ _NOT_PROPERTIES = {
 }
 _OPTION = "option."
 _NAMES = {"create": "CREATE TABLE", "replace": "REPLACE TABLE", "createOrReplace": "CREATE OR REPLACE TABLE"}
-_UNSUPPORTED_IN_COLUMNS = {
+_GENERATION_EXPRESSIONS = ("GENERATION_EXPRESSION", "generationExpression")
+"""Spark's and older names for what the log calls delta.generationExpression."""
+_OF_SPARK = (*_GENERATION_EXPRESSIONS, "EXISTS_DEFAULT")
+"""What the log leaves out of the metadata of columns: in files that lack a column it is null."""
+_IDENTITY = {"identity.start": "an identity", "delta.identity.start": "an identity"}
+_WITH_EXPRESSION = {
     "CURRENT_DEFAULT": "a default value",
     "EXISTS_DEFAULT": "a default value",
     "delta.generationExpression": "a generation expression",
     "generationExpression": "a generation expression",
     "GENERATION_EXPRESSION": "a generation expression",
-    "identity.start": "an identity",
-    "delta.identity.start": "an identity",
+    **_IDENTITY,
 }
+
+
+class GeneratedColumn(Message, frozen=True):
+    """What Spark knows of the expression of a generated column; see GenerationExpressions.java."""
+
+    column: str
+    expression: str
+    has_subquery: bool
+    missing: str | None
+    """The name that is none of a column that is not generated."""
+    facts: str | None
+
+    def check(self, field: StructField, path: str) -> None:
+        """Raises DELTA_…_GENERATED_COLUMN unless each row's value follows from its other columns."""
+        if self.has_subquery:
+            raise self._error("DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN", path)
+        if self.missing is not None:
+            raise self._error("DELTA_INVALID_GENERATED_COLUMN_REFERENCES", path, missing=self.missing)
+        [found] = msgspec.json.decode(self.facts or "[]", type=list[Facts])
+        for expr, error_class in (
+            (found.function, "DELTA_UDF_IN_GENERATED_COLUMN"),
+            (found.nondeterministic, "DELTA_NON_DETERMINISTIC_EXPRESSION_IN_GENERATED_COLUMN"),
+            (found.aggregate, "DELTA_AGGREGATE_IN_GENERATED_COLUMN"),
+            (None if found.of_row else self.expression, "DELTA_AGGREGATE_IN_GENERATED_COLUMN"),
+        ):
+            if expr is not None:
+                raise self._error(error_class, path, expr=expr)
+        if nullable_type(found.data_type) != nullable_type(field.dataType):
+            raise self._error(
+                "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH",
+                path,
+                expression_type=found.data_type.simpleString(),
+                column_type=field.dataType.simpleString(),
+            )
+
+    def _error(self, error_class: str, path: str, **details: Any) -> DeltaAnalysisException:
+        shown: dict[str, Any] = {"expr": self.expression, **details}
+        return DeltaAnalysisException(
+            error_class=error_class, column_name=self.column, table=path, column=self.column, **shown
+        )
 
 
 class Transform(Message, frozen=True):
@@ -72,6 +122,7 @@ class TableDefinition(Message, frozen=True):
     """saveAsTable in mode overwrite: it replaces the rows as save(path) does, and keeps the table."""
     defined_schema: str
     """JSON, without columns if the statement names none."""
+    generated: list[GeneratedColumn]
     partitioning: list[Transform]
     properties: dict[str, str]
     """Those of Spark's TableCatalog: the table's own, and others such as the comment."""
@@ -83,7 +134,7 @@ class TableDefinition(Message, frozen=True):
     @property
     def schema(self) -> StructType:
         """The defined schema as the log stores it."""
-        return with_char_as_string(StructType.fromJson(msgspec.json.decode(self.defined_schema)))
+        return _as_stored(StructType.fromJson(msgspec.json.decode(self.defined_schema)))
 
     @property
     def comment(self) -> str | None:
@@ -125,9 +176,11 @@ class TableDefinition(Message, frozen=True):
         for name, value in self.table_properties.items():
             checked_name(name, value, self.settings, self.path)
         if schema.fields:
-            check_columns(schema, self.path)
+            check_columns(schema, self.path, _IDENTITY)
             is_mapped = self._is_mapped(is_new=self.operation == "create")
             check_writable_schema(schema, partition_columns, table=self.path, is_mapped=is_mapped)
+            for column in self.generated:
+                column.check(schema[column.column], self.path)
         elif partition_columns:
             raise self.without_schema(self.path)
 
@@ -241,10 +294,13 @@ class TableDefinition(Message, frozen=True):
         )
 
 
-def check_columns(schema: StructType, path: str) -> None:
-    """Raises DELTA_UNSUPPORTED_COLUMN for a column with a default, a generation expression or an identity."""
+def check_columns(
+    schema: StructType, path: str, unsupported: Mapping[str, str] = MappingProxyType(_WITH_EXPRESSION)
+) -> None:
+    """Raises DELTA_UNSUPPORTED_COLUMN for a column whose metadata have one of these keys: by default, for one
+    with a default, a generation expression or an identity."""
     for column in schema.fields:
-        for key, what in _UNSUPPORTED_IN_COLUMNS.items():
+        for key, what in unsupported.items():
             if key in column.metadata:
                 raise DeltaUnsupportedOperationException(
                     f"Column {column.name} has {what}, which deltaflow does not support yet. Leave it out.",
@@ -252,6 +308,18 @@ def check_columns(schema: StructType, path: str) -> None:
                     table=path,
                     column=column.name,
                 )
+
+
+def _as_stored(schema: StructType) -> StructType:
+    """The schema with the log's names for what Spark's metadata of columns say."""
+    fields = []
+    for column in with_char_as_string(schema).fields:
+        metadata = {key: value for key, value in column.metadata.items() if key not in _OF_SPARK}
+        for key in _GENERATION_EXPRESSIONS:
+            if key in column.metadata:
+                metadata[GENERATION_EXPRESSION] = column.metadata[key]
+        fields.append(StructField(column.name, column.dataType, column.nullable, metadata))
+    return StructType(fields)
 
 
 def _plain(schema: StructType) -> StructType:

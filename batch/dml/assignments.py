@@ -11,15 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from deltaflow.batch.rows.column_expressions import default_value
 from deltaflow.batch.rows.row_plan import plain_type
 from deltaflow.errors import DeltaAnalysisException
-from deltaflow.spark.expressions.analysis import store_assigned
+from deltaflow.spark.expressions.analysis import Analysed, analysed, store_assigned
+from deltaflow.spark.expressions.expressions import name_parts
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 class Value(NamedTuple):
@@ -57,7 +60,7 @@ class Assigner:
     """Whether a value may lack fields of the table's structs (the schema evolves)."""
 
     def inserted(self, schema: T.StructType, assignments: Sequence[Assignment]) -> list[Column]:
-        """The columns of a new row; null where nothing is assigned."""
+        """The columns of a new row; where nothing is assigned, the default or null."""
         for assignment in assignments:
             if len(assignment.path) > 1:
                 raise DeltaAnalysisException(
@@ -72,7 +75,7 @@ class Assigner:
         return [
             self._aligned(by_name[field.name.lower()].value, field.dataType, field.name)
             if field.name.lower() in by_name
-            else F.lit(None).cast(field.dataType)
+            else default_value(field)
             for field in schema.fields
         ]
 
@@ -184,6 +187,31 @@ class Assigner:
                 value, lambda key, _: self._aligned(Value(key, have.keyType), want.keyType, column)
             )
         return value
+
+
+def values_or_defaults(
+    frame: DataFrame, values: Sequence[Column], paths: Sequence[Sequence[str]], schema: T.StructType
+) -> list[Analysed]:
+    """The values as expressions over the frame; the word DEFAULT stands for the default of the column at its
+    path, which is null where the table has no column of that name."""
+    try:
+        return analysed(frame, values)
+    except AnalysisException as error:
+        if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+            raise
+        words = [(name_parts(value) or ("",))[-1].upper() == "DEFAULT" for value in values]
+        if not any(words):
+            raise
+    fields = {field.name.lower(): field for field in schema.fields}
+    given = [
+        default_value(fields[path[0].lower()])
+        if is_word and len(path) == 1 and path[0].lower() in fields
+        else F.lit(None)
+        if is_word
+        else value
+        for value, path, is_word in zip(values, paths, words, strict=True)
+    ]
+    return analysed(frame, given)
 
 
 def _struct(data_type: T.StructType, fields: Sequence[Column]) -> Column:

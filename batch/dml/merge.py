@@ -40,6 +40,7 @@ from deltaflow.batch.dml.merge_metrics import MergeCounts, MergedRows, operation
 from deltaflow.batch.dml.merge_source import MergeSource
 from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
+from deltaflow.batch.rows.column_expressions import with_generated
 from deltaflow.builders import When
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import FILES_SCHEMA, DeltaLog, Operation, check_writable_schema, schema_to_string
@@ -352,7 +353,7 @@ class _Merge:
         deletes = [i for i, clause in enumerate(changing, 1) if clause.action == "delete"]
         if deletes:
             rows = rows.where(~F.col(_ACTION).isin(deletes))
-        updates = [(i, clause.values) for i, clause in enumerate(changing, 1) if clause.action == "update"]
+        updates = [(i, clause) for i, clause in enumerate(changing, 1) if clause.action == "update"]
         return self._selected(rows, updates, self.merge.copied)
 
     def _inserted(self, unmatched: DataFrame) -> DataFrame:
@@ -361,16 +362,17 @@ class _Merge:
         known = number_of_rows(snapshot.files) or 0
         bytes_of_row = snapshot.size_in_bytes / known if known else 0
         tasks = int(self.counts.inserted * bytes_of_row // _BYTES_OF_A_TASK) + 1
-        values = [(i, clause.values) for i, clause in enumerate(self._inserting, 1)]
-        return self._selected(unmatched.coalesce(tasks), values, None)
+        inserts = list(enumerate(self._inserting, 1))
+        return self._selected(unmatched.coalesce(tasks), inserts, None)
 
     def _selected(
         self,
         rows: DataFrame,
-        values: Sequence[tuple[int, Sequence[Column]]],
+        clauses: Sequence[tuple[int, ResolvedClause]],
         otherwise: Sequence[Column] | None,
     ) -> DataFrame:
         """The table's columns: the values of the clause whose number a row has."""
+        values = [(number, clause.values) for number, clause in clauses]
         columns = []
         for place, column in enumerate(self.merge.schema.fields):
             if otherwise is None:
@@ -382,7 +384,13 @@ class _Merge:
             for number, given in reversed(cases):
                 value = F.when(F.col(_ACTION) == number, given[place]).otherwise(value)
             columns.append(value.alias(column.name))
-        return rows.select(*columns)
+        computed = {
+            name: F.col(_ACTION).isin([number for number, clause in clauses if name in clause.computed])
+            for name in frozenset().union(*(clause.computed for _, clause in clauses))
+        }
+        if not computed:
+            return rows.select(*columns)
+        return with_generated(rows.select(*columns, F.col(_ACTION)), self.merge.schema, computed)
 
     def _describe(self, changed: Changed) -> Operation:
         source, times = self.source, self.operation.times_ms()

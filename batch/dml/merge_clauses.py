@@ -14,7 +14,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from deltaflow.batch.dml.assignments import Assigner, Assignment, Value
+from deltaflow.batch.dml.assignments import Assigner, Assignment, Value, values_or_defaults
+from deltaflow.batch.rows.column_expressions import generation_expressions
 from deltaflow.batch.rows.schema_on_write import as_table_schema
 from deltaflow.batch.sql_names import quoted
 from deltaflow.builders import When
@@ -50,6 +51,8 @@ class ResolvedClause:
     condition: Analysed | None
     values: Sequence[Column] = ()
     """Of the whole row, in the order of the table's schema; none for a delete."""
+    computed: frozenset[str] = frozenset()
+    """The generated columns that are computed of these values; the clause gives the others itself."""
 
     @property
     def holds(self) -> Column:
@@ -150,7 +153,7 @@ class Resolution:
 
     def _assignments(self, clause: Clause, frame: DataFrame, where: str) -> list[Assignment]:
         if clause.assignments is None:
-            names = self._source.columns if self._evolves else self._table.names
+            names = self._source.columns if self._evolves else self._names_of_star()
             values = self._analysed(self._source, [F.col(quoted(name)) for name in names], where)
             keeps = self._evolves and clause.when is When.MATCHED
             return [
@@ -159,11 +162,17 @@ class Resolution:
             ]
         may_be_new = self._evolves and clause.when is not When.NOT_MATCHED_BY_SOURCE
         paths = [self._path_of(key, where, may_be_new) for key, _ in clause.assignments]
-        values = self._analysed(frame, [value for _, value in clause.assignments], where)
+        values = self._analysed(frame, [value for _, value in clause.assignments], where, paths)
         return [
             Assignment(path, Value(value.column, value.type))
             for path, value in zip(paths, values, strict=True)
         ]
+
+    def _names_of_star(self) -> list[str]:
+        """The columns to which * assigns: all but generated ones that the source lacks."""
+        given = {name.lower() for name in self._source.columns}
+        generated = generation_expressions(self._table)
+        return [name for name in self._table.names if name.lower() in given or name not in generated]
 
     def _path_of(self, key: Column, where: str, may_be_new: bool) -> Sequence[str]:
         """The names of what is assigned to: of the table, or of the source if it may give new columns."""
@@ -192,7 +201,9 @@ class Resolution:
             values = self._assigner.updated(schema, found.assignments, row)
         # Analysed once more, so that a cast that cannot be fails before any job.
         checked = [value.column for value in analysed(self._frame(clause.when), values)]
-        return ResolvedClause(clause.when, clause.action, found.condition, checked)
+        assigned = {assignment.path[0].lower() for assignment in found.assignments}
+        computed = frozenset(name for name in generation_expressions(schema) if name.lower() not in assigned)
+        return ResolvedClause(clause.when, clause.action, found.condition, checked, computed)
 
     def _condition(self, frame: DataFrame, condition: Column, name: str) -> Analysed:
         if has_subquery(condition):
@@ -209,9 +220,18 @@ class Resolution:
         operation = f"{name} condition of MERGE operation"
         return DeltaAnalysisException(error_class=error_class, operation=operation, table=self._path, **shown)
 
-    def _analysed(self, frame: DataFrame, columns: Sequence[Column], where: str) -> list[Analysed]:
+    def _analysed(
+        self,
+        frame: DataFrame,
+        columns: Sequence[Column],
+        where: str,
+        paths: Sequence[Sequence[str]] = (),
+    ) -> list[Analysed]:
+        """With the `paths` to which they are assigned, the word DEFAULT stands for a column's default."""
         try:
-            found = analysed(frame, columns)
+            found = (
+                values_or_defaults(frame, columns, paths, self._table) if paths else analysed(frame, columns)
+            )
         except AnalysisException as error:
             if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
                 raise

@@ -1,7 +1,8 @@
 """UPDATE: rows for which a condition is true get other values (delta-spark's UpdateCommand).
 
 Their files are written anew, with the rows beside them as they are. The values are made as MERGE makes them
-(assignments); of a struct whose fields are set, the other fields stay.
+(assignments); of a struct whose fields are set, the other fields stay. Generated columns that are not set are
+computed anew.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import msgspec
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from deltaflow.batch.dml.assignments import Assigner, Assignment, Value
+from deltaflow.batch.dml.assignments import Assigner, Assignment, Value, values_or_defaults
 from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
+from deltaflow.batch.rows.column_expressions import generation_expressions, with_generated
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import Operation
@@ -23,6 +25,8 @@ from deltaflow.spark.expressions.analysis import Analysed, analysed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+_UPDATED = "\0updated"
 
 
 def update(
@@ -66,7 +70,14 @@ def update(
             else F.col(quoted(column))
             for column in operation.snapshot.schema.names
         ]
-        changed = operation.replace(operation.account(touched), rows.select(*columns), describe)
+        computed = generation_expressions(operation.snapshot.schema).keys() - new.keys()
+        if computed:
+            marked = rows.select(*columns, where.alias(_UPDATED))
+            conditions = {name: F.col(_UPDATED) for name in computed}
+            rows = with_generated(marked, operation.snapshot.schema, conditions)
+        else:
+            rows = rows.select(*columns)
+        changed = operation.replace(operation.account(touched), rows, describe)
         return changed.rows if updated is None else updated
 
 
@@ -139,7 +150,7 @@ class _NewValues:
         return dict(zip(new, [found.column for found in analysed(rows, list(new.values()))], strict=True))
 
     def _analysed(self, rows: DataFrame) -> list[Analysed]:
-        found = analysed(rows, self._values)
+        found = values_or_defaults(rows, self._values, self._paths, self._schema)
         if any(value.aggregate is not None or not value.of_row for value in found):
             raise DeltaAnalysisException(
                 error_class="DELTA_AGGREGATION_NOT_SUPPORTED",

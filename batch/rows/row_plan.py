@@ -1,8 +1,9 @@
 """Turns a frame's rows into rows of a table: names, casts, missing columns, checks.
 
 Spark does all of it in its own operators, by SQL. First its TableOutputResolver casts the frame's columns and
-their fields to the table's types, by name. Then columns and fields that the frame lacks become nulls, and
-CHAR and VARCHAR are cut to their length. Then every row has to pass the checks.
+their fields to the table's types, by name. Then columns and fields that the frame lacks become their
+defaults or nulls, and CHAR and VARCHAR are cut to their length. Then generated columns that the frame lacks
+are computed. Then every row has to pass the checks, those of generated columns that it gives among them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,12 @@ from collections.abc import Iterator, Sequence
 from pyspark.sql import types as T
 
 from deltaflow.batch.rows.char_varchar import char_as_string, declared_type, has_no_char, stored_value
+from deltaflow.batch.rows.column_expressions import (
+    checks_of_generated,
+    default_sql,
+    generation_expressions,
+    is_computed,
+)
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaInvariantViolationException, SchemaError
 from deltaflow.log.protocol.data_types import (
@@ -39,7 +46,7 @@ def row_plan(
     stored = _stored_schema(table_schema, path)
     wanted = [without_void(declared_type(table_schema[name])) for name in stored.names]
     missing = {field.name for field in table_schema.fields} - set(frame_schema.names)
-    needed = [f.name for f in table_schema.fields if not f.nullable and f.name in missing]
+    needed = [f.name for f in table_schema.fields if not (f.nullable or is_computed(f)) and f.name in missing]
     if needed:
         raise SchemaError(
             error_class="DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
@@ -47,7 +54,11 @@ def row_plan(
             table=path,
             column=needed[0],
         )
-    checks = [*checks, *_binary_partition_checks(stored, partition_columns)]
+    checks = [
+        *checks,
+        *_binary_partition_checks(stored, partition_columns),
+        *checks_of_generated(stored, frame_schema.names),
+    ]
     if not checks and plain_type(frame_schema) == plain_type(stored) and all(map(has_no_char, wanted)):
         return RowPlan(frame_schema=plain_schema(frame_schema), table_schema=plain_schema(stored))
     cast = _common_schema(table_schema, frame_schema)
@@ -56,11 +67,20 @@ def row_plan(
             field.name, cast[field.name].dataType, data_type, is_partition=field.name in partition_columns
         )
         if field.name not in missing
-        else "null"
+        else default_sql(field) or "null"
         for field, data_type in zip(stored.fields, wanted, strict=True)
     ]
+    generated = {name: sql for name, sql in generation_expressions(stored).items() if name in missing}
+    for name in generated.keys() & set(partition_columns):
+        if isinstance(stored[name].dataType, T.StringType):
+            generated[name] = f"nullif({generated[name]}, '')"
     return RowPlan(
-        plain_schema(frame_schema), _with_char_metadata(stored), cast, tuple(columns), tuple(checks)
+        plain_schema(frame_schema),
+        _with_char_metadata(stored),
+        cast,
+        tuple(columns),
+        tuple(checks),
+        generated,
     )
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.options import boolean_option, option
 from deltaflow.batch.rows.char_varchar import with_char_as_string
+from deltaflow.batch.rows.column_expressions import is_computed
 from deltaflow.errors import DeltaAnalysisException, SchemaError, SchemaMismatchError
 from deltaflow.log import (
     Metadata,
@@ -202,7 +203,8 @@ def _check_and_merge(
 ) -> None:
     path, table_schema = transaction.path, snapshot.schema
     data = named_as_table(frame_schema, table_schema, rules, path)
-    given = check_partition_columns(data, partition_by, path)
+    computed = [field for field in table_schema.fields if is_computed(field) and field.name not in data.names]
+    given = check_partition_columns(T.StructType([*data.fields, *computed]), partition_by, path)
     other_partitioning = given if given and given != list(snapshot.partition_columns) else None
     differences = obstacles_to_writing(table_schema, data, fits=rules.fits, may_add=rules.merge_schema)
     if differences or other_partitioning is not None:
@@ -210,7 +212,8 @@ def _check_and_merge(
             snapshot.metadata, table_schema, frame_schema, differences, other_partitioning, rules, path
         )
     if rules.needs_partition_columns:
-        _require_partition_columns(snapshot.partition_columns, data, path)
+        required = [name for name in snapshot.partition_columns if not is_computed(table_schema[name])]
+        _require_partition_columns(required, data, path)
     merged = table_schema
     if rules.merge_schema:
         # deltaflow records no changes of types: where they have to be recorded, values are cast instead.

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyspark.sql.types import StructField
 
+from deltaflow.batch.ddl.column_defaults import check_defaults
 from deltaflow.batch.ddl.columns import (
     ColumnChange,
     NewColumn,
@@ -20,6 +21,7 @@ from deltaflow.batch.ddl.drop_feature import drop_feature
 from deltaflow.batch.ddl.mapped_columns import drop_columns, rename_column
 from deltaflow.batch.ddl.table_location import set_table_location
 from deltaflow.batch.ddl.table_properties import set_properties, unset_properties
+from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog
 from deltaflow.spark.sql.statements import Rows, Statement, refused, statement
 
@@ -79,15 +81,16 @@ def _replace_columns(statement: Statement) -> Rows:
 def _change_columns(statement: Statement) -> Rows:
     changes = []
     for spec in statement.fields["specs"]:
-        _refuse_default(statement, spec)
         change = ColumnChange(
             spec["column"]["name"],
             None if spec["newDataType"] is None else type_of_json(spec["newDataType"]),
             spec["newNullability"],
             "" if spec.get("dropComment") else spec["newComment"],
             _position(spec["newPosition"]),
+            _default(spec),
         )
         changes.append(change)
+    check_defaults(statement.session, statement.path, changes)
     change_columns(_log(statement), changes, statement.settings)
     return ()
 
@@ -157,6 +160,16 @@ def _field(statement: Statement, column: dict[str, Any]) -> StructField:
 
 
 def _refuse_default(statement: Statement, column: dict[str, Any]) -> None:
-    # Spark 4.0 says DROP DEFAULT as an empty text, later ones as a flag.
-    if any(value not in (None, False) for key, value in column.items() if "default" in key.lower()):
-        raise refused("a column with DEFAULT", statement.table, "Leave DEFAULT out: it is not built yet.")
+    if column.get("default") is not None:
+        raise DeltaAnalysisException(
+            error_class="WRONG_COLUMN_DEFAULTS_FOR_DELTA_ALTER_TABLE_ADD_COLUMN_NOT_SUPPORTED",
+            table=statement.path,
+        )
+
+
+def _default(spec: dict[str, Any]) -> str | None:
+    """What SET DEFAULT says, "" for DROP DEFAULT, None for neither. Spark 4.0 has the text alone."""
+    if spec.get("dropDefault"):
+        return ""
+    found = spec.get("newDefaultExpression")
+    return found if found is None or isinstance(found, str) else str(found["originalSQL"])

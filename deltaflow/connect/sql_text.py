@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from deltaflow.builders import GENERATION_EXPRESSION
 from deltaflow.errors import DeltaUnsupportedOperationException
 
 if TYPE_CHECKING:
@@ -90,12 +91,15 @@ def column_text(
     name: str, data_type: str, nullable: bool, metadata: Mapping[str, Any], separator: str = " "
 ) -> str:
     """The definition of a column, or of a field of a struct."""
-    others = metadata.keys() - {"comment"}
+    others = metadata.keys() - {"comment", GENERATION_EXPRESSION}
     if others:
         raise not_in_sql(f"Metadata {', '.join(sorted(others))} of {name}", "Leave it out.")
     not_null = "" if nullable else " NOT NULL"
     comment = f" COMMENT {string(metadata['comment'])}" if "comment" in metadata else ""
-    return f"{quoted(name)}{separator}{data_type}{not_null}{comment}"
+    generated = metadata.get(GENERATION_EXPRESSION)
+    # A line of its own, since the text may end with a comment.
+    always = "" if generated is None else f" GENERATED ALWAYS AS ({generated}\n)"
+    return f"{quoted(name)}{separator}{data_type}{not_null}{always}{comment}"
 
 
 def expression(spark: SparkSession, given: str | Column) -> str:

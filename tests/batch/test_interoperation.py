@@ -113,10 +113,7 @@ def made(spark, path, change):
 
 
 NOT_WRITTEN = {
-    "generatedColumns": {
-        "metaData": field_metadata("delta.generationExpression", "1 + 1"),
-        "protocol": protocol(1, 4),
-    },
+    "generatedColumns": {"metaData": field_metadata("delta.generationExpression", "1 + 1")},
     "changeDataFeed": {
         "metaData": lambda m: m["configuration"].update({"delta.enableChangeDataFeed": "true"}),
         "protocol": protocol(1, 4),

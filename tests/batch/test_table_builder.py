@@ -229,7 +229,6 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("feature", "say"),
         [
-            ("generatedColumns", lambda built: built.addColumn("a", "int", generatedAlwaysAs="id + 1")),
             ("identityColumns", lambda b: b.addColumn("a", "long", generatedAlwaysAs=IdentityGenerator())),
             (
                 "identityColumns",

@@ -51,7 +51,12 @@ from deltaflow.log.protocol.configuration import (
     with_protected_checkpoints,
     with_session_defaults,
 )
-from deltaflow.log.protocol.features import check_writable, is_append_only
+from deltaflow.log.protocol.features import (
+    check_writable,
+    columns_with_defaults,
+    has_column_defaults,
+    is_append_only,
+)
 from deltaflow.log.protocol.isolation import IsolationLevel, isolation_of_commit, isolation_of_table
 from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, SESSION_TIME_ZONE, USER_METADATA
 from deltaflow.log.protocol.protocols import protocol_for, without_protocol_properties
@@ -171,7 +176,21 @@ class OptimisticTransaction:
         metadata = with_protected_checkpoints(metadata, before)
         current = None if self.snapshot is None else self.snapshot.protocol
         self._new_protocol = protocol_for(metadata, current, self.path)
+        self._check_new_defaults(metadata, self._new_protocol)
         self._new_metadata = without_protocol_properties(metadata)
+
+    def _check_new_defaults(self, metadata: Metadata, protocol: Protocol) -> None:
+        """Refuse to give columns defaults that the protocol does not allow; older ones may be there."""
+        before = {} if self.snapshot is None else columns_with_defaults(self.snapshot.metadata)
+        if (
+            not has_column_defaults(protocol)
+            and not columns_with_defaults(metadata).items() <= before.items()
+        ):
+            raise DeltaAnalysisException(
+                error_class="WRONG_COLUMN_DEFAULTS_FOR_DELTA_FEATURE_NOT_ENABLED",
+                command_type="CREATE TABLE" if self.snapshot is None else "ALTER TABLE",
+                table=self.path,
+            )
 
     def update_protocol(self, protocol: Protocol, metadata: Metadata) -> None:
         """Let the commit give the table this protocol and this metadata, instead of `update_metadata`.

@@ -10,6 +10,7 @@ import msgspec
 
 from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log.protocol.actions import Metadata, Protocol
+from deltaflow.log.protocol.schema import CURRENT_DEFAULT, GENERATION_EXPRESSION
 
 NEW_TABLE_PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 NEWEST_READER_VERSION = 3
@@ -73,16 +74,17 @@ class Feature:
     """A feature by its protocol name, and what deltaflow does with tables that support it.
 
     `is_active` says whether a table's metadata asks for it. `writes`: "inactive" means that tables are
-    written while the feature is not active. `for_readers`: readers have to support it, too. `reads`: "unused"
-    means that versions are read in which no column or file needs it; `is_used` says whether a column does,
-    and for deletionVectors the readers of files look (deltaflow.log.files.file_rows). `legacy_writer`: the
-    writer version, without lists of features, that has it; None if only lists have it. `requires`: a feature
-    that protocols with this one have, too. `reason`: a sentence that says why it is refused.
+    written while the feature is not active, "supported" that their protocol has to have it where it is.
+    `for_readers`: readers have to support it, too. `reads`: "unused" means that versions are read in which no
+    column or file needs it; `is_used` says whether a column does, and for deletionVectors the readers of
+    files look (deltaflow.log.files.file_rows). `legacy_writer`: the writer version, without lists of
+    features, that has it; None if only lists have it. `requires`: a feature that protocols with this one
+    have, too. `reason`: a sentence that says why it is refused.
     """
 
     name: str
     is_active: Activity
-    writes: Literal["always", "inactive", "never"]
+    writes: Literal["always", "supported", "inactive", "never"]
     for_readers: bool = False
     reads: Literal["always", "unused", "never"] = "always"
     is_used: Activity = _no_metadata
@@ -98,6 +100,8 @@ _V2_CHECKPOINT = Feature(
     "v2Checkpoint", _property("delta.checkpointPolicy", "v2"), "always", for_readers=True
 )
 _CHECKPOINT_PROTECTION = Feature("checkpointProtection", _no_metadata, "always")
+# Nothing activates it: a default without the feature is an error, as with delta-spark.
+_COLUMN_DEFAULTS = Feature("allowColumnDefaults", _no_metadata, "always")
 _TYPE_WIDENING = ("typeWidening", "typeWidening-preview")
 _IN_COMMIT_TIMESTAMP = Feature("inCommitTimestamp", _property("delta.enableInCommitTimestamps"), "always")
 
@@ -133,10 +137,10 @@ _LISTED = (
     Feature("invariants", _has_constrained_columns, "always", legacy_writer=2),
     Feature("checkConstraints", _property_prefix("delta.constraints."), "always", legacy_writer=3),
     Feature("changeDataFeed", _change_data_feed, "inactive", legacy_writer=4),
-    Feature("generatedColumns", _column_metadata("delta.generationExpression"), "inactive", legacy_writer=4),
+    Feature("generatedColumns", _column_metadata(GENERATION_EXPRESSION), "supported", legacy_writer=4),
     _COLUMN_MAPPING,
     Feature("identityColumns", _column_metadata("delta.identity."), "inactive", legacy_writer=6),
-    Feature("allowColumnDefaults", _column_metadata("CURRENT_DEFAULT"), "inactive"),
+    _COLUMN_DEFAULTS,
     _IN_COMMIT_TIMESTAMP,
     Feature("timestampNtz", _type("timestamp_ntz"), "always", for_readers=True),
     _V2_CHECKPOINT,
@@ -234,6 +238,24 @@ def has_v2_checkpoints(protocol: Protocol) -> bool:
     return _V2_CHECKPOINT.name in supported_features(protocol)
 
 
+def has_column_defaults(protocol: Protocol) -> bool:
+    """Whether columns may get default values (PROTOCOL.md, "Default Columns")."""
+    return _COLUMN_DEFAULTS.name in supported_features(protocol)
+
+
+def columns_with_defaults(metadata: Metadata) -> dict[str, str]:
+    """The defaults of the table's columns, as SQL, by the columns' names."""
+    if CURRENT_DEFAULT not in (metadata.schema_string or ""):
+        return {}
+    schema = _schema_json(metadata)
+    fields = schema.get("fields") or () if isinstance(schema, dict) else ()
+    return {
+        field["name"]: field["metadata"][CURRENT_DEFAULT]
+        for field in fields
+        if CURRENT_DEFAULT in (field.get("metadata") or {})
+    }
+
+
 def protects_checkpoints(protocol: Protocol) -> bool:
     """Whether the oldest checkpoints of the log may have to stay (the feature checkpointProtection)."""
     return _CHECKPOINT_PROTECTION.name in supported_features(protocol)
@@ -307,8 +329,11 @@ def _missing_for_writing(protocol: Protocol, metadata: Metadata) -> Iterator[str
         if name not in FEATURES or FEATURES[name].writes == "never":
             yield name
     # Active features count even where the protocol does not list them: the table's owner asked for them.
+    supported = supported_features(protocol)
     for feature in FEATURES.values():
-        if feature.writes != "always" and feature.is_active(metadata):
+        if feature.writes == "always" or (feature.writes == "supported" and feature.name in supported):
+            continue
+        if feature.is_active(metadata):
             yield feature.name
 
 

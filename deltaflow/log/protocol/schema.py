@@ -34,6 +34,10 @@ _WRITABLE_ATOMS = (
 
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """Spark's name in a column's metadata for the type that the user declared; the column's own is string."""
+GENERATION_EXPRESSION = "delta.generationExpression"
+"""In a column's metadata: the SQL by which its values are made of the row's other columns."""
+CURRENT_DEFAULT = "CURRENT_DEFAULT"
+"""In a column's metadata: the SQL of the value that the column has in new rows that give none."""
 
 
 def char_length(field: T.StructField) -> int | None:

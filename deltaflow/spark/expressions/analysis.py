@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-class _Facts(msgspec.Struct, frozen=True, rename="camel"):
+class Facts(msgspec.Struct, frozen=True, rename="camel"):
+    """What Analysis.java says of an analysed expression; see `Analysed`."""
+
     sql: str
     type: str
     path: list[str] | None
@@ -24,6 +26,11 @@ class _Facts(msgspec.Struct, frozen=True, rename="camel"):
     nondeterministic: str | None
     aggregate: str | None = None
     function: str | None = None
+
+    @property
+    def data_type(self) -> T.DataType:
+        """The type of its values."""
+        return T._parse_datatype_json_string(self.type)
 
 
 @dataclass(frozen=True)
@@ -66,12 +73,12 @@ def analysed(frame: DataFrame, columns: Sequence[Column]) -> list[Analysed]:
         return []
     analysis = _analysis(frame.sparkSession)
     found = analysis.analysed(_java(frame), _java_list(frame, columns))
-    facts = msgspec.json.decode(analysis.facts(_java(frame), found), type=list[_Facts])
+    facts = msgspec.json.decode(analysis.facts(_java(frame), found), type=list[Facts])
     return [
         Analysed(
             column,
             fact.sql,
-            T._parse_datatype_json_string(fact.type),
+            fact.data_type,
             fact.path,
             fact.of_row,
             fact.nondeterministic,

@@ -7,7 +7,7 @@ also while `begin` or `commit` still run. After `abort` has returned, no commit 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from pyspark.sql.types import StructType
@@ -58,8 +58,9 @@ class RowPlan:
 
     `frame_schema` has the frame's columns in its order, under the table's names. First they are cast by name
     to `cast_schema`: the table's types, without the columns and fields that the frame lacks. Then `columns`
-    are selected, an SQL expression for each column of `table_schema`, and `checks` are made. Without
-    `cast_schema` the rows are written as they are.
+    are selected, an SQL expression for each column of `table_schema`. Columns of `generated` are computed
+    from the others by their SQL, and `checks` are made. Without `cast_schema` the rows are written as they
+    are.
     """
 
     frame_schema: StructType
@@ -67,6 +68,7 @@ class RowPlan:
     cast_schema: StructType | None = None
     columns: Sequence[str] = ()
     checks: Sequence[Check] = ()
+    generated: Mapping[str, str] = field(default_factory=dict)
 
 
 class FileWrite(Protocol):
@@ -203,6 +205,7 @@ def _target(write: FileWrite) -> dict[str, Any]:
         "table_schema": rows.table_schema.json(),
         "cast_schema": None if rows.cast_schema is None else rows.cast_schema.json(),
         "columns": list(rows.columns),
+        "generated": dict(rows.generated),
         "checks": list(rows.checks),
     }
 

@@ -66,6 +66,7 @@ class Target(Message, frozen=True, kw_only=True):
     table_schema: str
     cast_schema: str | None
     columns: list[str]
+    generated: dict[str, str]
     checks: list[Check]
 
 

@@ -6,12 +6,22 @@ from typing import Any
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType, VariantType
 
-from deltaflow.errors import UnsupportedFeatureError
+from deltaflow.errors import DeltaAnalysisException, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, remove_files
 from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.protocol.features import FEATURES
 from deltaflow.store import LocalLogStore
-from tests.log.hand_written import WRITE, HandWrittenTable, add, append, meta_data, paths, protocol, remove
+from tests.log.hand_written import (
+    WRITE,
+    HandWrittenTable,
+    add,
+    append,
+    meta_data,
+    new_metadata,
+    paths,
+    protocol,
+    remove,
+)
 
 
 def table_with(table: HandWrittenTable, protocol_action: dict[str, Any], **metadata: Any) -> HandWrittenTable:
@@ -164,9 +174,7 @@ def test_legacy_versions_are_written_while_the_metadata_activates_nothing(
 
 ACTIVE: list[tuple[str, dict[str, Any]]] = [
     ("changeDataFeed", {"configuration": {"delta.enableChangeDataFeed": "true"}}),
-    ("generatedColumns", {"schema": column(**{"delta.generationExpression": "1"})}),
     ("identityColumns", {"schema": column(**{"delta.identity.start": "1"})}),
-    ("allowColumnDefaults", {"schema": column(CURRENT_DEFAULT="1")}),
     ("rowTracking", {"configuration": {"delta.enableRowTracking": "true"}}),
     ("icebergCompatV2", {"configuration": {"delta.enableIcebergCompatV2": "true"}}),
 ]
@@ -183,6 +191,41 @@ def test_what_the_metadata_activates_is_refused_for_writing_by_name(
     with pytest.raises(UnsupportedFeatureError, match=f"needs {name} ") as raised:
         append(log, "a")
     assert raised.value.features == (name,)
+
+
+@pytest.mark.parametrize(
+    ("action", "is_written"),
+    [
+        (protocol(1, 4), True),
+        (protocol(1, 7, writerFeatures=["generatedColumns"]), True),
+        (protocol(1, 3), False),
+        (protocol(1, 7, writerFeatures=["appendOnly"]), False),
+    ],
+)
+def test_generated_columns_are_written_where_the_protocol_has_them(
+    table: HandWrittenTable, action: dict[str, Any], is_written: bool
+) -> None:
+    """Other implementations take them for columns like any other where it has not."""
+    log = table_with(table, action, schema=column(**{"delta.generationExpression": "1"})).log()
+    refused = pytest.raises(UnsupportedFeatureError, match="needs generatedColumns ")
+    with nullcontext() if is_written else refused:
+        append(log, "a")
+
+
+def test_a_default_needs_the_feature(table: HandWrittenTable) -> None:
+    """Only when it is given to a column: other writers may have left some without the feature."""
+    field = StructField("id", LongType(), True, {"CURRENT_DEFAULT": "1"})
+    log = table_with(table, protocol(1, 2), schema=StructType([field])).log()
+    append(log, "a")
+    other = StructType([field, StructField("x", LongType(), True, {"CURRENT_DEFAULT": "2"})])
+    transaction = log.start_transaction()
+    with pytest.raises(DeltaAnalysisException, match="WRONG_COLUMN_DEFAULTS_FOR_DELTA_FEATURE_NOT_ENABLED"):
+        transaction.update_metadata(new_metadata(schema_string=other.json()))
+    allowed = {"delta.feature.allowColumnDefaults": "supported"}
+    transaction = log.start_transaction()
+    transaction.update_metadata(new_metadata(schema_string=other.json(), configuration=allowed))
+    transaction.commit([], WRITE)
+    assert "allowColumnDefaults" in (log.snapshot().protocol.writer_features or ())
 
 
 WRITTEN_WHILE_INACTIVE = [name for name, feature in FEATURES.items() if feature.writes == "inactive"]

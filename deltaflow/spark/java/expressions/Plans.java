@@ -53,12 +53,12 @@ public final class Plans {
     return analyzed;
   }
 
-  /** The same of a filter over rows whose CHAR lacks the blanks that readers see: it compares with them. */
-  public static LogicalPlan analyzedWithPadding(final SparkSession session, final LogicalPlan filter) {
+  /** The same of a plan over rows whose CHAR lacks the blanks that readers see: it compares with them. */
+  public static LogicalPlan analyzedWithPadding(final SparkSession session, final LogicalPlan plan) {
     SQLConf conf = session.sessionState().conf().clone();
     conf.setConfString("spark.sql.readSideCharPadding", "false");
     return (LogicalPlan) SQLConf.withExistingConf(conf, new AbstractFunction0() {
-      public Object apply() { return analyzed(session, filter); }
+      public Object apply() { return analyzed(session, plan); }
     });
   }
 

@@ -1,5 +1,6 @@
 package io.deltaflow.spark.sql;
 
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Set;
@@ -24,6 +25,7 @@ import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.V1Table;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -49,6 +51,13 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
   }
 
   public String name() { return name; }
+
+  public Set capabilities() {
+    Set capabilities = new HashSet(super.capabilities());
+    capabilities.add(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE);
+    capabilities.add(TableCatalogCapability.SUPPORTS_CREATE_TABLE_WITH_GENERATED_COLUMNS);
+    return capabilities;
+  }
 
   // Loading
 

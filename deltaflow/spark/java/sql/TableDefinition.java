@@ -59,6 +59,7 @@ public final class TableDefinition {
     request.put("isManaged", Boolean.valueOf(isManaged));
     request.put("isSaveAsTable", Boolean.valueOf(Callers.isSaveAsTable()));
     request.put("definedSchema", schema.json());
+    request.put("generated", GenerationExpressions.described(session, schema));
     request.put("partitioning", partitioning(partitions));
     request.put("properties", new LinkedHashMap(properties));
     request.put("settings", FileWrite.deltaSettings(session));

@@ -52,6 +52,7 @@ public final class RowChanges {
       return;
     }
     LogicalPlan changed = selected(session, cast(session, attributes, changes), changes);
+    changed = generated(session, changed, changes);
     for (JsonNode check : changes.get("checks")) changed = checked(session, changed, check);
     plan = Plans.on(session, changed, rows);
     columns = Plans.renamed(changed.output(), Plans.schema(changes.get("tableSchema").asText()));
@@ -106,6 +107,25 @@ public final class RowChanges {
           Option.apply(field.metadata()), Plans.seq(new ArrayList())));
     }
     return Plans.analyzed(session, new Project(Plans.seq(selected), rows));
+  }
+
+  /** The rows, in which columns are computed from the others; the rows themselves if there are none to compute. */
+  public static LogicalPlan generated(SparkSession session, LogicalPlan rows, JsonNode changes) {
+    JsonNode expressions = changes.get("generated");
+    if (expressions.size() == 0) return rows;
+    List computed = new ArrayList();
+    for (Object each : CollectionConverters.asJava(rows.output())) {
+      Attribute column = (Attribute) each;
+      if (!expressions.has(column.name())) {
+        computed.add(column);
+        continue;
+      }
+      Expression value = Plans.parsed(session, expressions.get(column.name()).asText());
+      Expression typed = new Cast(value, column.dataType(), Option.empty(), EvalMode$.MODULE$.ANSI());
+      computed.add(new Alias(typed, column.name(), NamedExpression.newExprId(), Plans.seq(new ArrayList()),
+          Option.apply(column.metadata()), Plans.seq(new ArrayList())));
+    }
+    return Plans.analyzedWithPadding(session, new Project(Plans.seq(computed), rows));
   }
 
   /** The rows, with an error at the first row that does not satisfy the condition. */
