@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.protocol_rules import broken_rules
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -119,6 +121,19 @@ def setting(settings: Settings) -> Iterator[Callable[[str, str], None]]:
     """Sets a setting of the session for the rest of the test."""
     with ExitStack() as stack:
         yield lambda name, value: stack.enter_context(settings({name: value}))
+
+
+@pytest.fixture(autouse=True)
+def protocol_is_kept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Checks that commits and checkpoints that deltaflow has written in the test's folder are as the protocol
+    says (tests/protocol_rules.py). The mark `breaks_protocol` is for tests that damage them."""
+    yield
+    folder = request.node.funcargs.get("tmp_path") if isinstance(request.node, pytest.Function) else None
+    if folder is None or request.node.get_closest_marker("breaks_protocol"):
+        return
+    logs = [Path(place) for place, _, _ in os.walk(folder) if place.endswith("_delta_log")]
+    problems = [f"{log}: {problem}" for log in logs for problem in broken_rules(log)]
+    assert not problems, "\n".join(problems)
 
 
 @pytest.fixture

@@ -186,6 +186,7 @@ def test_a_commit_that_cannot_be_read(table: Broken) -> None:
     assert table.checks() == [("commit-unreadable", 3), ("table-unreadable", 4)]
 
 
+@pytest.mark.breaks_protocol
 def test_a_checkpoint_that_cannot_be_read(table: Broken) -> None:
     file = table.checkpoint()
     file.write_bytes(file.read_bytes()[:-100])
@@ -198,6 +199,7 @@ def test_a_checkpoint_that_lacks_parts(table: Broken) -> None:
     assert table.checks() == [("checkpoint-hint", None), ("checkpoint-incomplete", 4)]
 
 
+@pytest.mark.breaks_protocol
 @pytest.mark.parametrize("what", ["file", "metadata", "transaction"])
 def test_a_checkpoint_that_says_something_else(table: Broken, what: str) -> None:
     file = table.checkpoint()
