@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import pytest
 
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.tables import DeltaTable
+from tests.goldens import FEATURES, GOLDENS, needed
 from tests.tables import actions, load, rows_by_deltalake, tuples, versions
 
 if TYPE_CHECKING:
@@ -250,3 +252,23 @@ def test_a_table_that_is_written_anew_keeps_or_loses_them(spark: SparkSession, p
     frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
     spark.sql(f"INSERT INTO delta.`{path}` VALUES (1, 'a', 'other', 7)")
     assert load(spark, path).count() == 2
+
+
+@needed
+def test_tables_of_delta_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Its generated columns and defaults are kept by our writes."""
+    for name in ("generated-columns", "column-defaults"):
+        shutil.copytree(GOLDENS / FEATURES / "tables" / name, tmp_path / name)
+    generated, defaults = str(tmp_path / "generated-columns"), str(tmp_path / "column-defaults")
+    spark.sql(f"INSERT INTO delta.`{generated}` (id, ts) VALUES (1000, TIMESTAMP'2024-02-29 01:02:03')")
+    spark.sql(
+        f"UPDATE delta.`{generated}` SET id = 1001, ts = TIMESTAMP'2025-01-01 00:00:00' WHERE id = 1000"
+    )
+    [row] = load(spark, generated).where("id = 1001").collect()
+    assert (str(row.d), row.y, row.twice) == ("2025-01-01", 2025, 2002)
+    with pytest.raises(Exception, match="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"):
+        spark.sql(f"UPDATE delta.`{generated}` SET y = 1")
+    spark.sql(f"INSERT INTO delta.`{defaults}` (id) VALUES (1000)")
+    [row] = load(spark, defaults).where("id = 1000").collect()
+    assert (row.s, row.n, row.f) == (None, 42, 2.5)
+    assert row.d is not None
