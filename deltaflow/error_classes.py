@@ -395,6 +395,11 @@ CATALOGUE: dict[str, Entry] = {
         "The deletion vector of the file {data_file} has {found} bytes where it is stored, and the log says "
         "that it has {said}. Read an older version, or restore the file of the vector from a copy.",
     ),
+    "DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE": (
+        "42K09",
+        "Cannot alter column {column_name} because this column is referenced by the following generated "
+        "column(s):\n{generated_columns}",
+    ),
     "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH": (
         "42K09",
         "Column {column_name} has the type {column_type}, and its expression {expr} has {expression_type}. "

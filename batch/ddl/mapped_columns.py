@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.ddl.columns import edited, position_of
 from deltaflow.batch.ddl.table_properties import begin_change, commit_change
+from deltaflow.batch.rows.column_expressions import generation_expressions
 from deltaflow.batch.rows.row_checks import CONSTRAINTS
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
@@ -35,7 +36,8 @@ def rename_column(
     """Gives a column, or a nested field, another name. Returns the commit's version.
 
     Raises DELTA_UNSUPPORTED_RENAME_COLUMN for a table that is not mapped, FIELD_ALREADY_EXISTS, and
-    DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE for a column that a CHECK constraint names.
+    DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE or DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE for a column
+    that a CHECK constraint or a generated column names.
     """
     transaction, metadata = begin_change(log, settings)
     snapshot = transaction.snapshot
@@ -81,7 +83,8 @@ def drop_columns(
 
     Raises DELTA_UNSUPPORTED_DROP_COLUMN for a table that is not mapped, DELTA_COLUMN_NOT_FOUND unless
     `if_exists`, DELTA_UNSUPPORTED_DROP_PARTITION_COLUMN, DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA, and
-    DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE for a column that a CHECK constraint names.
+    DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE or DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE for a column
+    that a CHECK constraint or a generated column names.
     """
     transaction, metadata = begin_change(log, settings)
     snapshot = transaction.snapshot
@@ -146,7 +149,8 @@ def _check_mapped(snapshot: Snapshot, error_class: str) -> None:
 def _check_constraints(
     spark: SparkSession, metadata: Metadata, schema: T.StructType, paths: Sequence[Path], table: str
 ) -> None:
-    """Raises for constraints that name one of the columns: without it they cannot be analysed any more."""
+    """Raises for constraints and generated columns that name one of the columns: without it they cannot be
+    analysed any more."""
     rows = spark.createDataFrame([], without_mapping(schema))
     broken = []
     for name, expression in sorted(metadata.configuration.items()):
@@ -160,6 +164,19 @@ def _check_constraints(
             error_class="DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE",
             column_name=", ".join(map(dotted, paths)),
             constraints="\n".join(broken),
+            table=table,
+        )
+    generated = []
+    for name, expression in generation_expressions(schema).items():
+        try:
+            rows.selectExpr(expression)
+        except AnalysisException:
+            generated.append(f"{name} -> {expression}")
+    if generated:
+        raise DeltaAnalysisException(
+            error_class="DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE",
+            column_name=", ".join(map(dotted, paths)),
+            generated_columns="\n".join(generated),
             table=table,
         )
 

@@ -182,7 +182,8 @@ def _is_kept(column: str, fields: frozenset[str] | None) -> bool:
     if action == "remove" and "deletionTimestamp" not in fields:
         return False
     # The deletion vector is a part of what identifies a file.
-    return name == "deletionVector" or name.removesuffix("_parsed") in fields
+    is_kept = name.removesuffix("_parsed") in fields
+    return is_kept or (name == "deletionVector" and "path" in fields)
 
 
 def _has_only_parsed_stats(parquet: pq.ParquetFile, add: pa.StructType) -> bool:

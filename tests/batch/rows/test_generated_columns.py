@@ -272,3 +272,22 @@ def test_tables_of_delta_spark(spark: SparkSession, tmp_path: Path) -> None:
     [row] = load(spark, defaults).where("id = 1000").collect()
     assert (row.s, row.n, row.f) == (None, 42, 2.5)
     assert row.d is not None
+
+
+def test_with_column_mapping(spark: SparkSession, tmp_path: Path) -> None:
+    """Expressions have the table's names, files others; columns that an expression names stay."""
+    path = str(tmp_path / "t")
+    name = f"delta.`{path}`"
+    spark.sql(
+        f"""CREATE TABLE {name} (`a b` INT, c INT DEFAULT 3, x INT GENERATED ALWAYS AS (`a b` + c), z INT)
+        USING delta PARTITIONED BY (x) TBLPROPERTIES ('delta.columnMapping.mode' = 'name',
+        'delta.feature.allowColumnDefaults' = 'supported')"""
+    )
+    for statement in (f"INSERT INTO {name} (`a b`) VALUES (1)", f"UPDATE {name} SET c = 5"):
+        spark.sql(statement)
+    for change in ("RENAME COLUMN c TO d", "DROP COLUMN `a b`"):
+        with pytest.raises(DeltaAnalysisException, match="DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE"):
+            spark.sql(f"ALTER TABLE {name} {change}")
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN z TO y")
+    spark.sql(f"INSERT INTO {name} (`a b`, y) VALUES (10, 2)")
+    assert tuples(load(spark, path)) == [(1, 5, 6, None), (10, 3, 13, 2)]
