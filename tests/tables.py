@@ -177,8 +177,13 @@ def edit_commit(path: TablePath, edit: Callable[[Action], None], version: int = 
     write_commit(path, version, *lines)
 
 
+written_by_hand: list[str] = []
+"""The tables whose commits tests have written or edited, which need not be as the protocol says."""
+
+
 def write_commit(path: TablePath, version: int, *lines: Action) -> None:
     """Writes a commit by hand: {name: action}, one a line."""
+    written_by_hand.append(str(path))
     file = commit_file(path, version)
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
