@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
+from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log import FILES_SCHEMA, AddFile, Commit, Protocol
 from deltaflow.log.files.file_rows import vector_row
 from deltaflow.log.files.file_statistics import FileStatistics
@@ -67,8 +67,6 @@ def emitted_files(reading: Reading, commit: Commit) -> pa.Table:
         # need not contain metadata: so each file is checked.
         if add.partition_values.keys() != columns:
             check_partition_columns(reading, add.partition_values, commit.version)
-        if add.deletion_vector is not None:
-            raise _unreadable_file(reading, add, commit.version)
     return files_of_adds(files, with_stats=reading.reads_stats)
 
 
@@ -103,19 +101,6 @@ def _change_info(commit: Commit, removed_path: str) -> str:
     if info is None or info.operation is None:
         return removed_path
     return f"{info.operation} ({msgspec.json.encode(info.operation_parameters or {}).decode()})"
-
-
-def _unreadable_file(reading: Reading, add: AddFile, version: int) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        f"deltaflow cannot stream version {version} of the table {reading.path}: the file {add.path} has a "
-        "deletion vector, which hides rows, and deltaflow does not support deletionVectors. "
-        "Read the table with a Delta implementation that does, or start with a new checkpoint location "
-        "once the table has no deletion vectors any more (REORG TABLE ... APPLY (PURGE)).",
-        features=["deletionVectors"],
-        table=reading.path,
-        version=version,
-        file=add.path,
-    )
 
 
 def totals(files: pa.Table) -> tuple[int, int, int | None]:

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, VersionNotFoundError
-from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.streams.source_offset import INITIAL_SNAPSHOT_ORDER
 from deltaflow.streaming.commits import COLUMNS
@@ -30,7 +29,6 @@ class InitialSnapshot:
     def __init__(self, reading: Reading, version: int) -> None:
         fields = _FIELDS | {"stats"} if reading.reads_stats else _FIELDS
         snapshot = reading.log.snapshot_with_fields(version, fields)
-        refuse_deletion_vectors(snapshot.files, reading.path, version)
         self.metadata = snapshot.metadata
         self.timestamp_ms = snapshot.timestamp_ms
         files = snapshot.files.select(COLUMNS.names)

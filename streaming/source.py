@@ -126,8 +126,11 @@ class DeltaSource:
             check_advance(parse_offset(start_json, reading.table_id, reading.path), end, reading.path)
         described = DescribedBatch(start=start_json, end=end_json, **_described_fields(reading))
         description: dict[str, Any] = msgspec.to_builtins(described)
+        vectors = None
         if self._admitted is not None and self._admitted[:2] == (start_json, end_json):
-            _keep_planned(description, self._admitted[2])
+            files = self._admitted[2]
+            _keep_planned(description, files)
+            vectors = files.num_rows - files["deletion_vector"].null_count
             self._admitted = None
         return relation(
             description,
@@ -136,6 +139,7 @@ class DeltaSource:
             reading.partition_columns,
             _UNKNOWN_SIZE,
             reading.mapping_mode,
+            vectors=vectors,
         )
 
     def metrics(self, done_json: str | None) -> dict[str, str]:

@@ -20,19 +20,7 @@ GOLDENS = Path(
 MANIFEST = GOLDENS / "manifest.json"
 FEATURES = "features"
 """The folder, in that of the others, of the tables of newer features; it has a manifest of its own."""
-NOT_USED = frozenset(
-    (
-        "cdf-dv",
-        "dv-unused",
-        "krs-v1-multi-part-partitioned-struct-stats-only",
-        "rs-table-with-domain-metadata",
-        "rs-table_with_liquid_clustering",
-    )
-)
-"""Tables of which no file and no column needs what they list: `expect` says nevertheless that they do."""
-
-
-SUPPORTED = frozenset(("columnMapping",))
+SUPPORTED = frozenset(("columnMapping", "deletionVectors"))
 """What the manifests call unsupported, and deltaflow reads."""
 
 
@@ -50,7 +38,7 @@ def _entries() -> Iterator[dict[str, Any]]:
     for folder in (GOLDENS, GOLDENS / FEATURES):
         manifest = folder / MANIFEST.name
         for entry in json.loads(manifest.read_text()) if manifest.is_file() else ():
-            if entry["name"] in NOT_USED or missing_features(entry) <= SUPPORTED:
+            if missing_features(entry) <= SUPPORTED:
                 entry["expected"] = entry["rows_when_supported"]
                 entry["expect"] = "rows" if entry["expected"] else "opens"
             for key in ("path", "expected", "rows_when_supported"):
@@ -70,16 +58,6 @@ needed = pytest.mark.skipif(not ENTRIES, reason=f"{MANIFEST} is not there: set D
 def entries(*kinds: str) -> list[Any]:
     chosen = [entry for entry in ENTRIES if entry["expect"].partition(":")[0] in kinds]
     return [pytest.param(entry, id=entry["name"]) for entry in chosen]
-
-
-def vector_entries() -> list[Any]:
-    """The unsupported tables that have deletion vectors, and nothing else that deltaflow lacks."""
-    chosen = [
-        each
-        for each in entries("unsupported")
-        if missing_features(each.values[0]) - SUPPORTED == {"deletionVectors"}
-    ]
-    return [each for each in chosen if each.values[0]["rows_when_supported"]]
 
 
 def opened(entry: dict[str, Any], folder: Path) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql.types import LongType
 
 from deltaflow.arguments import check_clone
@@ -23,6 +24,7 @@ from deltaflow.batch.result_rows import schema_of
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalStateException
 from deltaflow.log import (
     AddFile,
+    DeletionVectorDescriptor,
     DeltaLog,
     Metadata,
     Operation,
@@ -33,7 +35,7 @@ from deltaflow.log import (
     schema_to_string,
 )
 from deltaflow.log.files.data_path import absolute_uris, encoded_uri, hadoop_path
-from deltaflow.log.files.file_rows import refuse_deletion_vectors
+from deltaflow.log.files.deletion_vectors import vector_uri
 from deltaflow.log.protocol.column_assignment import with_mapped_columns
 from deltaflow.log.protocol.column_mapping import mapping_mode
 from deltaflow.log.protocol.configuration import canonical_name, checked_name, with_checked_properties
@@ -178,15 +180,28 @@ def _parquet_source(spark: SparkSession, name: str) -> _CloneSource:
 
 
 def _adds(snapshot: Snapshot) -> list[AddFile]:
-    refuse_deletion_vectors(snapshot.files, snapshot.path, snapshot.version)
     column = snapshot.files.schema.get_field_index("path")
     paths = absolute_uris(snapshot.path, snapshot.files["path"])
     files = snapshot.files.set_column(column, snapshot.files.schema.field("path"), paths)
     # The rows of a clone get row ids of their own.
     return [
-        msgspec.structs.replace(add, base_row_id=None, default_row_commit_version=None)
+        msgspec.structs.replace(
+            add,
+            base_row_id=None,
+            default_row_commit_version=None,
+            deletion_vector=_absolute(add.deletion_vector, snapshot.path),
+        )
         for add in add_files(files)
     ]
+
+
+def _absolute(vector: DeletionVectorDescriptor | None, root: str) -> DeletionVectorDescriptor | None:
+    """The deletion vector, whose file another table can name."""
+    if vector is None or vector.storage_type != "u":
+        return vector
+    uri = vector_uri(vector.storage_type, vector.path_or_inline_dv)
+    [path] = absolute_uris(root, pa.chunked_array([[uri]], pa.string())).to_pylist()
+    return msgspec.structs.replace(vector, storage_type="p", path_or_inline_dv=path)
 
 
 def _commit(

@@ -18,7 +18,8 @@ from deltaflow.batch.result_rows import schema_of
 from deltaflow.errors import StoreError, VersionNotFoundError
 from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, add_files, remove_files
 from deltaflow.log.files.data_path import store_paths
-from deltaflow.log.files.file_rows import file_keys, refuse_deletion_vectors
+from deltaflow.log.files.deletion_vectors import vector_uris
+from deltaflow.log.files.file_rows import file_keys
 from deltaflow.log.protocol.column_assignment import with_highest_id
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import (
@@ -109,7 +110,6 @@ def _restore(
         return []
     for snapshot in (current, restored):
         check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
-        refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
     added, removed = _files_only_in(restored, current), _files_only_in(current, restored)
     if not session_setting(spark, IGNORE_MISSING_FILES):
         _refuse_missing(added, restored)
@@ -151,7 +151,8 @@ def _files_only_in(snapshot: Snapshot, other: Snapshot) -> pa.Table:
 
 def _refuse_missing(files: pa.Table, snapshot: Snapshot) -> None:
     """StoreError if any of these files of the snapshot is missing."""
-    paths = store_paths(snapshot.path, files["path"]).to_pylist()
+    uris = [*files["path"].to_pylist(), *vector_uris(files["deletion_vector"])]
+    paths = store_paths(snapshot.path, pa.chunked_array([uris], pa.string())).to_pylist()
     missing = absent(paths)
     if missing:
         more = len(missing) - _MISSING_FILES_NAMED

@@ -66,7 +66,7 @@ class Changed:
             "numAddedBytes": sum(add.size for add in self.adds),
             "numAddedChangeFiles": 0,
             "numDeletionVectorsAdded": 0,
-            "numDeletionVectorsRemoved": 0,
+            "numDeletionVectorsRemoved": sum(remove.deletion_vector is not None for remove in self.removes),
             "numDeletionVectorsUpdated": 0,
         }
 

@@ -21,7 +21,6 @@ from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import TouchedFiles
 from deltaflow.errors import OperationCancelledError
 from deltaflow.log import AddFile, Operation, OptimisticTransaction, RemoveFile, remove_files
-from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.column_mapping import with_mapping_alone
 from deltaflow.log.protocol.features import check_writable
@@ -80,7 +79,6 @@ class BinRewrite:
         self._cancelled = threading.Event()
         snapshot, path = self.snapshot, self.snapshot.path
         check_writable(snapshot.protocol, snapshot.metadata, path, snapshot.version)
-        refuse_deletion_vectors(self.files, path, snapshot.version)
         self._new = NewFiles(
             transaction,
             DataFiles(snapshot.metadata, path),

@@ -30,3 +30,5 @@ class PinAnswer(Message, frozen=True):
     partition_schema: str
     size_in_bytes: int
     mapping: ColumnMapping | None
+    vectors: int
+    """How many files have deletion vectors."""

@@ -18,7 +18,6 @@ from deltaflow.batch.read.load_path import LoadPath, files_of_partition, load_pa
 from deltaflow.batch.read.messages import PinAnswer, PinRequest, ReadRequest
 from deltaflow.errors import CorruptLogError, DeltaAnalysisException, DeltaTableNotFoundError
 from deltaflow.log import DeltaLog, Snapshot
-from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.schema_reading import can_read
@@ -49,6 +48,7 @@ def read(request: ReadRequest) -> Relation:
         snapshot.size_in_bytes,
         snapshot.mapping_mode,
         _file_options(request.options),
+        vectors=snapshot.num_deletion_vectors,
     )
 
 
@@ -90,6 +90,7 @@ def pin(request: PinRequest) -> PinAnswer:
         partition_schema=StructType([visible_schema[name] for name in snapshot.partition_columns]).json(),
         size_in_bytes=snapshot.size_in_bytes,
         mapping=column_mapping(snapshot.schema, snapshot.mapping_mode),
+        vectors=snapshot.num_deletion_vectors,
     )
 
 
@@ -121,7 +122,6 @@ def files_of_version(description: dict[str, Any]) -> ScannedFiles:
     log = DeltaLog.for_table(description["path"])
     snapshot = log.snapshot_at(description["version"])
     _check_same_table(description, snapshot)
-    refuse_deletion_vectors(snapshot.files, log.path, snapshot.version)
     files, statistics = snapshot.files, snapshot.statistics
     if "partition" in description:
         files = files_of_partition(snapshot, description["partition"], description["timeZone"])

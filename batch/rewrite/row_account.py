@@ -1,7 +1,8 @@
 """Accounts for every row of the files that an operation removes: it is written again, or leaves the table.
 
-The log's numRecords tells how many rows a file has. The file's Parquet footer tells it where the log does
-not, and for a file that is removed unread because, by the log, all of its rows leave the table.
+The log's numRecords tells how many rows a file has. Those that its deletion vector deletes are not in the
+table, and so in no account. The file's Parquet footer tells it where the log does not, and for a file that is
+removed unread because, by the log, all of its rows leave the table.
 """
 
 from __future__ import annotations
@@ -63,8 +64,13 @@ class RowAccount:
             raise self._mismatch(self.files.filter(mask), self._records.filter(mask), kept, gone)
 
     def _footers(self, files: pa.Table) -> list[int]:
+        """The rows of the files that are in the table, by their footers."""
         paths = store_paths(self._snapshot.path, files["path"]).to_pylist()
-        return numbers_of_rows(list(zip(paths, files["size"].to_pylist(), strict=True)))
+        rows = numbers_of_rows(list(zip(paths, files["size"].to_pylist(), strict=True)))
+        deleted = [
+            0 if vector is None else vector["cardinality"] for vector in files["deletion_vector"].to_pylist()
+        ]
+        return [number - gone for number, gone in zip(rows, deleted, strict=True)]
 
     def _mismatch(self, files: pa.Table, records: pa.Array, kept: int, gone: int) -> Exception:
         names = files["path"].to_pylist()

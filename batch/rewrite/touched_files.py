@@ -17,7 +17,6 @@ from deltaflow.batch.files.partition_conditions import implied_condition
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalStateException
 from deltaflow.log import OptimisticTransaction, Snapshot
 from deltaflow.log.files.data_path import store_path, store_paths
-from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.expressions.analysis import FilterFacts, analysed, filter_facts
@@ -86,12 +85,10 @@ class TouchedFiles:
         if files is not None:
             key, chosen = str(len(self._scanned)), files.select(self.snapshot.files.column_names)
             self._scanned[key] = (chosen, FileStatistics(chosen, self.schema))
-        refuse_deletion_vectors(chosen, self.snapshot.path, self.snapshot.version)
-        size = self.snapshot.size_in_bytes if files is None else pc.sum(chosen["size"]).as_py() or 0
-        described = self._relation(key, size)
+        described = self._relation(key, chosen)
         return scanned(self.spark, described) if like is None else scanned_like(like, described)
 
-    def _relation(self, key: str, size: int) -> Relation:
+    def _relation(self, key: str, files: pa.Table) -> Relation:
         snapshot = self.snapshot
         scan = {
             "reads": "touched files",
@@ -101,7 +98,9 @@ class TouchedFiles:
             "files": key,
         }
         columns, mode = snapshot.partition_columns, snapshot.mapping_mode
-        return relation(scan, snapshot.path, self.schema, columns, size, mode, READ_ALL)
+        size = snapshot.size_in_bytes if key == _ALL else pc.sum(files["size"]).as_py() or 0
+        vectors = files.num_rows - files["deletion_vector"].null_count
+        return relation(scan, snapshot.path, self.schema, columns, size, mode, READ_ALL, vectors=vectors)
 
     def scanned_files(self, key: str) -> ScannedFiles:
         """The files of one of the frames that `rows` has made."""
@@ -149,7 +148,7 @@ class TouchedFiles:
         """The files of the partitions that a filter keeps."""
         files = self.snapshot.files
         if found.partitions is not None:
-            scan = self._relation(_ALL, self.snapshot.size_in_bytes).scan
+            scan = self._relation(_ALL, files).scan
             files = files.filter(in_partitions(scan, found.partitions))
         self.transaction.record_read_of_files(files)
         self._found_ns = time.perf_counter_ns()

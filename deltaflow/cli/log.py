@@ -130,7 +130,7 @@ def files(asked: _Asked, partitions: Sequence[str]) -> None:
         _file_row(row, schema) for batch in found.to_batches(_FILES_PER_BATCH) for row in batch.to_pylist()
     )
     if not asked.output.as_json:
-        rows = ({**row, **_readable_stats(row["stats"])} for row in rows)
+        rows = ({**row, **_readable_stats(row["stats"], row.get("deletion_vector"))} for row in rows)
     columns = ["path", "partition_values", "size_bytes", "modification_time_ms", "rows", "values"]
     asked.output.rows(rows, columns)
 
@@ -250,17 +250,19 @@ def _file_row(row: Row, schema: StructType) -> Row:
             name: with_logical_names(part, schema) if isinstance(part, dict) else part
             for name, part in stats.items()
         }
-    return {
+    described = {
         "path": row["path"],
         "partition_values": with_logical_names(dict(row["partition_values"]), schema),
         "size_bytes": row["size"],
         "modification_time_ms": row["modification_time"],
         "stats": stats,
     }
+    vector = row["deletion_vector"]
+    return described if vector is None else {**described, "deletion_vector": vector}
 
 
-def _readable_stats(stats: Any) -> Row:
-    """The number of rows, and a line for each column: smallest … largest, nulls."""
+def _readable_stats(stats: Any, vector: Any) -> Row:
+    """The number of rows that are not deleted, and a line for each column: smallest … largest, nulls."""
     if not isinstance(stats, dict):
         return {"rows": None, "values": stats}
     least, most, nulls = (
@@ -272,4 +274,7 @@ def _readable_stats(stats: Any) -> Row:
         bounds = f"{text('', least.get(column))} … {text('', most.get(column))}"
         found = f"{column}: {bounds}" if column in least or column in most else f"{column}:"
         lines.append(found + (f" ({nulls[column]} null)" if nulls.get(column) else ""))
-    return {"rows": stats.get("numRecords"), "values": "\n".join(lines)}
+    rows = stats.get("numRecords")
+    if vector is not None and isinstance(rows, int):
+        rows -= vector["cardinality"]
+    return {"rows": rows, "values": "\n".join(lines)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -25,7 +25,7 @@ from deltaflow.log.protocol.data_types import is_nested
 from deltaflow.log.replay.log_files import LogFiles, random_id, system_clock
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.store import LocalLogStore
-from tests.goldens import GOLDENS, NOT_USED, entries, missing_features, needed, opened, text, vector_entries
+from tests.goldens import GOLDENS, entries, missing_features, needed, opened, text
 
 pytestmark = needed
 ERRORS: dict[str, tuple[type[Exception], str]] = {
@@ -93,8 +93,8 @@ def as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray
 
 
 @pytest.mark.parametrize("entry", entries("rows"))
-def test_the_rows_of_every_listed_version(entry: dict[str, Any]) -> None:
-    log = log_of(entry)
+def test_the_rows_of_every_listed_version(entry: dict[str, Any], tmp_path: Path) -> None:
+    log = DeltaLog(LocalLogStore(), opened(entry, tmp_path))
     newest = log.snapshot()
     assert newest.version == entry["version"]
     assert newest.protocol.min_reader_version == entry["min_reader_version"]
@@ -102,9 +102,7 @@ def test_the_rows_of_every_listed_version(entry: dict[str, Any]) -> None:
     assert newest.partition_columns == entry["partition_columns"]
     check_rows(log, entry["version"], entry["expected"])
     for version, file in entry["versions"].items():
-        # Between its versions, a table may have used what the newest one lists and does not use.
-        with suppress(UnsupportedFeatureError) if entry["name"] in NOT_USED else nullcontext():
-            check_rows(log, version, file)
+        check_rows(log, version, file)
 
 
 def check_rows(log: DeltaLog, version: int, file: str) -> None:
@@ -113,15 +111,7 @@ def check_rows(log: DeltaLog, version: int, file: str) -> None:
     wanted = wanted.select(log.snapshot_at(version).schema.names)
     columns = [wanted[name].to_pylist() for name in wanted.column_names]
     assert found == sorted(map(text, zip(*columns, strict=True))), f"version {version}"
-
-
-@pytest.mark.parametrize("entry", vector_entries())
-def test_the_rows_that_deletion_vectors_leave(entry: dict[str, Any], tmp_path: Path) -> None:
-    log = DeltaLog(LocalLogStore(), opened(entry, tmp_path))
-    for version, file in {**entry["versions"], entry["version"]: entry["rows_when_supported"]}.items():
-        check_rows(log, version, file)
-        rows = pq.read_metadata(GOLDENS / file).num_rows
-        assert number_of_rows(log.snapshot_at(version).files) in (None, rows), f"version {version}"
+    assert number_of_rows(log.snapshot_at(version).files) in (None, len(found)), f"version {version}"
 
 
 @pytest.mark.parametrize(
@@ -145,9 +135,7 @@ def test_the_state_of_the_log(entry: dict[str, Any]) -> None:
     assert all(isinstance(json.loads(text), dict) for text in statistics)
 
 
-@pytest.mark.parametrize(
-    "entry", [entry for entry in entries("unsupported") if entry not in vector_entries()]
-)
+@pytest.mark.parametrize("entry", entries("unsupported"))
 def test_what_is_not_supported_is_refused_by_name(entry: dict[str, Any]) -> None:
     """Versions from before it was used are read."""
     log = log_of(entry)

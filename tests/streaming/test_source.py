@@ -535,31 +535,6 @@ def test_other_partition_columns_stop_a_stream(streams: Any, table: str, checkpo
         assert seen[2] == (10, "a10", "b10")
 
 
-@pytest.mark.parametrize("place", ["snapshot", "commit"])
-def test_a_file_with_a_deletion_vector_is_refused(
-    streams: Any, table: str, checkpoint: str, place: str
-) -> None:
-    """Also if the protocol does not list the feature."""
-    streams.append(table, 0, 5)
-    source = streams.read(table, ignoreChanges=True)
-    if place == "commit":
-        assert every_row(streams.batches(source, checkpoint)) == list(range(5))
-    add = actions(table, "add", 0)[0]
-    vector = {
-        "storageType": "u",
-        "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
-        "sizeInBytes": 4,
-        "cardinality": 2,
-    }
-    removed = {"path": add["path"], "deletionTimestamp": 0, "dataChange": True}
-    version = streams.add_version(table, {"remove": removed}, {"add": {**add, "deletionVector": vector}})
-    message = streams.failed(streams.foreach(source, checkpoint, lambda batch, _: None))
-    assert message.startswith("[DELTA_UNSUPPORTED_FEATURES_FOR_READ]")
-    assert "deletion vector" in message
-    assert f"version {version}" in message
-    assert add["path"] in message
-
-
 @pytest.mark.parametrize("missing", [range(4), [3]], ids=["at the head", "in the middle"])
 def test_commits_that_a_stream_has_still_to_read_are_gone(
     streams: Any, table: str, checkpoint: str, tmp_path: Path, missing: list[int]

@@ -88,7 +88,6 @@ WITH_FEATURES = {
     "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE": "schemaTrackingLocation",
     "DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT": "schemaTrackingLocation",
     "offsets -20 and -19": "schema tracking",
-    "files with deletion vectors": "deletionVectors",
     "types that widen": "typeWidening",
     "identity columns": "identityColumns",
 }

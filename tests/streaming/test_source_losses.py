@@ -183,21 +183,13 @@ def test_a_protocol_on_the_way_that_asks_too_much(streams: Any, table: str, tmp_
 
 WIDENED = {**FIELDS[0], "metadata": {"delta.typeChanges": [{"fromType": "integer", "toType": "long"}]}}
 VARIANT = {**FIELDS[0], "name": "v", "type": "variant"}
-VECTOR = {
-    "storageType": "u",
-    "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
-    "offset": 1,
-    "sizeInBytes": 4,
-    "cardinality": 1,
-}
 USES = {
     "typeWidening": metadata_action(WIDENED),
     "variantType": metadata_action(*FIELDS, VARIANT),
-    "deletionVectors": {},
 }
 
 
-@pytest.mark.covers("deletionVectors", "typeWidening", "DELTA_UNSUPPORTED_FEATURES_FOR_READ")
+@pytest.mark.covers("typeWidening", "DELTA_UNSUPPORTED_FEATURES_FOR_READ")
 @pytest.mark.parametrize("newer", ["last", "newer ones"])
 @pytest.mark.parametrize("feature", USES)
 def test_the_first_commit_that_uses_what_the_table_lists_stops_the_stream(
@@ -211,15 +203,9 @@ def test_the_first_commit_that_uses_what_the_table_lists_stops_the_stream(
     source.commit([2])
     assert read_ids(streams, source, checkpoint) == [2]
     loaded = streams.read(source.path)
-    if feature == "deletionVectors":
-        file = {**source.file([3, 4]), "dataChange": True, "deletionVector": VECTOR}
-        source.commit([5], add=file)
-        undone: dict[str, Any] = {"remove": {**file, "deletionTimestamp": 1}}
-    else:
-        source.commit([3], metaData=USES[feature])
-        undone = {"metaData": source.metadata}
+    source.commit([3], metaData=USES[feature])
     if newer != "last":
-        source.commit(**undone)
+        source.commit(metaData=source.metadata)
     seen: list[Any] = []
     query = streams.foreach(loaded, str(checkpoint), lambda batch, _: seen.extend(batch.collect()))
     error = streams.failure(query)

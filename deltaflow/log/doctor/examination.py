@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from deltaflow.errors import CorruptLogError, UnsupportedFeatureError
 from deltaflow.log.doctor.checkpoint_checks import check_checkpoints
-from deltaflow.log.doctor.file_checks import check_files, check_orphans, check_small_files
+from deltaflow.log.doctor.file_checks import check_files, check_orphans, check_small_files, check_vectors
 from deltaflow.log.doctor.finding import Finding, Severity
 from deltaflow.log.doctor.log_checks import check_checksum, check_commits, check_gaps, check_hint
 from deltaflow.log.doctor.statistics_checks import check_statistics
@@ -48,6 +48,7 @@ def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
     progress("the table's directory", 0, None)
     findings, sound = check_files(log, snapshot)
     yield from findings
+    yield from check_vectors(log, snapshot, progress)
     yield from check_statistics(log, snapshot, sound, progress)
     progress("files that no version needs", 0, None)
     yield from check_orphans(log, snapshot)

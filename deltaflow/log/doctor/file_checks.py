@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.errors import StoreError, UnsupportedFeatureError
+from deltaflow.errors import DeltaError, StoreError, UnsupportedFeatureError
 from deltaflow.log.doctor.finding import NAMED_FILES, Finding, Severity
 from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.files.data_places import LogPlaces, comparable_places
+from deltaflow.log.files.deletion_vectors import read_deletion_vectors
 from deltaflow.log.maintenance.data_listing import LISTING_SCHEMA, list_data
 from deltaflow.log.maintenance.vacuum_plan import plan_vacuum
+from deltaflow.log.progress import Progress
 from deltaflow.log.protocol.properties import (
     AUTO_COMPACT_MAX_FILE_SIZE,
     AUTO_COMPACT_MIN_NUM_FILES,
@@ -24,6 +26,7 @@ from deltaflow.store import absent, store_for
 
 _ANY_AGE_MS = 1 << 62
 _LOOKED_UP_AT_ONCE = 1_000
+_VECTORS_AT_ONCE = 1_000
 
 
 def check_files(log: LogFiles, snapshot: Snapshot) -> tuple[list[Finding], pa.Table]:
@@ -68,6 +71,40 @@ def check_files(log: LogFiles, snapshot: Snapshot) -> tuple[list[Finding], pa.Ta
             )
         )
     return findings, files.filter(pc.invert(pc.or_(is_missing, is_resized)))
+
+
+def check_vectors(log: LogFiles, snapshot: Snapshot, progress: Progress) -> Iterator[Finding]:
+    """Deletion vectors that are missing, or that are not what the log says."""
+    files = snapshot.files.filter(snapshot.files["deletion_vector"].is_valid())
+    wrong: list[DeltaError] = []
+    for start in range(0, files.num_rows, _VECTORS_AT_ONCE):
+        progress("deletion vectors", start, files.num_rows)
+        wrong += _vector_errors(log, snapshot.version, files.slice(start, _VECTORS_AT_ONCE))
+    if wrong:
+        yield Finding(
+            check="deletion-vector",
+            severity=Severity.ERROR,
+            what=f"The deletion vectors of {len(wrong)} files of version {snapshot.version} cannot be read: "
+            f"queries that read these files fail. {wrong[0].message}",
+            repair="Restore them from a copy, or RESTORE the table to a version that does not need them.",
+            version=snapshot.version,
+            files=[error.parameters.get("data_file", error.file or "") for error in wrong[:NAMED_FILES]],
+            count=len(wrong),
+        )
+
+
+def _vector_errors(log: LogFiles, version: int, files: pa.Table) -> list[DeltaError]:
+    """An error for each file whose deletion vector cannot be read."""
+    try:
+        read_deletion_vectors(files, log.path, version)
+    except DeltaError as error:
+        if files.num_rows == 1:
+            return [error]
+        # Halves find the wrong ones in few attempts.
+        middle = files.num_rows // 2
+        halves = (files.slice(0, middle), files.slice(middle))
+        return [found for half in halves for found in _vector_errors(log, version, half)]
+    return []
 
 
 def _listed_sizes(log: LogFiles, snapshot: Snapshot) -> pa.ChunkedArray:

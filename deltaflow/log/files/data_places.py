@@ -5,14 +5,13 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.errors import CorruptLogError, StoreError
+from deltaflow.errors import StoreError
 from deltaflow.log.files.data_path import resolve_data_path
-from deltaflow.log.files.deletion_vectors import vector_uri
+from deltaflow.log.files.deletion_vectors import vector_uris
 from deltaflow.log.files.file_key import ODD_PATHS, decoded_path, is_absolute
 from deltaflow.log.files.file_rows import ROWS_PER_BATCH
 from deltaflow.store import DataDirectory, local_path, scheme_of
@@ -52,10 +51,8 @@ class LogPlaces:
     def of_vectors(self, vectors: Iterable[pa.StructArray]) -> Iterator[pa.Array]:
         """As `of`, for the files of the deletion vectors of files or tombstones."""
         for chunk in vectors:
-            found = chunk.drop_null().to_pylist()
-            stored = [vector for vector in found if vector["storageType"] != "i"]
-            if stored:
-                uris = dict.fromkeys(map(_uri, stored))
+            uris = vector_uris(chunk)
+            if uris:
                 yield from self.of([pa.array(uris, pa.string())])
 
     def of_each(self, paths: Iterable[str]) -> Iterator[pa.Array]:
@@ -86,11 +83,3 @@ class LogPlaces:
     def _find_real_directory(self, directory: str) -> str | None:
         place = self._directory.real_place(f"{directory}/x")
         return None if place is None else place[:-1]
-
-
-def _uri(vector: dict[str, Any]) -> str:
-    text = vector["pathOrInlineDv"]
-    try:
-        return vector_uri(vector["storageType"], text)
-    except ValueError as error:
-        raise CorruptLogError(f"The log names a deletion vector by {text!r}, which is no id.") from error

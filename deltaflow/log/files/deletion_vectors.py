@@ -240,6 +240,29 @@ def vector_uri(storage_type: str, text: str) -> str:
     return encoded_path(f"{prefix}/{name}" if prefix else name)
 
 
+def vector_uris(vectors: pa.ChunkedArray | pa.StructArray) -> list[str]:
+    """The files of deletion vectors, each once, as the log names files; CorruptLogError for a wrong name."""
+    chunks = vectors.chunks if isinstance(vectors, pa.ChunkedArray) else [vectors]
+    return list(dict.fromkeys(uri for chunk in chunks for uri in file_uris(chunk).drop_null().to_pylist()))
+
+
+def file_uris(vectors: pa.StructArray) -> pa.StringArray:
+    """As `vector_uris`, for each row; null where no vector is, or none in a file."""
+    if vectors.null_count == len(vectors):
+        return pa.nulls(len(vectors), pa.string())
+    return pa.array([_file_uri(vector) for vector in vectors.to_pylist()], pa.string())
+
+
+def _file_uri(vector: dict[str, Any] | None) -> str | None:
+    if vector is None or vector["storageType"] == "i":
+        return None
+    text = vector["pathOrInlineDv"]
+    try:
+        return vector_uri(vector["storageType"], text)
+    except ValueError as error:
+        raise CorruptLogError(f"The log names a deletion vector by {text!r}, which is no id.") from error
+
+
 def decoded_z85(text: str) -> bytes:
     """The bytes of a text in Z85; ValueError if it is none."""
     if len(text) % 5:

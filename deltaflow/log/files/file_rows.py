@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log.files.file_key import ODD_PATHS, logical_key
 from deltaflow.log.protocol.actions import (
     AddFile,
@@ -130,26 +129,6 @@ def tombstone_actions(tombstones: pa.Table) -> Iterator[RemoveFile]:
             "deletionVector": row["deletion_vector"],
         }
         yield remove_from_fields(fields, row["extra"])
-
-
-def refuse_deletion_vectors(files: pa.Table, path: str, version: int) -> None:
-    """UnsupportedFeatureError if a deletion vector hides rows of one of these files of the table at `path`.
-
-    `files` are rows of the `files` of its version. Every reader of rows calls this: a writer may use the
-    feature although the protocol does not list it.
-    """
-    hidden = files["path"].filter(files["deletion_vector"].is_valid())
-    if len(hidden):
-        raise UnsupportedFeatureError(
-            f"deltaflow cannot read version {version} of the table {path}: it needs deletionVectors, "
-            f"because the file {hidden[0]} has a deletion vector, which hides rows of it. Read it "
-            "with a Delta implementation that has this, or rewrite the file there (REORG TABLE ... APPLY "
-            "(PURGE)).",
-            features=["deletionVectors"],
-            table=path,
-            version=version,
-            file=hidden[0].as_py(),
-        )
 
 
 def file_keys(files: pa.Table, table_path: str) -> pa.Array:

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from deltaflow.errors import PostCommitHookError, UnsupportedFeatureError
 from deltaflow.log.files.data_path import complete_paths
-from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.files.partition_values import partition_folder
 from deltaflow.log.protocol.actions import AddFile, Metadata, RemoveFile
 from deltaflow.log.protocol.properties import SYMLINK_MANIFEST_ENABLED
@@ -102,17 +101,15 @@ def _check(snapshot: Snapshot) -> None:
             table=snapshot.path,
             version=snapshot.version,
         )
-    try:
-        refuse_deletion_vectors(snapshot.files, snapshot.path, snapshot.version)
-    except UnsupportedFeatureError as error:
+    if snapshot.num_deletion_vectors:
         raise UnsupportedFeatureError(
             "Manifests cannot express that rows of a file are deleted, and the table has deletion vectors. "
             "Rewrite these files first: REORG TABLE ... APPLY (PURGE) of another implementation.",
-            features=error.features,
+            features=["deletionVectors"],
             error_class="DELTA_UNSUPPORTED_GENERATE_WITH_DELETION_VECTORS",
             table=snapshot.path,
             version=snapshot.version,
-        ) from error
+        )
 
 
 def _root(snapshot: Snapshot) -> str:

@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 from deltaflow.errors import DeltaIllegalArgumentException, VersionNotFoundError
 from deltaflow.log.files.data_places import LogPlaces, comparable_places
+from deltaflow.log.files.deletion_vectors import vector_uris
+from deltaflow.log.files.file_rows import DELETION_VECTOR, vector_row
 from deltaflow.log.maintenance.data_listing import LISTING_SCHEMA, list_data
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.features import check_writable
@@ -152,7 +154,8 @@ def _without_linked(files: pa.Table, linked: Iterable[str]) -> pa.Table:
 def _removed_since(
     log: LogFiles, snapshot: Snapshot, newest_version: int, places: LogPlaces, before_ms: int
 ) -> Iterator[pa.Array]:
-    """The places of files that commits have removed since the retention began, and of their change data.
+    """The places of files, with their deletion vectors, that commits have removed since the retention began,
+    and of their change data.
 
     Tombstones do not suffice: the time of one may be earlier than its commit, and a checkpoint leaves out
     those that have expired by the table's property, which may be shorter than this retention.
@@ -170,4 +173,6 @@ def _removed_since(
 def _removed_paths(commits: Iterable[Commit]) -> Iterator[str]:
     for commit in commits:
         yield from (remove.path for remove in commit.removes)
+        vectors = [vector_row(remove.deletion_vector) for remove in commit.removes]
+        yield from vector_uris(pa.array(vectors, DELETION_VECTOR))
         yield from (change.path for change in commit.cdc)

@@ -161,8 +161,8 @@ _LISTED = (
     ),
     _CHECKPOINT_PROTECTION,
     _unwritable("coordinatedCommits-preview", "A service, not the file system, decides who commits."),
-    # The files tell whether it is used. The property allows writers to write vectors, and asks none to.
-    _unused("deletionVectors", is_active=_property("delta.enableDeletionVectors")),
+    # The property allows writers to write vectors, and asks none to.
+    Feature("deletionVectors", _property("delta.enableDeletionVectors"), "always", for_readers=True),
     _unused("typeWidening", _TYPE_CHANGES, _property("delta.enableTypeWidening"), "inactive"),
     _unused("typeWidening-preview", _TYPE_CHANGES),
     _unused("variantType", _HAS_VARIANTS, _HAS_VARIANTS, "inactive"),

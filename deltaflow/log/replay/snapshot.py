@@ -117,6 +117,11 @@ class Snapshot:
         return int(self.files.num_rows)
 
     @cached_property
+    def num_deletion_vectors(self) -> int:
+        """Number of active files that have a deletion vector."""
+        return int(self.num_files - self.files["deletion_vector"].null_count)
+
+    @cached_property
     def size_in_bytes(self) -> int:
         """Sum of the sizes of the active files."""
         return int(pc.sum(self.files["size"]).as_py() or 0)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from deltaflow.log.files.data_path import resolve_data_path
 from deltaflow.log.files.data_places import LogPlaces
+from deltaflow.log.files.deletion_vectors import file_uris
 from deltaflow.log.maintenance.log_cleanup import first_cleanup_ms
 from deltaflow.log.protocol.properties import (
     DELETED_FILE_RETENTION_MS,
@@ -111,14 +112,29 @@ def removed_files(log: LogFiles, last_version: int, position: DeltaSourceOffset)
     newest = Snapshot(log.path, load_state(with_paths, listing, listing.latest_version))
     places = LogPlaces(log.store.data_directory(log.path))
 
-    def places_of(paths: pa.ChunkedArray) -> pa.ChunkedArray:
-        return pa.chunked_array(list(places.of(paths.chunks)), pa.string())
-
-    own = places_of(needed["path"])
+    own = pa.chunked_array(list(places.of(needed["path"].chunks)), pa.string())
+    active, _ = _places_with_times(places, newest.files, None)
     # Files outside of the table's directory have no place. No vacuum deletes them.
-    is_removed = pc.and_(own.is_valid(), pc.invert(pc.is_in(own, value_set=places_of(newest.files["path"]))))
+    is_removed = pc.and_(own.is_valid(), pc.invert(pc.is_in(own, value_set=active)))
     needed, own = needed.filter(is_removed), own.filter(is_removed)
-    tombstones = newest.tombstones
-    of_needed = pc.index_in(own, value_set=places_of(tombstones["path"]))
-    removed_ms = pc.fill_null(tombstones["deletion_timestamp"].take(of_needed), 0)
+    removed, times = _places_with_times(places, newest.tombstones, "deletion_timestamp")
+    # A file may have been removed several times, with another deletion vector each time: the last one counts.
+    last_first = pc.sort_indices(times, sort_keys=[("", "descending")])
+    of_needed = pc.index_in(own, value_set=removed.take(last_first))
+    removed_ms = pc.fill_null(times.take(last_first).take(of_needed), 0)
     return needed.set_column(needed.column_names.index("removed_ms"), "removed_ms", removed_ms)
+
+
+def _places_with_times(
+    places: LogPlaces, files: pa.Table, times: str | None
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """The places of files and of their deletion vectors, and the values of the column `times` for each."""
+    found: list[pa.Array] = []
+    of_each: list[pa.Array] = []
+    for batch in files.to_batches():
+        time = pa.nulls(batch.num_rows, pa.int64()) if times is None else batch.column(times)
+        vectors = batch.column("deletion_vector")
+        uris = file_uris(vectors)
+        found += places.of([batch.column("path"), uris.drop_null()])
+        of_each += [time, time.filter(uris.is_valid())]
+    return pa.chunked_array(found, pa.string()), pa.chunked_array(of_each, pa.int64())

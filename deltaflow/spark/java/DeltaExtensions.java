@@ -5,6 +5,7 @@ import java.util.List;
 import java.util.concurrent.ConcurrentMap;
 
 import com.google.common.collect.MapMaker;
+import io.deltaflow.spark.scan.LiveRows;
 import io.deltaflow.spark.scan.MetadataOnlyQuery;
 import io.deltaflow.spark.scan.PinScans;
 import io.deltaflow.spark.sql.DeltaParser;
@@ -35,6 +36,9 @@ public final class DeltaExtensions {
     session.extensions().injectPreCBORule(new AbstractFunction1() {
       public Object apply(Object newSession) { return new MetadataOnlyQuery(); }
     });
+    session.extensions().injectPreCBORule(new AbstractFunction1() {
+      public Object apply(Object newSession) { return new LiveRows(); }
+    });
     session.extensions().injectParser(new DeltaParser.Injected());
   }
 
@@ -46,6 +50,7 @@ public final class DeltaExtensions {
     }
     rules.add(new PinScans());
     rules.add(new MetadataOnlyQuery());
+    rules.add(new LiveRows());
     session.experimental().extraOptimizations_$eq(CollectionConverters.asScala(rules).toList());
   }
 

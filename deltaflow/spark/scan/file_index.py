@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType, TimestampType
 
-from deltaflow.errors import CorruptLogError, StoreError
+from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, StoreError
 from deltaflow.log import Metadata
 from deltaflow.log.files.aggregates import aggregates, fewest_files_with
 from deltaflow.log.files.data_path import complete_paths as complete_paths
 from deltaflow.log.files.data_path import hadoop_path as hadoop_path
 from deltaflow.log.files.data_skipping import may_match
+from deltaflow.log.files.deletion_vectors import read_deletion_vectors
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.partition_values import first_wrong_value, typed_values_or_null
 from deltaflow.log.protocol.column_mapping import mapping_mode, table_schema, without_mapping
@@ -38,6 +39,8 @@ from deltaflow.spark.scan.messages import (
     FilesRequest,
     PartitionsRequest,
     Relation,
+    VectorsAnswer,
+    VectorsRequest,
 )
 
 # Spark asks two or three times about a scan of a plan, and a few times more for a self-join or a micro-batch.
@@ -56,7 +59,7 @@ _files_by_reads: dict[str, FilesOf] = {}
 @dataclass(frozen=True)
 class ScannedFiles:
     """The files that a scan reads: a row each, with at least the columns path (as in the log),
-    partition_values (map), size and modification_time."""
+    partition_values (map), size, modification_time and deletion_vector."""
 
     path: str
     partition_columns: Mapping[str, str]
@@ -84,12 +87,15 @@ def relation(
     size_in_bytes: int,
     mapping_mode: str,
     options: Mapping[str, str] | None = None,
+    *,
+    vectors: int | None,
 ) -> Relation:
     """The answer from which the JVM makes a HadoopFsRelation over the scan.
 
     `options` are those of Spark's Parquet reader. The data schema has the partition columns, too, so that
     they keep their positions in the table. `schema` and `mapping_mode` are those of
-    deltaflow.log.protocol.column_mapping.
+    deltaflow.log.protocol.column_mapping. `vectors`: how many files have deletion vectors, None if that
+    is not known yet.
     """
     visible = without_mapping(schema)
     return Relation(
@@ -102,6 +108,7 @@ def relation(
         mapping=column_mapping(schema, mapping_mode),
         size_in_bytes=size_in_bytes,
         options=dict(options or {}),
+        vectors=vectors,
     )
 
 
@@ -122,8 +129,11 @@ class _Listing:
     partitions: pa.Table
     """A row for each partition, a string column for each partition column."""
     files: pa.Table
-    """partition (index of a row of `partitions`), path (complete, decoded), size, modificationTime."""
+    """partition (index of a row of `partitions`), path (complete, decoded), size, modificationTime, vector
+    (index of a row of `with_vectors`, or null)."""
     statistics: FileStatistics | None
+    with_vectors: pa.Table
+    """The files of the scan that have deletion vectors, with the columns of the scan's files."""
 
 
 @functools.lru_cache(_KEPT_LISTINGS)
@@ -165,6 +175,7 @@ def failed_read_error(uri: str, reason: str | None) -> StoreError | None:
 def _list(scanned: ScannedFiles) -> _Listing:
     files = scanned.files
     partitions, numbers = partitions_of(files, scanned.partition_columns)
+    has_vector = files["deletion_vector"].is_valid()
     return _Listing(
         partitions,
         pa.table(
@@ -173,10 +184,19 @@ def _list(scanned: ScannedFiles) -> _Listing:
                 "path": complete_paths(scanned.path, files["path"]),
                 "size": files["size"],
                 "modificationTime": files["modification_time"],
+                "vector": _numbers(has_vector),
             }
         ),
         scanned.statistics,
+        files.filter(has_vector),
     )
+
+
+def _numbers(mask: pa.ChunkedArray) -> pa.Array:
+    """The true ones numbered from 0; null for the others."""
+    mask = _array(mask)
+    numbers = pc.subtract(pc.cumulative_sum(mask.cast(pa.int32())), pa.scalar(1, pa.int32()))
+    return pc.if_else(mask, numbers, pa.scalar(None, pa.int32()))
 
 
 def partitions_of(files: pa.Table, columns: Mapping[str, str]) -> tuple[pa.Table, pa.Array]:
@@ -247,7 +267,47 @@ def _scan_files(request: FilesRequest) -> bytes:
     if keeps:
         files = files.filter(_all_of(keeps))
     _refuse_names_with_colon(files["path"], request.scan)
+    if request.live:
+        files = files.append_column("bitmap", _bitmaps(files["vector"], listing.with_vectors, request.scan))
+    elif request.live is False:
+        _refuse_deleted_rows(files, request.scan)
     return _arrow_stream(files)
+
+
+@dispatcher.handle("scan.vectors")
+def _scan_vectors(request: VectorsRequest) -> VectorsAnswer:
+    return VectorsAnswer(vectors=_listing(request.scan).with_vectors.num_rows)
+
+
+def _bitmaps(numbers: pa.ChunkedArray, with_vectors: pa.Table, scan: str) -> pa.Array:
+    """The deletion vectors of files as RoaringBitmaps of 32 bits; null for a file without one."""
+    description = msgspec.json.decode(scan)
+    wanted = numbers.drop_null()
+    vectors = read_deletion_vectors(
+        with_vectors.take(wanted), description["path"], description.get("version")
+    )
+    contents = iter(vectors)
+    bitmaps: list[bytes | None] = []
+    for number in numbers.to_pylist():
+        vector = None if number is None else next(contents)
+        bitmaps.append(None if vector is None else vector.content_32)
+    return pa.array(bitmaps, pa.binary())
+
+
+def _refuse_deleted_rows(files: pa.Table, scan: str) -> None:
+    """DeltaIllegalStateException for a file with a deletion vector: its deleted rows would come back."""
+    paths = files["path"].filter(files["vector"].is_valid())
+    if len(paths):
+        description = msgspec.json.decode(scan)
+        raise DeltaIllegalStateException(
+            f"The file {paths[0]} of the table {description['path']} has a deletion vector, and Spark's "
+            "optimizer has left out deltaflow's rule LiveRows, without which deleted rows would come back. "
+            "Remove it from spark.sql.optimizer.excludedRules, keep spark.experimental.extraOptimizations as "
+            "deltaflow.register has set them, and load the table again.",
+            table=description["path"],
+            version=description.get("version"),
+            file=paths[0].as_py(),
+        )
 
 
 def _refuse_names_with_colon(paths: pa.ChunkedArray, scan: str) -> None:

@@ -30,6 +30,8 @@ class Relation(Message, frozen=True):
     size_in_bytes: int
     options: dict[str, str]
     """Of Spark's Parquet reader."""
+    vectors: int | None
+    """How many of the files have deletion vectors; None if the JVM has to ask scan.vectors."""
 
 
 class PartitionsRequest(Message, frozen=True):
@@ -63,6 +65,19 @@ class FilesRequest(Message, frozen=True):
     predicate: Predicate | None
     limit: int | None
     """The number of rows that the query needs."""
+    live: bool | None
+    """Whether the answer has the deletion vectors; if not, a file that has one is an error. None if the files
+    are not read."""
+
+
+class VectorsRequest(Message, frozen=True):
+    """scan.vectors: how many files of a scan have deletion vectors."""
+
+    scan: str
+
+
+class VectorsAnswer(Message, frozen=True):
+    vectors: int
 
 
 class BadPartitionValueRequest(Message, frozen=True):

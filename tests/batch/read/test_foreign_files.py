@@ -6,17 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from deltaflow.errors import StoreError, UnsupportedFeatureError
-from tests.tables import actions, edit_commit, load
+from deltaflow.errors import StoreError
+from tests.deletion_vectors import inline
+from tests.tables import actions, edit_commit, ids, load
 
 pytestmark = pytest.mark.spark
-
-VECTOR = {
-    "storageType": "i",
-    "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
-    "sizeInBytes": 40,
-    "cardinality": 6,
-}
 
 
 def change_add(table, **fields):
@@ -34,13 +28,10 @@ def path(spark, tmp_path):
     return str(path.rename(tmp_path / "foreign"))
 
 
-def test_a_deletion_vector_that_the_protocol_does_not_announce_is_refused(spark, path):
-    name = change_add(path, deletionVector=VECTOR)
-    frame = load(spark, path)
-    with pytest.raises(UnsupportedFeatureError, match="deletionVectors") as refused:
-        frame.collect()
-    for expected in (path, "version 0", name):
-        assert expected in str(refused.value)
+def test_a_deletion_vector_that_the_protocol_does_not_announce_counts(spark, path):
+    change_add(path, deletionVector=inline([1]))
+    assert ids(load(spark, path)) == [0, 2]
+    assert load(spark, path).count() == 2
 
 
 @pytest.mark.parametrize("directory", ["a:b", "file:c", "s3:"])

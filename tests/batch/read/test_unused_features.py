@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from deltaflow.cli import main
-from deltaflow.log import DeltaLog, add_files
 from deltaflow.tables import DeltaTable
 from tests.tables import actions, edit_commit, ids, load, versions
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 FEATURES = [
-    "deletionVectors",
     "typeWidening",
     "typeWidening-preview",
     "variantType",
@@ -29,12 +27,6 @@ FEATURES = [
     "variantShredding",
     "variantShredding-preview",
 ]
-VECTOR = {
-    "storageType": "i",
-    "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
-    "sizeInBytes": 40,
-    "cardinality": 6,
-}
 
 
 def listing(spark: SparkSession, folder: Path, *features: str) -> str:
@@ -59,9 +51,6 @@ def use(path: str, feature: str) -> None:
     schema = json.loads(metadata["schemaString"])
     lines: list[dict[str, Any]] = [{"commitInfo": {"timestamp": 0, "operation": "TEST"}}]
     match feature.partition("-")[0]:
-        case "deletionVectors":
-            removed = {"path": file["path"], "dataChange": True, "deletionTimestamp": 1}
-            lines += [{"remove": removed}, {"add": {**file, "deletionVector": VECTOR}}]
         case "typeWidening":
             changes = [{"fromType": "integer", "toType": "long"}]
             schema["fields"][0]["metadata"]["delta.typeChanges"] = changes
@@ -69,9 +58,8 @@ def use(path: str, feature: str) -> None:
             schema["fields"].append({"name": "v", "type": "variant", "nullable": True, "metadata": {}})
     if schema != json.loads(metadata["schemaString"]):
         lines.append({"metaData": {**metadata, "schemaString": json.dumps(schema)}})
-    if feature != "deletionVectors":
-        lines.append({"add": {**file, "path": file["path"] + "2"}})
-        Path(path, file["path"] + "2").write_bytes(Path(path, file["path"]).read_bytes())
+    lines.append({"add": {**file, "path": file["path"] + "2"}})
+    Path(path, file["path"] + "2").write_bytes(Path(path, file["path"]).read_bytes())
     version = versions(path)[-1] + 1
     text = "".join(json.dumps(line) + "\n" for line in lines)
     Path(path, "_delta_log", f"{version:020}.json").write_text(text)
@@ -149,25 +137,9 @@ def test_every_door(spark: SparkSession, tmp_path: Path, feature: str) -> None:
     for door, call in doors:
         with pytest.raises(Exception, match="DELTA_UNSUPPORTED_") as refused:
             call()
-        named = "deletion vectors" if door == "manifests" and feature == "deletionVectors" else feature
-        assert named in str(refused.value), door
+        assert feature in str(refused.value), door
     assert versions(path) == before
     assert ids(load(spark, path, versionAsOf=1)) == list(range(10))
-
-
-def test_vectors_do_not_keep_rows_from_being_added(spark: SparkSession, tmp_path: Path) -> None:
-    """Files with a vector stay as they are, checkpoints included, and can be replaced as a whole."""
-    path = listing(spark, tmp_path, "deletionVectors")
-    use(path, "deletionVectors")
-    spark.range(10, 11).selectExpr("id", "id % 2 AS p").write.format("delta").mode("append").save(path)
-    log = DeltaLog.for_table(path)
-    log.checkpoint()
-    [kept] = [add.deletion_vector for add in add_files(log.snapshot().files) if add.deletion_vector]
-    assert kept.path_or_inline_dv == VECTOR["pathOrInlineDv"]
-    spark.range(2).selectExpr("id", "id AS p").write.format("delta").mode("overwrite").save(path)
-    removed = actions(path, "remove", versions(path)[-1])
-    assert [remove["deletionVector"] for remove in removed if "deletionVector" in remove] == [VECTOR]
-    assert ids(load(spark, path)) == [0, 1]
 
 
 def test_types_do_not_grow_where_each_change_has_to_be_recorded(spark: SparkSession, tmp_path: Path) -> None:

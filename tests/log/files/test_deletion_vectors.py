@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-import zlib
-from base64 import b85encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,20 +19,7 @@ from deltaflow.log.files.deletion_vectors import (
     vector_uri,
 )
 from deltaflow.log.files.file_rows import DELETION_VECTOR
-
-MAGIC = (1681511377).to_bytes(4, "little")
-_FROM_B85 = bytes.maketrans(
-    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
-    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
-)
-
-
-def z85(content: bytes) -> str:
-    return b85encode(content, pad=True).translate(_FROM_B85).decode()
-
-
-def bitmap(rows: Sequence[int]) -> bytes:
-    return MAGIC + BitMap64(rows).serialize()
+from tests.deletion_vectors import MAGIC, Bin, bitmap, described, inline, z85
 
 
 def files_with(*vectors: dict[str, Any] | None, records: int | None = None) -> pa.Table:
@@ -47,39 +31,6 @@ def files_with(*vectors: dict[str, Any] | None, records: int | None = None) -> p
             "deletion_vector": pa.array(list(vectors), DELETION_VECTOR),
         }
     )
-
-
-def described(kind: str, text: str, size: int, rows: int, offset: int | None = None) -> dict[str, Any]:
-    return {
-        "storageType": kind,
-        "pathOrInlineDv": text,
-        "offset": offset,
-        "sizeInBytes": size,
-        "cardinality": rows,
-    }
-
-
-def inline(rows: Sequence[int]) -> dict[str, Any]:
-    content = bitmap(rows)
-    return described("i", z85(content), len(content), len(rows))
-
-
-class Bin:
-    """A file of deletion vectors in a table."""
-
-    def __init__(self, table: Path, prefix: str = "") -> None:
-        self.id = uuid.uuid4()
-        self.content = bytearray(b"\1")
-        self.text = prefix + z85(self.id.bytes)
-        self.path = table / prefix / f"deletion_vector_{self.id}.bin"
-
-    def add(self, rows: Sequence[int], *, gap: int = 0) -> dict[str, Any]:
-        self.content += bytes(gap)
-        content, offset = bitmap(rows), len(self.content)
-        self.content += len(content).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_bytes(self.content)
-        return described("u", self.text, len(content), len(rows), offset)
 
 
 def rows_of(vectors: Sequence[DeletionVector | None]) -> list[list[int] | None]:

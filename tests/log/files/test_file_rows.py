@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log.files.file_key import logical_key
-from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from tests.log.checkpoints import write_checkpoint
 from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
 
@@ -12,26 +10,19 @@ VECTOR = {"storageType": "u", "pathOrInlineDv": "v", "offset": 1, "sizeInBytes":
 
 
 @pytest.mark.parametrize("is_checkpoint", [False, True])
-def test_a_deletion_vector_that_no_protocol_announces_is_refused(
-    table: HandWrittenTable, is_checkpoint: bool
-) -> None:
-    files = [add("a"), add("b", baseRowId=1), add("c", deletionVector=VECTOR)]
+def test_deletion_vectors_are_columns(table: HandWrittenTable, is_checkpoint: bool) -> None:
+    """Also where no protocol announces them. A field of the same name elsewhere is none."""
+    other = {} if is_checkpoint else {"mine": {"deletionVector": VECTOR}}
+    files = [add("a", **other), add("b", baseRowId=1), add("c", deletionVector=VECTOR)]
     table.first_commit(*files)
     if is_checkpoint:
         (table.log_directory / f"{0:020}.json").unlink()
         write_checkpoint(table, 0, [protocol(), meta_data(), *files])
     snapshot = table.log().snapshot()
-    with pytest.raises(UnsupportedFeatureError, match="the file c has a deletion vector") as refused:
-        refuse_deletion_vectors(snapshot.files, table.path, 0)
-    assert refused.value.features == ("deletionVectors",)
-    error = refused.value
-    assert (error.table, error.version, error.file) == (table.path, 0, "c")
-
-
-def test_files_without_a_deletion_vector_are_not(table: HandWrittenTable) -> None:
-    other = {"deletionVector": VECTOR}
-    table.first_commit(add("a"), add("b", deletionVector=None, baseRowId=1), add("c", mine=other))
-    refuse_deletion_vectors(table.log().snapshot().files, table.path, 0)
+    paths, found = (snapshot.files[name].to_pylist() for name in ("path", "deletion_vector"))
+    vectors = dict(zip(paths, found, strict=True))
+    assert vectors == {"a": None, "b": None, "c": VECTOR}
+    assert snapshot.num_deletion_vectors == 1
 
 
 @pytest.mark.parametrize(

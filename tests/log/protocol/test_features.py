@@ -8,7 +8,6 @@ from pyspark.sql.types import ArrayType, LongType, StructField, StructType, Vari
 
 from deltaflow.errors import DeltaAnalysisException, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, remove_files
-from deltaflow.log.files.file_rows import refuse_deletion_vectors
 from deltaflow.log.protocol.features import FEATURES
 from deltaflow.store import LocalLogStore
 from tests.log.hand_written import (
@@ -103,17 +102,13 @@ def test_column_mapping_needs_the_support_of_the_protocol(
         assert log.snapshot().mapping_mode == "name"
 
 
-def test_a_file_with_a_deletion_vector_is_the_end_of_what_reads_rows(table: HandWrittenTable) -> None:
+def test_files_with_deletion_vectors_stay_as_they_are(table: HandWrittenTable) -> None:
     action = protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=["deletionVectors"])
-    log = table_with(table, action).log()
+    log = table_with(table, action, configuration={"delta.enableDeletionVectors": "true"}).log()
     append(log, "a")
     table.commit(2, add("b", deletionVector=VECTOR))
-    for version, refused in ((1, False), (2, True)):
-        snapshot = log.snapshot_at(version)
-        with pytest.raises(UnsupportedFeatureError, match="deletion vector") if refused else nullcontext():
-            refuse_deletion_vectors(snapshot.files, snapshot.path, version)
     log.checkpoint()
-    append(log, "c")  # It needs no row of the others.
+    append(log, "c")
     assert DeltaLog(LocalLogStore(), table.path).snapshot().num_files == 3
     assert log.snapshot().files["deletion_vector"].drop_null().to_pylist() == [{"offset": None, **VECTOR}]
 
@@ -278,6 +273,7 @@ def test_every_feature_is_listed_under_its_name() -> None:
     reads = {name for name, feature in FEATURES.items() if feature.for_readers and feature.reads == "always"}
     assert reads == {
         "columnMapping",
+        "deletionVectors",
         "timestampNtz",
         "v2Checkpoint",
         "vacuumProtocolCheck",

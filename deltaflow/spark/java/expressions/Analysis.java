@@ -9,6 +9,8 @@ import java.util.Map;
 
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.scan.Filters;
+import io.deltaflow.spark.scan.PinScans;
+import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.scan.TableScan;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
@@ -42,9 +44,11 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.sql.types.StructType;
+import scala.Function1;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
 
 /**
  * What Python asks of Spark about expressions over a frame. They are analysed once, and then serve over every frame
@@ -170,7 +174,7 @@ public final class Analysis {
    * the former are true, null without any.
    */
   public static String filter(SparkSession session, Dataset matching, List partitionColumns) {
-    LogicalPlan optimized = (LogicalPlan) session.sessionState().optimizer().execute(plan(matching));
+    LogicalPlan optimized = (LogicalPlan) session.sessionState().optimizer().execute(withoutVectors(plan(matching)));
     // Above the filter Spark fills up CHAR with blanks.
     while (optimized instanceof Project) optimized = ((Project) optimized).child();
     List all = conjuncts(optimized);
@@ -188,6 +192,18 @@ public final class Analysis {
         optimized instanceof LocalRelation ? Collections.singletonMap("op", "never") : Filters.toJson(Plans.seq(all)));
     facts.put("partitions", ofPartitions.isEmpty() ? null : scan(optimized).selected(Plans.seq(ofPartitions)));
     return Python.json(facts);
+  }
+
+  /** The plan whose scans have no deletion vectors, so that the optimizer adds no filter for them. */
+  private static LogicalPlan withoutVectors(LogicalPlan plan) {
+    return (LogicalPlan) plan.transform(new AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) { return PinScans.scan(node) != null; }
+
+      public Object applyOrElse(Object node, Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        return Relations.withScan((LogicalRelation) node, PinScans.scan(node).withoutVectors());
+      }
+    });
   }
 
   /** The conjuncts of a filter over a relation, whose columns are named as the relation names them; else none. */

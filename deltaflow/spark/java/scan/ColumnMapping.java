@@ -53,9 +53,9 @@ public final class ColumnMapping {
     List physical = new ArrayList();
     for (Object found : columns) {
       Attribute column = (Attribute) found;
-      StructField field = physical(
-          new StructField(column.name(), column.dataType(), column.nullable(), Metadata.empty()),
-          field(table, column.name()), true);
+      StructField field =
+          physical(new StructField(column.name(), column.dataType(), column.nullable(), Metadata.empty()),
+              field(table, column.name()), true);
       physical.add(new AttributeReference(field.name(), field.dataType(), field.nullable(), field.metadata(),
           column.exprId(), CollectionConverters.asScala(new ArrayList()).toList()));
     }
@@ -73,8 +73,8 @@ public final class ColumnMapping {
     }
     if (type instanceof ArrayType && own instanceof ArrayType) {
       ArrayType array = (ArrayType) type;
-      return new ArrayType(physical(array.elementType(), ((ArrayType) own).elementType(), withIds),
-          array.containsNull());
+      return new ArrayType(
+          physical(array.elementType(), ((ArrayType) own).elementType(), withIds), array.containsNull());
     }
     if (type instanceof MapType && own instanceof MapType) {
       MapType map = (MapType) type;

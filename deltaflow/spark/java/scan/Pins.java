@@ -11,6 +11,7 @@ import com.google.common.collect.MapMaker;
 import io.deltaflow.spark.bridge.Python;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
 import org.apache.spark.sql.types.StructType;
+import org.roaringbitmap.RoaringBitmap;
 import scala.Option;
 
 /**
@@ -23,6 +24,7 @@ public final class Pins {
   private static final ConcurrentMap OF_EXECUTIONS = new MapMaker().weakKeys().makeMap();
   private final Map versions = new LinkedHashMap();
   private final Map answers = new LinkedHashMap();
+  private final Map deleted = new LinkedHashMap();
 
   private Pins() {}
 
@@ -36,6 +38,16 @@ public final class Pins {
     Pins pins = new Pins();
     Pins earlier = (Pins) OF_EXECUTIONS.putIfAbsent(tracker, pins);
     return earlier == null ? pins : earlier;
+  }
+
+  /** The deletion vectors of a scan by their numbers: one array for all of the execution's scans like it. */
+  public synchronized RoaringBitmap[] deleted(String description, int vectors) {
+    RoaringBitmap[] found = (RoaringBitmap[]) deleted.get(description);
+    if (found == null) {
+      found = new RoaringBitmap[vectors];
+      deleted.put(description, found);
+    }
+    return found;
   }
 
   /** The descriptions of all scans that were pinned, also of those that the optimizer has dropped since. */

@@ -3,6 +3,7 @@ package io.deltaflow.spark.scan;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -15,6 +16,7 @@ import io.deltaflow.spark.bridge.Python;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.IntVector;
+import org.apache.arrow.vector.VarBinaryVector;
 import org.apache.arrow.vector.VarCharVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
@@ -37,6 +39,7 @@ import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructField;
@@ -44,6 +47,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.roaringbitmap.RoaringBitmap;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -65,12 +69,17 @@ public final class TableScan implements FileIndex {
   private final String timeZone;
   private final boolean pinned;
   private final ColumnMapping mapping;
+  /** How many files have deletion vectors; -1 if that is not known. */
+  private int vectors;
   private int limit = Integer.MAX_VALUE;
+  /** For a scan under LiveRows: the column with the number of a file's vector, and the vectors by their numbers. */
+  private String vectorColumn;
+  private RoaringBitmap[] deleted;
   private InternalRow[] partitions;
 
-  /** mapping: that of the table's columns; null if the table is not mapped. */
+  /** mapping: that of the table's columns; null if the table is not mapped. vectors: -1 if that is not known. */
   public TableScan(String root, String description, StructType partitionSchema, long sizeInBytes, String timeZone,
-      boolean pinned, ColumnMapping mapping) {
+      boolean pinned, ColumnMapping mapping, int vectors) {
     this.root = root;
     this.description = description;
     this.partitionSchema = partitionSchema;
@@ -78,6 +87,15 @@ public final class TableScan implements FileIndex {
     this.timeZone = timeZone;
     this.pinned = pinned;
     this.mapping = mapping;
+    this.vectors = vectors;
+  }
+
+  private TableScan copy() {
+    TableScan copy = new TableScan(root, description, partitionSchema, sizeInBytes, timeZone, pinned, mapping, vectors);
+    copy.limit = limit;
+    copy.vectorColumn = vectorColumn;
+    copy.deleted = deleted;
+    return copy;
   }
 
   /** Whether the version is fixed. If not, it is the newest at each execution (see PinScans). */
@@ -89,7 +107,7 @@ public final class TableScan implements FileIndex {
     JsonNode answer = pins.pin(description, root, schema);
     StructType partitionColumns = (StructType) DataType.fromJson(answer.get("partitionSchema").asText());
     return new TableScan(root, answer.get("scan").asText(), partitionColumns, answer.get("sizeInBytes").asLong(),
-        timeZone, true, ColumnMapping.of(answer.get("mapping")));
+        timeZone, true, ColumnMapping.of(answer.get("mapping")), answer.get("vectors").asInt());
   }
 
   /** This scan at the newest version, for callers that list files without the optimizer. */
@@ -103,10 +121,40 @@ public final class TableScan implements FileIndex {
 
   /** This scan for a query that needs only so many rows of it, in any order. */
   public TableScan limitedTo(int rows) {
-    TableScan limited = new TableScan(root, description, partitionSchema, sizeInBytes, timeZone, pinned, mapping);
+    TableScan limited = copy();
     limited.limit = rows;
     return limited;
   }
+
+  /** How many files of the scan have deletion vectors. */
+  public int vectors() {
+    if (vectors < 0) {
+      Map request = new LinkedHashMap();
+      request.put("scan", description);
+      vectors = Python.call("scan.vectors", request).get("vectors").asInt();
+    }
+    return vectors;
+  }
+
+  /** This scan as one without deletion vectors, for a look at filters above it. It lists no files that have some. */
+  public TableScan withoutVectors() {
+    TableScan without = copy();
+    without.vectors = 0;
+    return without;
+  }
+
+  public boolean hasLiveRowsOnly() { return deleted != null; }
+
+  /** This scan for LiveRows: with another partition column, the number of a file's deletion vector or null. */
+  public TableScan withLiveRowsOnly(String column, Pins pins) {
+    TableScan live = copy();
+    live.vectorColumn = column;
+    live.deleted = pins.deleted(description, vectors());
+    return live;
+  }
+
+  /** The vectors by their numbers. Those of the files that Spark lists are there from then on. */
+  public RoaringBitmap[] deleted() { return deleted; }
 
   /**
    * The values of aggregate functions over the rows of the partitions that the filters keep; null if the statistics
@@ -134,7 +182,9 @@ public final class TableScan implements FileIndex {
 
   public String description() { return description; }
 
-  public StructType partitionSchema() { return partitionSchema; }
+  public StructType partitionSchema() {
+    return deleted == null ? partitionSchema : partitionSchema.add(vectorColumn, DataTypes.IntegerType);
+  }
 
   public long sizeInBytes() { return sizeInBytes; }
 
@@ -144,7 +194,7 @@ public final class TableScan implements FileIndex {
   public String[] inputFiles() {
     if (!pinned) return pinned().inputFiles();
     List paths = new ArrayList();
-    for (Object directory : files(null, null, limit)) {
+    for (Object directory : files(null, null, limit, null)) {
       for (FileStatus file : ((Listed) directory).files()) paths.add(file.getPath().toUri().toString());
     }
     return (String[]) paths.toArray(new String[0]);
@@ -153,12 +203,27 @@ public final class TableScan implements FileIndex {
   public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
     if (!pinned) return pinned().listFiles(partitionFilters, dataFilters);
     List directories = new ArrayList();
-    for (Object directory : files(selected(partitionFilters), Filters.toJson(dataFilters),
-             dataFilters.isEmpty() ? limit : Integer.MAX_VALUE)) {
+    Seq filters = ofTheQuery(dataFilters);
+    for (Object directory : files(selected(partitionFilters), Filters.toJson(filters),
+             filters.isEmpty() ? limit : Integer.MAX_VALUE, Boolean.valueOf(deleted != null))) {
       Listed listed = (Listed) directory;
       directories.add(PartitionDirectory.apply(listed.values, listed.files()));
     }
     return CollectionConverters.asScala(directories).toList();
+  }
+
+  /** The filters without that of LiveRows. */
+  private Seq ofTheQuery(Seq filters) {
+    if (deleted == null) return filters;
+    List found = new ArrayList();
+    for (Object filter : CollectionConverters.asJava(filters)) {
+      boolean isOurs = false;
+      for (Object column : CollectionConverters.asJava(((Expression) filter).references().toSeq())) {
+        if (((Attribute) column).name().equals(vectorColumn)) isOurs = true;
+      }
+      if (!isOurs) found.add(filter);
+    }
+    return CollectionConverters.asScala(found).toList();
   }
 
   /** The numbers of the partitions that the filters keep; null for all. */
@@ -270,13 +335,17 @@ public final class TableScan implements FileIndex {
   /**
    * The files of the selected partitions (null: of all) that may have rows for which the predicate is true (null: any),
    * with an entry for each partition that has files; only as many files as are sure to have so many rows.
+   *
+   * live: whether files with deletion vectors are in entries of their own, and their vectors in `deleted`; if not, such
+   * a file is an error, and null if nobody reads the files.
    */
-  private List files(List selected, Map predicate, int rows) {
+  private List files(List selected, Map predicate, int rows, Boolean live) {
     Map request = new LinkedHashMap();
     request.put("scan", description);
     request.put("partitions", selected);
     request.put("predicate", predicate);
     request.put("limit", rows == Integer.MAX_VALUE ? null : Integer.valueOf(rows));
+    request.put("live", live);
     InternalRow[] values = partitions();
     BufferAllocator allocator = ArrowUtils.rootAllocator().newChildAllocator("deltaflow", 0, Long.MAX_VALUE);
     ArrowStreamReader reader =
@@ -291,10 +360,12 @@ public final class TableScan implements FileIndex {
         BigIntVector modified = (BigIntVector) batch.getVector("modificationTime");
         for (int row = 0; row < batch.getRowCount(); row++) {
           Integer number = Integer.valueOf(partition.get(row));
-          Listed directory = (Listed) listed.get(number);
+          Integer vector = Boolean.TRUE.equals(live) ? vector(batch, row) : null;
+          Object key = vector == null ? number : "vector " + vector;
+          Listed directory = (Listed) listed.get(key);
           if (directory == null) {
-            directory = new Listed(values[number.intValue()]);
-            listed.put(number, directory);
+            directory = new Listed(withVector(values[number.intValue()], vector));
+            listed.put(key, directory);
           }
           Path file = new Path(new String(path.get(row), StandardCharsets.UTF_8));
           directory.statuses.add(new FileStatus(size.get(row), false, 1, BLOCK_BYTES, modified.get(row), file));
@@ -306,6 +377,24 @@ public final class TableScan implements FileIndex {
     } finally {
       close(reader, allocator);
     }
+  }
+
+  /** The number of the vector of the file in a row, null without one. Notes the vector. */
+  private Integer vector(VectorSchemaRoot batch, int row) throws IOException {
+    IntVector number = (IntVector) batch.getVector("vector");
+    if (number.isNull(row)) return null;
+    RoaringBitmap bitmap = new RoaringBitmap();
+    bitmap.deserialize(ByteBuffer.wrap(((VarBinaryVector) batch.getVector("bitmap")).get(row)));
+    deleted[number.get(row)] = bitmap;
+    return Integer.valueOf(number.get(row));
+  }
+
+  private InternalRow withVector(InternalRow values, Integer vector) {
+    if (deleted == null) return values;
+    Object[] all = new Object[partitionSchema.length() + 1];
+    for (int i = 0; i < partitionSchema.length(); i++) all[i] = values.get(i, partitionSchema.fields()[i].dataType());
+    all[partitionSchema.length()] = vector;
+    return new GenericInternalRow(all);
   }
 
   /** Only a hint for locality, which the log does not know. */
@@ -332,7 +421,7 @@ public final class TableScan implements FileIndex {
 
   public boolean equals(Object other) {
     return other instanceof TableScan && description.equals(((TableScan) other).description)
-        && limit == ((TableScan) other).limit;
+        && limit == ((TableScan) other).limit && deleted == ((TableScan) other).deleted;
   }
 
   public int hashCode() { return description.hashCode(); }

@@ -1,0 +1,141 @@
+package io.deltaflow.spark.scan;
+
+import java.util.ArrayList;
+import java.util.List;
+
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.EvalMode$;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
+import org.apache.spark.sql.catalyst.expressions.IsNull;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.Not;
+import org.apache.spark.sql.catalyst.expressions.Or;
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.ObjectType;
+import org.apache.spark.sql.types.StructType;
+import org.roaringbitmap.RoaringBitmap;
+import scala.Function1;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
+import scala.runtime.ScalaRunTime;
+
+/**
+ * Leaves out the rows that deletion vectors delete, by a filter above each scan that has files with vectors. All other
+ * scans stay as they are. Runs after PinScans and MetadataOnlyQuery.
+ *
+ * The filter compares the position of a row in its file with the bitmap of the file. Executors need none of our
+ * classes: the bitmaps are RoaringBitmap's, which is one of Spark's jars, in an array that the scan fills when Spark
+ * lists its files. The number of a file's bitmap is the value of a partition column that only this scan has.
+ */
+public final class LiveRows extends Rule {
+  /** Spark's Parquet reader fills a column of this name with the position of each row in its file. */
+  private static final String POSITION = "_tmp_metadata_row_index";
+  /** In the metadata of the attribute with which a query selects Spark's column _metadata. */
+  private static final String OF_FILE_SOURCE = "__file_source_metadata_col";
+
+  public TreeNode apply(TreeNode plan) {
+    return ((LogicalPlan) plan).transformWithSubqueries(new AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        TableScan scan = PinScans.scan(node);
+        return scan != null && scan.isPinned() && !scan.hasLiveRowsOnly() && scan.vectors() > 0;
+      }
+
+      public Object applyOrElse(Object node, Function1 otherwise) {
+        return isDefinedAt(node) ? liveRows((LogicalRelation) node) : otherwise.apply(node);
+      }
+    });
+  }
+
+  private static LogicalPlan liveRows(LogicalRelation node) {
+    HadoopFsRelation relation = (HadoopFsRelation) node.relation();
+    StructType schema = relation.dataSchema();
+    List output = new ArrayList(CollectionConverters.asJava(node.output()));
+    Expression position = selectedPosition(output);
+    if (position == null) {
+      schema = schema.add(POSITION, DataTypes.LongType);
+      position = attribute(POSITION, DataTypes.LongType);
+      output.add(position);
+    }
+    AttributeReference vector = attribute(unusedName(schema), DataTypes.IntegerType);
+    output.add(vector);
+    TableScan scan = PinScans.scan(node).withLiveRowsOnly(vector.name(), Pins.ofThisExecution());
+    HadoopFsRelation live = new HadoopFsRelation(scan, scan.partitionSchema(), schema, relation.bucketSpec(),
+        relation.fileFormat(), relation.options(), relation.sparkSession());
+    LogicalRelation rows =
+        new LogicalRelation(live, seq(output), node.catalogTable(), node.isStreaming(), node.stream());
+    Expression isLive = new Or(new IsNull(vector), new Not(isDeleted(scan.deleted(), vector, position)));
+    return new Project(node.output(), new Filter(isLive, rows));
+  }
+
+  /** deleted[vector].contains((int) position), with the cast that an array's element of type Object needs. */
+  private static Expression isDeleted(RoaringBitmap[] deleted, Expression vector, Expression position) {
+    Expression element = new StaticInvoke(ScalaRunTime.class, object(Object.class), "array_apply",
+        seq(new Literal(deleted, object(Object.class)), vector), none(), true, true, true, Option.empty());
+    Expression bitmap = new Invoke(new Literal(RoaringBitmap.class, object(Class.class)), "cast",
+        object(RoaringBitmap.class), seq(element), none(), true, true, true);
+    // A position that is too large for a signed number becomes the negative one that RoaringBitmap takes for it.
+    Expression bits = new Cast(position, DataTypes.IntegerType, Option.empty(), EvalMode$.MODULE$.LEGACY());
+    return new Invoke(bitmap, "contains", DataTypes.BooleanType, seq(bits), none(), true, true, true);
+  }
+
+  /** The position, if the query selects it already: Spark's reader would give it once only. */
+  private static Expression selectedPosition(List output) {
+    for (Object column : output) {
+      Attribute attribute = (Attribute) column;
+      if (!attribute.metadata().contains(OF_FILE_SOURCE) || !(attribute.dataType() instanceof StructType)) continue;
+      String[] names = ((StructType) attribute.dataType()).fieldNames();
+      for (int i = 0; i < names.length; i++) {
+        if (names[i].equals("row_index")) return new GetStructField(attribute, i, Option.apply("row_index"));
+      }
+    }
+    return null;
+  }
+
+  private static String unusedName(StructType schema) {
+    String name = "__deletion_vector";
+    List used = new ArrayList();
+    for (String field : schema.fieldNames()) used.add(field.toLowerCase());
+    while (used.contains(name)) name = name + "_";
+    return name;
+  }
+
+  private static AttributeReference attribute(String name, DataType type) {
+    return new AttributeReference(name, type, true, Metadata.empty(), NamedExpression.newExprId(), none());
+  }
+
+  private static DataType object(Class of) { return new ObjectType(of); }
+
+  private static Seq none() { return seq(new ArrayList()); }
+
+  private static Seq seq(Object one) {
+    List list = new ArrayList();
+    list.add(one);
+    return seq(list);
+  }
+
+  private static Seq seq(Object one, Object other) {
+    List list = new ArrayList();
+    list.add(one);
+    list.add(other);
+    return seq(list);
+  }
+
+  private static Seq seq(List list) { return CollectionConverters.asScala(list).toList(); }
+}
