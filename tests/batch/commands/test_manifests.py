@@ -113,6 +113,7 @@ def test_missing_table(spark: SparkSession, path: str) -> None:
     assert not Path(path).exists()
 
 
+@pytest.mark.breaks_protocol
 def test_deletion_vectors(spark: SparkSession, path: str) -> None:
     spark.range(1).write.format("delta").save(path)
     commit = commit_file(path, 0)

@@ -28,6 +28,7 @@ def path(spark, tmp_path):
     return str(path.rename(tmp_path / "foreign"))
 
 
+@pytest.mark.breaks_protocol
 def test_a_deletion_vector_that_the_protocol_does_not_announce_counts(spark, path):
     change_add(path, deletionVector=inline([1]))
     assert ids(load(spark, path)) == [0, 2]
