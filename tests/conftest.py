@@ -64,14 +64,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory, object_store_jar: Path) -> I
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_views_left() -> Iterator[None]:
-    """Drops the temporary views that the tests of a module made in the session, which is one for all."""
+def nothing_left() -> Iterator[None]:
+    """Drops the temporary views and cached frames that the tests of a module made in the session, which is
+    one for all. After a write, Spark looks anew at the tables of cached frames."""
     yield
     pyspark_sql = sys.modules.get("pyspark.sql")
     session = None if pyspark_sql is None else pyspark_sql.SparkSession.getActiveSession()
     for view in () if session is None else session.sql("SHOW VIEWS").collect():
         if view.isTemporary:
             session.catalog.dropTempView(view.viewName)
+    if session is not None:
+        session.catalog.clearCache()
 
 
 Settings = Callable[[Mapping[str, str]], AbstractContextManager[None]]

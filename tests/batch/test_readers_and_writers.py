@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 
 def test_every_read_beside_three_writing_processes_is_one_version(spark, tmp_path):
     path = str(tmp_path / "table")
-    seen, outcomes = race(spark, path, reads=15, commits=12, lost=2)
+    seen, outcomes = race(spark, path, reads=6, commits=6, lost=1)
     check(path, seen)
     assert len(versions(path)) == outcomes["committed"] + 1
     assert set(outcomes) <= {"committed", "ConcurrentAppendException", "ConcurrentDeleteReadException"}

@@ -93,6 +93,7 @@ def test_a_planned_batch_does_not_read_another_table(tmp_path: Path) -> None:
         "version": 0,
         "schema": '{"type":"struct","fields":[]}',
         "partitionColumns": [],
+        "mappingMode": "none",
         "options": dataclasses.asdict(source_options({}, {})),
     }
     with pytest.raises(DeltaIllegalStateException) as refused:

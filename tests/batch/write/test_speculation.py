@@ -9,7 +9,7 @@ import pytest
 from tests.batch.write.script_process import result_of_script
 from tests.tables import actions, rows_by_deltalake, versions
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 # Spark starts no copy of a task on the host that has it already, nor any with a local master: so a master and
 # two workers, each with a loopback address of its own.

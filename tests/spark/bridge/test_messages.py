@@ -10,8 +10,9 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 
-import deltaflow.batch
-import deltaflow.streaming  # noqa: F401 - with batch, all functions that answer the JVM
+import deltaflow.batch  # with the next two, all functions that answer the JVM
+import deltaflow.streaming.sink
+import deltaflow.streaming.source  # noqa: F401
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.spark.bridge.dispatcher import Dispatcher, dispatcher
 from deltaflow.spark.bridge.messages import Message
@@ -85,14 +86,17 @@ def test_what_does_not_fit_is_named(own: Dispatcher, request_: dict[str, Any], f
 # What Java sends and reads
 
 WRITE = "write/FileWrite.java"
+GENERATED = "sql/GenerationExpressions.java"
 # The other classes that put together parts of a request.
 PARTS = {
+    "catalog.check": [GENERATED],
+    "catalog.commit": [GENERATED],
     "source.start": ["scan/SourceFilter.java"],
     "statement.run": ["sql/TableNames.java"],
     "write.begin.batch": [WRITE],
     "write.begin.frame": [WRITE],
     "write.begin.stream": [WRITE],
-    "write.begin.tableAsSelect": [WRITE, "sql/DeltaV1Write.java"],
+    "write.begin.tableAsSelect": [WRITE, GENERATED, "sql/DeltaV1Write.java"],
 }
 
 

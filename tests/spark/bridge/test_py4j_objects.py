@@ -110,6 +110,7 @@ def test_micro_batches_leave_no_objects(
     assert dispatcher.open_handles == before
 
 
+@pytest.mark.long
 def test_that_would_be_seen(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same measure, with nothing released."""
     monkeypatch.setattr(dispatcher, "_handles", {})

@@ -46,7 +46,7 @@ def batch(spark, *snapshots):
     return spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS t(id, name, more, day)")
 
 
-@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("scd_type", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_snapshots_in_order(spark, tmp_path, scd_type):
     """Random snapshots, cut into batches in two ways: the last one, and the days of all rows."""
     choice = random.Random(scd_type)
