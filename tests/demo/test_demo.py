@@ -150,6 +150,7 @@ def test_a_lost_data_file_is_a_difference(
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_killed_half_way_and_started_again_it_ends_with_the_same_numbers(
     tmp_path: Path, flights: pa.Table
 ) -> None:

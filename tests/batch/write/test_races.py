@@ -128,6 +128,7 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.long
 def test_appends_of_processes(spark, table, tmp_path):
     errors = tmp_path / "errors"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -108,7 +108,8 @@ spark.stop()
 """
 
 
-@pytest.mark.parametrize("pin_thread", ["true", pytest.param("false", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("pin_thread", ["true", "false"])
 def test_sessions_and_contexts(run: Callable[..., str], pin_thread: str) -> None:
     print(run(SESSIONS, environment={"PYSPARK_PIN_THREAD": pin_thread}))
 
