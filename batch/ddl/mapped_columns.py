@@ -25,7 +25,7 @@ from deltaflow.log.protocol.properties import DATA_SKIPPING_STATS_COLUMNS
 from deltaflow.log.protocol.schema_reading import Path, dotted
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _NOT_FOUND = "DELTA_COLUMN_NOT_FOUND"
 
@@ -152,33 +152,37 @@ def _check_constraints(
     """Raises for constraints and generated columns that name one of the columns: without it they cannot be
     analysed any more."""
     rows = spark.createDataFrame([], without_mapping(schema))
-    broken = []
-    for name, expression in sorted(metadata.configuration.items()):
-        if name.lower().startswith(CONSTRAINTS):
-            try:
-                rows.where(expression)
-            except AnalysisException:
-                broken.append(f"{name.removeprefix(CONSTRAINTS)} -> {expression}")
-    if broken:
+    changed = ", ".join(map(dotted, paths))
+    constraints = {
+        name.removeprefix(CONSTRAINTS): expression
+        for name, expression in sorted(metadata.configuration.items())
+        if name.lower().startswith(CONSTRAINTS)
+    }
+    if broken := _broken(rows.where, constraints):
         raise DeltaAnalysisException(
             error_class="DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE",
-            column_name=", ".join(map(dotted, paths)),
-            constraints="\n".join(broken),
+            column_name=changed,
+            constraints=broken,
             table=table,
         )
-    generated = []
-    for name, expression in generation_expressions(schema).items():
-        try:
-            rows.selectExpr(expression)
-        except AnalysisException:
-            generated.append(f"{name} -> {expression}")
-    if generated:
+    if broken := _broken(rows.selectExpr, generation_expressions(schema)):
         raise DeltaAnalysisException(
             error_class="DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE",
-            column_name=", ".join(map(dotted, paths)),
-            generated_columns="\n".join(generated),
+            column_name=changed,
+            generated_columns=broken,
             table=table,
         )
+
+
+def _broken(analyse: Callable[[str], DataFrame], expressions: Mapping[str, str]) -> str:
+    """The expressions that cannot be analysed, a line for each; empty if all can."""
+    lines = []
+    for name, expression in expressions.items():
+        try:
+            analyse(expression)
+        except AnalysisException:
+            lines.append(f"{name} -> {expression}")
+    return "\n".join(lines)
 
 
 def _with_statistics_columns(

@@ -110,8 +110,11 @@ def physical_path(schema: T.StructType, path: ColumnPath) -> ColumnPath:
 
 def physical_indexed_leaves(metadata: Metadata, table: str) -> list[tuple[ColumnPath, T.DataType]]:
     """As `indexed_leaves`, with the physical names on the paths."""
+    leaves = indexed_leaves(metadata, table)
+    if mapping_mode(metadata, table) == "none":
+        return leaves
     schema = table_schema(metadata, table=table)
-    return [(physical_path(schema, path), data_type) for path, data_type in indexed_leaves(metadata, table)]
+    return [(physical_path(schema, path), data_type) for path, data_type in leaves]
 
 
 def physical_partition_columns(metadata: Metadata, table: str) -> dict[str, str]:

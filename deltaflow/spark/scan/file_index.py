@@ -114,7 +114,9 @@ def relation(
 
 def mapping_of(metadata: Metadata, path: str) -> ColumnMapping | None:
     """As `column_mapping`, by the metadata of the table at `path`."""
-    return column_mapping(table_schema(metadata, table=path), mapping_mode(metadata, path))
+    mode = mapping_mode(metadata, path)
+    # Every write asks: only the schema of a mapped table is parsed.
+    return None if mode == "none" else column_mapping(table_schema(metadata, table=path), mode)
 
 
 def column_mapping(schema: StructType, mapping_mode: str) -> ColumnMapping | None:
