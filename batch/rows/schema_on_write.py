@@ -26,7 +26,7 @@ from deltaflow.log import (
 )
 from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.configuration import asks_for_mapping
-from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, transformed, with_inner_fields
+from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_metadata
 from deltaflow.log.protocol.features import records_type_changes
 from deltaflow.log.protocol.properties import SCHEMA_AUTO_MERGE_ENABLED
 from deltaflow.log.protocol.schema import CHAR_VARCHAR, check_no_duplicates, check_partition_columns
@@ -304,21 +304,9 @@ def as_table_schema(frame_schema: T.StructType) -> T.StructType:
 
     Other metadata are Spark's own (watermarks), or belong to the table that the frame was read from.
     """
-    nullable = _with_own_metadata(as_nullable(frame_schema))
+    nullable = as_nullable(frame_schema)
     assert isinstance(nullable, T.StructType)
-    return nullable
-
-
-def _with_own_metadata(data_type: T.DataType) -> T.DataType:
-    return transformed(
-        data_type,
-        field=lambda f: T.StructField(
-            f.name,
-            f.dataType,
-            f.nullable,
-            {key: value for key, value in f.metadata.items() if key in ("comment", CHAR_VARCHAR)},
-        ),
-    )
+    return with_metadata(nullable, {"comment", CHAR_VARCHAR}.__contains__)
 
 
 def _named_type(data_type: T.DataType, table_type: T.DataType, *, by_position: bool) -> T.DataType:

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.protocol.actions import Metadata
-from deltaflow.log.protocol.data_types import inner_fields, transformed_schema, types_within
+from deltaflow.log.protocol.data_types import inner_fields, transformed_schema, types_within, with_metadata
 from deltaflow.log.protocol.indexed_columns import ColumnPath, indexed_leaves
 from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
 from deltaflow.log.protocol.schema import schema_from_string
@@ -63,15 +63,7 @@ def without_mapping(schema: T.StructType) -> T.StructType:
     """The schema without the metadata of column mapping, as Spark and its users see it."""
     if not any(name.startswith(_PREFIX) for field in _fields(schema) for name in field.metadata):
         return schema
-    return transformed_schema(
-        schema,
-        field=lambda field: T.StructField(
-            field.name,
-            field.dataType,
-            field.nullable,
-            {name: value for name, value in field.metadata.items() if not name.startswith(_PREFIX)},
-        ),
-    )
+    return with_metadata(schema, lambda name: not name.startswith(_PREFIX))
 
 
 def with_mapping_alone(schema: T.StructType) -> T.StructType:

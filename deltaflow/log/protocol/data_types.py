@@ -81,6 +81,19 @@ def transformed_schema(
     return schema_of_same_shape
 
 
+def with_metadata(schema: T.StructType, keeps: Callable[[str], bool]) -> T.StructType:
+    """The schema, whose fields keep those of their metadata for whose names `keeps` is true."""
+    return transformed_schema(
+        schema,
+        field=lambda field: T.StructField(
+            field.name,
+            field.dataType,
+            field.nullable,
+            {name: value for name, value in field.metadata.items() if keeps(name)},
+        ),
+    )
+
+
 def types_within(data_type: T.DataType, path: str = "") -> Iterator[tuple[str, T.DataType]]:
     """The type and every type in it, each with its path: the names of inner fields, separated by dots."""
     yield path, data_type
