@@ -1,23 +1,15 @@
 """Makes `format("delta")` known to a running Spark: compiles the Java sources in the driver's JVM.
 
 The Java is compiled by Janino, which every Spark ships, against the Spark that is running; the
-classes go into a jar in a temporary folder that is added to the driver's class loader. Executors
-need none of them. Costs about a second, once per JVM. See docs/decisions/0001.
+jar of the classes, which is kept for later processes, is added to the driver's class loader. Executors
+need none of them. See docs/decisions/0001.
 """
 
 from __future__ import annotations
 
-import atexit
-import functools
-import hashlib
 import logging
-import shutil
-import tempfile
 import threading
-import zipfile
 from collections.abc import Mapping
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -28,7 +20,7 @@ from deltaflow.arguments import is_connect_session
 from deltaflow.errors import RegistrationError
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.java_classes import java_classes
-from deltaflow.spark.bridge.java_compiler import compile_java
+from deltaflow.spark.bridge.java_jar import fingerprint_of_sources, jar_of_classes
 from deltaflow.spark.hadoop.open_store import connect
 from deltaflow.spark.scan.file_index import failed_read_error
 from deltaflow.spark.sql.refused_inserts import insert_into_view_error
@@ -38,12 +30,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_PROVIDER = "io.deltaflow.spark.DeltaProvider"
 _CATALOG = "io.deltaflow.spark.sql.DeltaCatalog"
 _CATALOG_CONF = "spark.sql.catalog.spark_catalog"
 _NAMED_CATALOG_CONF = "spark.sql.catalog.deltaflow"
 _EXTENSIONS_CONF = "spark.sql.extensions"
-_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 # Says to a later `register` in the same JVM which sources the loaded classes come from.
 _LOADED = "io.deltaflow.spark.sources"
 _FILE_NOT_EXIST = "FAILED_READ_FILE.FILE_NOT_EXIST"
@@ -122,8 +112,7 @@ def refuse_settings_of_the_jar(config: Mapping[str, object], whose: str) -> None
 def _load_classes(spark: SparkSession) -> None:
     """Compiles and loads the Java classes unless this JVM has them."""
     jvm: Any = spark.sparkContext._jvm
-    sources = _sources()
-    fingerprint = hashlib.sha256("\0".join(sources.values()).encode()).hexdigest()
+    fingerprint = fingerprint_of_sources()
     loaded = jvm.java.lang.System.getProperty(_LOADED)
     if loaded == fingerprint:
         return
@@ -133,21 +122,9 @@ def _load_classes(spark: SparkSession) -> None:
         )
     _refuse_another_provider(spark)
     loader = _driver_class_loader(jvm)
-    jar = _jar(_compile(spark, loader, sources))
+    jar = jar_of_classes(spark, loader)
     loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
     jvm.java.lang.System.setProperty(_LOADED, fingerprint)
-
-
-@functools.cache  # they belong to the Python that is loaded, whatever an upgrade puts on the disk meanwhile
-def _sources() -> dict[str, str]:
-    root = resources.files("deltaflow.spark").joinpath("java")
-    folders = [(root, ""), *((entry, f"{entry.name}/") for entry in root.iterdir() if entry.is_dir())]
-    return {
-        prefix + file.name: file.read_text(encoding="utf-8")
-        for folder, prefix in sorted(folders, key=lambda found: found[1])
-        for file in sorted(folder.iterdir(), key=lambda found: found.name)
-        if file.name.endswith(".java")
-    }
 
 
 def _refuse_another_provider(spark: SparkSession) -> None:
@@ -176,30 +153,6 @@ def _driver_class_loader(jvm: Any) -> Any:
         "the driver's class loader takes no further jars. Start the session from Python "
         "(deltaflow.session, SparkSession.builder) or with spark-submit"
     )
-
-
-def _compile(spark: SparkSession, loader: Any, sources: dict[str, str]) -> dict[str, bytes]:
-    """Class files by their path in a jar."""
-    try:
-        return compile_java(spark.sparkContext._gateway, loader, sources)
-    except (Py4JJavaError, captured.CapturedException) as error:
-        reason = str(getattr(error, "java_exception", error))
-        raise RegistrationError(
-            f"Spark {spark.version} lacks an API that deltaflow needs: {reason.splitlines()[0]}. "
-            "Use a release of PySpark that this deltaflow names as supported, or a newer deltaflow"
-        ) from error
-
-
-def _jar(classes: dict[str, bytes]) -> Path:
-    """A jar of the classes and the file by which Spark finds the provider; removed with the process."""
-    folder = Path(tempfile.mkdtemp(prefix="deltaflow-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    jar = folder / "deltaflow.jar"
-    with zipfile.ZipFile(jar, "w") as archive:
-        for name, code in classes.items():
-            archive.writestr(name, code)
-        archive.writestr(_SERVICE, _PROVIDER + "\n")
-    return jar
 
 
 def _connect(spark: SparkSession) -> None:

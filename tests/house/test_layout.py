@@ -38,7 +38,7 @@ OWN_LOCAL_FILES = {
     "deltaflow.demo": "its input comes with the package",
     "deltaflow.spark.hadoop.java_files": "content crosses between Java and Python in private local files",
     "deltaflow.spark.java_home": "it looks for a Java",
-    "deltaflow.spark.registration": "it gives Spark the Java sources",
+    "deltaflow.spark.bridge.java_jar": "it compiles the Java sources, and keeps the jar of them",
     "deltaflow.spark.session": "it reads an environment variable",
 }
 """What reaches local files outside of the stores, none of them a table's."""

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import deltaflow
 from deltaflow.errors import RegistrationError
-from deltaflow.spark import registration
+from deltaflow.spark.bridge import java_jar
 
 EXTENSIONS = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -62,7 +62,7 @@ import pytest
 from pyspark.sql import SparkSession
 import deltaflow
 from deltaflow.errors import RegistrationError
-from deltaflow.spark import registration
+from deltaflow.spark.bridge import java_jar
 
 def refused(act, *words):
     with pytest.raises(RegistrationError) as refused:
@@ -79,13 +79,13 @@ SparkSession.getActiveSession().stop()
 # Without those settings, a Spark that lacks an API.
 builder = SparkSession.builder.master("local[2]").config("spark.sql.extensions", "")
 spark = builder.config("spark.sql.catalog.spark_catalog", "builtin").getOrCreate()
-sources = registration._sources
-registration._sources = lambda: {
+sources = java_jar.java_sources
+java_jar.java_sources = lambda: {
     **sources(), "Missing.java": "package io.deltaflow.spark; class Missing extends org.apache.spark.No {}"
 }
 lacks = f"Spark {spark.version} lacks an API that deltaflow needs"
 refused(lambda: deltaflow.register(spark), lacks, "Missing.java")
-registration._sources = sources
+java_jar.java_sources = sources
 
 # The failures above left nothing behind.
 deltaflow.register(spark)
@@ -132,7 +132,7 @@ def test_another_provider_of_the_format(
             }"""
         for name, code in janino(source).items():
             archive.writestr(name, code)
-        archive.writestr(registration._SERVICE, "other.OtherProvider\n")
+        archive.writestr(java_jar._SERVICE, "other.OtherProvider\n")
     run(ANOTHER_PROVIDER, jar)
 
 
@@ -140,7 +140,7 @@ def test_another_provider_of_the_format(
 def test_classes_of_another_deltaflow_in_the_jvm(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registration, "_sources", lambda: {"Other.java": "class Other {}"})
+    monkeypatch.setattr(java_jar, "java_sources", lambda: {"Other.java": "class Other {}"})
     with pytest.raises(RegistrationError, match="classes of another deltaflow version"):
         deltaflow.register(spark)
 
