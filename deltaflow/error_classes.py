@@ -321,6 +321,17 @@ CATALOGUE: dict[str, Entry] = {
         "Cannot recognize the predicate '{predicate}'. Write it as a condition in SQL. {reason}",
     ),
     "DELTA_FAILED_TO_MERGE_FIELDS": ("22005", None),
+    "DELTA_FEATURE_CAN_ONLY_DROP_CHECKPOINT_PROTECTION_WITH_HISTORY_TRUNCATION": (
+        "55000",
+        "The table feature {feature} goes only together with the versions whose checkpoints it protects: "
+        "drop it with TRUNCATE HISTORY (truncateHistory=True).",
+    ),
+    "DELTA_FEATURE_DROP_CHECKPOINT_PROTECTION_WAIT_FOR_RETENTION_PERIOD": (
+        "22KD0",
+        "Cannot drop {feature} while the table's log has versions that use a dropped feature. Wait until "
+        "those are older than delta.dropFeatureTruncateHistory.retentionDuration ({truncated_retention}), "
+        "and drop it again.",
+    ),
     "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL": (
         "40000",
         "Cannot drop the table feature {feature}: other writers changed the table meanwhile. Try again.",

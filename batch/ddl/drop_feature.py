@@ -1,18 +1,21 @@
 """ALTER TABLE … DROP FEATURE: removes a table feature from the protocol.
 
-First the newest version loses its traces of the feature. If readers of older versions need the feature, those
-versions have to be gone from the log. delta-spark can drop such features at once with the feature
-checkpointProtection, which deltaflow lacks: it behaves as delta-spark does under
-spark.databricks.delta.tableFeatures.fastDropFeature.enabled=false.
+First the newest version loses its traces of the feature. If older versions use it, and readers need it for
+them, the log gets three checkpoints without it, and the table the feature checkpointProtection, by which no
+writer may delete these checkpoints and keep what is older. With TRUNCATE HISTORY, or while
+spark.databricks.delta.tableFeatures.fastDropFeature.enabled is false, those versions have to be gone from the
+log instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from deltaflow.batch.ddl.drop_deletion_vectors import remove_deletion_vectors
 from deltaflow.batch.ddl.table_properties import begin_change, set_properties
 from deltaflow.errors import ConcurrentWriteException, DeltaAnalysisException, DeltaError
 from deltaflow.log import DeltaLog, DomainMetadata, Metadata, Operation, Snapshot
@@ -24,39 +27,65 @@ from deltaflow.log.protocol.features import (
 )
 from deltaflow.log.protocol.in_commit_timestamps import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltaflow.log.protocol.properties import (
+    CHECKPOINTS_PROTECTED_BEFORE,
     DROP_FEATURE_RETENTION_MS,
+    FAST_DROP_FEATURE_ENABLED,
     KNOWN,
     LOG_RETENTION_MS,
     MAX_COMMIT_ATTEMPTS,
 )
 from deltaflow.log.protocol.protocols import without_feature
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 _CONSTRAINTS_PREFIX = "delta.constraints."
 _ATTEMPTS = 5
 _TRACELESS = ("checkConstraints", "identityColumns", "vacuumProtocolCheck")
 """They leave no trace in a table whose metadata does not ask for them."""
-_REMOVABLE = (*_TRACELESS, "domainMetadata", "inCommitTimestamp", "v2Checkpoint")
-_OF_HISTORY = ("v2Checkpoint", "vacuumProtocolCheck")
-"""Features for readers, for which delta-spark accepts TRUNCATE HISTORY."""
+_CHECKPOINT_PROTECTION = "checkpointProtection"
+_IN_HISTORY = ("deletionVectors", "v2Checkpoint")
+"""Features whose traces in older versions need a reader that has them."""
+_OF_HISTORY = (*_IN_HISTORY, "vacuumProtocolCheck", _CHECKPOINT_PROTECTION)
+"""Features for which delta-spark accepts TRUNCATE HISTORY."""
+_REMOVABLE = (*_TRACELESS, *_IN_HISTORY, "domainMetadata", "inCommitTimestamp", _CHECKPOINT_PROTECTION)
+_BARRIERS = 3
+"""So many checkpoints a reader of delta-spark tries, one before the other, until it gives up."""
 
 
-def drop_feature(log: DeltaLog, name: str, truncate_history: bool, settings: Mapping[str, str]) -> int:
+def drop_feature(
+    log: DeltaLog,
+    name: str,
+    truncate_history: bool,
+    settings: Mapping[str, str],
+    spark: SparkSession | None = None,
+) -> int:
     """Drops a feature, whose name may be in any case. Returns the commit's version.
 
-    The protocol becomes the weakest one that the other features allow. A DeltaAnalysisException with a
-    condition DELTA_FEATURE_DROP_… says why the feature cannot be dropped, or what to wait for.
+    The protocol becomes the weakest one that the other features allow. `spark` rewrites the files that have
+    deletion vectors. A DeltaAnalysisException with a condition DELTA_FEATURE_DROP_… says why the feature
+    cannot be dropped, or what to wait for.
     """
     snapshot = log.snapshot()
     feature = _removable(name, truncate_history, snapshot)
     check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
+    is_fast = not truncate_history and bool(FAST_DROP_FEATURE_ENABLED.of(settings, log.path))
     match feature:
         case "checkConstraints":
             _check_no_constraints(snapshot)
         case "domainMetadata":
             _remove_domains(log, settings)
-        case "v2Checkpoint":
-            _leave_v2_checkpoints(log, truncate_history, settings)
+        case "checkpointProtection":
+            _leave_protected_history(log, truncate_history)
+    if feature in _IN_HISTORY:
+        is_new = _remove_traces(log, feature, settings, spark)
+        if is_fast and (is_new or _is_in_history(log, feature)):
+            _add_barriers(log, settings)
+            version = _commit(log, feature, truncate_history, settings, protects=True)
+            log.checkpoint(settings)
+            return version
+        _leave_history(log, feature, truncate_history, settings, is_new=is_new)
     return _commit(log, feature, truncate_history, settings)
 
 
@@ -100,21 +129,79 @@ def _remove_domains(log: DeltaLog, settings: Mapping[str, str]) -> None:
         transaction.commit(removed, Operation("DOMAIN METADATA CLEANUP", parameters))
 
 
-def _leave_v2_checkpoints(log: DeltaLog, truncate_history: bool, settings: Mapping[str, str]) -> None:
-    """Raises while the log has a V2 checkpoint, or a version at which one may be written."""
+def _remove_traces(
+    log: DeltaLog, feature: str, settings: Mapping[str, str], spark: SparkSession | None
+) -> bool:
+    """Takes the feature out of the newest version. True if there was something to take."""
+    if feature == "deletionVectors":
+        assert spark is not None
+        return remove_deletion_vectors(spark, log, settings)
     if asks_for_v2_checkpoints(log.snapshot().metadata):
         set_properties(log, {"delta.checkpointPolicy": "classic"}, settings)
+        return True
+    return False
+
+
+def _add_barriers(log: DeltaLog, settings: Mapping[str, str]) -> None:
+    """Checkpoints at new versions: no reader has to look at what is before."""
+    for _ in range(_BARRIERS):
+        log.start_transaction(settings).commit([], Operation("Empty Commit", {}))
         log.checkpoint(settings)
-        raise _error("DELTA_FEATURE_DROP_WAIT_FOR_RETENTION_PERIOD", log.snapshot(), "v2Checkpoint")
+
+
+def _leave_history(
+    log: DeltaLog, feature: str, truncate_history: bool, settings: Mapping[str, str], *, is_new: bool
+) -> None:
+    """Raises while the log has a version that uses the feature."""
+    if is_new:
+        log.checkpoint(settings)
+        raise _error("DELTA_FEATURE_DROP_WAIT_FOR_RETENTION_PERIOD", log.snapshot(), feature)
     if truncate_history:
-        log.truncate_history(DROP_FEATURE_RETENTION_MS.of(log.snapshot().metadata.configuration, log.path))
-    if log.has_v2_checkpoint_history():
+        _truncate(log)
+    if _is_in_history(log, feature):
         log.checkpoint(settings)
-        raise _error("DELTA_FEATURE_DROP_HISTORICAL_VERSIONS_EXIST", log.snapshot(), "v2Checkpoint")
+        raise _error("DELTA_FEATURE_DROP_HISTORICAL_VERSIONS_EXIST", log.snapshot(), feature)
 
 
-def _commit(log: DeltaLog, feature: str, truncate_history: bool, settings: Mapping[str, str]) -> int:
-    """Commits right after the version that was checked, since a rival may have used the feature."""
+def _is_in_history(log: DeltaLog, feature: str) -> bool:
+    return log.has_v2_checkpoint_history() if feature == "v2Checkpoint" else log.has_feature_history(feature)
+
+
+def _truncate(log: DeltaLog) -> None:
+    log.truncate_history(DROP_FEATURE_RETENTION_MS.of(log.snapshot().metadata.configuration, log.path))
+
+
+def _leave_protected_history(log: DeltaLog, truncate_history: bool) -> None:
+    """Raises while the log has a version before the one whose checkpoints are protected."""
+    snapshot = log.snapshot()
+    if not truncate_history:
+        raise _error(
+            "DELTA_FEATURE_CAN_ONLY_DROP_CHECKPOINT_PROTECTION_WITH_HISTORY_TRUNCATION",
+            snapshot,
+            _CHECKPOINT_PROTECTION,
+        )
+    _truncate(log)
+    protected = CHECKPOINTS_PROTECTED_BEFORE.of(snapshot.metadata.configuration, log.path)
+    if min(log.available_versions()) < protected:
+        raise _error(
+            "DELTA_FEATURE_DROP_CHECKPOINT_PROTECTION_WAIT_FOR_RETENTION_PERIOD",
+            snapshot,
+            _CHECKPOINT_PROTECTION,
+        )
+
+
+def _commit(
+    log: DeltaLog,
+    feature: str,
+    truncate_history: bool,
+    settings: Mapping[str, str],
+    *,
+    protects: bool = False,
+) -> int:
+    """Commits right after the version that was checked, since a rival may have used the feature.
+
+    `protects`: whether the checkpoints of the versions until then get protected.
+    """
     once = {**settings, MAX_COMMIT_ATTEMPTS.name: "1"}
     operation = Operation("DROP FEATURE", {"featureName": feature, "truncateHistory": truncate_history})
     for _ in range(_ATTEMPTS):
@@ -122,12 +209,35 @@ def _commit(log: DeltaLog, feature: str, truncate_history: bool, settings: Mappi
         snapshot = transaction.snapshot
         assert snapshot is not None
         metadata = _without_timestamps(metadata) if feature == "inCommitTimestamp" else metadata
-        if FEATURES[feature].is_active(metadata) or (feature == "domainMetadata" and snapshot.domains):
+        if FEATURES[feature].is_active(metadata) or _has_traces(snapshot, feature):
             break
-        transaction.update_protocol(without_feature(snapshot.protocol, feature), metadata)
+        if protects:
+            metadata = _with_property(metadata, CHECKPOINTS_PROTECTED_BEFORE.name, str(snapshot.version + 1))
+        elif feature == _CHECKPOINT_PROTECTION:
+            metadata = _with_property(metadata, CHECKPOINTS_PROTECTED_BEFORE.name, None)
+        instead = (_CHECKPOINT_PROTECTION,) if protects else ()
+        transaction.update_protocol(without_feature(snapshot.protocol, feature, instead=instead), metadata)
         with suppress(ConcurrentWriteException):
             return transaction.commit([], operation).version
     raise _error("DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL", log.snapshot(), feature)
+
+
+def _has_traces(snapshot: Snapshot, feature: str) -> bool:
+    """Whether the version uses the feature apart from its metadata."""
+    match feature:
+        case "domainMetadata":
+            return bool(snapshot.domains)
+        case "deletionVectors":
+            return snapshot.num_deletion_vectors > 0
+    return False
+
+
+def _with_property(metadata: Metadata, name: str, value: str | None) -> Metadata:
+    """The metadata with this value of a property, without it for None."""
+    configuration = {other: text for other, text in metadata.configuration.items() if other != name}
+    if value is not None:
+        configuration[name] = value
+    return msgspec.structs.replace(metadata, configuration=configuration)
 
 
 def _without_timestamps(metadata: Metadata) -> Metadata:

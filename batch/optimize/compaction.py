@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import StructType
 
+from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.partition_values import NULL_FOLDER
 from deltaflow.spark.scan.file_index import partitions_of
 
@@ -19,12 +21,11 @@ PartitionValues = frozenset[tuple[str, str | None]]
 """The items of an add action's partition values."""
 _MAX_PARTITIONS_AFTER_COMMIT = 128
 """Bounds the rewrite that follows one commit, as autoCompact.maxNumModifiedPartitions does in delta-spark."""
-_ANY_SIZE = (1 << 63) - 1
 
 
 class _Partition(NamedTuple):
     rows: pa.Array
-    """The numbers of its rows in `files`, smallest file first."""
+    """The numbers of its rows in the files, smallest file first."""
     sizes: pa.Array
 
 
@@ -44,43 +45,54 @@ def bins_after_commit(
     """
     bins: list[pa.Table] = []
     at_least = max(min_num_files, 2)
-    for partition in _partitions(files, partition_columns, smaller_than, at_least, changed):
+    small = files.filter(pc.less(files["size"], smaller_than))
+    for partition in _partitions(small, partition_columns, at_least, changed):
         count = _count_in_lower_tiers(partition.sizes, max(at_least // 2, 2))
         for start, end in _bins(partition.sizes.slice(0, count), target_size, to_the_full=True):
-            bins.append(files.take(partition.rows.slice(start, end - start)))
+            bins.append(small.take(partition.rows.slice(start, end - start)))
     return bins
 
 
+def files_to_compact(files: pa.Table, *, smaller_than: int, max_deleted_ratio: float) -> pa.Table:
+    """The files that OPTIMIZE rewrites together: small ones, and those whose deletion vector deletes a larger
+    part of their rows, or a part that the log does not tell."""
+    chosen = pc.less(files["size"], smaller_than)
+    vectors = files["deletion_vector"]
+    if vectors.null_count < files.num_rows:
+        records = FileStatistics(files, StructType()).num_records
+        deleted = pc.struct_field(vectors, "cardinality").combine_chunks()
+        is_above = pc.greater(deleted.cast(pa.float64()), pc.multiply(records, max_deleted_ratio))
+        chosen = pc.or_(chosen, pc.and_(vectors.is_valid(), pc.fill_null(is_above, True)))
+    return files.filter(chosen)
+
+
 def bins_of_table(
-    files: pa.Table, partition_columns: tuple[str, ...], *, smaller_than: int, max_size: int
+    files: pa.Table, partition_columns: tuple[str, ...], *, max_size: int, at_least: int = 2
 ) -> list[pa.Table]:
-    """The bins of OPTIMIZE: all small files, in bins of at most `max_size`."""
+    """The bins of OPTIMIZE: these files, `at_least` so many together, in bins of at most `max_size`."""
     return [
         files.take(partition.rows.slice(start, end - start))
-        for partition in _partitions(files, partition_columns, smaller_than, 2)
-        for start, end in _bins(partition.sizes, max_size, to_the_full=False)
+        for partition in _partitions(files, partition_columns, at_least)
+        for start, end in _bins(partition.sizes, max_size, to_the_full=False, at_least=at_least)
     ]
 
 
 def whole_partitions(files: pa.Table, partition_columns: tuple[str, ...]) -> list[pa.Table]:
     """One bin for each partition, with all of its files."""
-    return [files.take(partition.rows) for partition in _partitions(files, partition_columns, _ANY_SIZE, 1)]
+    return [files.take(partition.rows) for partition in _partitions(files, partition_columns, 1)]
 
 
 def _partitions(
     files: pa.Table,
     columns: tuple[str, ...],
-    smaller_than: int,
     at_least: int,
     among: Set[PartitionValues] | None = None,
 ) -> Iterator[_Partition]:
-    """The partitions with `at_least` small files, those with the most files first; of `among`, if given."""
-    small = pc.indices_nonzero(pc.less(files["size"], smaller_than))
-    if len(small) < at_least:
+    """The partitions with `at_least` so many files, those with the most first; of `among`, if given."""
+    if files.num_rows < at_least:
         return
-    candidates = files.select(["partition_values", "size"]).take(small)
-    values, numbers = partitions_of(candidates, {name: name for name in columns})
-    keys = pa.table({"partition": numbers, "size": candidates["size"]})
+    values, numbers = partitions_of(files, {name: name for name in columns})
+    keys = pa.table({"partition": numbers, "size": files["size"]})
     order = pc.sort_indices(keys, sort_keys=[("partition", "ascending"), ("size", "ascending")])
     runs = pc.value_counts(keys["partition"].take(order))
     counts = runs.field("counts")
@@ -99,7 +111,7 @@ def _partitions(
             continue
         left -= 1
         chosen = order.slice(partition["start"], partition["count"])
-        yield _Partition(small.take(chosen), candidates["size"].take(chosen).combine_chunks())
+        yield _Partition(chosen, files["size"].take(chosen).combine_chunks())
 
 
 def _is_wanted(values: dict[str, Any], among: Set[PartitionValues] | None) -> bool:
@@ -121,8 +133,8 @@ def _count_in_lower_tiers(sizes: pa.Array, at_least: int) -> int:
     return len(sizes) if larger < 0 else at_least + larger
 
 
-def _bins(sizes: pa.Array, size: int, *, to_the_full: bool) -> Iterator[tuple[int, int]]:
-    """Ranges of two or more sizes whose sum is at most `size` or, `to_the_full`, has just reached it."""
+def _bins(sizes: pa.Array, size: int, *, to_the_full: bool, at_least: int = 2) -> Iterator[tuple[int, int]]:
+    """Ranges of `at_least` sizes whose sum is at most `size` or, `to_the_full`, has just reached it."""
     ends = pc.cumulative_sum(sizes)
     start = before = 0
     while start < len(sizes):
@@ -131,7 +143,7 @@ def _bins(sizes: pa.Array, size: int, *, to_the_full: bool) -> Iterator[tuple[in
         else:
             end = bisect_right(ends, before + size, start, key=_as_int)
         end = min(max(end, start + 1), len(sizes))
-        if end - start > 1:
+        if end - start >= at_least:
             yield start, end
         start, before = end, ends[end - 1].as_py()
 

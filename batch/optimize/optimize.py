@@ -10,14 +10,16 @@ import pyarrow as pa
 
 from deltaflow.batch.files.partition_predicates import files_where
 from deltaflow.batch.optimize.bin_rewrite import BinRewrite, LayOut, one_file_each
-from deltaflow.batch.optimize.compaction import bins_of_table, whole_partitions
-from deltaflow.batch.optimize.optimize_metrics import describe, metrics_of_command
+from deltaflow.batch.optimize.compaction import bins_of_table, files_to_compact, whole_partitions
+from deltaflow.batch.optimize.optimize_metrics import describe, describe_purge, metrics_of_command
+from deltaflow.batch.optimize.purge import files_to_purge
 from deltaflow.batch.optimize.z_order import BinOfRows, ZColumn, z_columns, z_ordered
 from deltaflow.builders import OptimizeBuilder
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import (
+    OPTIMIZE_MAX_DELETED_ROWS_RATIO,
     OPTIMIZE_MAX_FILE_SIZE,
     OPTIMIZE_MIN_FILE_SIZE,
     SESSION_TIME_ZONE,
@@ -36,12 +38,15 @@ def optimize(
     settings: Mapping[str, str],
     where: Sequence[str] = (),
     z_order_by: Sequence[str] = (),
+    *,
+    purge: bool = False,
 ) -> dict[str, Any]:
     """Rewrites files in the partitions for which all of `where` (SQL) is true, by one commit.
 
-    Without `z_order_by` small files become larger ones, and a second run finds nothing to do. With columns
-    every run rewrites all files of the partitions, so that rows which are close in these columns are in one
-    file. The commit conflicts only with changes of the same files.
+    Without `z_order_by` small files, and those of which many rows are deleted, become larger ones, and a
+    second run finds nothing to do. With columns every run rewrites all files of the partitions, so that rows
+    which are close in these columns are in one file. To `purge` (REORG TABLE … APPLY (PURGE)) rewrites the
+    files of `files_to_purge`, and no other. The commit conflicts only with changes of the same files.
 
     Returns the metrics of optimize_metrics.OPTIMIZED. `settings` are the session's spark.databricks.delta.*.
     Raises DELTA_NON_PARTITION_COLUMN_REFERENCE if `where` names other columns, and the errors of `z_columns`.
@@ -57,12 +62,22 @@ def optimize(
     time_zone = SESSION_TIME_ZONE.of(settings, path)
     files = files_where(spark, snapshot, where, time_zone) if where else snapshot.files
     target_size = _target_size(snapshot, settings)
-    bins = _bins_to_rewrite(snapshot, files, settings, target_size, whole=bool(columns))
+    partition_columns = tuple(snapshot.physical_partition_columns.values())
+    if purge:
+        found = files_to_purge(snapshot, files)
+        bins = bins_of_table(found, partition_columns, max_size=target_size, at_least=1)
+    elif columns:
+        bins = whole_partitions(files, partition_columns)
+    else:
+        bins = bins_of_table(
+            _files_to_compact(snapshot, files, settings), partition_columns, max_size=target_size
+        )
     rewrite = None
     if bins:
         lay_out = _z_order_layout(bins, columns, target_size) if columns else one_file_each
         predicates = [simple_string_of_text(spark, condition) for condition in where]
-        rewrite = BinRewrite(transaction, bins, describe(predicates, z_order_by, auto=False), {}, lay_out)
+        operation = describe_purge(predicates) if purge else describe(predicates, z_order_by, auto=False)
+        rewrite = BinRewrite(transaction, bins, operation, {}, lay_out)
         rewrite.run(spark)
     return metrics_of_command(
         snapshot,
@@ -79,14 +94,10 @@ def _target_size(snapshot: Snapshot, settings: Mapping[str, str]) -> int:
     return OPTIMIZE_MAX_FILE_SIZE.of(settings, snapshot.path) if of_table is None else of_table
 
 
-def _bins_to_rewrite(
-    snapshot: Snapshot, files: pa.Table, settings: Mapping[str, str], target_size: int, *, whole: bool
-) -> list[pa.Table]:
-    columns = tuple(snapshot.physical_partition_columns.values())
-    if whole:
-        return whole_partitions(files, columns)
+def _files_to_compact(snapshot: Snapshot, files: pa.Table, settings: Mapping[str, str]) -> pa.Table:
     smaller_than = OPTIMIZE_MIN_FILE_SIZE.of(settings, snapshot.path)
-    return bins_of_table(files, columns, smaller_than=smaller_than, max_size=target_size)
+    ratio = OPTIMIZE_MAX_DELETED_ROWS_RATIO.of(settings, snapshot.path)
+    return files_to_compact(files, smaller_than=smaller_than, max_deleted_ratio=ratio)
 
 
 def _z_order_layout(bins: Sequence[pa.Table], columns: Sequence[ZColumn], target_size: int) -> LayOut:

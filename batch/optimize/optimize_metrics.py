@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
 from deltaflow.batch.optimize.bin_rewrite import BinRewrite, Describe
@@ -94,8 +96,17 @@ def describe(predicates: Sequence[str], z_order_by: Sequence[str] = (), *, auto:
         "auto": auto,
     }
 
+    return _operation("OPTIMIZE", parameters)
+
+
+def describe_purge(predicates: Sequence[str]) -> Describe:
+    """Makes the operation of the commit of REORG TABLE … APPLY (PURGE)."""
+    return _operation("REORG", {"predicate": msgspec.json.encode(predicates).decode(), "applyPurge": True})
+
+
+def _operation(name: str, parameters: Mapping[str, str | bool]) -> Describe:
     def of(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> Operation:
-        return Operation("OPTIMIZE", parameters, _metrics_of_commit(adds, removes))
+        return Operation(name, parameters, _metrics_of_commit(adds, removes))
 
     return of
 
@@ -106,7 +117,7 @@ def _metrics_of_commit(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -
         "numRemovedFiles": len(removes),
         "numRemovedBytes": sum(remove.size or 0 for remove in removes),
         "p25FileSize": sizes[len(sizes) // 4],
-        "numDeletionVectorsRemoved": 0,
+        "numDeletionVectorsRemoved": sum(remove.deletion_vector is not None for remove in removes),
         "minFileSize": sizes[0],
         "numAddedFiles": len(adds),
         "maxFileSize": sizes[-1],
@@ -153,7 +164,7 @@ def metrics_of_command(
         "totalClusterParallelism": parallelism,
         "totalScheduledTasks": len(bins),
         "autoCompactParallelismStats": None,
-        "deletionVectorStats": None,
+        "deletionVectorStats": None if rewrite is None else _deletion_vector_stats(rewrite.files),
         "numTableColumns": columns,
         "numTableColumnsWithStats": columns if indexed < 0 else min(columns, indexed),
     }
@@ -171,6 +182,13 @@ def _z_order_stats(sizes: Sequence[int], partitions: int) -> Mapping[str, Any]:
         "numOutputCubes": partitions,
         "mergedNumCubes": None,
     }
+
+
+def _deletion_vector_stats(files: pa.Table) -> Mapping[str, int] | None:
+    rows = pc.struct_field(files["deletion_vector"].drop_null(), "cardinality")
+    if not len(rows):
+        return None
+    return {"numDeletionVectorsRemoved": len(rows), "numDeletionVectorRowsRemoved": pc.sum(rows).as_py()}
 
 
 def _sizes(sizes: Sequence[int]) -> Mapping[str, Any]:

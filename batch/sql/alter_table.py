@@ -140,7 +140,13 @@ def _drop_constraint(statement: Statement) -> Rows:
 @statement("DropFeature", changes=True)
 def _drop_feature(statement: Statement) -> Rows:
     fields = statement.fields
-    drop_feature(_log(statement), fields["featureName"], fields["truncateHistory"], statement.settings)
+    drop_feature(
+        _log(statement),
+        fields["featureName"],
+        fields["truncateHistory"],
+        statement.settings,
+        statement.session,
+    )
     return ()
 
 

@@ -51,6 +51,14 @@ def _optimize(statement: Statement) -> Rows:
     return [(hadoop_path(statement.path), metrics)]
 
 
+@statement("Reorg", changes=True, output=OPTIMIZED)
+def _reorg(statement: Statement) -> Rows:
+    """REORG TABLE … APPLY (PURGE)."""
+    where = statement.fields["where"]
+    metrics = optimize(statement.session, statement.path, statement.settings, where, purge=True)
+    return [(hadoop_path(statement.path), metrics)]
+
+
 @statement("Restore", changes=True, output=RESTORED)
 def _restore(statement: Statement) -> Rows:
     spark, path, settings = statement.session, statement.path, statement.settings

@@ -51,7 +51,9 @@ _REFUSED: Mapping[str, _Refusal] = {
         "table",
         "The rows tell their partition: overwrite them with the option replaceWhere.",
     ),
-    "Reorg": _Refusal("REORG TABLE", "table", "Nothing is left in its files that it would purge."),
+    "ReorgUniform": _Refusal(
+        "REORG TABLE APPLY (UPGRADE UNIFORM)", "table", "deltaflow does not write metadata for Iceberg."
+    ),
     "RepairTable": _Refusal(
         "MSCK REPAIR TABLE", "child", "The log has the partitions: nothing can be missing."
     ),

@@ -24,12 +24,12 @@ from deltaflow.log.maintenance.manifests import write_manifests
 from deltaflow.log.maintenance.vacuum_plan import VacuumPlan, paths_added_since, plan_vacuum
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.replay.commit_history import CommitRecord, read_history
+from deltaflow.log.replay.feature_history import has_feature_history, has_v2_checkpoint_history
 from deltaflow.log.replay.listing import Listing
 from deltaflow.log.replay.log_files import Clock, Ids, LogFiles, no_table, random_id, system_clock
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.time_travel import available_versions, version_at
-from deltaflow.log.replay.v2_checkpoint_history import has_v2_checkpoint_history
 from deltaflow.log.replay.version_checksum import checksum_differences
 from deltaflow.log.streams.expiry import Expiry, log_expiry, removed_files, vacuum_expiry
 from deltaflow.log.streams.source_offset import DeltaSourceOffset
@@ -246,6 +246,10 @@ class DeltaLog:
     def has_v2_checkpoint_history(self) -> bool:
         """Whether a V2 checkpoint is in the log, or a commit that asks for them."""
         return has_v2_checkpoint_history(self._files)
+
+    def has_feature_history(self, feature: str) -> bool:
+        """Whether a version that the log still has uses the feature (feature_history)."""
+        return has_feature_history(self._files, feature)
 
     def plan_vacuum(self, retention_ms: int) -> VacuumPlan:
         """What a vacuum with this retention, in milliseconds, may delete (vacuum_plan)."""

@@ -56,6 +56,7 @@ from deltaflow.log.protocol.features import (
     columns_with_defaults,
     has_column_defaults,
     is_append_only,
+    protects_checkpoints,
 )
 from deltaflow.log.protocol.isolation import IsolationLevel, isolation_of_commit, isolation_of_table
 from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, SESSION_TIME_ZONE, USER_METADATA
@@ -197,8 +198,9 @@ class OptimisticTransaction:
 
         The caller has made sure that the metadata asks for no feature that the protocol lacks.
         """
-        before = {} if self.snapshot is None else self.snapshot.metadata.configuration
-        self._new_protocol, self._new_metadata = protocol, with_protected_checkpoints(metadata, before)
+        if self.snapshot is not None and protects_checkpoints(protocol):
+            metadata = with_protected_checkpoints(metadata, self.snapshot.metadata.configuration)
+        self._new_protocol, self._new_metadata = protocol, metadata
 
     def cancel(self) -> bool:
         """Keep the transaction from committing: True if it never will, False if it has, or may have.

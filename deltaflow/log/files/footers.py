@@ -80,6 +80,12 @@ def numbers_of_rows(files: Sequence[tuple[str, int]]) -> list[int]:
     return [footer.metadata.num_rows for footer in _footers(files)]
 
 
+def arrow_schemas(files: Sequence[tuple[str, int]]) -> Iterator[pa.Schema]:
+    """The columns of each file; `files` and errors are those of `collect_statistics`."""
+    for footer in _footers(files):
+        yield footer.metadata.schema.to_arrow_schema()
+
+
 def files_of_distinct_schemas(files: Sequence[tuple[str, int]]) -> dict[str, str]:
     """For each schema that these files have, as text, the first file with it; only footers are read.
 

@@ -72,6 +72,13 @@ def _at_least(least: int) -> Callable[[str], int]:
     return parse
 
 
+def _ratio(text: str) -> float:
+    number = float(text)
+    if not 0 <= number <= 1:
+        raise ValueError(text)
+    return number
+
+
 def _size_bytes(text: str) -> int:
     """As Spark reads sizes: 1048576, 1m, 1MB are the same."""
     match = re.fullmatch(r"([0-9]+)(?:([kmgtp])?b?)", text.strip().lower())
@@ -152,8 +159,14 @@ CONSTRAINTS_ASSUME_DROP_IF_EXISTS = _flag(
 DYNAMIC_PARTITION_OVERWRITE_ENABLED = _flag(
     "spark.databricks.delta.dynamicPartitionOverwrite.enabled", default=True
 )
+FAST_DROP_FEATURE_ENABLED = _flag(
+    "spark.databricks.delta.tableFeatures.fastDropFeature.enabled", default=True
+)
 MAX_COMMIT_ATTEMPTS: Property[int | None] = Property(
     "spark.databricks.delta.maxCommitAttempts", None, _at_least(1), "a positive integer"
+)
+OPTIMIZE_MAX_DELETED_ROWS_RATIO = Property(
+    "spark.databricks.delta.optimize.maxDeletedRowsRatio", 0.05, _ratio, "a number from 0 to 1"
 )
 OPTIMIZE_MAX_FILE_SIZE = Property(
     "spark.databricks.delta.optimize.maxFileSize", 1 << 30, _at_least(0), "a number of bytes"

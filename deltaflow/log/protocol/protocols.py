@@ -67,9 +67,9 @@ def protocol_for(metadata: Metadata, current: Protocol | None, table: str) -> Pr
     return weakest_protocol(wanted)
 
 
-def without_feature(protocol: Protocol, name: str) -> Protocol:
-    """The protocol when a feature that it supports is dropped, in its weakest form."""
-    return weakest_protocol(supported_features(protocol) - {name})
+def without_feature(protocol: Protocol, name: str, *, instead: Iterable[str] = ()) -> Protocol:
+    """The weakest protocol when a feature that it supports is dropped and others come instead."""
+    return weakest_protocol((supported_features(protocol) - {name}).union(instead))
 
 
 def weakest_protocol(names: Iterable[str]) -> Protocol:

@@ -31,7 +31,8 @@ STATEMENTS: Mapping[str, str] = {
     "Convert": """CONVERT TO DELTA <table> [NO STATISTICS @noStatistics]
         [PARTITIONED BY '(' <partitionedBy:text> ')']""",
     "Generate": "GENERATE <mode:word> FOR TABLE <table>",
-    "Reorg": "REORG TABLE <table> <:rest>",
+    "Reorg": "REORG TABLE <table> [WHERE <where[]:sql APPLY>] APPLY '(' PURGE ')'",
+    "ReorgUniform": "REORG TABLE <table> APPLY '(' UPGRADE <:rest>",
     "ShallowClone": f"""( CREATE [OR REPLACE @replace] | REPLACE @replace @mustExist ) TABLE
         [IF NOT EXISTS @ifNotExists] <target:name> SHALLOW CLONE <table> [{_AT}]
         [TBLPROPERTIES <properties:properties>] [LOCATION <location:literal>]""",

@@ -21,6 +21,8 @@ from tests.log.hand_written import WRITE, HandWrittenTable, append, create, meta
 from tests.log.hand_written import protocol as protocol_action
 from tests.tables import rows_by_deltalake
 
+SLOW = {"spark.databricks.delta.tableFeatures.fastDropFeature.enabled": "false"}
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
@@ -128,7 +130,7 @@ class TestV2Checkpoints:
         # A day has not gone by: the history is as it was.
         for truncates in (False, True):
             with refused("DELTA_FEATURE_DROP_HISTORICAL_VERSIONS_EXIST", "v2Checkpoint"):
-                drop_feature(log, "v2Checkpoint", truncates, {})
+                drop_feature(log, "v2Checkpoint", truncates, SLOW)
         assert log.snapshot().protocol.reader_features == ["v2Checkpoint"]
         assert log.snapshot_at(0).num_files == 1
 
@@ -137,7 +139,7 @@ class TestV2Checkpoints:
             drop_feature(log, "v2Checkpoint", True, {})
         self.age(log)
         with refused("DELTA_FEATURE_DROP_HISTORICAL_VERSIONS_EXIST"):
-            drop_feature(log, "v2Checkpoint", False, {})
+            drop_feature(log, "v2Checkpoint", False, SLOW)
         drop_feature(log, "v2Checkpoint", True, {})
         assert log.snapshot().protocol == protocol(1, 2)
         assert log.available_versions() == [2, 3]
@@ -161,6 +163,33 @@ class TestV2Checkpoints:
         assert log.has_v2_checkpoint_history()
         (folder / f"{3:020}.checkpoint.parquet").unlink()
         assert not log.has_v2_checkpoint_history()
+
+    def test_at_once_their_checkpoints_are_protected(self, log: DeltaLog) -> None:
+        drop_feature(log, "v2Checkpoint", False, {})
+        assert log.snapshot().protocol == protocol(1, 7, "appendOnly", "checkpointProtection", "invariants")
+        assert log.snapshot().metadata.configuration == {
+            "delta.checkpointPolicy": "classic",
+            "delta.requireCheckpointProtectionBeforeVersion": "6",
+        }
+        empty = [("Empty Commit", {})] * 3
+        assert changes(log)[2:] == [*empty, dropped("v2Checkpoint")]
+        names = [f"_delta_log/{version:020}.checkpoint.parquet" for version in range(3, 7)]
+        assert all(Path(log.path, name).exists() for name in names)
+        assert log.snapshot_at(0).num_files == 1
+        assert len(deltalake.DeltaTable(log.path).file_uris()) == 2
+
+    def test_the_protection_goes_with_the_versions_before_it(self, log: DeltaLog) -> None:
+        drop_feature(log, "v2Checkpoint", False, {})
+        with refused("DELTA_FEATURE_CAN_ONLY_DROP_CHECKPOINT_PROTECTION_WITH_HISTORY_TRUNCATION"):
+            drop_feature(log, "checkpointProtection", False, {})
+        with refused("DELTA_FEATURE_DROP_CHECKPOINT_PROTECTION_WAIT_FOR_RETENTION_PERIOD", "24 hours"):
+            drop_feature(log, "checkpointProtection", True, {})
+        assert min(log.available_versions()) == 0
+        self.age(log)
+        drop_feature(log, "checkpointProtection", True, {})
+        assert log.snapshot().protocol == protocol(1, 2)
+        assert log.snapshot().metadata.configuration == {"delta.checkpointPolicy": "classic"}
+        assert min(log.available_versions()) == 6
 
 
 class TestRefusals:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltaflow.batch.optimize.compaction import bins_after_commit, bins_of_table
+from deltaflow.batch.optimize.compaction import bins_after_commit, bins_of_table, files_to_compact
 from deltaflow.log import FILES_SCHEMA
 
 MIN_NUM_FILES = 50
@@ -116,7 +116,7 @@ def test_a_partition_that_spark_cannot_write_stays() -> None:
     partitions = {f"f{i}": {"p": "__HIVE_DEFAULT_PARTITION__"} for i in range(60)}
     table = snapshot_files(dict.fromkeys(partitions, 1_000), partitions)
     assert after_commit(table, [{"p": "__HIVE_DEFAULT_PARTITION__"}], columns=("p",)) == []
-    assert bins_of_table(table, ("p",), smaller_than=TARGET, max_size=TARGET) == []
+    assert bins_of_table(table, ("p",), max_size=TARGET) == []
 
 
 @settings(deadline=None)
@@ -124,7 +124,8 @@ def test_a_partition_that_spark_cannot_write_stays() -> None:
 def test_bins_of_optimize(sizes: list[int]) -> None:
     """Each small file is in one bin, and a bin has two or more files and at most the asked size."""
     by_name = {f"f{i}": size for i, size in enumerate(sizes)}
-    bins = bins_of_table(snapshot_files(by_name), (), smaller_than=TARGET, max_size=TARGET)
+    small = files_to_compact(snapshot_files(by_name), smaller_than=TARGET, max_deleted_ratio=0.05)
+    bins = bins_of_table(small, (), max_size=TARGET)
     names = [chosen["path"].to_pylist() for chosen in bins]
     chosen = [name for group in names for name in group]
     assert len(chosen) == len(set(chosen))

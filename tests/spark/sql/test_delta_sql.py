@@ -89,7 +89,8 @@ READ: list[tuple[str, str, dict[str, Any]]] = [
     ("desc history {t} LIMIT 3", "DescribeHistory", {"limit": 3}),
     ("DESC DETAIL '{path}'", "DescribeDetail", {}),
     ("GENERATE symlink_format_manifest FOR TABLE {t}", "Generate", {"mode": "symlink_format_manifest"}),
-    ("REORG TABLE {t} APPLY (PURGE)", "Reorg", {}),
+    ("REORG TABLE {t} APPLY (PURGE)", "Reorg", {"where": []}),
+    ("REORG TABLE {t} WHERE p = 1 APPLY (PURGE)", "Reorg", {"where": ["(p = 1)"]}),
     ("CONVERT TO DELTA parquet.`/a b`", "Convert", {"noStatistics": False, "partitionedBy": None}),
     (
         "CONVERT TO DELTA a.b NO STATISTICS PARTITIONED BY (`x y` DECIMAL(3, 2), z DATE)",
@@ -241,5 +242,5 @@ def test_what_is_decided_late_and_not_ours(spark: SparkSession, path: str, seen:
 
 
 def test_statements_without_an_operation_are_refused(spark: SparkSession, path: str) -> None:
-    with pytest.raises(DeltaUnsupportedOperationException, match="REORG TABLE"):
-        spark.sql(f"REORG TABLE delta.`{path}` APPLY (PURGE)")
+    with pytest.raises(DeltaUnsupportedOperationException, match="UPGRADE UNIFORM"):
+        spark.sql(f"REORG TABLE delta.`{path}` APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = 2))")

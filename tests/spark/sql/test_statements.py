@@ -310,7 +310,6 @@ def test_refused_before_a_file_is_touched(named: World, tree: Callable[[Path], A
     ("statement", "name"),
     [
         ("VACUUM {t} LITE", "VACUUM LITE"),
-        ("REORG TABLE {t} APPLY (PURGE)", "REORG TABLE"),
         ("VACUUM {t} DRY RUN USING INVENTORY (SELECT 'a' AS path)", "VACUUM USING INVENTORY"),
     ],
 )

@@ -1,0 +1,143 @@
+"""REORG TABLE … APPLY (PURGE), and OPTIMIZE of files of which many rows are deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deltaflow.errors import DeltaAnalysisException, DeltaError
+from deltaflow.log import DeltaLog
+from tests.deletion_vectors import mark_deleted, paths
+from tests.tables import actions, commit_info, data_files, ids, latest_version, load, rows, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+_PROPERTIES = {"delta.columnMapping.mode": "name", "delta.feature.deletionVectors": "supported"}
+
+
+def _reorg(spark: SparkSession, table: str, where: str = "") -> Row:
+    [row] = spark.sql(f"REORG TABLE delta.`{table}` {where} APPLY (PURGE)").collect()
+    assert row.path == f"file:{table}"
+    return row.metrics
+
+
+def _files(spark: SparkSession, table: str, count: int, size: int = 100) -> list[str]:
+    """The files of a new table, in the order of their ids; file i is in partition i % 2."""
+    found: list[str] = []
+    for i in range(count):
+        frame = spark.range(i * size, i * size + size).selectExpr("id", f"{i % 2} AS p", "id AS dropped")
+        write(frame, table, partition_by=["p"], **_PROPERTIES)
+        found += set(paths(table)) - set(found)
+    return found
+
+
+def test_of_vectors_in_some_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    table = str(tmp_path / "table")
+    first, second, third, fourth = _files(spark, table, 4)
+    mark_deleted(table, {first: [0], second: [5, 6], third: range(100)})
+    live = [id_ for id_ in range(400) if id_ not in (0, 105, 106) and not 200 <= id_ < 300]
+    metrics = _reorg(spark, table, "WHERE p = 0")
+    assert (metrics.numFilesAdded, metrics.numFilesRemoved, metrics.totalConsideredFiles) == (1, 2, 2)
+    assert tuple(metrics.deletionVectorStats) == (2, 101)
+    info = commit_info(table)
+    assert info["operation"] == "REORG"
+    assert info["operationParameters"] == {"predicate": '["(\'p = 0)"]', "applyPurge": True}
+    assert info["operationMetrics"]["numDeletionVectorsRemoved"] == "2"
+    assert not any(action["dataChange"] for action in actions(table, "add") + actions(table, "remove"))
+    assert {remove["path"] for remove in actions(table, "remove")} == {first, third}
+    assert ids(load(spark, table)) == live
+    metrics = _reorg(spark, table)
+    assert (metrics.numFilesAdded, metrics.numFilesRemoved) == (1, 1)
+    assert {remove["path"] for remove in actions(table, "remove")} == {second}
+    assert fourth in paths(table)
+    assert DeltaLog.for_table(table).snapshot().num_deletion_vectors == 0
+    version = latest_version(table)
+    assert _reorg(spark, table).numFilesAdded == 0
+    assert latest_version(table) == version
+    assert ids(load(spark, table)) == live
+    with pytest.raises(DeltaAnalysisException, match="DELTA_NON_PARTITION_COLUMN_REFERENCE"):
+        _reorg(spark, table, "WHERE id = 1")
+    # Columns that were dropped are in the files until they are purged.
+    spark.sql(f"ALTER TABLE delta.`{table}` DROP COLUMN dropped")
+    write(spark.range(400, 401).selectExpr("id", "0 AS p"), table)
+    metrics = _reorg(spark, table)
+    assert metrics.numFilesRemoved == 3
+    assert metrics.deletionVectorStats is None
+    assert _reorg(spark, table).numFilesRemoved == 0
+    assert ids(load(spark, table)) == [*live, 400]
+
+
+def test_of_fields_within_columns(spark: SparkSession, tmp_path: Path) -> None:
+    table = str(tmp_path / "table")
+    frame = spark.range(2).selectExpr(
+        "id",
+        "named_struct('a', 1, 'b', 2) AS s",
+        "array(named_struct('a', 1, 'b', 2)) AS l",
+        "map('k', named_struct('a', 1, 'b', 2)) AS m",
+    )
+    write(frame, table, **{"delta.columnMapping.mode": "name"})
+    assert _reorg(spark, table).numFilesRemoved == 0
+    for field in ("s.b", "l.element.b", "m.value.b"):
+        spark.sql(f"ALTER TABLE delta.`{table}` DROP COLUMN {field}")
+        expected = rows(load(spark, table))
+        assert _reorg(spark, table).numFilesRemoved == 1, field
+        assert _reorg(spark, table).numFilesRemoved == 0, field
+        assert rows(load(spark, table)) == expected
+
+
+def test_optimize_rewrites_files_of_which_many_rows_are_deleted(
+    spark: SparkSession, tmp_path: Path, settings: Any
+) -> None:
+    table = str(tmp_path / "table")
+    first, second, third, fourth, *others = _files(spark, table, 8)
+    vectors = {first: range(5), third: range(6), fourth: range(1, 100)}
+    mark_deleted(table, vectors)
+    expected = ids(load(spark, table))
+    with settings({"spark.databricks.delta.optimize.minFileSize": "1"}):
+        version = latest_version(table)
+        spark.sql(f"OPTIMIZE delta.`{table}`")
+        assert latest_version(table) == version  # one file alone is not rewritten
+        mark_deleted(table, {second: range(50), others[0]: range(6)})
+        live = ids(load(spark, table))
+        assert len(live) == len(expected) - 56
+        [row] = spark.sql(f"OPTIMIZE delta.`{table}`").collect()
+        assert {remove["path"] for remove in actions(table, "remove")} == {second, third, fourth, others[0]}
+        assert tuple(row.metrics.deletionVectorStats) == (4, 50 + 6 + 6 + 99)
+        assert ids(load(spark, table)) == live
+    wrong = settings({"spark.databricks.delta.optimize.maxDeletedRowsRatio": "2"})
+    with wrong, pytest.raises(DeltaError, match="maxDeletedRowsRatio"):
+        spark.sql(f"OPTIMIZE delta.`{table}`")
+    [row] = spark.sql(f"OPTIMIZE delta.`{table}` ZORDER BY (id)").collect()
+    assert tuple(row.metrics.deletionVectorStats) == (1, 5)
+    assert ids(load(spark, table)) == live
+    assert sum(add["stats"].count('"numRecords"') for add in actions(table, "add")) == 2
+
+
+def test_a_file_that_does_not_say_its_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Their numbers come from the footer, and the account of rows holds."""
+    table = str(tmp_path / "table")
+    write(spark.range(10), table, **{"delta.dataSkippingNumIndexedCols": "0"})
+    mark_deleted(table, [4], is_inline=True)
+    commit = Path(table, "_delta_log", f"{1:020}.json")
+    commit.write_text(commit.read_text().replace('"stats"', '"other"'))
+    assert _reorg(spark, table).numFilesRemoved == 1
+    assert ids(load(spark, table)) == [id_ for id_ in range(10) if id_ != 4]
+
+
+def test_a_vector_of_another_length_stops_it(spark: SparkSession, tmp_path: Path) -> None:
+    table = str(tmp_path / "table")
+    write(spark.range(10), table)
+    mark_deleted(table, [4])
+    commit = Path(table, "_delta_log", f"{1:020}.json")
+    commit.write_text(commit.read_text().replace('"cardinality": 1', '"cardinality": 3'))
+    before = data_files(table)
+    with pytest.raises(DeltaError, match="DELTA_DELETION_VECTOR_CARDINALITY_MISMATCH"):
+        _reorg(spark, table)
+    assert data_files(table) == before
+    assert latest_version(table) == 1
