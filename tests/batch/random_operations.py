@@ -1,7 +1,7 @@
 """Random operations on a table, compared after each with the same on a list of rows.
 
 The rows must be the model's at every version that the table still has, as Spark and as deltalake read them.
-The long run, 40 sequences of 25 operations:
+Features of the table are on or off by chance. The long run, 40 sequences of 25 operations:
 
     python -m tests.batch.random_operations [FIRST SEED]
 """
@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 import deltaflow
 from deltaflow import DeltaTable
@@ -27,6 +29,36 @@ Row = tuple[int, str | None, int | None]
 """id, p (a partition in half of the tables), v."""
 _SCHEMA = "id LONG, p STRING, v INT"
 _PARTS = ("a", "b", None)
+_GENERATED = "id * 2 + coalesce(v, 0)"
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a table has beside rows."""
+
+    by_partition: bool
+    mapping: str
+    """`delta.columnMapping.mode`."""
+    generated: bool
+    """A column g, which the operations leave to the table."""
+
+    @staticmethod
+    def by_chance(chance: random.Random) -> Features:
+        return Features(
+            by_partition=chance.random() < 0.5,
+            mapping=chance.choice(["none", "none", "name", "id"]),
+            generated=chance.random() < 0.3,
+        )
+
+    def create(self, spark: SparkSession, path: str) -> None:
+        table = DeltaTable.create(spark).location(path).addColumns(StructType.fromDDL(_SCHEMA))
+        if self.generated:
+            table = table.addColumn("g", "LONG", generatedAlwaysAs=_GENERATED)
+        if self.by_partition:
+            table = table.partitionedBy("p")
+        if self.mapping != "none":
+            table = table.property("delta.columnMapping.mode", self.mapping)
+        table.execute()
 
 
 @dataclass(frozen=True)
@@ -74,7 +106,7 @@ class Game:
     spark: SparkSession
     path: str
     chance: random.Random
-    by_partition: bool
+    features: Features
     versions: dict[int, list[Row]] = field(default_factory=dict)
     retained: set[int] = field(default_factory=set)
     done: list[str] = field(default_factory=list)
@@ -90,8 +122,9 @@ class Game:
         return DeltaTable.forPath(self.spark, self.path)
 
     def play(self, steps: int) -> None:
-        self.overwrite()
-        self.check("overwrite", self.rows_after)
+        self.features.create(self.spark, self.path)
+        self.done.append(str(self.features))
+        self.check("create", [])
         often = [self.append, self.update, self.delete, self.merge]
         operations = [*often, *often, self.overwrite, self.optimize, self.vacuum, self.restore]
         for _ in range(steps):
@@ -107,13 +140,15 @@ class Game:
             self.retained.add(version)
         assert self.versions[newest] == rows, f"{name} committed nothing after {self.done}"
         loaded = self.spark.read.format("delta")
-        assert _sorted(loaded.load(self.path)) == _key_sorted(rows), self.done
+        frame = loaded.load(self.path)
+        assert _sorted(frame) == _key_sorted(rows), self.done
+        if self.features.generated:
+            assert frame.where(f"NOT g <=> {_GENERATED}").isEmpty(), self.done
         for version in sorted(self.retained):
             of_version = _key_sorted(self.versions[version])
             at = f"version {version} after {self.done}"
             assert _sorted(loaded.option("versionAsOf", version).load(self.path)) == of_version, at
-            by_deltalake = deltalake.DeltaTable(self.path, version=version).to_pyarrow_table().to_pylist()
-            assert _key_sorted([(r["id"], r["p"], r["v"]) for r in by_deltalake]) == of_version, at
+            assert _by_deltalake(self.path, version) == of_version, at
 
     def new_rows(self, number: int, ids: Sequence[int] | None = None) -> list[Row]:
         chance = self.chance
@@ -125,7 +160,7 @@ class Game:
 
     def write(self, rows: list[Row], mode: str) -> None:
         writer = self.frame(rows).write.format("delta").mode(mode)
-        if self.by_partition:
+        if self.features.by_partition:
             writer = writer.partitionBy("p")
         writer.save(self.path)
 
@@ -184,7 +219,9 @@ class Game:
                 case "delete":
                     merge = merge.whenMatchedDelete("s.v < 20")
                 case "insert":
-                    merge = merge.whenNotMatchedInsertAll("s.v IS NOT NULL")
+                    merge = merge.whenNotMatchedInsert(
+                        "s.v IS NOT NULL", {"id": "s.id", "p": "s.p", "v": "s.v"}
+                    )
                 case "source update":
                     merge = merge.whenNotMatchedBySourceUpdate(of_target, {"v": "t.v - 1"})
                 case "source delete":
@@ -196,7 +233,7 @@ class Game:
 
     def optimize(self) -> None:
         builder = self.table.optimize()
-        if self.by_partition and self.chance.random() < 0.4:
+        if self.features.by_partition and self.chance.random() < 0.4:
             builder = builder.where("p = 'a'")
         if self.chance.random() < 0.5:
             builder.executeCompaction()
@@ -253,6 +290,13 @@ def _sorted(frame: DataFrame) -> list[Row]:
     return _key_sorted([(row["id"], row["p"], row["v"]) for row in frame.toArrow().to_pylist()])
 
 
+def _by_deltalake(path: str, version: int) -> list[Row]:
+    """By its engine: the reader that gives pyarrow's tables knows no column mapping."""
+    table = deltalake.DeltaTable(path, version=version)
+    rows = deltalake.QueryBuilder().register("t", table).execute("SELECT id, p, v FROM t").read_all()
+    return _key_sorted([(row["id"], row["p"], row["v"]) for row in pa.table(rows).to_pylist()])
+
+
 def _key_sorted(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=repr)
 
@@ -260,7 +304,7 @@ def _key_sorted(rows: list[Row]) -> list[Row]:
 def play(spark: SparkSession, path: str, seed: int, steps: int) -> Game:
     """One sequence of operations; needs `spark.databricks.delta.retentionDurationCheck.enabled` false."""
     chance = random.Random(seed)
-    game = Game(spark, path, chance, by_partition=chance.random() < 0.5)
+    game = Game(spark, path, chance, Features.by_chance(chance))
     game.play(steps)
     return game
 
