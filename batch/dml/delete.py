@@ -1,6 +1,8 @@
 """DELETE: rows for which a condition is true leave the table (delta-spark's DeleteCommand).
 
-Without a condition, or with one on partition columns alone, files are removed and none is read or written.
+Where the table allows deletion vectors, the rows are marked as deleted; elsewhere the other rows of their
+files are copied. Without a condition, or with one on partition columns alone, files are removed and none is
+read or written.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
+    from pyroaring import BitMap64
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
@@ -43,6 +46,8 @@ def delete(
             return 0
         if found.all_rows_match:
             return _remove(operation, touched, predicates)
+        if found.marks is not None:
+            return _mark(operation, touched, found.marks, predicates)
         # Rows for which the condition is null stay, too.
         return _rewrite(
             operation, touched, lambda rows: named(rows).where(~where.eqNullSafe(True)), predicates
@@ -54,6 +59,15 @@ def _remove(operation: RowLevelOperation, files: pa.Table, predicates: Sequence[
     deleted = number_of_rows(files)
     operation.remove(files, lambda changed: _operation(operation, changed, predicates, deleted))
     return deleted
+
+
+def _mark(
+    operation: RowLevelOperation, touched: pa.Table, marks: Sequence[BitMap64], predicates: Sequence[str]
+) -> int:
+    """The rows are marked as deleted; files of which no row stays are removed."""
+    account = operation.mark(touched, marks)
+    operation.replace(account, None, lambda changed: _operation(operation, changed, predicates, account.gone))
+    return account.gone
 
 
 def _rewrite(

@@ -31,17 +31,20 @@ from deltaflow.batch.files.file_layout import optimized_write_bytes
 from deltaflow.batch.idempotent import idempotent_write
 from deltaflow.batch.optimize.auto_compaction import auto_compaction
 from deltaflow.batch.read.load_path import no_table_at
+from deltaflow.batch.rewrite.marked_rows import MarkedRows
 from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import TouchedFiles
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import AddFile, Committed, DeltaLog, Operation, RemoveFile, remove_files
 from deltaflow.log.observer import observe
-from deltaflow.log.protocol.features import check_writable, is_append_only
+from deltaflow.log.protocol.features import check_writable, is_append_only, may_write_deletion_vectors
 from deltaflow.log.protocol.isolation import isolation_of_table
+from deltaflow.log.protocol.properties import SYMLINK_MANIFEST_ENABLED
 from deltaflow.spark.expressions.frames import delta_settings, recache
 
 if TYPE_CHECKING:
+    from pyroaring import BitMap64
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _LOG = logging.getLogger(__name__)
@@ -55,19 +58,24 @@ class Changed:
     rows: int
     """Rows of the new files."""
     removes: Sequence[RemoveFile]
+    marked: Sequence[AddFile] = ()
+    """The removed files that stay in the table with another deletion vector, as they are then."""
 
     @property
     def metrics(self) -> dict[str, int]:
         """The figures that every operation on rows reports, by delta-spark's names for DELETE and UPDATE."""
+        staying = {file.path for file in self.marked}
+        gone = [remove for remove in self.removes if remove.path not in staying]
+        had_vectors = [remove.path for remove in self.removes if remove.deletion_vector is not None]
         return {
-            "numRemovedFiles": len(self.removes),
-            "numRemovedBytes": sum(remove.size or 0 for remove in self.removes),
+            "numRemovedFiles": len(gone),
+            "numRemovedBytes": sum(remove.size or 0 for remove in gone),
             "numAddedFiles": len(self.adds),
             "numAddedBytes": sum(add.size for add in self.adds),
             "numAddedChangeFiles": 0,
-            "numDeletionVectorsAdded": 0,
-            "numDeletionVectorsRemoved": sum(remove.deletion_vector is not None for remove in self.removes),
-            "numDeletionVectorsUpdated": 0,
+            "numDeletionVectorsAdded": len(self.marked),
+            "numDeletionVectorsRemoved": len(had_vectors),
+            "numDeletionVectorsUpdated": len(staying.intersection(had_vectors)),
         }
 
 
@@ -85,6 +93,8 @@ class Found:
     """Rows of the snapshot's `files`; with MATCHING_ROWS, unless all rows of them match."""
     all_rows_match: bool
     """Whether the condition is on partition columns alone."""
+    marks: Sequence[BitMap64] | None = None
+    """The positions of the rows in each file, if the operation may mark them as deleted."""
 
 
 class RowLevelOperation(TouchedFiles):
@@ -123,6 +133,11 @@ class RowLevelOperation(TouchedFiles):
         )
         """Whether the table has this very operation already, by spark.databricks.delta.write.txnVersion."""
         self.committed: Committed | None = None
+        # Manifests cannot say that rows of a file are deleted.
+        self.may_mark = may_write_deletion_vectors(
+            snapshot.protocol, snapshot.metadata
+        ) and not SYMLINK_MANIFEST_ENABLED.of(snapshot.metadata.configuration, snapshot.path)
+        """Whether the operation marks rows as deleted, and does not write the others of their files again."""
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
@@ -141,6 +156,9 @@ class RowLevelOperation(TouchedFiles):
         text = self.deterministic_condition(rows, condition)
         facts = self.filter_facts(matching)
         self.record_read(facts)
+        if facts.has_data_filters and self.may_mark:
+            touched, marks = self.record_marked_rows(matching)
+            return Found(text, touched, all_rows_match=False, marks=marks)
         if facts.has_data_filters:
             return Found(text, self.record_touched_files(matching), all_rows_match=False)
         return Found(text, self.record_files_of_partitions(facts), all_rows_match=True)
@@ -149,9 +167,15 @@ class RowLevelOperation(TouchedFiles):
         """The account of the rows of files that the operation removes. See RowAccount."""
         return RowAccount(self.name, self.snapshot, touched, gone)
 
+    def mark(
+        self, touched: pa.Table, marks: Sequence[BitMap64], rewritten: Sequence[BitMap64] | None = None
+    ) -> MarkedRows:
+        """The account of the rows that the operation marks as deleted. See MarkedRows."""
+        return MarkedRows(self.name, self.snapshot, touched, marks, rewritten)
+
     def replace(
         self,
-        account: RowAccount,
+        account: RowAccount | MarkedRows,
         rows: DataFrame | None,
         describe: Describe,
         *,
@@ -159,14 +183,14 @@ class RowLevelOperation(TouchedFiles):
         as_they_are: bool = False,
         bytes_of_partitions: int | None = None,
     ) -> Changed:
-        """Writes the frame's rows, and commits their files and the removal of the account's; returns what was
-        changed.
+        """Writes the frame's rows, and commits their files and what the account does with the old ones;
+        returns what was changed.
 
-        The frame has all rows of the account's `files_to_read` that stay, and as many `inserted` ones
-        besides; None where there are neither. For its columns see NewFiles.write and, of rows that are copied
-        `as_they_are`, NewFiles.copy. DELTA_NUM_RECORDS_MISMATCH, and no commit, if rows are missing.
-        `bytes_of_partitions`: the rows of a partition go to one task, or to several of that size; None: they
-        stay in the tasks that have them.
+        The frame has all rows of the account's `files_to_read` that stay (where rows are marked: those that
+        are rewritten), and as many `inserted` ones besides; None where there are neither. For its columns
+        see NewFiles.write and, of rows that are copied `as_they_are`, NewFiles.copy.
+        DELTA_NUM_RECORDS_MISMATCH, and no commit, if rows are missing. `bytes_of_partitions`: the rows of a
+        partition go to one task, or to several of that size; None: they stay in the tasks that have them.
         """
         transaction, path = self.transaction, self.snapshot.path
         metadata = transaction.metadata
@@ -187,7 +211,8 @@ class RowLevelOperation(TouchedFiles):
                 (new.copy if as_they_are else new.write)(rows, self.name)
                 observe("files written", path=path, files=len(new.adds))
             account.check(new.rows - inserted)
-            changed = Changed(new.adds, new.rows, remove_files(account.files, transaction.log.clock()))
+            marked, removes = account.actions(new, transaction.log.clock())
+            changed = Changed(new.adds, new.rows, removes, marked)
             self.commit(changed, describe)
         except BaseException:
             new.discard(is_certain=transaction.cancel())
@@ -203,7 +228,7 @@ class RowLevelOperation(TouchedFiles):
 
     def commit(self, changed: Changed, describe: Describe) -> None:
         """The commit; for `replace` and `remove`."""
-        actions: list[Any] = [*changed.adds, *changed.removes]
+        actions: list[Any] = [*changed.adds, *changed.marked, *changed.removes]
         if self._idempotent is not None:
             actions.insert(0, self._idempotent.action(self.transaction))
         self.committed = self.transaction.commit(actions, operation=describe(changed))

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 from deltaflow.batch.files.file_layout import random_prefix
 from deltaflow.errors import StoreError
 from deltaflow.log import AddFile, Metadata
-from deltaflow.log.files.data_path import store_path
+from deltaflow.log.files.data_path import encoded_uri, hadoop_path, store_path
 from deltaflow.log.files.footers import collect_statistics
 from deltaflow.log.files.partition_values import partition_values_of
 from deltaflow.log.protocol.column_mapping import physical_indexed_leaves, physical_name, table_schema
@@ -81,6 +81,18 @@ class DataFiles:
         if empty:
             self._remove(empty)
         return adds, rows
+
+    def written_file(self, name: str, size: int) -> WrittenFile:
+        """A file in the table that is not one of Spark's, for `discard`."""
+        return WrittenFile(encoded_uri(hadoop_path(f"{self._path}/{name}")), size, 0)
+
+    def put(self, name: str, content: bytes) -> None:
+        """Writes a new file into the table, such that it survives a crash."""
+        store, root = store_for(self._path)
+        place = f"{root}/{name}"
+        if "/" in name:
+            store.make_directory(posixpath.dirname(place))
+        store.put_if_absent(place, content)
 
     def discard(
         self, files: Sequence[WrittenFile] | None, *, is_certain: bool, log_level: int = logging.WARNING

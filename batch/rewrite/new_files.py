@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 from deltaflow.batch.files.data_files import DataFiles
 from deltaflow.batch.rows.row_checks import checks_of_table
 from deltaflow.batch.rows.row_plan import plain_schema, row_plan
-from deltaflow.log import AddFile, OptimisticTransaction
+from deltaflow.log import AddFile, DeletionVectorDescriptor, OptimisticTransaction
+from deltaflow.log.files.deletion_vectors import packed_vectors
+from deltaflow.log.observer import observe
 from deltaflow.log.protocol.column_mapping import table_schema
 from deltaflow.spark.scan.file_index import mapping_of
 from deltaflow.spark.write.file_write import RowPlan, WrittenFile, write_frame
 
 if TYPE_CHECKING:
+    from pyroaring import BitMap64
     from pyspark.sql import DataFrame
 
 
@@ -74,6 +77,16 @@ class NewFiles:
         schema = plain_schema(table_schema(self._metadata, table=self.path))
         plan = row_plan(schema, schema, self.partition_columns, (), self.path)
         write_frame(rows, _Write(self, plan), operation)
+
+    def write_vectors(self, vectors: Sequence[BitMap64]) -> list[DeletionVectorDescriptor]:
+        """Writes deletion vectors, many in one file; how the log names each. An empty one is an error."""
+        files, descriptors = packed_vectors(vectors, self.folder)
+        for file in files:
+            # A put that fails may have made the file.
+            self._written.append(self._data_files.written_file(file.name, len(file.content)))
+            self._data_files.put(file.name, file.content)
+        observe("vectors written", path=self.path, files=len(files))
+        return descriptors
 
     def add(self, files: Sequence[WrittenFile]) -> None:
         """Adds the files that one job has written."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.errors import DeltaIllegalStateException, StoreError
-from deltaflow.log import Snapshot
+from deltaflow.log import AddFile, RemoveFile, Snapshot, remove_files
 from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.footers import numbers_of_rows
@@ -57,6 +58,10 @@ class RowAccount:
         known: int = pc.sum(records, min_count=0).as_py()
         not_in_log = self.files_to_read.filter(records.is_null())
         self._check(self._stays, known + sum(self._footers(not_in_log)), kept)
+
+    def actions(self, new: NewFiles, now_ms: int) -> tuple[list[AddFile], list[RemoveFile]]:
+        """The actions that remove the files; as those of MarkedRows."""
+        return [], remove_files(self.files, now_ms)
 
     def _check(self, mask: pa.Array, rows: int, kept: int) -> None:
         gone = pc.sum(self._gone.filter(mask), min_count=0).as_py()

@@ -7,16 +7,20 @@ here. The frames read every row of their files, even in a session that ignores c
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from deltaflow.batch.files.partition_conditions import implied_condition
+from deltaflow.batch.rewrite.marked_rows import bucket_of, bucket_with, positions
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalStateException
 from deltaflow.log import OptimisticTransaction, Snapshot
 from deltaflow.log.files.data_path import store_path, store_paths
+from deltaflow.log.files.deletion_vectors import DeletionVector
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.expressions.analysis import FilterFacts, analysed, filter_facts
@@ -32,10 +36,13 @@ from deltaflow.spark.scan.file_index import (
 from deltaflow.spark.scan.messages import Relation
 
 if TYPE_CHECKING:
+    from pyroaring import BitMap64
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _ALL = "all"
+
+_FILE, _BUCKET, _BITMAP, _ROWS = "file", "bucket", "bitmap", "rows"
 
 MATCHING_ROWS = pa.field("matching_rows", pa.int64())
 """The column that `record_touched_files` adds to the snapshot's `files`: how many rows of a file match."""
@@ -63,9 +70,7 @@ class TouchedFiles:
         self.snapshot: Snapshot = transaction.snapshot
         self.schema = self.snapshot.schema if schema is None else schema
         self._handle = new_handle(spark)
-        self._scanned: dict[str, tuple[pa.Table, FileStatistics | None]] = {
-            _ALL: (self.snapshot.files, self.snapshot.statistics)
-        }
+        self._scanned = {_ALL: self._files(self.snapshot.files, self.snapshot.statistics)}
         self._started_ns = self._found_ns = time.perf_counter_ns()
 
     def __enter__(self) -> Self:
@@ -75,20 +80,38 @@ class TouchedFiles:
     def __exit__(self, *exception: object) -> None:
         dispatcher.release(self._handle)
 
-    def rows(self, files: pa.Table | None = None, like: DataFrame | None = None) -> DataFrame:
+    def rows(
+        self,
+        files: pa.Table | None = None,
+        like: DataFrame | None = None,
+        *,
+        without: Sequence[DeletionVector] | None = None,
+    ) -> DataFrame:
         """A frame over `files` of the snapshot, by default all of them. It has Spark's column `_metadata`,
         and a filter on it skips files by their statistics.
 
-        If `like` is given, another frame of this object, the new frame has the same attributes.
+        If `like` is given, another frame of this object, the new frame has the same attributes. `without`:
+        the rows of each of the files that are left out, instead of those that its deletion vector deletes.
         """
         key, chosen = _ALL, self.snapshot.files
         if files is not None:
             key, chosen = str(len(self._scanned)), files.select(self.snapshot.files.column_names)
-            self._scanned[key] = (chosen, FileStatistics(chosen, self.schema))
-        described = self._relation(key, chosen)
+            self._scanned[key] = self._files(chosen, FileStatistics(chosen, self.schema), without)
+        described = self._relation(key, chosen, None if without is None else len(without))
         return scanned(self.spark, described) if like is None else scanned_like(like, described)
 
-    def _relation(self, key: str, files: pa.Table) -> Relation:
+    def _files(
+        self,
+        files: pa.Table,
+        statistics: FileStatistics | None,
+        vectors: Sequence[DeletionVector] | None = None,
+    ) -> ScannedFiles:
+        snapshot = self.snapshot
+        return ScannedFiles(
+            snapshot.path, snapshot.physical_partition_columns, files, statistics, vectors=vectors
+        )
+
+    def _relation(self, key: str, files: pa.Table, vectors: int | None = None) -> Relation:
         snapshot = self.snapshot
         scan = {
             "reads": "touched files",
@@ -99,13 +122,13 @@ class TouchedFiles:
         }
         columns, mode = snapshot.partition_columns, snapshot.mapping_mode
         size = snapshot.size_in_bytes if key == _ALL else pc.sum(files["size"]).as_py() or 0
-        vectors = files.num_rows - files["deletion_vector"].null_count
+        if vectors is None:
+            vectors = files.num_rows - files["deletion_vector"].null_count
         return relation(scan, snapshot.path, self.schema, columns, size, mode, READ_ALL, vectors=vectors)
 
     def scanned_files(self, key: str) -> ScannedFiles:
         """The files of one of the frames that `rows` has made."""
-        files, statistics = self._scanned[key]
-        return ScannedFiles(self.snapshot.path, self.snapshot.physical_partition_columns, files, statistics)
+        return self._scanned[key]
 
     def refuse_subquery(self, expression: Column) -> None:
         """Raises DELTA_UNSUPPORTED_SUBQUERY for a subquery. Call it before Spark analyses the expression."""
@@ -162,6 +185,40 @@ class TouchedFiles:
         path = matching.metadataColumn("_metadata").getField("file_path")
         counted = with_one_reducer(matching.groupBy(path.alias("path")).count()).collect()
         return self.record_files_at({row["path"]: row["count"] for row in counted})
+
+    def record_marked_rows(self, matching: DataFrame) -> tuple[pa.Table, list[BitMap64]]:
+        """As `record_touched_files`, with the positions of the rows in each file, too. Runs one job."""
+        place = matching.metadataColumn("_metadata")
+        position = place.getField("row_index")
+        buckets = matching.groupBy(
+            place.getField("file_path").alias(_FILE), bucket_of(position).alias(_BUCKET)
+        )
+        found = buckets.agg(bucket_with(position).alias(_BITMAP), F.count(F.lit(1)).alias(_ROWS))
+        rows = with_one_reducer(found).collect()
+        counts: defaultdict[str, int] = defaultdict(int)
+        bitmaps: defaultdict[str, list[tuple[int, bytes]]] = defaultdict(list)
+        for row in rows:
+            counts[row[_FILE]] += row[_ROWS]
+            bitmaps[row[_FILE]].append((row[_BUCKET], row[_BITMAP]))
+        touched = self.record_files_at(counts)
+        marks = self.of_files(touched, {path: positions(of_path) for path, of_path in bitmaps.items()})
+        found_rows = touched[MATCHING_ROWS.name].to_pylist()
+        for path, number, marked in zip(touched["path"].to_pylist(), found_rows, marks, strict=True):
+            if len(marked) != number:
+                raise DeltaIllegalStateException(
+                    f"Spark found {number} rows for {self.name} in {path}, at {len(marked)} positions. "
+                    "Nothing was committed.",
+                    table=self.snapshot.path,
+                    version=self.snapshot.version,
+                    file=path,
+                )
+        return touched, marks
+
+    def of_files(self, touched: pa.Table, of_path: Mapping[str, BitMap64]) -> list[BitMap64]:
+        """For each row of `files`, what is told of its path (`_metadata.file_path`)."""
+        by_place = {store_path(path): marked for path, marked in of_path.items()}
+        places = store_paths(self.snapshot.path, touched["path"]).to_pylist()
+        return [by_place[place] for place in places]
 
     def record_files_at(self, matching_rows: Mapping[str, int]) -> pa.Table:
         """The files at these paths (`_metadata.file_path`), with their numbers of rows (MATCHING_ROWS)."""

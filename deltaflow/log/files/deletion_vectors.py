@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.files.data_path import encoded_path, store_paths
 from deltaflow.log.files.file_statistics import FileStatistics
+from deltaflow.log.protocol.actions import DeletionVectorDescriptor
 from deltaflow.store import slices
 
 if TYPE_CHECKING:
@@ -31,14 +32,14 @@ _LENGTH_BYTES = 4
 _CHECKSUM_BYTES = 4
 _KEY_BYTES = 4
 _BUCKETS_BYTES = 8
-# Vectors of one file that are this close are read by one request, as long as it is not too large.
+# Vectors of one file that are this close are read by one request, as long as it is not too large. A new file
+# takes no more vectors once it is that large.
 _GAP_BYTES = 64 * 1024
 _REQUEST_BYTES = 16 * 1024 * 1024
-# The alphabet of Z85, and that of Python's base 85.
-_TO_B85 = bytes.maketrans(
-    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
-    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
-)
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+"""The alphabet of Python's base 85."""
+_TO_B85, _TO_Z85 = bytes.maketrans(_Z85, _B85), bytes.maketrans(_B85, _Z85)
 _ENCODED_ID = 20
 
 
@@ -261,6 +262,49 @@ def _file_uri(vector: dict[str, Any] | None) -> str | None:
         return vector_uri(vector["storageType"], text)
     except ValueError as error:
         raise CorruptLogError(f"The log names a deletion vector by {text!r}, which is no id.") from error
+
+
+class VectorFile(NamedTuple):
+    """A file of deletion vectors that is to be written."""
+
+    name: str
+    """Its path in the table."""
+    content: bytes
+
+
+def packed_vectors(
+    vectors: Sequence[BitMap64], prefix: str | None
+) -> tuple[list[VectorFile], list[DeletionVectorDescriptor]]:
+    """The files for new deletion vectors, many in each, and how the log names each vector.
+
+    The files have new names in the folder `prefix` of the table, or in the table's own directory.
+    """
+    files: list[VectorFile] = []
+    descriptors: list[DeletionVectorDescriptor] = []
+    content = bytearray()
+    for position, vector in enumerate(vectors):
+        if not content:
+            unique = uuid.uuid4()
+            text = (prefix or "") + base64.b85encode(unique.bytes).translate(_TO_Z85).decode()
+            content.append(_FORMAT_VERSION)
+        vector.run_optimize()
+        data = _MAGIC + vector.serialize()
+        descriptors.append(
+            DeletionVectorDescriptor(
+                storage_type="u",
+                path_or_inline_dv=text,
+                offset=len(content),
+                size_in_bytes=len(data),
+                cardinality=len(vector),
+            )
+        )
+        content += len(data).to_bytes(_LENGTH_BYTES, "big") + data
+        content += zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "big")
+        if len(content) >= _REQUEST_BYTES or position == len(vectors) - 1:
+            name = f"deletion_vector_{unique}.bin"
+            files.append(VectorFile(f"{prefix}/{name}" if prefix else name, bytes(content)))
+            content.clear()
+    return files, descriptors
 
 
 def decoded_z85(text: str) -> bytes:

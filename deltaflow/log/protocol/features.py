@@ -103,6 +103,10 @@ _CHECKPOINT_PROTECTION = Feature("checkpointProtection", _no_metadata, "always")
 # Nothing activates it: a default without the feature is an error, as with delta-spark.
 _COLUMN_DEFAULTS = Feature("allowColumnDefaults", _no_metadata, "always")
 _TYPE_WIDENING = ("typeWidening", "typeWidening-preview")
+# The property allows writers to write vectors, and asks none to.
+_DELETION_VECTORS = Feature(
+    "deletionVectors", _property("delta.enableDeletionVectors"), "always", for_readers=True
+)
 _IN_COMMIT_TIMESTAMP = Feature("inCommitTimestamp", _property("delta.enableInCommitTimestamps"), "always")
 
 
@@ -161,8 +165,7 @@ _LISTED = (
     ),
     _CHECKPOINT_PROTECTION,
     _unwritable("coordinatedCommits-preview", "A service, not the file system, decides who commits."),
-    # The property allows writers to write vectors, and asks none to.
-    Feature("deletionVectors", _property("delta.enableDeletionVectors"), "always", for_readers=True),
+    _DELETION_VECTORS,
     _unused("typeWidening", _TYPE_CHANGES, _property("delta.enableTypeWidening"), "inactive"),
     _unused("typeWidening-preview", _TYPE_CHANGES),
     _unused("variantType", _HAS_VARIANTS, _HAS_VARIANTS, "inactive"),
@@ -231,6 +234,11 @@ def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
     return _IN_COMMIT_TIMESTAMP.name in supported_features(protocol) and _IN_COMMIT_TIMESTAMP.is_active(
         metadata
     )
+
+
+def may_write_deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether writers may mark rows as deleted (PROTOCOL.md, "Deletion Vectors")."""
+    return _DELETION_VECTORS.name in supported_features(protocol) and _DELETION_VECTORS.is_active(metadata)
 
 
 def has_v2_checkpoints(protocol: Protocol) -> bool:

@@ -26,7 +26,7 @@ from deltaflow.log.files.aggregates import aggregates, fewest_files_with
 from deltaflow.log.files.data_path import complete_paths as complete_paths
 from deltaflow.log.files.data_path import hadoop_path as hadoop_path
 from deltaflow.log.files.data_skipping import may_match
-from deltaflow.log.files.deletion_vectors import read_deletion_vectors
+from deltaflow.log.files.deletion_vectors import DeletionVector, read_deletion_vectors
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.partition_values import first_wrong_value, typed_values_or_null
 from deltaflow.log.protocol.column_mapping import mapping_mode, table_schema, without_mapping
@@ -67,6 +67,8 @@ class ScannedFiles:
     files: pa.Table
     statistics: FileStatistics | None = None
     """The statistics of `files`, row by row, for data skipping."""
+    vectors: Sequence[DeletionVector] | None = None
+    """The rows of each file that are left out; by default those that the log's deletion vectors delete."""
 
 
 def finds_files(reads: str) -> Callable[[FilesOf], FilesOf]:
@@ -136,6 +138,8 @@ class _Listing:
     statistics: FileStatistics | None
     with_vectors: pa.Table
     """The files of the scan that have deletion vectors, with the columns of the scan's files."""
+    vectors: Sequence[DeletionVector] | None
+    """Their vectors, if the scan has others than those of the log."""
 
 
 @functools.lru_cache(_KEPT_LISTINGS)
@@ -178,6 +182,8 @@ def _list(scanned: ScannedFiles) -> _Listing:
     files = scanned.files
     partitions, numbers = partitions_of(files, scanned.partition_columns)
     has_vector = files["deletion_vector"].is_valid()
+    if scanned.vectors is not None:
+        has_vector = pa.chunked_array([pa.repeat(True, files.num_rows)])
     return _Listing(
         partitions,
         pa.table(
@@ -191,6 +197,7 @@ def _list(scanned: ScannedFiles) -> _Listing:
         ),
         scanned.statistics,
         files.filter(has_vector),
+        scanned.vectors,
     )
 
 
@@ -270,7 +277,7 @@ def _scan_files(request: FilesRequest) -> bytes:
         files = files.filter(_all_of(keeps))
     _refuse_names_with_colon(files["path"], request.scan)
     if request.live:
-        files = files.append_column("bitmap", _bitmaps(files["vector"], listing.with_vectors, request.scan))
+        files = files.append_column("bitmap", _bitmaps(files["vector"], listing, request.scan))
     elif request.live is False:
         _refuse_deleted_rows(files, request.scan)
     return _arrow_stream(files)
@@ -281,13 +288,16 @@ def _scan_vectors(request: VectorsRequest) -> VectorsAnswer:
     return VectorsAnswer(vectors=_listing(request.scan).with_vectors.num_rows)
 
 
-def _bitmaps(numbers: pa.ChunkedArray, with_vectors: pa.Table, scan: str) -> pa.Array:
+def _bitmaps(numbers: pa.ChunkedArray, listing: _Listing, scan: str) -> pa.Array:
     """The deletion vectors of files as RoaringBitmaps of 32 bits; null for a file without one."""
     description = msgspec.json.decode(scan)
     wanted = numbers.drop_null()
-    vectors = read_deletion_vectors(
-        with_vectors.take(wanted), description["path"], description.get("version")
-    )
+    vectors: Sequence[DeletionVector | None]
+    if listing.vectors is None:
+        with_vectors = listing.with_vectors.take(wanted)
+        vectors = read_deletion_vectors(with_vectors, description["path"], description.get("version"))
+    else:
+        vectors = [listing.vectors[number] for number in wanted.to_pylist()]
     contents = iter(vectors)
     bitmaps: list[bytes | None] = []
     for number in numbers.to_pylist():

@@ -1,0 +1,187 @@
+"""Rows that an operation marks as deleted, instead of writing the other rows of their files again.
+
+Spark finds the rows: it gives a file, and the positions of the rows in it as bitmaps of fixed size (buckets).
+A bitmap takes 4 KB for 32,768 rows of a file, of which one at least is marked: all of them take at most a bit
+for each row of the files.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from deltaflow.batch.rewrite.new_files import NewFiles
+from deltaflow.errors import DeltaIllegalStateException
+from deltaflow.log import AddFile, RemoveFile, Snapshot, add_files
+from deltaflow.log.files.data_path import store_paths
+from deltaflow.log.files.deletion_vectors import DeletionVector, read_deletion_vectors
+from deltaflow.log.files.file_statistics import FileStatistics
+from deltaflow.log.files.footers import numbers_of_rows
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+    from pyspark.sql import Column
+
+# Of Spark's functions for bitmaps: rows of a bucket, which are numbered from 1 together with the buckets.
+_ROWS_OF_A_BUCKET = 8 * 4096
+
+
+def bucket_of(position: Column) -> Column:
+    """The bucket that has the row at a position in its file."""
+    return F.bitmap_bucket_number(position + 1)
+
+
+def bucket_with(position: Column) -> Column:
+    """Aggregates the positions of one bucket to a bitmap; null is none."""
+    return F.bitmap_construct_agg(F.bitmap_bit_position(position + 1))
+
+
+def positions(buckets: Iterable[tuple[int, bytes]]) -> BitMap64:
+    """The positions in a file that its buckets, each with its number, say."""
+    from pyroaring import BitMap64  # most tables have no vectors
+
+    found = BitMap64()
+    for number, bitmap in buckets:
+        bits = pa.BooleanArray.from_buffers(pa.bool_(), 8 * len(bitmap), [None, pa.py_buffer(bitmap)])
+        first = pa.scalar((number - 1) * _ROWS_OF_A_BUCKET, pa.uint64())
+        marked = pc.add(pc.indices_nonzero(bits).cast(pa.uint64()), first)
+        found |= BitMap64(array.array("Q", marked.buffers()[1].to_pybytes()[: 8 * len(marked)]))
+    return found
+
+
+class MarkedRows:
+    """Rows of files that an operation marks as deleted, and the account of them."""
+
+    def __init__(
+        self,
+        operation: str,
+        snapshot: Snapshot,
+        files: pa.Table,
+        marks: Sequence[BitMap64],
+        rewritten: Sequence[BitMap64] | None = None,
+    ) -> None:
+        """`files` are rows of the snapshot's `files`, and `marks` the positions of rows in each of them. The
+        operation writes new versions of those that are `rewritten`, too; by default of none.
+
+        Reads the footers of the files, and their deletion vectors. DELTA_NUM_RECORDS_MISMATCH if a file has
+        another number of rows than the log says; DeltaIllegalStateException if it does not have these rows.
+        """
+        self.files = files = files.select(snapshot.files.column_names)
+        self._operation = operation
+        self._snapshot = snapshot
+        self._marks = marks
+        self._rewritten = rewritten
+        self._records = self._numbers_of_records()
+        old = read_deletion_vectors(files, snapshot.path, snapshot.version)
+        self._vectors = [
+            self._merged(row, marks[row], None if vector is None else vector.rows)
+            for row, vector in enumerate(old)
+        ]
+
+    def _numbers_of_records(self) -> list[int]:
+        """The rows of each file, deleted ones included, by its footer. Where the log tells the number, it has
+        to be right: readers take it for that of the rows in the table."""
+        paths = store_paths(self._snapshot.path, self.files["path"]).to_pylist()
+        found = numbers_of_rows(list(zip(paths, self.files["size"].to_pylist(), strict=True)))
+        told = FileStatistics(self.files, self._snapshot.schema).num_records.to_pylist()
+        for row, (said, has) in enumerate(zip(told, found, strict=True)):
+            if said is not None and said != has:
+                raise self._error(
+                    row,
+                    f"Failed to validate the number of records in {self._operation}: of {paths[row]}, the "
+                    f"log says {said} rows, and the file has {has}. Nothing was committed. Where the log is "
+                    "wrong, overwrite the table with its own rows.",
+                    error_class="DELTA_NUM_RECORDS_MISMATCH",
+                )
+        return found
+
+    def _merged(self, row: int, marked: BitMap64, deleted: BitMap64 | None) -> BitMap64:
+        if marked.max() >= self._records[row] or not (deleted is None or deleted.isdisjoint(marked)):
+            raise self._error(
+                row,
+                f"Spark found rows for {self._operation} in {self.files['path'][row]} that are not there or "
+                "are deleted. Nothing was committed.",
+            )
+        return marked.copy() if deleted is None else deleted | marked
+
+    def _error(self, row: int, message: str, error_class: str | None = None) -> DeltaIllegalStateException:
+        return DeltaIllegalStateException(
+            message,
+            error_class=error_class,
+            table=self._snapshot.path,
+            version=self._snapshot.version,
+            file=self.files["path"][row].as_py(),
+        )
+
+    @cached_property
+    def number(self) -> int:
+        """How many rows are marked."""
+        return sum(len(marks) for marks in self._marks)
+
+    @property
+    def gone(self) -> int:
+        """How many rows leave the table: those that are marked and not rewritten."""
+        return self.number - self._number_rewritten
+
+    @property
+    def _number_rewritten(self) -> int:
+        return sum(len(rows) for rows in self._rewritten or ())
+
+    @property
+    def files_to_read(self) -> pa.Table:
+        """The files with rows that are rewritten."""
+        return self.files.filter(pa.array([bool(rows) for rows in self._rewritten or ()], pa.bool_()))
+
+    def others(self) -> list[DeletionVector]:
+        """For each of `files_to_read`, all of its rows but those that are rewritten."""
+        found = []
+        for rows, records in zip(self._rewritten or (), self._records, strict=True):
+            if rows:
+                others = rows.flip(0, records)
+                others.run_optimize()
+                found.append(DeletionVector(others, others.serialize()))
+        return found
+
+    def check(self, kept: int) -> None:
+        """Raises DELTA_NUM_RECORDS_MISMATCH unless `kept` is the number of rows that are rewritten."""
+        expected = self._number_rewritten
+        if kept != expected:
+            raise DeltaIllegalStateException(
+                f"Failed to validate the number of records in {self._operation}: {expected} rows of "
+                f"{self.files_to_read.num_rows} files were to be written anew, and {kept} rows were written. "
+                "Nothing was committed. Run the operation again; if it fails again, look at the files.",
+                error_class="DELTA_NUM_RECORDS_MISMATCH",
+                table=self._snapshot.path,
+                version=self._snapshot.version,
+            )
+
+    def actions(self, new: NewFiles, now_ms: int) -> tuple[list[AddFile], list[RemoveFile]]:
+        """Writes the deletion vectors; the actions that put the files with them in the place of the files
+        without, and that remove those of which no row is left."""
+        stay = [row for row, vector in enumerate(self._vectors) if len(vector) < self._records[row]]
+        descriptors = dict(zip(stay, new.write_vectors([self._vectors[row] for row in stay]), strict=True))
+        adds, removes = [], []
+        for row, file in enumerate(add_files(self.files)):
+            records = self._records[row]
+            removes.append(msgspec.structs.replace(file.remove(now_ms), stats=_json({"numRecords": records})))
+            if row in descriptors:
+                stats = _with_wide_bounds(file.stats, records)
+                adds.append(msgspec.structs.replace(file, deletion_vector=descriptors[row], stats=stats))
+        return adds, removes
+
+
+def _with_wide_bounds(stats: str | None, records: int) -> str:
+    """The statistics of a file of which rows are deleted; bounds and counts stay as the text has them."""
+    known = {} if stats is None else msgspec.json.decode(stats, type=dict[str, msgspec.Raw])
+    return _json({**known, "numRecords": records, "tightBounds": False})
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
