@@ -8,7 +8,9 @@ The jobs, over one version of the table and one state of the source (see merge_s
    that match.
 3. The source rows without a match that a clause inserts: how many.
 4. The write: the changed files' rows (left) joined with the source, and the rows to insert. Nothing else of
-   the table is read, and its rows are not shuffled where the source is small enough to be broadcast.
+   the table is read, and its rows are not shuffled where the source is small enough to be broadcast. Where
+   the table allows deletion vectors, rows that 2 has found are marked as deleted, and of the changed files
+   only rows that are updated are read and written: those at the positions that 2 has found.
 
 What is not needed of these is left out. The new files must have as many rows as 2 and 3 have counted.
 Per operation: one listing of the log, one footer a new file, one put; about 40 crossings between Python and
@@ -29,6 +31,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from deltaflow.batch.dml.merge_changes import ACTION, FILE, POSITION, ROW, ChangedRows, changed_rows
 from deltaflow.batch.dml.merge_clauses import (
     Clause,
     Resolution,
@@ -39,12 +42,15 @@ from deltaflow.batch.dml.merge_clauses import (
 from deltaflow.batch.dml.merge_metrics import MergeCounts, MergedRows, operation_of_merge
 from deltaflow.batch.dml.merge_source import MergeSource
 from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
+from deltaflow.batch.rewrite.marked_rows import MarkedRows
+from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
 from deltaflow.batch.rows.column_expressions import with_generated
 from deltaflow.builders import When
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import FILES_SCHEMA, DeltaLog, Operation, check_writable_schema, schema_to_string
 from deltaflow.log.files.data_skipping import may_match
+from deltaflow.log.files.deletion_vectors import DeletionVector
 from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.protocol.data_types import types_within
 from deltaflow.log.protocol.properties import (
@@ -57,11 +63,10 @@ from deltaflow.spark.expressions.analysis import equal_sides, references, within
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_FILE, _ROW, _ACTION, _MATCHED, _KEYS = "\0file", "\0row", "\0action", "\0matched", "\0keys"
+_MATCHED, _KEYS = "\0matched", "\0keys"
 # Of a task that writes inserted rows, or rows of partitions.
 _BYTES_OF_A_TASK = 128 << 20
 _SHOWN = 3
-_NO_FILES = FILES_SCHEMA.append(MATCHING_ROWS).empty_table()
 
 
 def merge(
@@ -124,9 +129,9 @@ class _Merge:
         candidates = self._candidates()
         try:
             found = self._matches(candidates)
-            touched = self._touched(found, candidates) if self._changing else _NO_FILES
+            changed = self._changed(found, candidates) if self._changing else ChangedRows()
             unmatched = self._unmatched(found) if self._inserting else None
-            self._write(touched, unmatched)
+            self._write(changed, unmatched)
         finally:
             for frame in self._kept:
                 frame.unpersist()
@@ -205,12 +210,20 @@ class _Merge:
         found = self.target.select(*references(self.target, [side])).columns
         return all(column.lower() in names for column in found)
 
-    def _joined(self, files: pa.Table, how: str, *, rows: bool = False) -> DataFrame:
-        """The files' rows with those of the source that match; `rows`: with the place of each."""
-        frame = self.operation.rows(files, like=self.target)
+    def _joined(
+        self,
+        files: pa.Table,
+        how: str,
+        *,
+        rows: bool = False,
+        without: Sequence[DeletionVector] | None = None,
+    ) -> DataFrame:
+        """The files' rows with those of the source that match; `rows`: with the place of each. For `without`
+        see TouchedFiles.rows."""
+        frame = self.operation.rows(files, like=self.target, without=without)
         if rows:
             place = frame.metadataColumn("_metadata")
-            frame = frame.withColumns({_FILE: place.getField("file_path"), _ROW: place.getField("row_index")})
+            frame = frame.withColumns({FILE: place.getField("file_path"), ROW: place.getField("row_index")})
         source = self.source.with_broadcast_hint()
         if how == "left":
             source = source.withColumn(_MATCHED, F.lit(True))
@@ -238,11 +251,13 @@ class _Merge:
             # In a struct, since Spark's cache takes a batch of columns with NaN for one that has none.
             columns.append(F.struct(*self._comparable_keys, F.lit(True)).alias(_KEYS))
         if self._changing:
-            place = [F.col(_FILE), F.when(matched, F.col(_ROW)).alias(_ROW)]
-            columns += [*place, self._action(matched=matched).alias(_ACTION)]
+            place = [F.col(FILE), F.when(matched, F.col(ROW)).alias(ROW)]
+            if self.operation.may_mark:
+                place.append(F.col(ROW).alias(POSITION))
+            columns += [*place, self._action(matched=matched).alias(ACTION)]
         found = joined.select(*columns, F.lit(True).alias(_MATCHED))
         if self._by_source:
-            found = found.where(F.col(_ROW).isNotNull() | (F.col(_ACTION) > 0))
+            found = found.where(F.col(ROW).isNotNull() | (F.col(ACTION) > 0))
         return self._keep(found) if self._inserting else found
 
     @functools.cached_property
@@ -262,40 +277,30 @@ class _Merge:
         self._kept.append(frame.persist())
         return frame
 
-    def _touched(self, found: DataFrame | None, candidates: pa.Table) -> pa.Table:
-        """The files that hold rows to change, with how many of each are deleted; counts the rows. An error if
-        one has several matches."""
+    def _changed(self, found: DataFrame | None, candidates: pa.Table) -> ChangedRows:
+        """The rows that clauses change; counts them. An error if one has several matches."""
         if found is None:
-            return _NO_FILES
-        actions = range(1, len(self._changing) + 1)
-        is_match = F.col(_ROW).isNotNull()
-        of_rows = found.groupBy(_FILE, _ROW).agg(
-            F.count(F.lit(1)).alias("n"),
-            *[F.count_if(F.col(_ACTION) == i).alias(f"n{i}") for i in actions],
-        )
-        # Rows without a match have no row number here: each counts. One that is deleted twice counts once.
-        of_files = of_rows.groupBy(_FILE).agg(
-            F.max(F.when(is_match, F.col("n"))),
-            *[F.sum(F.when(is_match, F.least(f"n{i}", F.lit(1))).otherwise(F.col(f"n{i}"))) for i in actions],
-        )
-        rows = of_files.collect()
+            return ChangedRows()
         is_delete = [(clause.action, clause.condition) for clause in self._matching] == [("delete", None)]
-        if not is_delete and any((row[1] or 0) > 1 for row in rows):
-            raise self._multiple_matches(candidates)
-        for row in rows:
-            for clause, number in zip(self._changing, row[2:], strict=True):
-                self.counts.add(clause, number)
-        deletes = [i for i, clause in enumerate(self._changing, 2) if clause.action == "delete"]
-        return self.operation.record_files_at(
-            {row[0]: sum(row[i] for i in deletes) for row in rows if sum(row[2:])}
+        changed = changed_rows(
+            self.operation,
+            found,
+            self._changing,
+            may_have_several_matches=is_delete,
+            with_positions=self.operation.may_mark,
         )
+        if changed.has_several_matches:
+            raise self._multiple_matches(candidates)
+        for clause, number in zip(self._changing, changed.of_clauses, strict=True):
+            self.counts.add(clause, number)
+        return changed
 
     def _multiple_matches(self, candidates: pa.Table) -> Exception:
         """The error, which shows some of the rows by the columns that the condition compares."""
         keys = references(self.target, [self.merge.condition.column])
         shown = (
             self._joined(candidates, "inner", rows=True)
-            .groupBy(_FILE, _ROW)
+            .groupBy(FILE, ROW)
             .agg(F.count(F.lit(1)).alias("n"), F.first(F.struct(*keys)).alias("keys"))
             .where("n > 1")
             .limit(_SHOWN)
@@ -317,24 +322,30 @@ class _Merge:
         """The source's rows to insert, with the number of their clause, counted; None if there are none."""
         source = self.source.frame
         if found is not None:
-            matched = found if not self._by_source else found.where(F.col(_ROW).isNotNull())
+            matched = found if not self._by_source else found.where(F.col(ROW).isNotNull())
             keys = self._comparable_keys
             same = [key.eqNullSafe(F.col(_KEYS).getField(f"\0{i}")) for i, key in enumerate(keys)]
             source = source.join(matched.select(_KEYS), _all(same) if same else F.lit(True), "left_anti")
         action = _numbered([clause.holds for clause in self._inserting])
-        inserted = source.withColumn(_ACTION, action).where(F.col(_ACTION) > 0)
+        inserted = source.withColumn(ACTION, action).where(F.col(ACTION) > 0)
         self.counts.inserted = inserted.count()
         return inserted if self.counts.inserted else None
 
-    def _write(self, touched: pa.Table, unmatched: DataFrame | None) -> None:
-        operation = self.operation
+    def _write(self, changed: ChangedRows, unmatched: DataFrame | None) -> None:
+        operation, touched = self.operation, changed.files
         if not touched.num_rows and unmatched is None:
             operation.commit_if_needed(self._describe)
             return
-        account = operation.account(touched, gone=touched[MATCHING_ROWS.name])
+        account: RowAccount | MarkedRows
         frames = []
-        if account.files_to_read.num_rows:
-            frames.append(self._rewritten(account.files_to_read))
+        if changed.marks is None:
+            account = operation.account(touched, gone=touched[MATCHING_ROWS.name])
+            if account.files_to_read.num_rows:
+                frames.append(self._rewritten(account.files_to_read))
+        else:
+            account = operation.mark(touched, changed.marks, rewritten=changed.updated)
+            if account.files_to_read.num_rows:
+                frames.append(self._updated(account))
         if unmatched is not None:
             frames.append(self._inserted(unmatched))
         rows = _union(frames) if frames else None
@@ -349,12 +360,21 @@ class _Merge:
         changing = self._changing
         joined = self._joined(touched, "left")
         action = self._action(matched=F.col(_MATCHED).isNotNull())
-        rows = joined.withColumn(_ACTION, action)
+        rows = joined.withColumn(ACTION, action)
         deletes = [i for i, clause in enumerate(changing, 1) if clause.action == "delete"]
         if deletes:
-            rows = rows.where(~F.col(_ACTION).isin(deletes))
+            rows = rows.where(~F.col(ACTION).isin(deletes))
         updates = [(i, clause) for i, clause in enumerate(changing, 1) if clause.action == "update"]
         return self._selected(rows, updates, self.merge.copied)
+
+    def _updated(self, account: MarkedRows) -> DataFrame:
+        """The rows that are updated, which are known by their positions, with their new values."""
+        updates = [(i, c) for i, c in enumerate(self._changing, 1) if c.action == "update"]
+        by_source = any(clause.when is When.NOT_MATCHED_BY_SOURCE for _, clause in updates)
+        how = "left" if by_source else "inner"
+        joined = self._joined(account.files_to_read, how, without=account.others())
+        matched = F.col(_MATCHED).isNotNull() if by_source else F.lit(True)
+        return self._selected(joined.withColumn(ACTION, self._action(matched=matched)), updates, None)
 
     def _inserted(self, unmatched: DataFrame) -> DataFrame:
         """The new rows, in as few tasks as fit."""
@@ -382,15 +402,15 @@ class _Merge:
                 value = otherwise[place]
                 cases = values
             for number, given in reversed(cases):
-                value = F.when(F.col(_ACTION) == number, given[place]).otherwise(value)
+                value = F.when(F.col(ACTION) == number, given[place]).otherwise(value)
             columns.append(value.alias(column.name))
         computed = {
-            name: F.col(_ACTION).isin([number for number, clause in clauses if name in clause.computed])
+            name: F.col(ACTION).isin([number for number, clause in clauses if name in clause.computed])
             for name in frozenset().union(*(clause.computed for _, clause in clauses))
         }
         if not computed:
             return rows.select(*columns)
-        return with_generated(rows.select(*columns, F.col(_ACTION)), self.merge.schema, computed)
+        return with_generated(rows.select(*columns, F.col(ACTION)), self.merge.schema, computed)
 
     def _describe(self, changed: Changed) -> Operation:
         source, times = self.source, self.operation.times_ms()

@@ -76,9 +76,9 @@ def operation_of_merge(
         "numTargetFilesRemoved": sizes["numRemovedFiles"],
         "numTargetChangeFilesAdded": 0,
         "materializeSourceTimeMs": materialized_ms,
-        "numTargetDeletionVectorsAdded": 0,
-        "numTargetDeletionVectorsRemoved": 0,
-        "numTargetDeletionVectorsUpdated": 0,
+        "numTargetDeletionVectorsAdded": sizes["numDeletionVectorsAdded"],
+        "numTargetDeletionVectorsRemoved": sizes["numDeletionVectorsRemoved"],
+        "numTargetDeletionVectorsUpdated": sizes["numDeletionVectorsUpdated"],
         **times_ms,
     }
     parameters = {

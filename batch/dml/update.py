@@ -1,6 +1,7 @@
 """UPDATE: rows for which a condition is true get other values (delta-spark's UpdateCommand).
 
-Their files are written anew, with the rows beside them as they are. The values are made as MERGE makes them
+Their files are written anew, with the rows beside them as they are. Where the table allows deletion vectors,
+the rows are marked as deleted instead, and written anew alone. The values are made as MERGE makes them
 (assignments); of a struct whose fields are set, the other fields stay. Generated columns that are not set are
 computed anew.
 """
@@ -16,6 +17,8 @@ from pyspark.sql import functions as F
 
 from deltaflow.batch.dml.assignments import Assigner, Assignment, Value, values_or_defaults
 from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
+from deltaflow.batch.rewrite.marked_rows import MarkedRows
+from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
 from deltaflow.batch.rows.column_expressions import generation_expressions, with_generated
 from deltaflow.batch.sql_names import quoted
@@ -62,22 +65,29 @@ def update(
         if not touched.num_rows:
             operation.commit_if_needed(describe)
             return 0
-        rows = named(operation.rows(touched))
+        account: RowAccount | MarkedRows
+        if found.marks is None:
+            account = operation.account(touched)
+            rows, is_updated = named(operation.rows(touched)), where
+        else:
+            # By their positions: no other rows are written, whatever the condition is the next time.
+            account = operation.mark(touched, found.marks, rewritten=found.marks)
+            rows, is_updated = named(operation.rows(touched, without=account.others())), F.lit(True)
         new = new_values.over(rows)
         columns = [
-            F.when(where, new[column]).otherwise(F.col(quoted(column))).alias(column)
+            F.when(is_updated, new[column]).otherwise(F.col(quoted(column))).alias(column)
             if column in new
             else F.col(quoted(column))
             for column in operation.snapshot.schema.names
         ]
         computed = generation_expressions(operation.snapshot.schema).keys() - new.keys()
         if computed:
-            marked = rows.select(*columns, where.alias(_UPDATED))
+            marked = rows.select(*columns, is_updated.alias(_UPDATED))
             conditions = {name: F.col(_UPDATED) for name in computed}
             rows = with_generated(marked, operation.snapshot.schema, conditions)
         else:
             rows = rows.select(*columns)
-        changed = operation.replace(operation.account(touched), rows, describe)
+        changed = operation.replace(account, rows, describe)
         return changed.rows if updated is None else updated
 
 
