@@ -41,6 +41,8 @@ class Features:
     """`delta.columnMapping.mode`."""
     generated: bool
     """A column g, which the operations leave to the table."""
+    vectors: bool
+    """`delta.enableDeletionVectors`."""
 
     @staticmethod
     def by_chance(chance: random.Random) -> Features:
@@ -48,6 +50,7 @@ class Features:
             by_partition=chance.random() < 0.5,
             mapping=chance.choice(["none", "none", "name", "id"]),
             generated=chance.random() < 0.3,
+            vectors=chance.random() < 0.5,
         )
 
     def create(self, spark: SparkSession, path: str) -> None:
@@ -58,6 +61,8 @@ class Features:
             table = table.partitionedBy("p")
         if self.mapping != "none":
             table = table.property("delta.columnMapping.mode", self.mapping)
+        if self.vectors:
+            table = table.property("delta.enableDeletionVectors", "true")
         table.execute()
 
 

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.spark
 
 ON = "delta.enableDeletionVectors"
 COLUMNS = (
-    "id BIGINT, v BIGINT, `a b` STRUCT<x: BIGINT, y: STRING>, c CHAR(4), p STRING DEFAULT 'none', "
+    "id BIGINT, v BIGINT, st STRUCT<x: BIGINT, y: STRING>, c CHAR(4), p STRING DEFAULT 'none', "
     "g BIGINT GENERATED ALWAYS AS (v * 10)"
 )
 FEATURES = {"delta.feature.allowColumnDefaults": "supported", "delta.constraints.small": "v < 1000"}
@@ -55,8 +55,8 @@ HISTORY = {
     "delete": "DELETE FROM {0} WHERE id % 10 = 3",
     "delete what is deleted and more": "DELETE FROM {0} WHERE id % 10 = 3 OR c = 'c1'",
     "delete nothing": "DELETE FROM {0} WHERE id = 13",
-    "update": "UPDATE {0} SET v = v + 100, `a b`.y = 'new' WHERE id % 10 = 4",
-    "update what was updated, and partitions": "UPDATE {0} SET p = 'moved', v = DEFAULT "
+    "update": "UPDATE {0} SET v = v + 100, st.y = 'new' WHERE id % 10 = 4",
+    "update what was updated, and partitions": "UPDATE {0} SET p = 'moved', c = DEFAULT "
     "WHERE v BETWEEN 100 AND 130",
     "update nothing": "UPDATE {0} SET v = 7 WHERE id = 13",
     "merge": f"MERGE INTO {{0}} AS target USING {SOURCE} WHEN MATCHED AND k = 5 THEN DELETE "
@@ -92,7 +92,7 @@ def make(spark: SparkSession, path: Path, properties: dict[str, str], *, partiti
         frame = spark.range(first, first + 20).selectExpr(
             "id",
             "id AS v",
-            "struct(id AS x, cast(id AS STRING) AS y) AS `a b`",
+            "struct(id AS x, cast(id AS STRING) AS y) AS st",
             "concat('c', id % 7) AS c",
             "if(id % 2 = 0, 'even', null) AS p",
         )
@@ -263,7 +263,7 @@ def test_a_condition_that_changes_writes_the_rows_that_were_marked(
     table = numbers(spark, tmp_path / "table")
     calls = tmp_path / "calls"
 
-    def holds(value: int) -> bool:
+    def holds(value):
         """Of odd values, and of even ones from the second time on."""
         with calls.open("ab") as file:
             file.write(b".")
@@ -283,7 +283,7 @@ def test_nothing_stays_of_an_operation_that_fails(
     table = numbers(spark, tmp_path / "table")
     others: list[Callable[[], object]] = [
         lambda: DeltaTable.forPath(spark, table).delete(f"id = {latest_version(table)} + 10"),
-        lambda: write(spark.range(100, 101).selectExpr("id", "id AS v"), table),
+        lambda: write(spark.sql(f"SELECT {latest_version(table) + 100}L AS id, 0L AS v"), table),
     ]
     for other in others:
         for operation in OPERATIONS.values():
