@@ -26,10 +26,15 @@ from deltaflow import DeltaTable
 BOUND = 1.3
 # The bound of a MERGE, against the rewrite of the same files and one join.
 MERGE_BOUND = 2.0
+# The bounds of operations that mark rows: against a scan of the condition's column, and of a MERGE against a
+# join of the keys and a write of the changed rows.
+DELETE_BY_MARKS_BOUND, UPDATE_BY_MARKS_BOUND, MERGE_BY_MARKS_BOUND = 1.5, 2.0, 1.3
 SMALL_FILES = 1_000
 ROWS_OF_A_SMALL_FILE = 5_000
 ROWS = 5_000_000
 FILES = 8
+# A MERGE updates one row of so many, and inserts as many rows.
+UPDATED_OF = 200
 _numbers = itertools.count()
 
 
@@ -54,11 +59,12 @@ def optimize(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
     return compare(f"optimize {SMALL_FILES:,} small files", ours, parquet, repeats, BOUND)
 
 
-def large_table(spark: SparkSession, directory: Path) -> Path:
+def large_table(spark: SparkSession, directory: Path, *, with_vectors: bool = False) -> Path:
     """A table that stays unchanged; the rows that an operation picks are in all of its files."""
-    table = directory / "large"
+    table = directory / ("large-with-vectors" if with_vectors else "large")
     if not table.exists():
-        data(spark, ROWS).repartition(FILES).write.format("delta").save(str(table))
+        writer = data(spark, ROWS).repartition(FILES).write.format("delta")
+        writer.option("delta.enableDeletionVectors", str(with_vectors).lower()).save(str(table))
     return table
 
 
@@ -107,39 +113,100 @@ def delete(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
     )
 
 
+def merge_source(spark: SparkSession, directory: Path) -> str:
+    """1 % of the rows, half of them updates and half inserts."""
+    path = directory / "source"
+    if not path.exists():
+        updates = data(spark, ROWS).where(f"id % {UPDATED_OF} = 0").withColumn("amount", F.lit(0.0))
+        inserts = data(spark, ROWS).where(f"id % {UPDATED_OF} = 1").withColumn("id", F.col("id") + ROWS)
+        updates.union(inserts).write.format("delta").save(str(path))
+    return str(path)
+
+
+def upsert(spark: SparkSession, table: Path, source_path: str) -> float:
+    """Seconds of the MERGE of a source into a copy of a table."""
+    source = spark.read.format("delta").load(source_path).alias("s")
+    return on_a_copy(
+        spark,
+        table,
+        lambda copy: (
+            copy.alias("t")
+            .merge(source, "t.id = s.id")
+            .whenMatchedUpdateAll()
+            .whenNotMatchedInsertAll()
+            .execute()
+        ),
+    )
+
+
+def join(spark: SparkSession, table: Path, source_path: str) -> float:
+    """Seconds of the join of a source's ids with a table's."""
+    ids = spark.read.parquet(source_path).select("id")
+    return timed(lambda: spark.read.parquet(str(table)).select("id").join(ids, "id").count())
+
+
 def merge(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
-    """1 % of the rows, half of them updates and half inserts, against the rewrite of the files that hold rows
-    to update and one join of the source's ids with the table's."""
-    table, source_path = large_table(spark, directory), str(directory / "source")
-    every = 200
-    updates = data(spark, ROWS).where(f"id % {every} = 0").withColumn("amount", F.lit(0.0))
-    inserts = data(spark, ROWS).where(f"id % {every} = 1").withColumn("id", F.col("id") + ROWS)
-    updates.union(inserts).write.format("delta").save(source_path)
-
-    def ours() -> float:
-        source = spark.read.format("delta").load(source_path).alias("s")
-        return on_a_copy(
-            spark,
-            table,
-            lambda copy: (
-                copy.alias("t")
-                .merge(source, "t.id = s.id")
-                .whenMatchedUpdateAll()
-                .whenNotMatchedInsertAll()
-                .execute()
-            ),
-        )
-
-    def join() -> float:
-        ids = spark.read.parquet(source_path).select("id")
-        return timed(lambda: spark.read.parquet(str(table)).select("id").join(ids, "id").count())
-
+    """1 % of the rows, against the rewrite of the files that hold rows to update and one join of the source's
+    ids with the table's."""
+    table, source = large_table(spark, directory), merge_source(spark, directory)
     return compare(
         "merge of 1 %",
-        ours,
-        lambda: rewrite(spark, table, f"id % {every} = 0") + join(),
+        lambda: upsert(spark, table, source),
+        lambda: rewrite(spark, table, f"id % {UPDATED_OF} = 0") + join(spark, table, source),
         repeats,
         MERGE_BOUND,
+    )
+
+
+def scan(spark: SparkSession, table: Path, condition: str) -> float:
+    """Seconds of Spark's scan of the columns of a condition."""
+    return timed(lambda: spark.read.parquet(str(table)).where(condition).count())
+
+
+def delete_by_marks(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
+    """0.02 % of the rows, by deletion vectors, against a scan of the condition's column."""
+    table, condition = large_table(spark, directory, with_vectors=True), "pmod(key, 5000) = 7"
+    return compare(
+        "delete by vectors",
+        lambda: on_a_copy(spark, table, lambda copy: copy.delete(condition)),
+        lambda: scan(spark, table, condition),
+        repeats,
+        DELETE_BY_MARKS_BOUND,
+        other="scan",
+    )
+
+
+def update_by_marks(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
+    """0.1 % of the rows, by deletion vectors, against a scan of the condition's column."""
+    table, condition = large_table(spark, directory, with_vectors=True), "pmod(key, 1000) = 7"
+    return compare(
+        "update by vectors",
+        lambda: on_a_copy(spark, table, lambda copy: copy.update(condition, {"amount": "0"})),
+        lambda: scan(spark, table, condition),
+        repeats,
+        UPDATE_BY_MARKS_BOUND,
+        other="scan",
+    )
+
+
+def merge_by_marks(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
+    """1 % of the rows, by deletion vectors, against one join of the ids and a write of the source's rows."""
+    table, source = large_table(spark, directory, with_vectors=True), merge_source(spark, directory)
+
+    def written() -> float:
+        target = str(directory / f"changed-{next(_numbers)}")
+        try:
+            return timed(lambda: spark.read.parquet(source).write.parquet(target))
+        finally:
+            shutil.rmtree(target)
+
+    return compare(
+        "merge by vectors",
+        lambda: upsert(spark, table, source),
+        lambda: join(spark, table, source) + written(),
+        repeats,
+        MERGE_BY_MARKS_BOUND,
+        other="join and write",
     )
 
 
@@ -148,6 +215,9 @@ OPERATIONS: Mapping[str, Callable[[SparkSession, Path, int], Comparison]] = {
     "update": update,
     "delete": delete,
     "merge": merge,
+    "delete-by-vectors": delete_by_marks,
+    "update-by-vectors": update_by_marks,
+    "merge-by-vectors": merge_by_marks,
 }
 
 

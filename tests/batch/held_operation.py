@@ -20,10 +20,11 @@ from deltaflow.log.observer import set_observer
 Operation = Callable[[SparkSession, str], object]
 
 
-def create(spark: SparkSession, path: str, isolation: str) -> None:
+def create(spark: SparkSession, path: str, isolation: str, **options: str) -> None:
     """Two files in each of the partitions 1 (ids 0 to 9) and 2 (ids 10 to 19)."""
     rows = spark.range(0, 20, 1, 4).selectExpr("id", "CAST(id DIV 10 + 1 AS INT) AS p", "0 AS v")
-    rows.write.format("delta").partitionBy("p").option("delta.isolationLevel", isolation).save(path)
+    writer = rows.write.format("delta").partitionBy("p").option("delta.isolationLevel", isolation)
+    writer.options(**options).save(path)
 
 
 def _append(part: int) -> Operation:

@@ -13,7 +13,7 @@ import pytest
 import deltaflow
 from tests.batch import held_operation
 from tests.batch.held_operation import OPERATIONS, create
-from tests.tables import load, tuples, versions
+from tests.tables import actions, load, tuples, versions
 
 pytestmark = pytest.mark.spark
 
@@ -86,6 +86,19 @@ SERIALIZABLE = [
     ("insert_by_merge_2", "append_1", COMMITTED),
     ("optimize_1", "append_1", COMMITTED),
     ("overwrite", "append_1", APPENDED),
+]
+WITH_VECTORS = [
+    # Whoever marks rows of a file removes the file, and adds it with its vector.
+    ("append_1", "delete_rows_1", COMMITTED),
+    ("delete_rows_1", "append_1", COMMITTED),
+    ("delete_rows_1", "delete_rows_1", APPENDED),
+    ("delete_rows_1", "delete_rows_2", COMMITTED),
+    ("delete_rows_1", "optimize_1", APPENDED),
+    ("update_1", "merge_1", APPENDED),
+    ("update_1", "delete_partition_1", REMOVED),
+    ("merge_1", "append_1", COMMITTED),
+    ("merge_1", "delete_rows_1", APPENDED),
+    ("optimize_1", "delete_rows_1", REMOVED),
 ]
 EFFECTS = {
     "append_1": lambda rows: {*rows, (100, 1, 1)},
@@ -172,6 +185,15 @@ def test_write_serializable(spark, held, tmp_path, operation, rival, outcome):
     path = str(tmp_path / "table")
     create(spark, path, "WriteSerializable")
     run(spark, held, path, operation, rival, outcome)
+
+
+@pytest.mark.parametrize(("operation", "rival", "outcome"), WITH_VECTORS)
+def test_rows_are_marked(spark, held, tmp_path, operation, rival, outcome):
+    path = str(tmp_path / "table")
+    create(spark, path, "WriteSerializable", **{"delta.enableDeletionVectors": "true"})
+    run(spark, held, path, operation, rival, outcome)
+    if operation == "delete_rows_1" and outcome == COMMITTED:
+        assert any("deletionVector" in add for add in actions(path, "add"))
 
 
 @pytest.mark.parametrize(("operation", "rival", "outcome"), SERIALIZABLE)

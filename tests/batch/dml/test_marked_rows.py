@@ -4,14 +4,18 @@ the same rows as in a table without deletion vectors."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import functions as F
 
 from deltaflow import DeltaTable
+from deltaflow.cli import main
 from deltaflow.errors import (
     DeltaConcurrentModificationException,
     DeltaError,
@@ -19,6 +23,7 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
 )
 from deltaflow.log import DeltaLog
+from deltaflow.log.files.deletion_vectors import vector_uri
 from tests.deletion_vectors import mark_deleted, paths
 from tests.tables import (
     actions,
@@ -304,6 +309,35 @@ def test_nothing_stays_of_an_operation_that_fails(
 
 def _stop() -> None:
     raise RuntimeError("stopped")
+
+
+def test_a_process_that_dies_before_its_commit_changes_nothing(
+    spark: SparkSession, tmp_path: Path, at: Callable[[str, Callable[[], object]], None], settings: Any
+) -> None:
+    """What is on the disk at a point is what a killed process leaves there."""
+    table = numbers(spark, tmp_path / "table")
+    DeltaTable.forPath(spark, table).delete("id = 1")
+    expected = rows(load(spark, table))
+    for point in ("files written", "vectors written", "commit prepared"):
+        left = str(tmp_path / point)
+        at(point, partial(shutil.copytree, table, left))
+        DeltaTable.forPath(spark, table).update(f"id % 7 = {len(point) % 5}", {"v": "-1"})
+        assert rows(load(spark, left)) == expected
+        assert len(list(Path(left).glob("deletion_vector_*.bin"))) == len(list(Path(table).glob("*.bin"))) - (
+            point == "files written"
+        )
+        assert CliRunner().invoke(main, ["doctor", left]).output.splitlines() == ["Nothing was found."]
+        update(DeltaTable.forPath(spark, left))
+        assert load(spark, left).count() == len(expected)
+        with settings({"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):
+            DeltaTable.forPath(spark, left).vacuum(0)
+        named = {
+            vector_uri("u", add["deletionVector"]["pathOrInlineDv"])
+            for add in actions(left, "add")
+            if "deletionVector" in add
+        }
+        assert {file.name for file in Path(left).glob("*.bin")} == named
+        expected = rows(load(spark, table))
 
 
 def test_refusals_are_those_of_tables_without_vectors(spark: SparkSession, tmp_path: Path) -> None:

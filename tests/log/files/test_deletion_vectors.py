@@ -15,10 +15,11 @@ from deltaflow.log.files import deletion_vectors
 from deltaflow.log.files.deletion_vectors import (
     DeletionVector,
     decoded_z85,
+    packed_vectors,
     read_deletion_vectors,
     vector_uri,
 )
-from deltaflow.log.files.file_rows import DELETION_VECTOR
+from deltaflow.log.files.file_rows import DELETION_VECTOR, vector_row
 from tests.deletion_vectors import MAGIC, Bin, bitmap, described, inline, z85
 
 
@@ -50,6 +51,26 @@ def test_the_examples_of_the_protocol() -> None:
     for wrong in ("abcd", "ab cd", "äbcde"):
         with pytest.raises(ValueError, match="no text in Z85"):
             decoded_z85(wrong)
+
+
+@pytest.mark.parametrize("prefix", [None, "aB"])
+def test_new_vectors_share_files(tmp_path: Path, prefix: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion_vectors, "_REQUEST_BYTES", 300)
+    rows = [[0], list(range(100_000)), [5, 2**31, 2**32 - 1], *[[i, i + 70_000] for i in range(10)]]
+    files, descriptors = packed_vectors([BitMap64(of_file) for of_file in rows], prefix)
+    assert 1 < len(files) < 10
+    assert len({file.name for file in files}) == len(files)
+    for file in files:
+        path = tmp_path / file.name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(file.content)
+        assert file.content[0] == 1
+        assert path.parent.name == (prefix or tmp_path.name)
+    assert [descriptor.cardinality for descriptor in descriptors] == [len(of_file) for of_file in rows]
+    assert descriptors[0].offset == 1
+    table = files_with(*[vector_row(descriptor) for descriptor in descriptors])
+    assert rows_of(read_deletion_vectors(table, str(tmp_path), 0)) == rows
+    assert packed_vectors([], prefix) == ([], [])
 
 
 def test_vectors_of_every_storage(tmp_path: Path) -> None:
