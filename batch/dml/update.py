@@ -72,7 +72,8 @@ def update(
         else:
             # By their positions: no other rows are written, whatever the condition is the next time.
             account = operation.mark(touched, found.marks, rewritten=found.marks)
-            rows, is_updated = named(operation.rows(touched, without=account.others())), F.lit(True)
+            rows = named(operation.rows(account.files_to_read, without=account.others()))
+            is_updated = F.lit(True)
         new = new_values.over(rows)
         columns = [
             F.when(is_updated, new[column]).otherwise(F.col(quoted(column))).alias(column)
