@@ -113,11 +113,10 @@ def test_a_table_by_name(spark, settings):
 @pytest.mark.parametrize(
     ("options", "engine"),
     [
-        ({}, CurrentRows),
-        ({"scd_type": 2}, HistoryRows),
-        ({"scd_type": 2, "track_history": ["name"]}, HistoryRows),
+        pytest.param({}, CurrentRows, id="current rows"),
+        pytest.param({"scd_type": 2}, HistoryRows, id="history", marks=pytest.mark.long),
+        pytest.param({"scd_type": 2, "track_history": ["name"]}, HistoryRows, id="history of a column"),
     ],
-    ids=["current rows", "history", "history of a column"],
 )
 def test_a_batch_that_failed_before_its_commit(spark, table, tmp_path, monkeypatch, options, engine):
     """What a batch remembers before its MERGE does not change what it does when it runs again."""
