@@ -20,6 +20,11 @@ CATALOGUE: dict[str, Entry] = {
         "0A000",
         "Please use ALTER TABLE ADD CONSTRAINT to add CHECK constraints.",
     ),
+    "DELTA_ADDING_COLUMN_WITH_INTERNAL_NAME_FAILED": (
+        "42000",
+        "Failed to add column {column_name} because the name is reserved: by it, data files keep the ids of "
+        "their rows. Give the column another name.",
+    ),
     "DELTA_AGGREGATE_IN_CHECK_CONSTRAINT": (
         "42621",
         "Found {expr} in a CHECK constraint. Aggregate expressions are not allowed in CHECK constraints, "
@@ -335,6 +340,11 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL": (
         "40000",
         "Cannot drop the table feature {feature}: other writers changed the table meanwhile. Try again.",
+    ),
+    "DELTA_FEATURE_DROP_DEPENDENT_FEATURE": (
+        "55000",
+        "Cannot drop the table feature {feature}: the table feature {dependent} of this table needs it. Drop "
+        "{dependent} first.",
     ),
     "DELTA_FEATURE_DROP_FEATURE_IS_DELTA_PROPERTY": (
         "42000",
@@ -684,6 +694,16 @@ CATALOGUE: dict[str, Entry] = {
         "42613",
         "'replaceWhere' cannot be used with data filters when 'dataChange' is set to false. "
         "Filters: {predicate}.",
+    ),
+    "DELTA_ROW_TRACKING_BACKFILL_NEEDED": (
+        "55000",
+        "Cannot enable row tracking here: {number} files of the table have no row ids yet. Set "
+        "delta.enableRowTracking by ALTER TABLE … SET TBLPROPERTIES, which gives them ids.",
+    ),
+    "DELTA_ROW_TRACKING_ILLEGAL_PROPERTY_COMBINATION": (
+        "42613",
+        "Illegal table state was detected. Table properties delta.enableRowTracking and "
+        "delta.rowTrackingSuspended are both set to true. Set one of them to false first.",
     ),
     "DELTA_SCHEMA_CHANGED_SINCE_ANALYSIS": (
         "KD007",

@@ -65,6 +65,8 @@ class _Table:
     protocol: Action | None = None
     metadata: Action | None = None
     files: dict[tuple[str, str], Action] = field(default_factory=dict)
+    highest_row_id: int = -1
+    """By the domain delta.rowTracking."""
     is_complete: bool = False
     """Whether every commit from the first on was seen, all by deltaflow."""
     timestamp: int | None = None
@@ -127,6 +129,10 @@ def _follow(table: _Table, actions: list[Action]) -> None:
     for action in actions:
         table.protocol = action.get("protocol") or table.protocol
         table.metadata = action.get("metaData") or table.metadata
+        domain = action.get("domainMetadata") or {}
+        if domain.get("domain") == "delta.rowTracking":
+            mark = -1 if domain["removed"] else json.loads(domain["configuration"])["rowIdHighWaterMark"]
+            table.highest_row_id = mark
     for action in actions:
         if remove := action.get("remove"):
             table.files.pop(_key(remove), None)
@@ -169,6 +175,7 @@ def _problems(table: _Table, actions: list[Action], version: int) -> Iterator[st
         yield from _problems_of_protocol(table.protocol)
     yield from _problems_of_metadata(table, table.metadata, changed=changed)
     yield from _problems_of_files(table, bodies)
+    yield from _problems_of_row_ids(table, bodies)
     yield from _problems_of_times(table, bodies)
     if any(name == "domainMetadata" for name, _ in bodies) and "domainMetadata" not in table.features:
         yield "domainMetadata without the feature"
@@ -286,8 +293,6 @@ def _problems_of_files(table: _Table, bodies: list[tuple[str, Action]]) -> Itera
             if body["partitionValues"].keys() != partition_names:
                 yield f"add has values of {sorted(body['partitionValues'])}, not of {sorted(partition_names)}"
             statistics = json.loads(body.get("stats") or "{}")
-            if "rowTracking" in table.features and body.get("baseRowId") is None:
-                yield "add lacks baseRowId"
             if vector := body.get("deletionVector"):
                 yield from _problems_of_vector(table, vector)
                 if "numRecords" not in statistics:
@@ -296,6 +301,34 @@ def _problems_of_files(table: _Table, bodies: list[tuple[str, Action]]) -> Itera
             missing = {"partitionValues", "size"} - body.keys()
             if missing:
                 yield f"remove with extendedFileMetadata lacks {sorted(missing)}"
+
+
+def _problems_of_row_ids(table: _Table, bodies: list[tuple[str, Action]]) -> Iterator[str]:
+    """Those of a version whose new files get row ids."""
+    if "rowTracking" not in table.features or table.is_on("delta.rowTrackingSuspended"):
+        return
+    for name, body in bodies:
+        for id_ in ("baseRowId", "defaultRowCommitVersion") if name == "add" else ():
+            if body.get(id_) is None:
+                yield f"add lacks {id_}"
+    end = 0
+    for add in sorted(
+        (add for add in table.files.values() if add.get("baseRowId") is not None),
+        key=lambda add: add["baseRowId"],
+    ):
+        records = json.loads(add.get("stats") or "{}").get("numRecords")
+        if add["baseRowId"] < end:
+            yield f"{add['path']} has row ids of another file, from {add['baseRowId']} on"
+        end = add["baseRowId"] + (records or 0)
+    if end - 1 > table.highest_row_id:
+        yield f"the highest row id is {end - 1}, and the domain says {table.highest_row_id}"
+    if table.is_on("delta.enableRowTracking"):
+        without = sorted(add["path"] for add in table.files.values() if add.get("baseRowId") is None)
+        if without:
+            yield f"files without row ids though all rows have some: {without}"
+        names = {f"delta.rowTracking.materializedRow{what}ColumnName" for what in ("Id", "CommitVersion")}
+        if not names <= table.configuration.keys():
+            yield "the metadata does not name the columns that keep row ids"
 
 
 def _problems_of_vector(table: _Table, vector: Action) -> Iterator[str]:

@@ -41,6 +41,7 @@ from deltaflow.log.protocol.column_mapping import mapping_mode
 from deltaflow.log.protocol.configuration import canonical_name, checked_name, with_checked_properties
 from deltaflow.log.protocol.properties import RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
 from deltaflow.log.protocol.protocols import merged_protocol, protocol_for, without_protocol_properties
+from deltaflow.log.protocol.row_tracking import with_row_id_columns
 from deltaflow.log.replay.log_files import system_clock
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
 from deltaflow.spark.sql.parquet_tables import describe_table
@@ -255,6 +256,8 @@ def _protocol_and_metadata(
     if mapping_mode(metadata, path) != mapping_mode(source.metadata, path):
         metadata = with_mapped_columns(metadata, source.metadata, transaction.log.ids, path)
     protocol = protocol_for(metadata, source.protocol, path)
+    own_metadata = None if before is None else before.metadata
+    metadata = with_row_id_columns(metadata, own_metadata, protocol, transaction.log.ids, path)
     if before is not None and not RESTORE_PROTOCOL_DOWNGRADE_ALLOWED.of(transaction.session, path):
         protocol = merged_protocol(protocol, before.protocol)
     return protocol, without_protocol_properties(metadata)

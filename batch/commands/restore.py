@@ -110,7 +110,7 @@ def _restore(
         return []
     for snapshot in (current, restored):
         check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
-    added, removed = _files_only_in(restored, current), _files_only_in(current, restored)
+    added, removed = _files_only_in(restored, current, with_row_ids=True), _files_only_in(current, restored)
     if not session_setting(spark, IGNORE_MISSING_FILES):
         _refuse_missing(added, restored)
     may_downgrade = RESTORE_PROTOCOL_DOWNGRADE_ALLOWED.of(session, log.path)
@@ -143,10 +143,17 @@ def _snapshot_at(log: DeltaLog, version: int) -> Snapshot:
         ) from error
 
 
-def _files_only_in(snapshot: Snapshot, other: Snapshot) -> pa.Table:
-    """The files of the snapshot that the other one lacks."""
+def _files_only_in(snapshot: Snapshot, other: Snapshot, *, with_row_ids: bool = False) -> pa.Table:
+    """The files of the snapshot that the other one lacks; `with_row_ids`: or has with other row ids."""
     own, others = (file_keys(each.files, each.path) for each in (snapshot, other))
-    return snapshot.files.filter(pc.invert(pc.is_in(own, value_set=others)))
+    places = pc.index_in(own, value_set=others)
+    is_missing = places.is_null()
+    if with_row_ids:
+        ids = snapshot.files["base_row_id"].combine_chunks()
+        other_ids = other.files["base_row_id"].combine_chunks().take(places)
+        differ = pc.and_(ids.is_valid(), pc.fill_null(pc.not_equal(ids, other_ids), True))
+        is_missing = pc.or_(is_missing, differ)
+    return snapshot.files.filter(is_missing)
 
 
 def _refuse_missing(files: pa.Table, snapshot: Snapshot) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import types as T
 
-from deltaflow.batch.ddl.table_properties import begin_change, commit_change
+from deltaflow.batch.ddl.changes import begin_change, commit_change
 from deltaflow.batch.ddl.type_changes import check_change, obstacle_to_change, replaced
 from deltaflow.batch.rows.char_varchar import with_char_as_string, with_declared_types
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError

@@ -13,7 +13,7 @@ import msgspec
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
-from deltaflow.batch.ddl.table_properties import begin_change, commit_change
+from deltaflow.batch.ddl.changes import begin_change, commit_change
 from deltaflow.batch.rewrite.touched_files import TouchedFiles
 from deltaflow.batch.rows.row_checks import CONSTRAINTS
 from deltaflow.errors import DeltaAnalysisException

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.batch.ddl.table_properties import begin_change, unset_properties
+from deltaflow.batch.ddl.changes import begin_change
+from deltaflow.batch.ddl.table_properties import unset_properties
 from deltaflow.batch.optimize.optimize import optimize
 from deltaflow.log import DeltaLog, Operation, RemoveFile, Snapshot
 from deltaflow.log.files.data_path import store_paths

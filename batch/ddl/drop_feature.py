@@ -14,9 +14,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
+import pyarrow.compute as pc
 
+from deltaflow.batch.ddl.changes import begin_change
 from deltaflow.batch.ddl.drop_deletion_vectors import remove_deletion_vectors
-from deltaflow.batch.ddl.table_properties import begin_change, set_properties
+from deltaflow.batch.ddl.row_tracking import files_with_row_ids, take_row_ids
+from deltaflow.batch.ddl.table_properties import set_properties
 from deltaflow.errors import ConcurrentWriteException, DeltaAnalysisException, DeltaError
 from deltaflow.log import DeltaLog, DomainMetadata, Metadata, Operation, Snapshot
 from deltaflow.log.protocol.features import (
@@ -29,12 +32,17 @@ from deltaflow.log.protocol.in_commit_timestamps import ENABLEMENT_TIMESTAMP, EN
 from deltaflow.log.protocol.properties import (
     CHECKPOINTS_PROTECTED_BEFORE,
     DROP_FEATURE_RETENTION_MS,
+    ENABLE_ROW_TRACKING,
     FAST_DROP_FEATURE_ENABLED,
     KNOWN,
     LOG_RETENTION_MS,
     MAX_COMMIT_ATTEMPTS,
+    ROW_TRACKING_SUSPENDED,
 )
 from deltaflow.log.protocol.protocols import without_feature
+from deltaflow.log.protocol.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
+from deltaflow.log.protocol.row_tracking import FEATURE as ROW_TRACKING
+from deltaflow.log.protocol.row_tracking import without_row_tracking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +57,8 @@ _IN_HISTORY = ("deletionVectors", "v2Checkpoint")
 """Features whose traces in older versions need a reader that has them."""
 _OF_HISTORY = (*_IN_HISTORY, "vacuumProtocolCheck", _CHECKPOINT_PROTECTION)
 """Features for which delta-spark accepts TRUNCATE HISTORY."""
-_REMOVABLE = (*_TRACELESS, *_IN_HISTORY, "domainMetadata", "inCommitTimestamp", _CHECKPOINT_PROTECTION)
+_OTHERS = ("domainMetadata", "inCommitTimestamp", ROW_TRACKING, _CHECKPOINT_PROTECTION)
+_REMOVABLE = (*_TRACELESS, *_IN_HISTORY, *_OTHERS)
 _BARRIERS = 3
 """So many checkpoints a reader of delta-spark tries, one before the other, until it gives up."""
 
@@ -71,11 +80,14 @@ def drop_feature(
     feature = _removable(name, truncate_history, snapshot)
     check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
     is_fast = not truncate_history and bool(FAST_DROP_FEATURE_ENABLED.of(settings, log.path))
+    _check_not_needed(feature, snapshot)
     match feature:
         case "checkConstraints":
             _check_no_constraints(snapshot)
         case "domainMetadata":
             _remove_domains(log, settings)
+        case "rowTracking":
+            _leave_row_tracking(log, settings)
         case "checkpointProtection":
             _leave_protected_history(log, truncate_history)
     if feature in _IN_HISTORY:
@@ -117,6 +129,27 @@ def _check_no_constraints(snapshot: Snapshot) -> None:
             constraints=constraints,
             table=snapshot.path,
         )
+
+
+def _check_not_needed(feature: str, snapshot: Snapshot) -> None:
+    for name in sorted(supported_features(snapshot.protocol)):
+        if name in FEATURES and FEATURES[name].requires == feature:
+            raise DeltaAnalysisException(
+                error_class="DELTA_FEATURE_DROP_DEPENDENT_FEATURE",
+                feature=feature,
+                dependent=name,
+                table=snapshot.path,
+            )
+
+
+def _leave_row_tracking(log: DeltaLog, settings: Mapping[str, str]) -> None:
+    """No new file gets row ids from now on, and no file of the newest version has some."""
+    metadata = log.snapshot().metadata
+    enabled = ENABLE_ROW_TRACKING.of(metadata.configuration, log.path)
+    if enabled or not ROW_TRACKING_SUSPENDED.of(metadata.configuration, log.path):
+        off = {ENABLE_ROW_TRACKING.name: "false", ROW_TRACKING_SUSPENDED.name: "true"}
+        set_properties(log, off, settings)
+    take_row_ids(log, settings)
 
 
 def _remove_domains(log: DeltaLog, settings: Mapping[str, str]) -> None:
@@ -209,6 +242,12 @@ def _commit(
         snapshot = transaction.snapshot
         assert snapshot is not None
         metadata = _without_timestamps(metadata) if feature == "inCommitTimestamp" else metadata
+        removed: list[DomainMetadata] = []
+        if feature == ROW_TRACKING:
+            metadata = without_row_tracking(metadata)
+            if ROW_TRACKING_DOMAIN in snapshot.domains:
+                domain = snapshot.domains[ROW_TRACKING_DOMAIN]
+                removed.append(msgspec.structs.replace(domain, removed=True))
         if FEATURES[feature].is_active(metadata) or _has_traces(snapshot, feature):
             break
         if protects:
@@ -218,7 +257,7 @@ def _commit(
         instead = (_CHECKPOINT_PROTECTION,) if protects else ()
         transaction.update_protocol(without_feature(snapshot.protocol, feature, instead=instead), metadata)
         with suppress(ConcurrentWriteException):
-            return transaction.commit([], operation).version
+            return transaction.commit(removed, operation).version
     raise _error("DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL", log.snapshot(), feature)
 
 
@@ -229,6 +268,8 @@ def _has_traces(snapshot: Snapshot, feature: str) -> bool:
             return bool(snapshot.domains)
         case "deletionVectors":
             return snapshot.num_deletion_vectors > 0
+        case "rowTracking":
+            return bool(pc.any(files_with_row_ids(snapshot.files)).as_py())
     return False
 
 

@@ -13,8 +13,8 @@ import msgspec
 from pyspark.errors import AnalysisException
 from pyspark.sql import types as T
 
+from deltaflow.batch.ddl.changes import begin_change, commit_change
 from deltaflow.batch.ddl.columns import edited, position_of
-from deltaflow.batch.ddl.table_properties import begin_change, commit_change
 from deltaflow.batch.rows.column_expressions import generation_expressions
 from deltaflow.batch.rows.row_checks import CONSTRAINTS
 from deltaflow.batch.sql_names import quoted

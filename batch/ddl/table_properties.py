@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from deltaflow.errors import DeltaAnalysisException, DeltaTableNotFoundError
-from deltaflow.log import DeltaLog, Metadata, Operation, OptimisticTransaction
+from deltaflow.batch.ddl.changes import begin_change, commit_change
+from deltaflow.batch.ddl.row_tracking import give_row_ids
+from deltaflow.errors import DeltaAnalysisException
+from deltaflow.log import DeltaLog, Operation
 from deltaflow.log.protocol.configuration import canonical_name, checked_name
+from deltaflow.log.protocol.properties import ENABLE_ROW_TRACKING
 
 _COMMENT = "comment"
 _RESERVED = {"location": "DELTA_CANNOT_CHANGE_LOCATION", "provider": "DELTA_CANNOT_CHANGE_PROVIDER"}
@@ -23,6 +26,12 @@ def set_properties(log: DeltaLog, properties: Mapping[str, str], settings: Mappi
     _refuse_reserved_names(properties, log.path)
     checked = {checked_name(name, value, settings, log.path): value for name, value in properties.items()}
     new = {name: value for name, value in checked.items() if name != _COMMENT}
+    tags = {}
+    if ENABLE_ROW_TRACKING.of(new, log.path) and not ENABLE_ROW_TRACKING.of(metadata.configuration, log.path):
+        give_row_ids(log, {**metadata.configuration, **new}, settings)
+        transaction, metadata = begin_change(log, settings)
+        if len(checked) == 1:
+            tags = {"rowTrackingEnablementOnly": "true"}
     return commit_change(
         transaction,
         msgspec.structs.replace(
@@ -30,7 +39,7 @@ def set_properties(log: DeltaLog, properties: Mapping[str, str], settings: Mappi
             description=checked.get(_COMMENT, metadata.description),
             configuration={**metadata.configuration, **new},
         ),
-        Operation("SET TBLPROPERTIES", {"properties": _json(checked)}),
+        Operation("SET TBLPROPERTIES", {"properties": _json(checked)}, tags=tags),
     )
 
 
@@ -62,23 +71,6 @@ def unset_properties(
         ),
         Operation("UNSET TBLPROPERTIES", {"properties": _json(canonical), "ifExists": _json(if_exists)}),
     )
-
-
-def begin_change(log: DeltaLog, settings: Mapping[str, str]) -> tuple[OptimisticTransaction, Metadata]:
-    """A transaction to change a table's metadata, and the metadata; DeltaTableNotFoundError without a
-    table."""
-    transaction = log.start_transaction(settings)
-    if transaction.snapshot is None:
-        raise DeltaTableNotFoundError(
-            f"{log.path} is not a Delta table. Check the path, or write a table there first.", table=log.path
-        )
-    return transaction, transaction.snapshot.metadata
-
-
-def commit_change(transaction: OptimisticTransaction, metadata: Metadata, operation: Operation) -> int:
-    """Commits the metadata, and returns the version."""
-    transaction.update_metadata(metadata)
-    return transaction.commit([], operation).version
 
 
 def _refuse_reserved_names(properties: Mapping[str, str], path: str) -> None:

@@ -82,7 +82,9 @@ def _rewrite(
     def describe(changed: Changed) -> Operation:
         return _operation(operation, changed, predicates, account.gone)
 
-    rows = kept(operation.rows(account.files_to_read)) if account.files_to_read.num_rows else None
+    rows = None
+    if account.files_to_read.num_rows:
+        rows = kept(operation.with_row_ids(operation.rows(account.files_to_read)))
     operation.replace(account, rows, describe, as_they_are=True)
     return account.gone
 

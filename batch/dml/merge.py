@@ -216,11 +216,14 @@ class _Merge:
         how: str,
         *,
         rows: bool = False,
+        row_ids: bool = False,
         without: Sequence[DeletionVector] | None = None,
     ) -> DataFrame:
-        """The files' rows with those of the source that match; `rows`: with the place of each. For `without`
-        see TouchedFiles.rows."""
+        """The files' rows with those of the source that match; `rows`: with the place of each, `row_ids`:
+        with the columns in which they keep their ids. For `without` see TouchedFiles.rows."""
         frame = self.operation.rows(files, like=self.target, without=without)
+        if row_ids:
+            frame = self.operation.with_row_ids(frame)
         if rows:
             place = frame.metadataColumn("_metadata")
             frame = frame.withColumns({FILE: place.getField("file_path"), ROW: place.getField("row_index")})
@@ -358,23 +361,25 @@ class _Merge:
     def _rewritten(self, touched: pa.Table) -> DataFrame:
         """The rows of the touched files as they are to be."""
         changing = self._changing
-        joined = self._joined(touched, "left")
+        joined = self._joined(touched, "left", row_ids=True)
         action = self._action(matched=F.col(_MATCHED).isNotNull())
         rows = joined.withColumn(ACTION, action)
         deletes = [i for i, clause in enumerate(changing, 1) if clause.action == "delete"]
         if deletes:
             rows = rows.where(~F.col(ACTION).isin(deletes))
         updates = [(i, clause) for i, clause in enumerate(changing, 1) if clause.action == "update"]
-        return self._selected(rows, updates, self.merge.copied)
+        row_ids = self.operation.row_ids(F.col(ACTION).isin([number for number, _ in updates]))
+        return self._selected(rows, updates, self.merge.copied, row_ids)
 
     def _updated(self, account: MarkedRows) -> DataFrame:
         """The rows that are updated, which are known by their positions, with their new values."""
         updates = [(i, c) for i, c in enumerate(self._changing, 1) if c.action == "update"]
         by_source = any(clause.when is When.NOT_MATCHED_BY_SOURCE for _, clause in updates)
         how = "left" if by_source else "inner"
-        joined = self._joined(account.files_to_read, how, without=account.others())
+        joined = self._joined(account.files_to_read, how, row_ids=True, without=account.others())
         matched = F.col(_MATCHED).isNotNull() if by_source else F.lit(True)
-        return self._selected(joined.withColumn(ACTION, self._action(matched=matched)), updates, None)
+        rows = joined.withColumn(ACTION, self._action(matched=matched))
+        return self._selected(rows, updates, None, self.operation.row_ids(F.lit(True)))
 
     def _inserted(self, unmatched: DataFrame) -> DataFrame:
         """The new rows, in as few tasks as fit."""
@@ -383,15 +388,16 @@ class _Merge:
         bytes_of_row = snapshot.size_in_bytes / known if known else 0
         tasks = int(self.counts.inserted * bytes_of_row // _BYTES_OF_A_TASK) + 1
         inserts = list(enumerate(self._inserting, 1))
-        return self._selected(unmatched.coalesce(tasks), inserts, None)
+        return self._selected(unmatched.coalesce(tasks), inserts, None, self.operation.new_row_ids())
 
     def _selected(
         self,
         rows: DataFrame,
         clauses: Sequence[tuple[int, ResolvedClause]],
         otherwise: Sequence[Column] | None,
+        row_ids: Sequence[Column],
     ) -> DataFrame:
-        """The table's columns: the values of the clause whose number a row has."""
+        """The table's columns: the values of the clause whose number a row has. Then those of row ids."""
         values = [(number, clause.values) for number, clause in clauses]
         columns = []
         for place, column in enumerate(self.merge.schema.fields):
@@ -409,8 +415,9 @@ class _Merge:
             for name in frozenset().union(*(clause.computed for _, clause in clauses))
         }
         if not computed:
-            return rows.select(*columns)
-        return with_generated(rows.select(*columns, F.col(ACTION)), self.merge.schema, computed)
+            return rows.select(*columns, *row_ids)
+        selected = rows.select(*columns, F.col(ACTION), *row_ids)
+        return with_generated(selected, self.merge.schema, computed, self.operation.row_id_names)
 
     def _describe(self, changed: Changed) -> Operation:
         source, times = self.source, self.operation.times_ms()

@@ -68,12 +68,13 @@ def update(
         account: RowAccount | MarkedRows
         if found.marks is None:
             account = operation.account(touched)
-            rows, is_updated = named(operation.rows(touched)), where
+            rows, is_updated = operation.rows(touched), where
         else:
             # By their positions: no other rows are written, whatever the condition is the next time.
             account = operation.mark(touched, found.marks, rewritten=found.marks)
-            rows = named(operation.rows(account.files_to_read, without=account.others()))
+            rows = operation.rows(account.files_to_read, without=account.others())
             is_updated = F.lit(True)
+        rows = named(operation.with_row_ids(rows))
         new = new_values.over(rows)
         columns = [
             F.when(is_updated, new[column]).otherwise(F.col(quoted(column))).alias(column)
@@ -81,13 +82,14 @@ def update(
             else F.col(quoted(column))
             for column in operation.snapshot.schema.names
         ]
+        row_ids = operation.row_ids(is_updated)
         computed = generation_expressions(operation.snapshot.schema).keys() - new.keys()
         if computed:
-            marked = rows.select(*columns, is_updated.alias(_UPDATED))
+            marked = rows.select(*columns, is_updated.alias(_UPDATED), *row_ids)
             conditions = {name: F.col(_UPDATED) for name in computed}
-            rows = with_generated(marked, operation.snapshot.schema, conditions)
+            rows = with_generated(marked, operation.snapshot.schema, conditions, operation.row_id_names)
         else:
-            rows = rows.select(*columns)
+            rows = rows.select(*columns, *row_ids)
         changed = operation.replace(account, rows, describe)
         return changed.rows if updated is None else updated
 

@@ -107,7 +107,10 @@ class BinRewrite:
         schema = with_mapping_alone(self.snapshot.schema)
         with TouchedFiles(spark, self._transaction, _OPERATION, schema) as files:
             for first in range(0, len(self.bins), _BINS_OF_A_JOB):
-                rows = [files.rows(of_bin) for of_bin in self.bins[first : first + _BINS_OF_A_JOB]]
+                rows = [
+                    files.with_row_ids(files.rows(of_bin))
+                    for of_bin in self.bins[first : first + _BINS_OF_A_JOB]
+                ]
                 laid_out = functools.reduce(_union, self._lay_out(first, rows))
                 if self._cancelled.is_set():
                     raise OperationCancelledError("The rewrite was stopped.", table=self.snapshot.path)

@@ -10,11 +10,12 @@ from deltaflow.log import Snapshot
 from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.files.footers import arrow_schemas
 from deltaflow.log.protocol.column_mapping import physical_name
-
-_MATERIALIZED = (
-    "delta.rowTracking.materializedRowIdColumnName",
-    "delta.rowTracking.materializedRowCommitVersionColumnName",
+from deltaflow.log.protocol.properties import (
+    MATERIALIZED_ROW_COMMIT_VERSION_COLUMN,
+    MATERIALIZED_ROW_ID_COLUMN,
 )
+
+_MATERIALIZED = (MATERIALIZED_ROW_ID_COLUMN, MATERIALIZED_ROW_COMMIT_VERSION_COLUMN)
 """The properties that name the columns of row tracking, which are in files and not in the schema."""
 
 

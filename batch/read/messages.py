@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deltaflow.spark.bridge.messages import Message
-from deltaflow.spark.scan.messages import ColumnMapping
+from deltaflow.spark.scan.messages import ColumnMapping, RowIdColumns
 
 
 class ReadRequest(Message, frozen=True):
@@ -32,3 +32,4 @@ class PinAnswer(Message, frozen=True):
     mapping: ColumnMapping | None
     vectors: int
     """How many files have deletion vectors."""
+    row_ids: RowIdColumns | None

@@ -22,7 +22,14 @@ from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.spark.bridge.dispatcher import dispatcher
-from deltaflow.spark.scan.file_index import NEWEST, ScannedFiles, column_mapping, finds_files, relation
+from deltaflow.spark.scan.file_index import (
+    NEWEST,
+    ScannedFiles,
+    column_mapping,
+    finds_files,
+    relation,
+    row_ids_of,
+)
 from deltaflow.spark.scan.messages import Relation
 
 _NOT_YET = ("readChangeFeed", "readChangeData")
@@ -49,6 +56,7 @@ def read(request: ReadRequest) -> Relation:
         snapshot.mapping_mode,
         _file_options(request.options),
         vectors=snapshot.num_deletion_vectors,
+        row_ids=row_ids_of(snapshot),
     )
 
 
@@ -91,6 +99,7 @@ def pin(request: PinRequest) -> PinAnswer:
         size_in_bytes=snapshot.size_in_bytes,
         mapping=column_mapping(snapshot.schema, snapshot.mapping_mode),
         vectors=snapshot.num_deletion_vectors,
+        row_ids=row_ids_of(snapshot),
     )
 
 

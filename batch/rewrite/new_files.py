@@ -11,13 +11,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pyspark.sql import types as T
+
 from deltaflow.batch.files.data_files import DataFiles
 from deltaflow.batch.rows.row_checks import checks_of_table
 from deltaflow.batch.rows.row_plan import plain_schema, row_plan
+from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log import AddFile, DeletionVectorDescriptor, OptimisticTransaction
 from deltaflow.log.files.deletion_vectors import packed_vectors
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.column_mapping import table_schema
+from deltaflow.log.protocol.row_tracking import row_id_columns
 from deltaflow.spark.scan.file_index import mapping_of
 from deltaflow.spark.write.file_write import RowPlan, WrittenFile, write_frame
 
@@ -43,8 +47,13 @@ class NewFiles:
         `file_options` and `optimized_write_bytes` see deltaflow.spark.write.file_write.FileWrite, for
         `log_level` see DataFiles.discard."""
         assert transaction.metadata is not None
+        transaction.keeps_row_ids = True
         self._metadata = transaction.metadata
         self.path = transaction.path
+        snapshot = transaction.snapshot
+        self._row_ids = (
+            None if snapshot is None else row_id_columns(snapshot.protocol, snapshot.metadata, self.path)
+        )
         self.partition_columns = tuple(self._metadata.partition_columns)
         self.mapping = mapping_of(self._metadata, self.path)
         self.file_options = file_options
@@ -61,22 +70,36 @@ class NewFiles:
     def write(self, rows: DataFrame, operation: str) -> None:
         """Writes the frame's rows by one job.
 
-        The frame has the table's columns by name, of any types that store assignment allows. Every row has to
-        pass the table's checks.
+        The frame has the table's columns by name, of any types that store assignment allows, and those of
+        TouchedFiles.with_row_ids. Every row has to pass the table's checks.
         """
         schema = table_schema(self._metadata, table=self.path)
         checks = checks_of_table(self._metadata, schema)
-        plan = row_plan(rows.schema, schema, self.partition_columns, checks, self.path)
+        plan = row_plan(
+            rows.schema, self._with_row_ids(schema, rows), self.partition_columns, checks, self.path
+        )
         write_frame(rows, _Write(self, plan), operation)
 
     def copy(self, rows: DataFrame, operation: str) -> None:
         """Writes rows of the table as they are, by one job.
 
-        The frame has the table's columns in their order.
+        The frame has the table's columns in their order, and then those of TouchedFiles.with_row_ids.
         """
-        schema = plain_schema(table_schema(self._metadata, table=self.path))
+        schema = plain_schema(self._with_row_ids(table_schema(self._metadata, table=self.path), rows))
         plan = row_plan(schema, schema, self.partition_columns, (), self.path)
         write_frame(rows, _Write(self, plan), operation)
+
+    def _with_row_ids(self, schema: T.StructType, rows: DataFrame) -> T.StructType:
+        """The schema of the files: the table's, and the columns in which rows keep their ids."""
+        if self._row_ids is None:
+            return schema
+        missing = set(self._row_ids) - set(rows.columns)
+        if missing:
+            raise DeltaIllegalStateException(
+                f"Rows of {self.path} were to be written again without their row ids. Nothing was committed.",
+                table=self.path,
+            )
+        return T.StructType([*schema.fields, *(T.StructField(name, T.LongType()) for name in self._row_ids)])
 
     def write_vectors(self, vectors: Sequence[BitMap64]) -> list[DeletionVectorDescriptor]:
         """Writes deletion vectors, many in one file; how the log names each. An empty one is an error."""

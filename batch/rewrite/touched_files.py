@@ -17,11 +17,13 @@ from pyspark.sql import functions as F
 
 from deltaflow.batch.files.partition_conditions import implied_condition
 from deltaflow.batch.rewrite.marked_rows import bucket_of, bucket_with, positions
+from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalStateException
 from deltaflow.log import OptimisticTransaction, Snapshot
 from deltaflow.log.files.data_path import store_path, store_paths
 from deltaflow.log.files.deletion_vectors import DeletionVector
 from deltaflow.log.files.file_statistics import FileStatistics
+from deltaflow.log.protocol.row_tracking import row_id_columns
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.expressions.analysis import FilterFacts, analysed, filter_facts
 from deltaflow.spark.expressions.expressions import has_subquery, simple_string, sql_text
@@ -32,6 +34,7 @@ from deltaflow.spark.scan.file_index import (
     finds_files,
     in_partitions,
     relation,
+    row_ids_of,
 )
 from deltaflow.spark.scan.messages import Relation
 
@@ -69,6 +72,8 @@ class TouchedFiles:
         self.name = operation
         self.snapshot: Snapshot = transaction.snapshot
         self.schema = self.snapshot.schema if schema is None else schema
+        snapshot = self.snapshot
+        self._row_ids = row_id_columns(snapshot.protocol, snapshot.metadata, snapshot.path)
         self._handle = new_handle(spark)
         self._scanned = {_ALL: self._files(self.snapshot.files, self.snapshot.statistics)}
         self._started_ns = self._found_ns = time.perf_counter_ns()
@@ -100,6 +105,37 @@ class TouchedFiles:
         described = self._relation(key, chosen, None if without is None else len(without))
         return scanned(self.spark, described) if like is None else scanned_like(like, described)
 
+    @property
+    def row_id_names(self) -> tuple[str, ...]:
+        """The names of the columns in which rows keep their ids; empty without row tracking."""
+        return self._row_ids or ()
+
+    def with_row_ids(self, rows: DataFrame) -> DataFrame:
+        """A frame that `rows` has made, with the columns in which the rows keep their ids in new files; the
+        frame itself if the table has no row tracking."""
+        if self._row_ids is None:
+            return rows
+        metadata = rows.metadataColumn("_metadata")
+        return rows.withColumns(
+            {
+                self._row_ids.row_id: metadata.getField("row_id"),
+                self._row_ids.row_commit_version: metadata.getField("row_commit_version"),
+            }
+        )
+
+    def row_ids(self, changed: Column) -> list[Column]:
+        """These columns of rows that are written again. A row that is `changed` keeps its id, and gets the
+        version of this commit."""
+        if self._row_ids is None:
+            return []
+        version = self._row_ids.row_commit_version
+        kept = F.when(changed, F.lit(None)).otherwise(F.col(quoted(version)))
+        return [F.col(quoted(self._row_ids.row_id)), kept.alias(version)]
+
+    def new_row_ids(self) -> list[Column]:
+        """These columns of new rows, which get an id by their place in the file."""
+        return [F.lit(None).cast("bigint").alias(name) for name in self._row_ids or ()]
+
     def _files(
         self,
         files: pa.Table,
@@ -124,7 +160,17 @@ class TouchedFiles:
         size = snapshot.size_in_bytes if key == _ALL else pc.sum(files["size"]).as_py() or 0
         if vectors is None:
             vectors = files.num_rows - files["deletion_vector"].null_count
-        return relation(scan, snapshot.path, self.schema, columns, size, mode, READ_ALL, vectors=vectors)
+        return relation(
+            scan,
+            snapshot.path,
+            self.schema,
+            columns,
+            size,
+            mode,
+            READ_ALL,
+            vectors=vectors,
+            row_ids=row_ids_of(snapshot),
+        )
 
     def scanned_files(self, key: str) -> ScannedFiles:
         """The files of one of the frames that `rows` has made."""

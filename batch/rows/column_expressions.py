@@ -6,7 +6,7 @@ column names other columns of the row, a default names none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -60,8 +60,11 @@ def checks_of_generated(schema: T.StructType, given: Collection[str]) -> Iterato
             yield Check(condition, str(error), shows_values=True)
 
 
-def with_generated(rows: DataFrame, schema: T.StructType, computed: Mapping[str, Column]) -> DataFrame:
-    """The table's columns of a frame, in which generated columns are computed anew where `computed` is true.
+def with_generated(
+    rows: DataFrame, schema: T.StructType, computed: Mapping[str, Column], others: Iterable[str] = ()
+) -> DataFrame:
+    """The table's columns of a frame, in which generated columns are computed anew where `computed` is true,
+    and `others` as they are.
 
     The frame has the columns by name, with the values that the others are to have.
     """
@@ -73,4 +76,4 @@ def with_generated(rows: DataFrame, schema: T.StructType, computed: Mapping[str,
             new = F.expr(expressions[field.name]).cast(field.dataType)
             value = F.when(computed[field.name], new).otherwise(value)
         columns.append(value.alias(field.name))
-    return rows.select(*columns)
+    return rows.select(*columns, *map(quoted, others))

@@ -164,7 +164,9 @@ class MatchingRows(WholeTable):
             account = RowAccount(_OPERATION, transaction.snapshot, touched, touched[MATCHING_ROWS.name])
             if account.files_to_read.num_rows:
                 # Rows for which the predicate is null stay, too.
-                kept = files.rows(account.files_to_read).where(~matches.eqNullSafe(F.lit(True)))
+                kept = files.with_row_ids(files.rows(account.files_to_read)).where(
+                    ~matches.eqNullSafe(F.lit(True))
+                )
                 copies.copy(kept, _OPERATION)
             account.check(copies.rows)
         self._touched, self._rows_removed = account.files, account.gone

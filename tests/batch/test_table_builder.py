@@ -217,7 +217,7 @@ class TestRefusals:
             (lambda built: built.partitionedBy("nothing"), "nothing"),
             (lambda built: built.partitionedBy("id"), "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION"),
             (lambda built: built.property("delta.nothing", "1"), "DELTA_UNKNOWN_CONFIGURATION"),
-            (lambda built: built.property("delta.feature.rowTracking", "supported"), "rowTracking"),
+            (lambda built: built.property("delta.feature.icebergCompatV2", "supported"), "icebergCompatV2"),
         ],
         ids=["duplicate", "partition", "all", "property", "feature"],
     )

@@ -9,7 +9,6 @@ from importlib import metadata as distribution
 import msgspec
 
 from deltaflow.log.commits.head import Head
-from deltaflow.log.commits.validation import WritableAction
 from deltaflow.log.protocol.actions import AnyAction, CommitInfo, Metadata, Protocol
 from deltaflow.log.protocol.features import has_in_commit_timestamps
 from deltaflow.log.protocol.in_commit_timestamps import next_timestamp, with_enablement
@@ -20,7 +19,7 @@ def content_after(
     protocol: Protocol,
     metadata: Metadata,
     info: CommitInfo,
-    actions: Sequence[WritableAction],
+    actions: Sequence[AnyAction],
 ) -> tuple[AnyAction, ...]:
     """The actions of the commit that follows `head` and leaves the table with this protocol and metadata.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.protocol.actions import Metadata, Protocol
 from deltaflow.log.protocol.commit import Commit
+from deltaflow.log.protocol.row_tracking import DOMAIN, NO_ROW_ID, highest_row_id
 from deltaflow.log.replay.snapshot import Snapshot
 
 
@@ -19,13 +20,21 @@ class Head:
     timestamp_ms: int
     protocol: Protocol
     metadata: Metadata
+    highest_row_id: int = NO_ROW_ID
+    """See deltaflow.log.protocol.row_tracking."""
 
 
 def head_of(snapshot: Snapshot | None) -> Head | None:
     """The head of a log that ends with the snapshot; None without a table."""
     if snapshot is None:
         return None
-    return Head(snapshot.version, snapshot.timestamp_ms, snapshot.protocol, snapshot.metadata)
+    return Head(
+        snapshot.version,
+        snapshot.timestamp_ms,
+        snapshot.protocol,
+        snapshot.metadata,
+        highest_row_id(snapshot.domains, snapshot.path),
+    )
 
 
 def head_after(head: Head | None, commits: Sequence[Commit], table: str) -> Head:
@@ -35,7 +44,10 @@ def head_after(head: Head | None, commits: Sequence[Commit], table: str) -> Head
     """
     protocol = None if head is None else head.protocol
     metadata = None if head is None else head.metadata
+    highest = NO_ROW_ID if head is None else head.highest_row_id
     for commit in commits:
+        set_here = {domain.domain: domain for domain in commit.domains}
+        highest = highest_row_id(set_here, table) if DOMAIN in set_here else highest
         protocol = commit.protocol or protocol
         metadata = commit.metadata or metadata
     newest = commits[-1]
@@ -47,4 +59,4 @@ def head_after(head: Head | None, commits: Sequence[Commit], table: str) -> Head
             table=table,
             version=newest.version,
         )
-    return Head(newest.version, newest.timestamp_ms, protocol, metadata)
+    return Head(newest.version, newest.timestamp_ms, protocol, metadata, highest)

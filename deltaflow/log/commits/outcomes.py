@@ -22,6 +22,8 @@ class Operation:
     user_metadata: str | None = None
     source_offsets: list[str] | None = None
     """For a stream's batch: the offset at which each source ended, as in Spark's checkpoint."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """What the commit says of itself to other writers."""
 
 
 @dataclass(frozen=True, slots=True)

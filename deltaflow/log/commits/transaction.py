@@ -32,10 +32,12 @@ from deltaflow.log.commits.outcomes import (
 )
 from deltaflow.log.commits.put import CommitPut
 from deltaflow.log.commits.reads import PartitionPredicate, Reads
+from deltaflow.log.commits.row_ids import RowIds, check_enablement
 from deltaflow.log.commits.validation import WritableAction, check_actions
 from deltaflow.log.maintenance.checkpoint_hook import checkpoint_if_due
 from deltaflow.log.maintenance.manifests import update_manifests
 from deltaflow.log.protocol.actions import (
+    AddFile,
     AnyAction,
     CommitInfo,
     Metadata,
@@ -61,6 +63,7 @@ from deltaflow.log.protocol.features import (
 from deltaflow.log.protocol.isolation import IsolationLevel, isolation_of_commit, isolation_of_table
 from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, SESSION_TIME_ZONE, USER_METADATA
 from deltaflow.log.protocol.protocols import protocol_for, without_protocol_properties
+from deltaflow.log.protocol.row_tracking import has_row_ids, with_row_id_columns
 from deltaflow.log.protocol.schema import check_writable_schema, schema_from_string
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
@@ -97,6 +100,9 @@ class OptimisticTransaction:
         self._new_protocol: Protocol | None = None
         self._used = False
         self._put = CommitPut(log)
+        self._row_ids = RowIds(log.path)
+        self.keeps_row_ids = False
+        """Whether rows that the commit copies from files that it removes keep their row ids."""
 
     @property
     def path(self) -> str:
@@ -178,6 +184,7 @@ class OptimisticTransaction:
         current = None if self.snapshot is None else self.snapshot.protocol
         self._new_protocol = protocol_for(metadata, current, self.path)
         self._check_new_defaults(metadata, self._new_protocol)
+        metadata = with_row_id_columns(metadata, old, self._new_protocol, self.log.ids, self.path)
         self._new_metadata = without_protocol_properties(metadata)
 
     def _check_new_defaults(self, metadata: Metadata, protocol: Protocol) -> None:
@@ -298,6 +305,8 @@ class OptimisticTransaction:
         # The commit that turns delta.appendOnly off may not remove data itself.
         before = metadata if self.snapshot is None else self.snapshot.metadata
         check_actions(actions, protocol, metadata, self.path, append_only=is_append_only(before))
+        if self.snapshot is not None and self._new_metadata is not None:
+            check_enablement(self.snapshot, protocol, metadata, actions)
         of_table = isolation_of_table(metadata, self.path)
         return isolation_of_commit(actions, of_table, changes_metadata=self._changes_metadata)
 
@@ -334,6 +343,10 @@ class OptimisticTransaction:
         assert protocol is not None
         assert metadata is not None
         read_version = self.read_version if self.snapshot is not None or head is None else head.version
+        with_ids = self._row_ids.given(head, protocol, metadata, actions)
+        tags = dict(operation.tags)
+        if has_row_ids(protocol, metadata, self.path) and self._changes_files(actions):
+            tags.setdefault("delta.rowTracking.preserved", str(self._preserves_row_ids(actions)).lower())
         info = CommitInfo(
             timestamp=self.log.clock(),
             operation=operation.name,
@@ -347,8 +360,19 @@ class OptimisticTransaction:
             engine_info=engine_info(),
             txn_id=txn_id,
             source_offsets=operation.source_offsets,
+            tags=tags or None,
         )
-        return content_after(head, protocol, metadata, info, actions)
+        return content_after(head, protocol, metadata, info, with_ids)
+
+    @staticmethod
+    def _changes_files(actions: Sequence[WritableAction]) -> bool:
+        return any(isinstance(action, AddFile | RemoveFile) for action in actions)
+
+    def _preserves_row_ids(self, actions: Sequence[WritableAction]) -> bool:
+        """Whether no row gets another id: none is copied from a removed file to a new one, or all keep it."""
+        removes = any(isinstance(action, RemoveFile) for action in actions)
+        is_new = any(isinstance(action, AddFile) and action.base_row_id is None for action in actions)
+        return self.keeps_row_ids or not (removes and is_new)
 
     def _user_metadata(self, operation: Operation) -> str | None:
         """The userMetadata of the commit: that of the operation, or else that of the session."""

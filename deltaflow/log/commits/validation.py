@@ -15,10 +15,13 @@ from deltaflow.log.protocol.actions import (
     SetTransaction,
 )
 from deltaflow.log.protocol.column_mapping import physical_partition_columns
-from deltaflow.log.protocol.features import has_domain_metadata
+from deltaflow.log.protocol.features import has_domain_metadata, supported_features
+from deltaflow.log.protocol.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
+from deltaflow.log.protocol.row_tracking import FEATURE as ROW_TRACKING
 
 WritableAction = AddFile | RemoveFile | SetTransaction | DomainMetadata
 _SYSTEM_DOMAIN_PREFIX = "delta."
+_FEATURES_OF_DOMAINS = {ROW_TRACKING_DOMAIN: ROW_TRACKING}
 
 
 def check_actions(
@@ -71,6 +74,9 @@ def _check_partition_columns(action: AddFile, partition_columns: set[str], table
 
 
 def _check_domain(action: DomainMetadata, protocol: Protocol, table: str) -> None:
+    feature = _FEATURES_OF_DOMAINS.get(action.domain)
+    if action.removed and feature is not None and feature not in supported_features(protocol):
+        return  # It goes with its feature.
     if action.domain.startswith(_SYSTEM_DOMAIN_PREFIX):
         raise DeltaUnsupportedOperationException(
             f"The metadata domain {action.domain} belongs to the system: domains of users have names that do "

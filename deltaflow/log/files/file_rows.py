@@ -37,6 +37,8 @@ FILES_SCHEMA = pa.schema(
         pa.field("stats", pa.string()),
         pa.field("tags", STRING_MAP),
         pa.field("deletion_vector", DELETION_VECTOR),
+        pa.field("base_row_id", pa.int64()),
+        pa.field("default_row_commit_version", pa.int64()),
         pa.field("extra", pa.string()),
     ]
 )
@@ -54,6 +56,8 @@ TOMBSTONES_SCHEMA = pa.schema(
         pa.field("stats", pa.string()),
         pa.field("tags", STRING_MAP),
         pa.field("deletion_vector", DELETION_VECTOR),
+        pa.field("base_row_id", pa.int64()),
+        pa.field("default_row_commit_version", pa.int64()),
         pa.field("extra", pa.string()),
     ]
 )
@@ -68,6 +72,8 @@ FIELDS_OF_ADD = {
     "stats": "stats",
     "tags": "tags",
     "deletionVector": "deletion_vector",
+    "baseRowId": "base_row_id",
+    "defaultRowCommitVersion": "default_row_commit_version",
 }
 """The fields of an add action that are columns of FILES_SCHEMA, with the columns' names."""
 FIELDS_OF_REMOVE = {
@@ -79,6 +85,8 @@ FIELDS_OF_REMOVE = {
     "stats": "stats",
     "tags": "tags",
     "deletionVector": "deletion_vector",
+    "baseRowId": "base_row_id",
+    "defaultRowCommitVersion": "default_row_commit_version",
 }
 """The fields of a remove action that are columns of TOMBSTONES_SCHEMA, with the columns' names."""
 COLUMNS_OF_ADD = (*FIELDS_OF_ADD, "dataChange")
@@ -101,6 +109,8 @@ def add_files(files: pa.Table, *, data_change: bool = True) -> Iterator[AddFile]
                 "stats": row["stats"],
                 "tags": None if row["tags"] is None else dict(row["tags"]),
                 "deletionVector": row["deletion_vector"],
+                "baseRowId": row["base_row_id"],
+                "defaultRowCommitVersion": row["default_row_commit_version"],
             },
             row["extra"],
         )
@@ -127,6 +137,8 @@ def tombstone_actions(tombstones: pa.Table) -> Iterator[RemoveFile]:
             "stats": row["stats"],
             "tags": None if row["tags"] is None else dict(row["tags"]),
             "deletionVector": row["deletion_vector"],
+            "baseRowId": row["base_row_id"],
+            "defaultRowCommitVersion": row["default_row_commit_version"],
         }
         yield remove_from_fields(fields, row["extra"])
 

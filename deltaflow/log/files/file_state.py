@@ -42,6 +42,8 @@ _ACTION_SCHEMA = pa.schema(
         pa.field("stats", pa.string()),
         pa.field("tags", STRING_MAP),
         pa.field("deletion_vector", DELETION_VECTOR),
+        pa.field("base_row_id", pa.int64()),
+        pa.field("default_row_commit_version", pa.int64()),
         pa.field("extra", pa.string()),
         pa.field("active", pa.bool_(), nullable=False),
         pa.field("modification_time", pa.int64()),
@@ -231,6 +233,8 @@ class _ActionRows:
             action.stats,
             None if action.tags is None else list(action.tags.items()),
             vector_row(action.deletion_vector),
+            action.base_row_id,
+            action.default_row_commit_version,
             extra,
             *of_one_type,
         )

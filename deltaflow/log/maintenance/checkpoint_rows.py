@@ -44,13 +44,8 @@ from deltaflow.log.replay.snapshot import Snapshot
 _LOG = logging.getLogger(__name__)
 _STRINGS = pa.list_(pa.field("element", pa.string()))
 # The fields of file actions that a snapshot has in the column `extra`.
-_EXTRA_OF_REMOVE = pa.struct(
-    [
-        pa.field("baseRowId", pa.int64()),
-        pa.field("defaultRowCommitVersion", pa.int64()),
-    ]
-)
-_EXTRA_OF_ADD = pa.struct([*_EXTRA_OF_REMOVE, pa.field("clusteringProvider", pa.string())])
+_EXTRA_OF_ADD = pa.struct([pa.field("clusteringProvider", pa.string())])
+_EXTRA_OF_REMOVE = pa.struct([])
 # The table's properties say how statistics are written. Tombstones get neither statistics nor tags.
 _ADD_COLUMNS = {name: column for name, column in FIELDS_OF_ADD.items() if name != "stats"}
 _REMOVE_COLUMNS = {name: column for name, column in FIELDS_OF_REMOVE.items() if name not in ("stats", "tags")}
@@ -266,7 +261,7 @@ def _extra_columns(
     extra: pa.StringArray, struct_type: pa.StructType, known: Mapping[str, pa.Array]
 ) -> dict[str, pa.Array]:
     """The columns of `extra`; for a deletion vector that is in both, the one of it and of `known`."""
-    if extra.null_count == len(extra):
+    if extra.null_count == len(extra) or not struct_type.num_fields:
         columns = {field.name: pa.nulls(len(extra), field.type) for field in struct_type}
     else:
         structs = structs_from_json(extra, struct_type)

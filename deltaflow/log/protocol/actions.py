@@ -207,6 +207,7 @@ class CommitInfo(Action, frozen=True, kw_only=True):
     txn_id: str | None = None
     source_offsets: list[str] | None = None
     """For a stream's batch: the offset of each source at its end. Only deltaflow writes and reads this."""
+    tags: dict[str, Any] | None = None
 
 
 class UnknownAction(msgspec.Struct, frozen=True):
@@ -308,10 +309,8 @@ def fields_beyond(file: AddFile | RemoveFile, names: Iterable[str]) -> str | Non
     """
     vector = file.deletion_vector
     is_known = vector is None or vector.unknown is UNSET
-    rare_fields = (file.base_row_id, file.default_row_commit_version)
     is_clustered = isinstance(file, AddFile) and file.clustering_provider is not None
-    is_plain = is_known and file.unknown is UNSET and not is_clustered
-    if is_plain and all(value is None for value in rare_fields):
+    if is_known and file.unknown is UNSET and not is_clustered:
         return None
     fields = _encode_fields(file)
     for name in names:

@@ -15,12 +15,21 @@ from deltaflow.log.protocol.properties import (
     COLUMN_MAPPING_MODE,
     IGNORE_PROTOCOL_DEFAULTS,
     KNOWN,
+    MATERIALIZED_ROW_COMMIT_VERSION_COLUMN,
+    MATERIALIZED_ROW_ID_COLUMN,
 )
 from deltaflow.log.protocol.protocols import FEATURE_PREFIX, is_of_protocol
 
 _SESSION_DEFAULTS = "spark.databricks.delta.properties.defaults."
 _CONSTRAINTS_PREFIX = "delta.constraints."
-_NOT_FOR_USERS = "delta.columnMapping.maxColumnId"
+_NOT_FOR_USERS = {
+    name.lower(): name
+    for name in (
+        "delta.columnMapping.maxColumnId",
+        MATERIALIZED_ROW_ID_COLUMN,
+        MATERIALIZED_ROW_COMMIT_VERSION_COLUMN,
+    )
+}
 
 
 def with_session_defaults(metadata: Metadata, session: Mapping[str, str], table: str) -> Metadata:
@@ -95,9 +104,9 @@ def checked_name(name: str, value: str, session: Mapping[str, str], table: str) 
     lower = name.lower()
     if not lower.startswith("delta.") or lower.startswith((_CONSTRAINTS_PREFIX, FEATURE_PREFIX)):
         return canonical_name(name)
-    if lower == _NOT_FOR_USERS.lower():
+    if lower in _NOT_FOR_USERS:
         raise DeltaIllegalArgumentException(
-            error_class="DELTA_CANNOT_MODIFY_TABLE_PROPERTY", prop=_NOT_FOR_USERS, table=table
+            error_class="DELTA_CANNOT_MODIFY_TABLE_PROPERTY", prop=_NOT_FOR_USERS[lower], table=table
         )
     if lower in KNOWN:
         KNOWN[lower].of({KNOWN[lower].name: value}, table)

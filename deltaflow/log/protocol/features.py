@@ -150,11 +150,7 @@ _LISTED = (
     _V2_CHECKPOINT,
     Feature("vacuumProtocolCheck", _no_metadata, "always", for_readers=True),
     _DOMAIN_METADATA,
-    _unwritable(
-        "rowTracking",
-        "Every new file of such a table gets ids for its rows, which deltaflow does not give.",
-        _property("delta.enableRowTracking"),
-    ),
+    Feature("rowTracking", _property("delta.enableRowTracking"), "supported", requires=_DOMAIN_METADATA.name),
     _unwritable("clustering", "deltaflow does not keep the statistics by which such a table is clustered."),
     _unwritable("icebergCompatV1", _OF_ICEBERG, _property("delta.enableIcebergCompatV1")),
     _unwritable("icebergCompatV2", _OF_ICEBERG, _property("delta.enableIcebergCompatV2")),

@@ -123,6 +123,10 @@ DELETED_FILE_RETENTION_MS = Property("delta.deletedFileRetentionDuration", _days
 DROP_FEATURE_RETENTION_MS = Property(
     "delta.dropFeatureTruncateHistory.retentionDuration", _days(1), interval_ms, _INTERVAL
 )
+ENABLE_ROW_TRACKING = _flag("delta.enableRowTracking", default=False)
+ROW_TRACKING_SUSPENDED = _flag("delta.rowTrackingSuspended", default=False)
+MATERIALIZED_ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
+MATERIALIZED_ROW_COMMIT_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 ENABLE_EXPIRED_LOG_CLEANUP = _flag("delta.enableExpiredLogCleanup", default=True)
 ISOLATION_LEVEL = Property(
     "delta.isolationLevel",
@@ -281,11 +285,9 @@ _OTHER_FLAGS = (
     "delta.enableIcebergCompatV2",
     "delta.enableIcebergCompatV3",
     "delta.enableInCommitTimestamps",
-    "delta.enableRowTracking",
     "delta.enableTypeWidening",
     "delta.enableVariantShredding",
     "delta.ignoreIcebergBucketPartition",
-    "delta.rowTrackingSuspended",
 )
 _OTHER_INTERVALS = (
     "delta.checkpointRetentionDuration",
@@ -316,12 +318,14 @@ _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     DELETED_FILE_RETENTION_MS,
     DROP_FEATURE_RETENTION_MS,
     ENABLE_EXPIRED_LOG_CLEANUP,
+    ENABLE_ROW_TRACKING,
     IGNORE_PROTOCOL_DEFAULTS,
     ISOLATION_LEVEL,
     LOG_RETENTION_MS,
     OPTIMIZE_WRITE,
     RANDOM_PREFIX_LENGTH,
     RANDOMIZE_FILE_PREFIXES,
+    ROW_TRACKING_SUSPENDED,
     SET_TRANSACTION_RETENTION_MS,
     SYMLINK_MANIFEST_ENABLED,
     TARGET_FILE_SIZE_BYTES,

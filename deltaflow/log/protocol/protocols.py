@@ -53,7 +53,7 @@ def protocol_for(metadata: Metadata, current: Protocol | None, table: str) -> Pr
             error_class="DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE",
             table=table,
         )
-    active = {feature.name for feature in FEATURES.values() if feature.is_active(metadata)}
+    active = _with_required(feature.name for feature in FEATURES.values() if feature.is_active(metadata))
     if current is None:
         return _protocol_of_new_table(reader, writer, named, active)
     supported = supported_features(current)
@@ -200,5 +200,10 @@ def _named_features(configuration: Mapping[str, str], table: str) -> set[str]:
                 error_class="DELTA_UNSUPPORTED_FEATURE_STATUS",
                 table=table,
             )
-    names = {known[name.lower()] for name in named}
-    return names.union(required for name in names if (required := FEATURES[name].requires) is not None)
+    return _with_required(known[name.lower()] for name in named)
+
+
+def _with_required(names: Iterable[str]) -> set[str]:
+    """The features, and those that protocols with them have, too."""
+    found = set(names)
+    return found.union(required for name in found if (required := FEATURES[name].requires) is not None)

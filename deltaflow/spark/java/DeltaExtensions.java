@@ -8,6 +8,7 @@ import com.google.common.collect.MapMaker;
 import io.deltaflow.spark.scan.LiveRows;
 import io.deltaflow.spark.scan.MetadataOnlyQuery;
 import io.deltaflow.spark.scan.PinScans;
+import io.deltaflow.spark.scan.RowIds;
 import io.deltaflow.spark.sql.DeltaParser;
 import io.deltaflow.spark.sql.DynamicOverwrite;
 import org.apache.spark.sql.classic.SparkSession;
@@ -36,6 +37,10 @@ public final class DeltaExtensions {
     session.extensions().injectPreCBORule(new AbstractFunction1() {
       public Object apply(Object newSession) { return new MetadataOnlyQuery(); }
     });
+    // Before Spark prunes the fields of _metadata, so that files are read for those that a query asks alone.
+    session.extensions().injectOptimizerRule(new AbstractFunction1() {
+      public Object apply(Object newSession) { return new RowIds(); }
+    });
     session.extensions().injectPreCBORule(new AbstractFunction1() {
       public Object apply(Object newSession) { return new LiveRows(); }
     });
@@ -50,6 +55,7 @@ public final class DeltaExtensions {
     }
     rules.add(new PinScans());
     rules.add(new MetadataOnlyQuery());
+    rules.add(new RowIds());
     rules.add(new LiveRows());
     session.experimental().extraOptimizations_$eq(CollectionConverters.asScala(rules).toList());
   }

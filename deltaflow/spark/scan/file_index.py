@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType, TimestampType
 
 from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, StoreError
-from deltaflow.log import Metadata
+from deltaflow.log import Metadata, Snapshot
 from deltaflow.log.files.aggregates import aggregates, fewest_files_with
 from deltaflow.log.files.data_path import complete_paths as complete_paths
 from deltaflow.log.files.data_path import hadoop_path as hadoop_path
@@ -30,6 +30,7 @@ from deltaflow.log.files.deletion_vectors import DeletionVector, read_deletion_v
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.partition_values import first_wrong_value, typed_values_or_null
 from deltaflow.log.protocol.column_mapping import mapping_mode, table_schema, without_mapping
+from deltaflow.log.protocol.row_tracking import row_id_columns
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.scan.messages import (
     AggregatesAnswer,
@@ -39,12 +40,15 @@ from deltaflow.spark.scan.messages import (
     FilesRequest,
     PartitionsRequest,
     Relation,
+    RowIdColumns,
     VectorsAnswer,
     VectorsRequest,
 )
 
 # Spark asks two or three times about a scan of a plan, and a few times more for a self-join or a micro-batch.
 _KEPT_LISTINGS = 16
+
+_ROW_IDS = {"baseRowId": "base_row_id", "defaultRowCommitVersion": "default_row_commit_version"}
 
 NEWEST = "newest"
 """What a scan without a version reads: the JVM asks `scan.pin` for one at each execution of its query."""
@@ -91,13 +95,14 @@ def relation(
     options: Mapping[str, str] | None = None,
     *,
     vectors: int | None,
+    row_ids: RowIdColumns | None = None,
 ) -> Relation:
     """The answer from which the JVM makes a HadoopFsRelation over the scan.
 
     `options` are those of Spark's Parquet reader. The data schema has the partition columns, too, so that
     they keep their positions in the table. `schema` and `mapping_mode` are those of
     deltaflow.log.protocol.column_mapping. `vectors`: how many files have deletion vectors, None if that
-    is not known yet.
+    is not known yet. `row_ids`: for `_metadata` with row ids (`row_ids_of`).
     """
     visible = without_mapping(schema)
     return Relation(
@@ -111,7 +116,14 @@ def relation(
         size_in_bytes=size_in_bytes,
         options=dict(options or {}),
         vectors=vectors,
+        row_ids=row_ids,
     )
+
+
+def row_ids_of(snapshot: Snapshot) -> RowIdColumns | None:
+    """What the JVM has to know of a table's row tracking; None unless it is enabled."""
+    columns = row_id_columns(snapshot.protocol, snapshot.metadata, snapshot.path)
+    return None if columns is None else RowIdColumns(*columns)
 
 
 def mapping_of(metadata: Metadata, path: str) -> ColumnMapping | None:
@@ -134,7 +146,7 @@ class _Listing:
     """A row for each partition, a string column for each partition column."""
     files: pa.Table
     """partition (index of a row of `partitions`), path (complete, decoded), size, modificationTime, vector
-    (index of a row of `with_vectors`, or null)."""
+    (index of a row of `with_vectors`, or null), baseRowId, defaultRowCommitVersion (null without any)."""
     statistics: FileStatistics | None
     with_vectors: pa.Table
     """The files of the scan that have deletion vectors, with the columns of the scan's files."""
@@ -193,12 +205,19 @@ def _list(scanned: ScannedFiles) -> _Listing:
                 "size": files["size"],
                 "modificationTime": files["modification_time"],
                 "vector": _numbers(has_vector),
+                **_row_ids(files),
             }
         ),
         scanned.statistics,
         files.filter(has_vector),
         scanned.vectors,
     )
+
+
+def _row_ids(files: pa.Table) -> dict[str, Any]:
+    if "base_row_id" not in files.column_names:
+        return dict.fromkeys(_ROW_IDS, pa.nulls(files.num_rows, pa.int64()))
+    return {name: files[column] for name, column in _ROW_IDS.items()}
 
 
 def _numbers(mask: pa.ChunkedArray) -> pa.Array:
@@ -276,6 +295,10 @@ def _scan_files(request: FilesRequest) -> bytes:
     if keeps:
         files = files.filter(_all_of(keeps))
     _refuse_names_with_colon(files["path"], request.scan)
+    if request.row_ids:
+        _refuse_files_without_row_ids(files, request.scan)
+    else:
+        files = files.drop_columns(list(_ROW_IDS))
     if request.live:
         files = files.append_column("bitmap", _bitmaps(files["vector"], listing, request.scan))
     elif request.live is False:
@@ -319,6 +342,21 @@ def _refuse_deleted_rows(files: pa.Table, scan: str) -> None:
             table=description["path"],
             version=description.get("version"),
             file=paths[0].as_py(),
+        )
+
+
+def _refuse_files_without_row_ids(files: pa.Table, scan: str) -> None:
+    """CorruptLogError for a file without row ids in a table whose rows all have some."""
+    missing = files.filter(pc.or_(*(files[name].is_null() for name in _ROW_IDS)))
+    if missing.num_rows:
+        description = msgspec.json.decode(scan)
+        raise CorruptLogError(
+            f"The file {missing['path'][0]} of the table {description['path']} has no row ids, though row "
+            "tracking is enabled: its writer has broken the protocol. Set delta.enableRowTracking to false, "
+            "and to true again, which gives ids to all files.",
+            table=description["path"],
+            version=description.get("version"),
+            file=missing["path"][0].as_py(),
         )
 
 

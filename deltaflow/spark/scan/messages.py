@@ -18,6 +18,13 @@ class ColumnMapping(Message, frozen=True):
     """By the ids of Parquet's fields; otherwise by their physical names."""
 
 
+class RowIdColumns(Message, frozen=True):
+    """The names of the columns that keep row ids in files; see deltaflow.log.protocol.row_tracking."""
+
+    row_id: str
+    row_commit_version: str
+
+
 class Relation(Message, frozen=True):
     """The fields from which the JVM makes a HadoopFsRelation."""
 
@@ -32,6 +39,8 @@ class Relation(Message, frozen=True):
     """Of Spark's Parquet reader."""
     vectors: int | None
     """How many of the files have deletion vectors; None if the JVM has to ask scan.vectors."""
+    row_ids: RowIdColumns | None
+    """None if _metadata has no row ids."""
 
 
 class PartitionsRequest(Message, frozen=True):
@@ -68,6 +77,8 @@ class FilesRequest(Message, frozen=True):
     live: bool | None
     """Whether the answer has the deletion vectors; if not, a file that has one is an error. None if the files
     are not read."""
+    row_ids: bool
+    """Whether the answer has the row ids of the files."""
 
 
 class VectorsRequest(Message, frozen=True):

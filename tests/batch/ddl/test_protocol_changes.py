@@ -217,11 +217,17 @@ class TestRefusals:
 
     def test_a_table_that_is_not_written(self, tmp_path: Path) -> None:
         table = HandWrittenTable(tmp_path / "written")
-        table.commit(0, protocol_action(1, 7, writerFeatures=["domainMetadata", "rowTracking"]), meta_data())
-        with pytest.raises(UnsupportedFeatureError, match="rowTracking"):
+        features = ["domainMetadata", "icebergCompatV2"]
+        table.commit(0, protocol_action(1, 7, writerFeatures=features), meta_data())
+        with pytest.raises(UnsupportedFeatureError, match="icebergCompatV2"):
             drop_feature(table.log(), "domainMetadata", False, {})
-        with refused("DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE", "rowTracking"):
-            drop_feature(table.log(), "rowTracking", False, {})
+        with refused("DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE", "icebergCompatV2"):
+            drop_feature(table.log(), "icebergCompatV2", False, {})
+
+    def test_a_feature_that_another_one_needs(self, log: DeltaLog) -> None:
+        create(log, configuration={"delta.feature.rowTracking": "supported"})
+        with refused("DELTA_FEATURE_DROP_DEPENDENT_FEATURE", "rowTracking"):
+            drop_feature(log, "domainMetadata", False, {})
 
 
 class TestRaces:
@@ -301,7 +307,7 @@ class TestTheAPI:
     def test_names_of_nothing_and_of_what_is_lacking(self, made: DeltaTable, log: DeltaLog) -> None:
         with pytest.raises(UnsupportedFeatureError, match=r"DELTA_UNSUPPORTED_FEATURES_IN_CONFIG.*abc"):
             made.addFeatureSupport("abc")
-        for name in ("rowTracking", "clustering", "catalogManaged"):
+        for name in ("icebergCompatV2", "catalogManaged"):
             with pytest.raises(UnsupportedFeatureError, match=name):
                 made.addFeatureSupport(name)
         assert log.latest_version() == 0

@@ -117,7 +117,6 @@ def test_files_with_deletion_vectors_stay_as_they_are(table: HandWrittenTable) -
     ("name", "reason"),
     [
         ("catalogManaged", "A catalog decides"),
-        ("rowTracking", "ids for its rows"),
         ("clustering", "clustered"),
         ("icebergCompatV1", "Iceberg"),
         ("icebergCompatV2", "Iceberg"),
@@ -131,7 +130,7 @@ def test_a_refusal_says_its_reason(table: HandWrittenTable, name: str, reason: s
         append(log, "a")
 
 
-@pytest.mark.parametrize("name", ["rowTracking", "clustering", "icebergCompatV2", "brandNew"])
+@pytest.mark.parametrize("name", ["clustering", "icebergCompatV2", "brandNew"])
 def test_writer_features_that_are_missing_are_named_and_do_not_keep_from_reading(
     table: HandWrittenTable, name: str
 ) -> None:
@@ -170,7 +169,6 @@ def test_legacy_versions_are_written_while_the_metadata_activates_nothing(
 ACTIVE: list[tuple[str, dict[str, Any]]] = [
     ("changeDataFeed", {"configuration": {"delta.enableChangeDataFeed": "true"}}),
     ("identityColumns", {"schema": column(**{"delta.identity.start": "1"})}),
-    ("rowTracking", {"configuration": {"delta.enableRowTracking": "true"}}),
     ("icebergCompatV2", {"configuration": {"delta.enableIcebergCompatV2": "true"}}),
 ]
 

@@ -96,7 +96,7 @@ class TestNewTables:
         ("configuration", "error", "match"),
         [
             ({"delta.feature.brandNew": "supported"}, UnsupportedFeatureError, "brandNew"),
-            ({"delta.feature.rowTracking": "supported"}, UnsupportedFeatureError, "rowTracking"),
+            ({"delta.feature.clustering": "supported"}, UnsupportedFeatureError, "clustering"),
             ({"delta.enableTypeWidening": "true"}, UnsupportedFeatureError, "typeWidening"),
             ({"delta.enableChangeDataFeed": "true"}, UnsupportedFeatureError, "changeDataFeed"),
             ({"delta.minWriterVersion": "8"}, UnsupportedFeatureError, "version 8; deltaflow knows 1 to 7"),

@@ -48,14 +48,21 @@ public final class ColumnMapping {
     return (StructType) physical(columns, table, withIds);
   }
 
-  /** Attributes of the table's columns under the names, types and ids that a new file has. */
+  /**
+   * Attributes of the table's columns under the names, types and ids that a new file has. Columns that the table lacks,
+   * which keep row ids, stay as they are.
+   */
   public List physical(List columns) {
     List physical = new ArrayList();
     for (Object found : columns) {
       Attribute column = (Attribute) found;
+      StructField own = field(table, column.name());
+      if (own == null) {
+        physical.add(column);
+        continue;
+      }
       StructField field =
-          physical(new StructField(column.name(), column.dataType(), column.nullable(), Metadata.empty()),
-              field(table, column.name()), true);
+          physical(new StructField(column.name(), column.dataType(), column.nullable(), Metadata.empty()), own, true);
       physical.add(new AttributeReference(field.name(), field.dataType(), field.nullable(), field.metadata(),
           column.exprId(), CollectionConverters.asScala(new ArrayList()).toList()));
     }

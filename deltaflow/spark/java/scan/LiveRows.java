@@ -97,13 +97,20 @@ public final class LiveRows extends Rule {
 
   /** The position, if the query selects it already: Spark's reader would give it once only. */
   private static Expression selectedPosition(List output) {
+    Attribute metadata = metadata(output);
+    if (metadata == null) return null;
+    String[] names = ((StructType) metadata.dataType()).fieldNames();
+    for (int i = 0; i < names.length; i++) {
+      if (names[i].equals("row_index")) return new GetStructField(metadata, i, Option.apply("row_index"));
+    }
+    return null;
+  }
+
+  /** Spark's column _metadata among the columns of a scan; null if the query does not select it. */
+  static Attribute metadata(Iterable output) {
     for (Object column : output) {
       Attribute attribute = (Attribute) column;
-      if (!attribute.metadata().contains(OF_FILE_SOURCE) || !(attribute.dataType() instanceof StructType)) continue;
-      String[] names = ((StructType) attribute.dataType()).fieldNames();
-      for (int i = 0; i < names.length; i++) {
-        if (names[i].equals("row_index")) return new GetStructField(attribute, i, Option.apply("row_index"));
-      }
+      if (attribute.metadata().contains(OF_FILE_SOURCE) && attribute.dataType() instanceof StructType) return attribute;
     }
     return null;
   }
@@ -137,5 +144,5 @@ public final class LiveRows extends Rule {
     return seq(list);
   }
 
-  private static Seq seq(List list) { return CollectionConverters.asScala(list).toList(); }
+  static Seq seq(List list) { return CollectionConverters.asScala(list).toList(); }
 }

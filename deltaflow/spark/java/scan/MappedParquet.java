@@ -18,13 +18,19 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Spark's Parquet reader for a mapped table: it gets the columns and filters as they are in the files. Plans have the
- * table's own names, so that nothing else of Spark is to be told.
+ * table's own names, so that nothing else of Spark is to be told. For a table with row tracking, _metadata has more
+ * fields.
  *
  * The function that reads a file is made by Spark's own class, which is the only one that executors need.
  */
 final class MappedParquet extends ParquetFileFormat {
   private static final String FINDS_BY_ID = "spark.sql.parquet.fieldId.read.enabled";
+  /** null if the table is not mapped. */
   private final ColumnMapping mapping;
+  /** null if the table has no row tracking. */
+  private final RowIdColumns rowIdColumns;
+  /** Whether the rule RowIds has been there, so that row ids are read. */
+  private final boolean readsRowIds;
 
   /**
    * Lets the session's tasks find columns by ids. Spark's reader that is not vectorised takes this from the session
@@ -34,11 +40,27 @@ final class MappedParquet extends ParquetFileFormat {
     if (mapping != null && mapping.byId) session.conf().set(FINDS_BY_ID, "true");
   }
 
-  MappedParquet(ColumnMapping mapping) { this.mapping = mapping; }
+  MappedParquet(ColumnMapping mapping, RowIdColumns rowIdColumns, boolean readsRowIds) {
+    this.mapping = mapping;
+    this.rowIdColumns = rowIdColumns;
+    this.readsRowIds = readsRowIds;
+  }
+
+  /** The fields of _metadata. */
+  public Seq metadataSchemaFields() {
+    List fields = new ArrayList(CollectionConverters.asJava(super.metadataSchemaFields()));
+    if (rowIdColumns != null) fields.addAll(readsRowIds ? rowIdColumns.fieldsOfFiles() : RowIdColumns.fields());
+    return CollectionConverters.asScala(fields).toList();
+  }
 
   public Function1 buildReaderWithPartitionValues(SparkSession session, StructType dataSchema,
       StructType partitionSchema, StructType requiredSchema, Seq filters, scala.collection.immutable.Map options,
       Configuration hadoopConf) {
+    if (rowIdColumns != null) RowIdColumns.check(requiredSchema);
+    if (mapping == null) {
+      return new ParquetFileFormat().buildReaderWithPartitionValues(
+          session, dataSchema, partitionSchema, requiredSchema, filters, options, hadoopConf);
+    }
     if (mapping.byId && !hadoopConf.getBoolean(FINDS_BY_ID, false)) {
       throw new IllegalStateException(
           FINDS_BY_ID + " is false, and the table has columns that are found by their ids. Set it to true.");

@@ -18,7 +18,7 @@ public final class Relations {
     StructType dataSchema = (StructType) DataType.fromJson(scan.get("dataSchema").asText());
     TableScan files = new TableScan(scan.get("root").asText(), scan.get("scan").asText(), partitionSchema,
         scan.get("sizeInBytes").asLong(), session.sessionState().conf().sessionLocalTimeZone(),
-        scan.get("pinned").asBoolean(), ColumnMapping.of(scan.get("mapping")),
+        scan.get("pinned").asBoolean(), ColumnMapping.of(scan.get("mapping")), RowIdColumns.of(scan.get("rowIds")),
         scan.get("vectors").isNull() ? -1 : scan.get("vectors").asInt());
     MappedParquet.prepare(session, ColumnMapping.of(scan.get("mapping")));
     return new HadoopFsRelation(files, partitionSchema, dataSchema, Option.empty(), files.format(),

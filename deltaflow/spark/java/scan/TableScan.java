@@ -36,6 +36,7 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.Predicate;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.types.DataType;
@@ -69,6 +70,7 @@ public final class TableScan implements FileIndex {
   private final String timeZone;
   private final boolean pinned;
   private final ColumnMapping mapping;
+  private final RowIdColumns rowIdColumns;
   /** How many files have deletion vectors; -1 if that is not known. */
   private int vectors;
   private int limit = Integer.MAX_VALUE;
@@ -76,10 +78,15 @@ public final class TableScan implements FileIndex {
   private String vectorColumn;
   private RoaringBitmap[] deleted;
   private InternalRow[] partitions;
+  /** Whether Spark gets the row ids of the files. */
+  private boolean rowIds;
 
-  /** mapping: that of the table's columns; null if the table is not mapped. vectors: -1 if that is not known. */
+  /**
+   * mapping: that of the table's columns; null if the table is not mapped. rowIdColumns: null if the table has no row
+   * tracking. vectors: -1 if that is not known.
+   */
   public TableScan(String root, String description, StructType partitionSchema, long sizeInBytes, String timeZone,
-      boolean pinned, ColumnMapping mapping, int vectors) {
+      boolean pinned, ColumnMapping mapping, RowIdColumns rowIdColumns, int vectors) {
     this.root = root;
     this.description = description;
     this.partitionSchema = partitionSchema;
@@ -87,14 +94,17 @@ public final class TableScan implements FileIndex {
     this.timeZone = timeZone;
     this.pinned = pinned;
     this.mapping = mapping;
+    this.rowIdColumns = rowIdColumns;
     this.vectors = vectors;
   }
 
   private TableScan copy() {
-    TableScan copy = new TableScan(root, description, partitionSchema, sizeInBytes, timeZone, pinned, mapping, vectors);
+    TableScan copy = new TableScan(
+        root, description, partitionSchema, sizeInBytes, timeZone, pinned, mapping, rowIdColumns, vectors);
     copy.limit = limit;
     copy.vectorColumn = vectorColumn;
     copy.deleted = deleted;
+    copy.rowIds = rowIds;
     return copy;
   }
 
@@ -106,15 +116,37 @@ public final class TableScan implements FileIndex {
     if (pinned) return this;
     JsonNode answer = pins.pin(description, root, schema);
     StructType partitionColumns = (StructType) DataType.fromJson(answer.get("partitionSchema").asText());
-    return new TableScan(root, answer.get("scan").asText(), partitionColumns, answer.get("sizeInBytes").asLong(),
-        timeZone, true, ColumnMapping.of(answer.get("mapping")), answer.get("vectors").asInt());
+    TableScan found = new TableScan(root, answer.get("scan").asText(), partitionColumns,
+        answer.get("sizeInBytes").asLong(), timeZone, true, ColumnMapping.of(answer.get("mapping")),
+        RowIdColumns.of(answer.get("rowIds")), answer.get("vectors").asInt());
+    if (rowIds && !rowIdColumns.isSame(found.rowIdColumns)) {
+      throw new IllegalStateException("The table " + root + " had row tracking when this query was analysed, and has "
+          + "none, or another one, in the version that it reads. Load the table again.");
+    }
+    found.rowIds = rowIds;
+    return found;
   }
 
   /** This scan at the newest version, for callers that list files without the optimizer. */
   private TableScan pinned() { return pinned(Pins.ofThisExecution(), null); }
 
   /** Spark's reader of the files, which finds the table's columns in them. */
-  public ParquetFileFormat format() { return mapping == null ? new ParquetFileFormat() : new MappedParquet(mapping); }
+  public ParquetFileFormat format() {
+    return mapping == null && rowIdColumns == null ? new ParquetFileFormat()
+                                                   : new MappedParquet(mapping, rowIdColumns, rowIds);
+  }
+
+  public boolean hasRowIds() { return rowIds; }
+
+  /** The columns of the files that have row ids. */
+  RowIdColumns rowIdColumns() { return rowIdColumns; }
+
+  /** This scan for RowIds: Spark gets the base row id and the version of each file. */
+  TableScan withRowIds() {
+    TableScan with = copy();
+    with.rowIds = true;
+    return with;
+  }
 
   /** Whether the scan has no limit to so many rows yet. */
   public boolean needsFewer(int rows) { return rows < limit; }
@@ -207,7 +239,8 @@ public final class TableScan implements FileIndex {
     for (Object directory : files(selected(partitionFilters), Filters.toJson(filters),
              filters.isEmpty() ? limit : Integer.MAX_VALUE, Boolean.valueOf(deleted != null))) {
       Listed listed = (Listed) directory;
-      directories.add(PartitionDirectory.apply(listed.values, listed.files()));
+      directories.add(rowIds ? new PartitionDirectory(listed.values, listed.filesWithRowIds())
+                             : PartitionDirectory.apply(listed.values, listed.files()));
     }
     return CollectionConverters.asScala(directories).toList();
   }
@@ -346,6 +379,7 @@ public final class TableScan implements FileIndex {
     request.put("predicate", predicate);
     request.put("limit", rows == Integer.MAX_VALUE ? null : Integer.valueOf(rows));
     request.put("live", live);
+    request.put("rowIds", Boolean.valueOf(rowIds));
     InternalRow[] values = partitions();
     BufferAllocator allocator = ArrowUtils.rootAllocator().newChildAllocator("deltaflow", 0, Long.MAX_VALUE);
     ArrowStreamReader reader =
@@ -369,6 +403,7 @@ public final class TableScan implements FileIndex {
           }
           Path file = new Path(new String(path.get(row), StandardCharsets.UTF_8));
           directory.statuses.add(new FileStatus(size.get(row), false, 1, BLOCK_BYTES, modified.get(row), file));
+          if (rowIds) directory.rowIds.add(rowIds(batch, row));
         }
       }
       return new ArrayList(listed.values());
@@ -387,6 +422,15 @@ public final class TableScan implements FileIndex {
     bitmap.deserialize(ByteBuffer.wrap(((VarBinaryVector) batch.getVector("bitmap")).get(row)));
     deleted[number.get(row)] = bitmap;
     return Integer.valueOf(number.get(row));
+  }
+
+  /** The values of the fields of _metadata that are the same for all rows of a file. */
+  private static scala.collection.immutable.Map rowIds(VectorSchemaRoot batch, int row) {
+    Map values = new HashMap();
+    values.put(RowIdColumns.BASE_ROW_ID, Long.valueOf(((BigIntVector) batch.getVector("baseRowId")).get(row)));
+    values.put(RowIdColumns.DEFAULT_VERSION,
+        Long.valueOf(((BigIntVector) batch.getVector("defaultRowCommitVersion")).get(row)));
+    return scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(values));
   }
 
   private InternalRow withVector(InternalRow values, Integer vector) {
@@ -413,15 +457,26 @@ public final class TableScan implements FileIndex {
   private static final class Listed {
     final InternalRow values;
     final List statuses = new ArrayList();
+    final List rowIds = new ArrayList();
 
     Listed(InternalRow values) { this.values = values; }
+
+    Seq filesWithRowIds() {
+      List files = new ArrayList();
+      for (int i = 0; i < statuses.size(); i++) {
+        files.add(
+            new FileStatusWithMetadata((FileStatus) statuses.get(i), (scala.collection.immutable.Map) rowIds.get(i)));
+      }
+      return CollectionConverters.asScala(files).toList();
+    }
 
     FileStatus[] files() { return (FileStatus[]) statuses.toArray(new FileStatus[0]); }
   }
 
   public boolean equals(Object other) {
     return other instanceof TableScan && description.equals(((TableScan) other).description)
-        && limit == ((TableScan) other).limit && deleted == ((TableScan) other).deleted;
+        && limit == ((TableScan) other).limit && deleted == ((TableScan) other).deleted
+        && rowIds == ((TableScan) other).rowIds;
   }
 
   public int hashCode() { return description.hashCode(); }
