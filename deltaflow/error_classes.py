@@ -764,12 +764,64 @@ CATALOGUE: dict[str, Entry] = {
         "42613",
         "Please either provide 'startingVersion' or 'startingTimestamp'.",
     ),
+    "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION": (
+        "KD002",
+        "The stream cannot go on after version {current} without your consent ({op_type}): since version "
+        "{previous} the table has {changes}. Change the table that the stream writes, if it needs that. Then "
+        "start the query with {options}, or after {settings}. Instead of the version, always allows such "
+        "changes for good.",
+    ),
+    "DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT": (
+        "KD002",
+        "The log no longer has what makes version {start_version}, with which the stream goes on: columns "
+        "could have been renamed or dropped since. Start with a later version and a new checkpoint location, "
+        "or set {config} to true to read the rows with the columns of today.",
+    ),
     "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG": (
         "42KD4",
         "A stream cannot read the table across version {changed_in}, between which and the stream's schema "
-        "columns were renamed or dropped. Schema of the stream: {read_schema}; schema of the version: "
-        "{incompatible_schema}. Start the query with a new checkpoint location; deltaflow does not track "
-        "schemas yet (schemaTrackingLocation).",
+        "columns were renamed or dropped, or got other types. Schema of the stream: {read_schema}; schema of "
+        "the version: {incompatible_schema}. Load the stream with the option schemaTrackingLocation, a "
+        "directory below its checkpoint, so that each version is read in its own schema.",
+    ),
+    "DELTA_STREAMING_METADATA_EVOLUTION": (
+        "22000",
+        "The schema, properties or protocol of the table changed in version {changed_in}. The stream has "
+        "read everything before that, and its schema log has the change now. Load the stream again and start "
+        "it: it goes on in the new schema {schema}, with the properties ({configuration}) and the protocol "
+        "{protocol}.",
+    ),
+    "DELTA_STREAMING_SCHEMA_LOCATION_CONFLICT": (
+        "22000",
+        "Another source has written an entry of the schema log {location} of the table {streamed_table}. "
+        "Give each source of a query, and each query, a schemaTrackingLocation of its own, or tell sources "
+        "of one table apart by the option streamingSourceTrackingId.",
+    ),
+    "DELTA_STREAMING_SCHEMA_LOCATION_NOT_UNDER_CHECKPOINT": (
+        "22000",
+        "The schemaTrackingLocation {location} must be below the checkpoint location {checkpoint} of the "
+        "query, with which it is copied, restored and deleted. Give a directory there.",
+    ),
+    "DELTA_STREAMING_SCHEMA_LOG_DESERIALIZE_FAILED": (
+        "22000",
+        "An entry of the schema log of the stream cannot be read. Restore it from a copy, or start the query "
+        "with a new checkpoint location and a schemaTrackingLocation below it.",
+    ),
+    "DELTA_STREAMING_SCHEMA_LOG_INCOMPATIBLE_DELTA_TABLE_ID": (
+        "22000",
+        "The schema log is that of the table with the id {persisted_id}, and the stream reads the table with "
+        "the id {table_id}. Pick another schemaTrackingLocation.",
+    ),
+    "DELTA_STREAMING_SCHEMA_LOG_INIT_FAILED_INCOMPATIBLE_METADATA": (
+        "22000",
+        "The schema log of the stream cannot begin: a batch of versions {first} to {last} was planned "
+        "without it, and no schema of these versions can read all of them. Start the query with a new "
+        "checkpoint location.",
+    ),
+    "DELTA_STREAMING_SCHEMA_LOG_PARSE_SCHEMA_FAILED": (
+        "22000",
+        "The schema in an entry of the schema log of the stream cannot be read. Restore the entry from a "
+        "copy, or start the query with a new checkpoint location and a schemaTrackingLocation below it.",
     ),
     "DELTA_STREAMING_TRAILING_COMMIT_MISSING": (
         "42K03",

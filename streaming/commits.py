@@ -55,12 +55,7 @@ def check_data_loss(reading: Reading, expected: int, found: int) -> None:
 
 def emitted_files(reading: Reading, commit: Commit) -> pa.Table:
     """The files (COLUMNS) that a stream reads of a commit, in log order; an error if it must not go on."""
-    if commit.protocol is not None or commit.metadata is not None:
-        protocol = commit.protocol or _UNCHANGED
-        check_readable(protocol, commit.metadata, reading.path, commit.version)
-    if commit.metadata is not None:
-        check_metadata(reading, commit.metadata, commit.version)
-    files = _files_by_options(reading, commit)
+    files = checked_files(reading, commit)
     columns = set(reading.physical_partition_columns.values())
     for add in files:
         # A stream that started after a change of the partition columns may read commits from before it, which
@@ -68,6 +63,19 @@ def emitted_files(reading: Reading, commit: Commit) -> pa.Table:
         if add.partition_values.keys() != columns:
             check_partition_columns(reading, add.partition_values, commit.version)
     return files_of_adds(files, with_stats=reading.reads_stats)
+
+
+def checked_files(reading: Reading, commit: Commit) -> Sequence[AddFile]:
+    """The files that a stream reads of a commit by its options; an error if it must not go on.
+
+    The schema log of a stream that has one decides whether it must stop for other metadata.
+    """
+    if commit.protocol is not None or commit.metadata is not None:
+        protocol = commit.protocol or _UNCHANGED
+        check_readable(protocol, commit.metadata, reading.path, commit.version)
+    if commit.metadata is not None and reading.schema_log is None:
+        check_metadata(reading, commit.metadata, commit.version)
+    return _files_by_options(reading, commit)
 
 
 def _files_by_options(reading: Reading, commit: Commit) -> Sequence[AddFile]:

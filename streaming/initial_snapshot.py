@@ -84,7 +84,7 @@ def initial_snapshot(reading: Reading, version: int) -> InitialSnapshot:
     """The snapshot with which a stream begins. All streams inside of it share one object.
 
     Raises DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE if the log no longer has the version, and the errors
-    of `check_metadata`.
+    of `check_metadata` for a stream that does not track its schema.
     """
     key = reading.path, reading.table_id, version, reading.reads_stats
     with _lock:
@@ -103,5 +103,6 @@ def initial_snapshot(reading: Reading, version: int) -> InitialSnapshot:
             ) from error
         with _lock:
             _in_use[key] = snapshot
-    check_metadata(reading, snapshot.metadata, version)
+    if reading.schema_log is None:
+        check_metadata(reading, snapshot.metadata, version)
     return snapshot

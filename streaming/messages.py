@@ -15,6 +15,7 @@ class SourceSchemaRequest(Message, frozen=True):
 
     path: str | None
     options: dict[str, str]
+    settings: dict[str, str]
     user_schema: str | None
 
 
@@ -57,6 +58,8 @@ class StartSourceAnswer(Message, frozen=True):
     """A DescribedReading as JSON, for source.open."""
     limits: ReadLimits
     filter: str | None
+    has_schema_log: bool
+    """Whether Python has to know when a batch is done."""
 
 
 class OpenSourceRequest(Message, frozen=True):
@@ -86,6 +89,13 @@ class GetBatchRequest(Message, frozen=True):
 
     handle: int
     start: str | None
+    end: str
+
+
+class CommitRequest(Message, frozen=True):
+    """source.commit: the batch that ends at the offset is done, and another one is planned."""
+
+    handle: int
     end: str
 
 

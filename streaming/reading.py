@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 from pyspark.sql.types import StructType
 
 from deltaflow.log import DeltaLog, Snapshot
-from deltaflow.log.protocol.column_mapping import physical_names
+from deltaflow.log.protocol.column_mapping import mapping_mode, physical_names, table_schema
+from deltaflow.log.streams.schema_log import SchemaLog
 from deltaflow.spark.bridge.messages import Message
 from deltaflow.streaming.source_options import SourceOptions
 
@@ -20,11 +23,14 @@ class Reading:
     """Its snapshots have no files: a stream asks for the files of its initial snapshot alone."""
     table_id: str
     version: int
-    """The newest version at the start of the query, which schema and partition columns are from."""
+    """The version that schema and partition columns are from: the newest at the start of the query, or that
+    of the schema log's entry."""
     schema: StructType
     partition_columns: tuple[str, ...]
     options: SourceOptions
     mapping_mode: str = "none"
+    schema_log: SchemaLog | None = None
+    """For a stream with schemaTrackingLocation."""
     counts_rows: bool = False
     """Whether the files come with their statistics even if the stream does not choose files by them."""
 
@@ -49,16 +55,27 @@ def stream_log(path: str) -> DeltaLog:
     return DeltaLog.for_table(path, with_files=False)
 
 
-def reading_of(newest: Snapshot, options: SourceOptions, *, counts_rows: bool = False) -> Reading:
-    """The reading of a query that starts at the newest version of its table."""
+def reading_of(
+    newest: Snapshot,
+    options: SourceOptions,
+    *,
+    schema_log: SchemaLog | None = None,
+    counts_rows: bool = False,
+) -> Reading:
+    """The reading of a query that starts when its table has the newest version."""
+    version, metadata, schema = newest.version, newest.metadata, None
+    if schema_log is not None and schema_log.current is not None:
+        version, metadata = schema_log.current.delta_commit_version, schema_log.current.metadata
+        schema = table_schema(metadata, table=newest.path, version=version)
     return Reading(
         stream_log(newest.path),
         newest.table_id,
-        newest.version,
-        newest.schema,
-        tuple(newest.partition_columns),
+        version,
+        newest.schema if schema is None else schema,
+        tuple(metadata.partition_columns),
         options,
-        newest.mapping_mode,
+        mapping_mode(metadata, newest.path),
+        schema_log,
         counts_rows,
     )
 
@@ -73,6 +90,7 @@ class DescribedReading(Message, frozen=True):
     partition_columns: tuple[str, ...]
     options: SourceOptions
     mapping_mode: str
+    schema_log: SchemaLog | None = None
 
 
 class DescribedBatch(DescribedReading, frozen=True, kw_only=True):
@@ -81,3 +99,36 @@ class DescribedBatch(DescribedReading, frozen=True, kw_only=True):
     reads: str = "stream"
     start: str | None
     end: str
+
+
+def described_fields(reading: Reading) -> dict[str, Any]:
+    """The fields of a DescribedReading."""
+    return {
+        "path": reading.path,
+        "id": reading.table_id,
+        "version": reading.version,
+        "schema": reading.schema.json(),
+        "partition_columns": reading.partition_columns,
+        "options": reading.options,
+        "mapping_mode": reading.mapping_mode,
+        "schema_log": reading.schema_log,
+    }
+
+
+def described_reading(described: DescribedReading) -> Reading:
+    """The reading that was described."""
+    return Reading(
+        stream_log(described.path),
+        described.id,
+        described.version,
+        schema_of_json(described.schema),
+        described.partition_columns,
+        described.options,
+        described.mapping_mode,
+        described.schema_log,
+    )
+
+
+def schema_of_json(json: str) -> StructType:
+    """A schema that was passed through the JVM."""
+    return StructType.fromJson(msgspec.json.decode(json))

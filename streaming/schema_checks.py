@@ -20,7 +20,10 @@ from deltaflow.log.protocol.column_mapping import (
     table_schema,
     without_mapping,
 )
-from deltaflow.log.protocol.schema_reading import can_read
+from deltaflow.log.protocol.properties import STREAMING_UNSAFE_COLUMN_MAPPING_CHANGES
+from deltaflow.log.protocol.schema_reading import obstacle_to_reading
+from deltaflow.log.protocol.type_widening import fits_widened
+from deltaflow.log.streams.schema_changes import column_changes
 from deltaflow.streaming.reading import Reading
 
 _RETRY = (
@@ -36,17 +39,24 @@ _INCOMPATIBLE = (
 def check_start(reading: Reading, version: int, newest: int) -> None:
     """Checks the schema of the version with which a stream goes on.
 
-    Checks nothing if the log no longer has this version, or if the version is still to come.
+    Checks nothing if the version is still to come, or if the stream has a schema log (see schema_tracking);
+    nor if the log no longer has the version of a table without column mapping. Of a mapped one, columns could
+    have been renamed since (DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT).
     """
-    if version > newest or reading.options.unsafe_schema_at_start:
+    if version > newest or reading.options.unsafe_schema_at_start or reading.schema_log is not None:
         return
     try:
         snapshot = reading.log.snapshot_at(version)
-    except VersionNotFoundError:
-        return
-    except CorruptLogError as error:
-        if error.error_class != "DELTA_VERSIONS_NOT_CONTIGUOUS":
+    except (VersionNotFoundError, CorruptLogError) as error:
+        if error.error_class not in ("DELTA_VERSION_NOT_FOUND", "DELTA_VERSIONS_NOT_CONTIGUOUS"):
             raise
+        if is_mapped(reading.schema) and not reading.options.unsafe_mapping:
+            raise DeltaIllegalStateException(
+                error_class="DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT",
+                start_version=version,
+                config=STREAMING_UNSAFE_COLUMN_MAPPING_CHANGES.name,
+                table=reading.path,
+            ) from error
         return
     check_metadata(reading, snapshot.metadata, version)
 
@@ -57,14 +67,12 @@ def check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:
     if metadata.schema_string is None:  # A table without columns has no rows.
         return
     changed = table_schema(metadata, table=reading.path, version=version)
-    _check_mapping(reading, changed, version)
-    takes_any_nulls = reading.options.unsafe_nullability
-    if not can_read(reading.schema, changed, may_add_columns=True, takes_any_nulls=takes_any_nulls):
-        # A change after the stream's own version can be read after a new start, with the new schema.
-        is_new = version >= reading.version
-        retryable = is_new and can_read(
-            changed, reading.schema, may_add_columns=True, takes_any_nulls=takes_any_nulls
-        )
+    # A change after the stream's own version can be read after a new start, with the new schema.
+    is_new = version >= reading.version
+    older, newer = (reading.schema, changed) if is_new else (changed, reading.schema)
+    _check_columns(reading, older, newer, version)
+    if not _can_read(reading, reading.schema, changed, is_older=not is_new):
+        retryable = is_new and _can_read(reading, changed, reading.schema, is_older=True)
         raise DeltaIllegalStateException(
             error_class=_error_class(reading),
             changed_in=version,
@@ -76,14 +84,31 @@ def check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:
     check_partition_columns(reading, physical_names(changed, metadata.partition_columns).values(), version)
 
 
-def _check_mapping(reading: Reading, changed: T.StructType, version: int) -> None:
+def _can_read(reading: Reading, reader: T.StructType, data: T.StructType, *, is_older: bool) -> bool:
+    """Whether the reader's schema can read the data. Older data may have narrower types, and columns that are
+    gone, where that is allowed."""
+    options = reading.options
+    widens = is_older and options.reads_widened
+    obstacle = obstacle_to_reading(
+        reader,
+        data,
+        fits=lambda narrow, wide: fits_widened(narrow, wide) if widens else narrow == wide,
+        may_omit_columns=is_older and options.unsafe_mapping and is_mapped(reader),
+        may_add_columns=True,
+        takes_any_nulls=options.unsafe_nullability,
+    )
+    return obstacle is None
+
+
+def _check_columns(reading: Reading, older: T.StructType, newer: T.StructType, version: int) -> None:
     """Raises an error if a column of a mapped table was renamed or dropped between the version and that of
-    the stream's schema."""
-    if not (is_mapped(reading.schema) or is_mapped(changed)):
-        return
-    is_older = version < reading.version
-    older, newer = (changed, reading.schema) if is_older else (reading.schema, changed)
-    if not keeps_columns(older, newer):
+    the stream's schema, or if a type was widened that needs consent."""
+    is_checked = (is_mapped(older) or is_mapped(newer)) and not reading.options.unsafe_mapping
+    is_kept = not is_checked or keeps_columns(older, newer)
+    if is_kept and reading.options.asks_for_widened:
+        is_kept = not any(fits_widened(old, new) for _, old, new in column_changes(older, newer).widened)
+    if not is_kept:
+        changed = newer if version >= reading.version else older
         raise DeltaUnsupportedOperationException(
             error_class="DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG",
             changed_in=version,

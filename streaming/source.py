@@ -8,31 +8,30 @@ commits twice, when the log has forgotten them. Source: delta-spark's DeltaSourc
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
-from deltaflow.batch.options import required_path
 from deltaflow.errors import (
-    DeltaAnalysisException,
     DeltaIllegalArgumentException,
     DeltaIllegalStateException,
-    DeltaTableNotFoundError,
-    DeltaUnsupportedOperationException,
 )
 from deltaflow.log import Snapshot
-from deltaflow.log.protocol.column_mapping import physical_names, without_mapping
-from deltaflow.log.protocol.schema_reading import can_read
-from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_advance, parse_offset
+from deltaflow.log.protocol.column_mapping import physical_names
+from deltaflow.log.streams.source_offset import (
+    BASE_INDEX,
+    METADATA_CHANGE,
+    POST_METADATA_CHANGE,
+    DeltaSourceOffset,
+    check_advance,
+    parse_offset,
+)
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.messages import HandleRequest
-from deltaflow.spark.scan.file_index import ScannedFiles, finds_files, hadoop_path, relation
+from deltaflow.spark.scan.file_index import ScannedFiles, finds_files, relation
 from deltaflow.spark.scan.messages import Relation
 from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.backlog import Backlog
@@ -41,26 +40,31 @@ from deltaflow.streaming.bounds import ending_version, first_offset, offset_befo
 from deltaflow.streaming.commits import COLUMNS
 from deltaflow.streaming.initial_snapshot import InitialSnapshot, initial_snapshot
 from deltaflow.streaming.messages import (
+    CommitRequest,
     GetBatchRequest,
     LatestOffsetAnswer,
     LatestOffsetRequest,
     MetricsAnswer,
     MetricsRequest,
     OpenSourceRequest,
-    ReadLimits,
-    SourceSchemaAnswer,
-    SourceSchemaRequest,
-    StartSourceAnswer,
-    StartSourceRequest,
 )
-from deltaflow.streaming.reading import DescribedBatch, DescribedReading, Reading, reading_of, stream_log
+from deltaflow.streaming.reading import (
+    DescribedBatch,
+    DescribedReading,
+    Reading,
+    described_fields,
+    described_reading,
+    schema_of_json,
+)
 from deltaflow.streaming.schema_checks import check_start, check_table_id
-from deltaflow.streaming.source_options import check_load_options, source_options
-from deltaflow.streaming.stream_records import SourceRecord, record_source
+from deltaflow.streaming.schema_tracking import (
+    check_position,
+    evolve_at_barrier,
+    with_first_entry,
+)
 
 # Spark's default for a relation of unknown size, which is never broadcast.
 _UNKNOWN_SIZE = 2**63 - 1
-_PATH_WITH_VERSION = re.compile(r"(?P<path>.*)@(?:v[0-9]+|[0-9]{17})", re.DOTALL)
 
 
 class DeltaSource:
@@ -98,11 +102,15 @@ class DeltaSource:
         last_version = self._bounded(last_version)
         if start_json is None:
             start = first_offset(reading, newest, last_version, self._bound)
-            if reading.options.starting_version == "latest":
-                # An empty batch puts the latest version into the checkpoint.
-                return start, COLUMNS.empty_table()
         else:
             start = parse_offset(start_json, reading.table_id, reading.path)
+        reading = self._tracked(start, newest, is_first=start_json is None)
+        if start_json is None and reading.options.starting_version == "latest":
+            # An empty batch puts the latest version into the checkpoint.
+            return start, COLUMNS.empty_table()
+        if reading.schema_log is not None and start.index == METADATA_CHANGE:
+            # With this second offset Spark says that the batch up to the first one is done.
+            return msgspec.structs.replace(start, index=POST_METADATA_CHANGE), COLUMNS.empty_table()
         is_initial = start.is_starting_version
         # The old snapshot is released after the new one is found, so that the same one is not built again.
         self._initial = initial_snapshot(reading, start.reservoir_version) if is_initial else None
@@ -110,6 +118,27 @@ class DeltaSource:
             check_start(reading, start.reservoir_version, newest.version)
         self._is_checked = True
         return next_batch(reading, start, last_version, limits)
+
+    def _tracked(self, start: DeltaSourceOffset, newest: Snapshot, *, is_first: bool) -> Reading:
+        """The reading at the start of a batch, which has a schema in its schema log, if it has such a log."""
+        log = self.reading.schema_log
+        if log is None:
+            return self.reading
+        if log.current is None:
+            self.reading = with_first_entry(self.reading, newest, start.reservoir_version)
+        if start.index == POST_METADATA_CHANGE:
+            # Only a stream that was killed at this moment comes here without the new entry.
+            evolve_at_barrier(self.reading, start.reservoir_version)
+        elif not self._is_checked:
+            check_position(self.reading, start, newest, is_first=is_first)
+        return self.reading
+
+    def commit(self, end_json: str) -> None:
+        """The batch up to this offset is done."""
+        reading = self.reading
+        end = parse_offset(end_json, reading.table_id, reading.path)
+        if end.is_barrier and reading.schema_log is not None:
+            evolve_at_barrier(reading, end.reservoir_version)
 
     def newest_offset(self) -> DeltaSourceOffset | None:
         """The end of the table, or of the stream by its ending options, at the last look at the log."""
@@ -122,9 +151,11 @@ class DeltaSource:
         """The relation over the files between two offsets. They are listed when Spark plans the batch."""
         reading = self.reading
         end = parse_offset(end_json, reading.table_id, reading.path)
+        if reading.schema_log is not None and reading.schema_log.current is None and start_json != end_json:
+            reading = self._with_entry_for_batch(start_json, end)
         if start_json is not None and reading.options.validate_offsets:
             check_advance(parse_offset(start_json, reading.table_id, reading.path), end, reading.path)
-        described = DescribedBatch(start=start_json, end=end_json, **_described_fields(reading))
+        described = DescribedBatch(start=start_json, end=end_json, **described_fields(reading))
         description: dict[str, Any] = msgspec.to_builtins(described)
         vectors = None
         if self._admitted is not None and self._admitted[:2] == (start_json, end_json):
@@ -141,6 +172,18 @@ class DeltaSource:
             reading.mapping_mode,
             vectors=vectors,
         )
+
+    def _with_entry_for_batch(self, start_json: str | None, end: DeltaSourceOffset) -> Reading:
+        """The reading of a stream that had no schema log when it planned the batch."""
+        reading = self.reading
+        newest = reading.log.snapshot()
+        if start_json is None:
+            start = offset_before(reading, newest, end)
+        else:
+            start = parse_offset(start_json, reading.table_id, reading.path)
+        last = end.reservoir_version - (end.index == BASE_INDEX)
+        self.reading = with_first_entry(reading, newest, start.reservoir_version, last)
+        return self.reading
 
     def metrics(self, done_json: str | None) -> dict[str, str]:
         """The stream's backlog after the offset, at the source's last look at the log."""
@@ -182,14 +225,14 @@ def files_of_batch(description: dict[str, Any]) -> ScannedFiles:
         files = _planned.pop(msgspec.json.encode(description), None)
     if files is None:
         files = _files_from_log(description)
-    columns = physical_names(_schema(description["schema"]), description["partitionColumns"])
+    columns = physical_names(schema_of_json(description["schema"]), description["partitionColumns"])
     return ScannedFiles(description["path"], columns, files)
 
 
 def _files_from_log(description: dict[str, Any]) -> pa.Table:
     """The files of a batch that was planned before, for example by an earlier run of the query."""
     batch = msgspec.convert(description, DescribedBatch)
-    return files_of_planned_batch(_reading(batch), batch.start, batch.end)
+    return files_of_planned_batch(described_reading(batch), batch.start, batch.end)
 
 
 def files_of_planned_batch(reading: Reading, start_json: str | None, end_json: str) -> pa.Table:
@@ -208,112 +251,11 @@ def files_of_planned_batch(reading: Reading, start_json: str | None, end_json: s
     return files_between(reading, start, end)
 
 
-def _described_fields(reading: Reading) -> dict[str, Any]:
-    """The fields of a DescribedReading."""
-    return {
-        "path": reading.path,
-        "id": reading.table_id,
-        "version": reading.version,
-        "schema": reading.schema.json(),
-        "partition_columns": reading.partition_columns,
-        "options": reading.options,
-        "mapping_mode": reading.mapping_mode,
-    }
-
-
-def _reading(described: DescribedReading) -> Reading:
-    return Reading(
-        stream_log(described.path),
-        described.id,
-        described.version,
-        _schema(described.schema),
-        described.partition_columns,
-        described.options,
-        described.mapping_mode,
-    )
-
-
-def _schema(json: str) -> StructType:
-    return StructType.fromJson(msgspec.json.decode(json))
-
-
-@dispatcher.handle("source.schema")
-def source_schema(request: SourceSchemaRequest) -> SourceSchemaAnswer:
-    """readStream.load: the table's schema."""
-    snapshot = snapshot_to_read(request.path, request.options)
-    if request.user_schema is not None:
-        given = _schema(request.user_schema)
-        # Types, names and order have to be equal. Nullability is taken from the table.
-        if given.simpleString() != snapshot.schema.simpleString():
-            raise DeltaIllegalArgumentException(
-                error_class="DELTA_READ_SOURCE_SCHEMA_CONFLICT",
-                given=given.simpleString(),
-                schema=snapshot.schema.simpleString(),
-                table=snapshot.path,
-            )
-    return SourceSchemaAnswer(schema=without_mapping(snapshot.schema).json())
-
-
-@dispatcher.handle("source.start")
-def start_source(request: StartSourceRequest) -> StartSourceAnswer:
-    """Starts a query: checks its options, and that the table still has the schema of the load.
-
-    Spark matches the columns of the batches to the schema of the load by position.
-    """
-    snapshot = snapshot_to_read(request.path, request.options)
-    options = source_options(request.options, request.settings, request.source_filter)
-    defined = None if request.defined_schema is None else _schema(request.defined_schema)
-    is_same = (
-        defined is not None
-        and defined.simpleString() == snapshot.schema.simpleString()
-        and can_read(defined, snapshot.schema, may_add_columns=True)
-    )
-    if not is_same:
-        raise DeltaIllegalStateException(
-            error_class="DELTA_SCHEMA_CHANGED_SINCE_ANALYSIS",
-            read_schema="unknown" if defined is None else defined.simpleString(),
-            data_schema=snapshot.schema.simpleString(),
-            table=snapshot.path,
-        )
-    reading = reading_of(snapshot, options)
-    record_source(request.metadata_path, SourceRecord(snapshot.path, snapshot.table_id, options))
-    return StartSourceAnswer(
-        schema=without_mapping(snapshot.schema).json(),
-        root=hadoop_path(snapshot.path),
-        reading=msgspec.json.encode(DescribedReading(**_described_fields(reading))).decode(),
-        limits=ReadLimits(**options.limits()),
-        filter=options.source_filter,
-    )
-
-
-def snapshot_to_read(given: str | None, options: Mapping[str, str]) -> Snapshot:
-    """The newest version of the table that readStream.load names, without files."""
-    path = required_path(given)
-    check_load_options(options)
-    log = stream_log(path)
-    snapshot = log.snapshot_if_exists()
-    if snapshot is None:
-        version = _PATH_WITH_VERSION.fullmatch(path)
-        if version is not None and stream_log(version["path"]).exists():
-            raise DeltaUnsupportedOperationException(
-                error_class="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS", options=path[len(version["path"]) :]
-            )
-        raise DeltaTableNotFoundError(
-            f"{path} is not a Delta table: the table schema is not set. Check the path, or write a table "
-            "there first.",
-            error_class="DELTA_SCHEMA_NOT_SET",
-            table=log.path,
-        )
-    if not snapshot.schema.fields:
-        raise DeltaAnalysisException(error_class="DELTA_SCHEMA_NOT_SET", table=log.path)
-    return snapshot
-
-
 @dispatcher.handle("source.open")
 def open_source(request: OpenSourceRequest) -> None:
     """Creates the source of a query, without a look at the log: a stop at this moment finds the handle."""
     described = msgspec.json.decode(request.reading, type=DescribedReading)
-    dispatcher.keep(request.handle, DeltaSource(_reading(described)))
+    dispatcher.keep(request.handle, DeltaSource(described_reading(described)))
 
 
 def _source(handle: int) -> DeltaSource:
@@ -344,6 +286,11 @@ def _latest_offset(request: LatestOffsetRequest) -> LatestOffsetAnswer:
 @dispatcher.handle("source.getBatch")
 def _get_batch(request: GetBatchRequest) -> Relation:
     return _source(request.handle).batch(request.start, request.end)
+
+
+@dispatcher.handle("source.commit")
+def _commit(request: CommitRequest) -> None:
+    _source(request.handle).commit(request.end)
 
 
 @dispatcher.handle("source.metrics")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from deltaflow.batch.options import boolean_option, option
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
@@ -13,6 +13,9 @@ from deltaflow.log.files.data_skipping import Predicate
 from deltaflow.log.protocol.properties import (
     STREAMING_OFFSET_VALIDATION_ENABLED,
     STREAMING_TRAILING_COMMIT_VALIDATION_ENABLED,
+    STREAMING_TYPE_CHANGES_ALLOWED,
+    STREAMING_TYPE_CHANGES_TRACKED,
+    STREAMING_UNSAFE_COLUMN_MAPPING_CHANGES,
     STREAMING_UNSAFE_NULLABILITY_CHANGE,
     STREAMING_UNSAFE_PARTITION_COLUMN_CHANGES,
     STREAMING_UNSAFE_SCHEMA_CHANGES_AT_START,
@@ -21,6 +24,8 @@ from deltaflow.log.protocol.properties import (
 from deltaflow.spark.expressions.java_regex import regex_fault
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
 from deltaflow.streaming.messages import SourceFilter
+from deltaflow.streaming.tracking_options import NAMES as TRACKING_NAMES
+from deltaflow.streaming.tracking_options import TrackingOptions, tracking_options, with_given
 
 DEFAULT_MAX_FILES_PER_TRIGGER = 1000
 _LOG = logging.getLogger(__name__)
@@ -31,12 +36,6 @@ _TIME_TRAVEL = ("versionAsOf", "timestampAsOf")
 _CHANGE_FEED = ("readChangeFeed", "readChangeData")
 # Options that would change which rows come, by what they need: they are refused, not ignored.
 _NEEDS = {
-    "schemaTrackingLocation": "schema tracking (columnMapping, typeWidening)",
-    "schemaLocation": "schema tracking (columnMapping, typeWidening)",
-    "streamingSourceTrackingId": "schema tracking (columnMapping, typeWidening)",
-    "allowSourceColumnRename": "columnMapping",
-    "allowSourceColumnDrop": "columnMapping",
-    "allowSourceColumnTypeChange": "typeWidening",
     "withEventTimeOrder": "the event time order of the initial snapshot",
 }
 _KNOWN = (
@@ -55,6 +54,7 @@ _KNOWN = (
     "excludeRegex",
     "failOnDataLoss",
     "sourceFilter",
+    *TRACKING_NAMES,
     *_CHANGE_FEED,
     *_NEEDS,
 )
@@ -86,6 +86,13 @@ class SourceOptions:
     unsafe_schema_at_start: bool
     unsafe_partition_columns: bool
     unsafe_nullability: bool
+    unsafe_mapping: bool = False
+    """Whether renamed and dropped columns are passed over, without a schema log."""
+    reads_widened: bool = True
+    """Whether a type may be widened on the way of the stream."""
+    asks_for_widened: bool = False
+    """Whether that needs a schema log, and so consent, even without other changes."""
+    tracking: TrackingOptions = field(default_factory=TrackingOptions)
 
     @property
     def has_start(self) -> bool:
@@ -126,10 +133,12 @@ def source_options(
     options: Mapping[str, str],
     settings: Mapping[str, str],
     source_filter: SourceFilter | None = None,
+    metadata_path: str = "",
 ) -> SourceOptions:
     """Parses the options of a readStream when its query starts.
 
-    `source_filter` is the option sourceFilter as Spark has parsed it. Raises DELTA_ILLEGAL_OPTION for a wrong
+    `source_filter` is the option sourceFilter as Spark has parsed it, `metadata_path` the directory of the
+    source below its query's checkpoint. Raises DELTA_ILLEGAL_OPTION for a wrong
     value.
     """
     unknown = sorted(name for name in options if name.lower() not in {known.lower() for known in _KNOWN})
@@ -173,6 +182,10 @@ def source_options(
         unsafe_schema_at_start=STREAMING_UNSAFE_SCHEMA_CHANGES_AT_START.of(settings),
         unsafe_partition_columns=STREAMING_UNSAFE_PARTITION_COLUMN_CHANGES.of(settings),
         unsafe_nullability=STREAMING_UNSAFE_NULLABILITY_CHANGE.of(settings),
+        unsafe_mapping=STREAMING_UNSAFE_COLUMN_MAPPING_CHANGES.of(settings),
+        reads_widened=STREAMING_TYPE_CHANGES_ALLOWED.of(settings),
+        asks_for_widened=STREAMING_TYPE_CHANGES_TRACKED.of(settings),
+        tracking=tracking_options(options, settings, metadata_path),
     )
 
 
@@ -198,7 +211,7 @@ def options_without_spark(given: Mapping[str, str], recorded: SourceOptions | No
     recorded one.
     """
     check_load_options(given)
-    fields = {field for name, field in _FIELDS.items() if option(given, name) is not None}
+    fields = {own for name, own in _FIELDS.items() if option(given, name) is not None}
     known = {name: value for name in _FIELDS if (value := option(given, name)) is not None}
     parsed = source_options(known, {})
     base = parsed if recorded is None else recorded
@@ -208,7 +221,8 @@ def options_without_spark(given: Mapping[str, str], recorded: SourceOptions | No
     for name in ("startingTimestamp", "endingTimestamp"):
         if option(given, name) is not None:
             raise _needs_spark(name)
-    return replace(base, **{field: getattr(parsed, field) for field in fields})
+    tracking = with_given(base.tracking, given)
+    return replace(base, tracking=tracking, **{name: getattr(parsed, name) for name in fields})
 
 
 def _needs_spark(name: str) -> DeltaUnsupportedOperationException:

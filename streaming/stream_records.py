@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -15,8 +16,9 @@ import msgspec
 from deltaflow.batch.options import option
 from deltaflow.errors import StoreError
 from deltaflow.log.streams.checkpoint import StreamCheckpoint
-from deltaflow.store import store_for
+from deltaflow.store import is_absolute_path, store_for
 from deltaflow.streaming.source_options import SourceOptions
+from deltaflow.streaming.tracking_options import checkpoint_of, place_below
 
 _LOG = logging.getLogger(__name__)
 _FILE = "deltaflow.json"
@@ -32,6 +34,7 @@ class SourceRecord(msgspec.Struct, frozen=True, rename="camel"):
     """The table's directory."""
     table_id: str
     options: SourceOptions
+    """A schemaTrackingLocation is recorded by its place below the checkpoint, which may be moved."""
 
 
 class SinkRecord(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,7 +48,16 @@ class SinkRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 def record_source(metadata_path: str, record: SourceRecord) -> None:
     """Records a source in the directory that Spark gives it below its query's checkpoint."""
+    location = record.options.tracking.location
+    if location is not None:
+        place = place_below(checkpoint_of(metadata_path), location)
+        record = _with_location(record, location if place is None else place or ".")
     _write(metadata_path, record)
+
+
+def metadata_path(checkpoint: StreamCheckpoint, source: str) -> str:
+    """The directory of a source below its query's checkpoint."""
+    return f"{checkpoint.directory}/{_SOURCES}/{source}"
 
 
 def record_sink(checkpoint: str, path: str, output_mode: str, options: Mapping[str, str]) -> None:
@@ -56,7 +68,17 @@ def record_sink(checkpoint: str, path: str, output_mode: str, options: Mapping[s
 
 def source_record(checkpoint: StreamCheckpoint, source: str) -> SourceRecord | None:
     """What is recorded of a source, which is named as in the checkpoint's offsets; None if nothing is."""
-    return _read(checkpoint, f"{_SOURCES}/{source}", SourceRecord)
+    record = _read(checkpoint, f"{_SOURCES}/{source}", SourceRecord)
+    location = None if record is None else record.options.tracking.location
+    if record is None or location is None or is_absolute_path(location):
+        return record
+    return _with_location(record, f"{checkpoint.directory}/{location}".removesuffix("/."))
+
+
+def _with_location(record: SourceRecord, location: str) -> SourceRecord:
+    options = record.options
+    options = replace(options, tracking=replace(options.tracking, location=location))
+    return msgspec.structs.replace(record, options=options)
 
 
 def sink_record(checkpoint: StreamCheckpoint) -> SinkRecord | None:

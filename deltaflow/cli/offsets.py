@@ -74,7 +74,7 @@ def _rows(entry: BatchOffsets, *, is_done: bool) -> Iterator[Row]:
         else:
             yield row | {
                 "version": offset.reservoir_version,
-                "index": max(offset.index, -1),
+                "index": offset.index if offset.is_barrier else max(offset.index, -1),
                 "initial_snapshot": offset.is_starting_version,
                 "table_id": offset.reservoir_id,
             }

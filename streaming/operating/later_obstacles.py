@@ -9,7 +9,13 @@ from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset
 from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.batches import next_batch
 from deltaflow.streaming.operating.obstacles import Obstacle, obstacle_of
+from deltaflow.streaming.schema_tracking import (
+    after_barrier,
+    check_start_of_tracking,
+    with_merged_changes,
+)
 from deltaflow.streaming.source import DeltaSource
+from deltaflow.streaming.source_options import SourceOptions
 
 _MOST = 20
 
@@ -30,6 +36,21 @@ def later_obstacles(source: DeltaSource, error: DeltaError, name: str) -> Iterat
             yield obstacle_of(error, name, None)
         else:
             return
+
+
+def next_start_obstacle(
+    source: DeltaSource, options: SourceOptions, error: DeltaError, name: str
+) -> Iterator[Obstacle]:
+    """What the start meets that comes after a change of the schema has ended a query with the `error`."""
+    version = _version_of(error)
+    if error.error_class != "DELTA_STREAMING_METADATA_EVOLUTION" or version is None:
+        return
+    reading = source.reading
+    log = with_merged_changes(after_barrier(reading, version), reading.log, {})
+    try:
+        check_start_of_tracking(log, options, reading.path)
+    except DeltaError as found:
+        yield obstacle_of(found, name, None)
 
 
 def _version_of(error: DeltaError) -> int | None:

@@ -54,8 +54,14 @@ _REMEDIES = {
     + _NEW_CHECKPOINT,
     "DELTA_SCHEMA_CHANGED_WITH_VERSION": _NEW_CHECKPOINT,
     "DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS": _NEW_CHECKPOINT,
-    "DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET": "Go on with delta-spark, or start with a new "
-    "checkpointLocation.",
+    "DELTA_STREAMING_METADATA_EVOLUTION": "Load and start the stream once more. It goes on in the new "
+    "schema, unless an obstacle behind this one says what the change needs.",
+    "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION": "Change the table that the stream "
+    "writes if it needs that, and start with the options that the message names.",
+    "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG": "Start with the option "
+    "schemaTrackingLocation, which names a directory below the checkpoint.",
+    "DELTA_STREAMING_SCHEMA_LOCATION_NOT_UNDER_CHECKPOINT": "Give a schemaTrackingLocation below the "
+    "checkpoint.",
     "DELTA_UNSUPPORTED_FEATURES_FOR_READ": "Go on with a Delta implementation that supports them.",
     "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE": "Go on with a Delta implementation that supports them.",
     "DELTA_SCHEMA_NOT_SET": "Check the path of the table. If it was deleted, restore it.",

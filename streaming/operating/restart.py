@@ -20,7 +20,7 @@ from deltaflow.log.streams.source_offset import decode_offset
 from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.commits import totals
 from deltaflow.streaming.operating.batch_plan import BatchPlan, SourceStep
-from deltaflow.streaming.operating.later_obstacles import later_obstacles
+from deltaflow.streaming.operating.later_obstacles import later_obstacles, next_start_obstacle
 from deltaflow.streaming.operating.obstacles import (
     BATCH_MISSING,
     DONE_BEFORE,
@@ -32,7 +32,8 @@ from deltaflow.streaming.operating.obstacles import (
 )
 from deltaflow.streaming.operating.sink_state import SinkState, lost_query_id
 from deltaflow.streaming.operating.stream_sources import StreamSource
-from deltaflow.streaming.source import DeltaSource, files_of_planned_batch, snapshot_to_read
+from deltaflow.streaming.source import DeltaSource, files_of_planned_batch
+from deltaflow.streaming.source_start import snapshot_to_read
 
 _MOST_PATHS = 1_000
 _MOST_FILES_LOOKED_AT = 10_000
@@ -120,10 +121,9 @@ class Restart:
             return
         path = source.known_path()
         try:
-            newest = snapshot_to_read(path, {})
+            reading = source.reading(snapshot_to_read(path, {}), is_start=True)
         except DeltaError as error:
             self._stop(obstacle_of(error, source.name, batch_id))
-        reading = source.reading(newest)
         self._running[source.name] = _Running(source, DeltaSource(reading), pa.array([], pa.string()))
 
     def _entries(self, newest: int, batch_id: int) -> tuple[BatchOffsets | None, BatchOffsets]:
@@ -199,8 +199,22 @@ class Restart:
             steps[name] = end.json(), files
         if all(self._is_same(name, end) for name, (end, _) in steps.items()):
             return False
+        self._commit(batch_id)
         self._run_batch(batch_id, steps, is_replay=False)
         return True
+
+    def _commit(self, batch_id: int) -> None:
+        """When Spark has planned a batch, it tells the sources that the one before is done."""
+        for name, running in self._running.items():
+            done = self._offsets.get(name)
+            if done is None:
+                continue
+            try:
+                running.delta.commit(done)
+            except DeltaError as error:
+                self.obstacles.append(obstacle_of(error, name, batch_id))
+                self.obstacles += next_start_obstacle(running.delta, running.source.options, error, name)
+                raise _Stopped from error
 
     def _is_same(self, name: str, end_json: str) -> bool:
         start_json = self._offsets.get(name)

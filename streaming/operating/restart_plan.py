@@ -11,6 +11,7 @@ from rich.table import Table
 
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log.streams.checkpoint import StreamCheckpoint
+from deltaflow.log.streams.source_offset import BARRIERS
 from deltaflow.streaming.operating.batch_plan import BatchPlan
 from deltaflow.streaming.operating.obstacles import Obstacle, obstacle_of
 from deltaflow.streaming.operating.restart import Restart
@@ -79,6 +80,7 @@ def _position(json: str | None) -> str:
     offset = msgspec.json.decode(json)
     version, index = offset["reservoirVersion"], offset["index"]
     text = f"version {version}" + (f", file {index}" if index >= 0 else "")
+    text += ", schema change" if index in BARRIERS else ""
     return f"{text} (snapshot)" if offset["isStartingVersion"] else text
 
 

@@ -7,14 +7,18 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+import msgspec
+
 from deltaflow.errors import DeltaError, DeltaIllegalArgumentException
 from deltaflow.log import Snapshot
 from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint, reservoir_id
 from deltaflow.log.streams.source_offset import DeltaSourceOffset, parse_offset
 from deltaflow.streaming.bounds import ending_version, first_offset, offset_before
 from deltaflow.streaming.reading import Reading, reading_of, stream_log
+from deltaflow.streaming.schema_tracking import check_start_of_tracking, schema_log, with_merged_changes
 from deltaflow.streaming.source_options import SourceOptions, options_without_spark
-from deltaflow.streaming.stream_records import SourceRecord, source_record
+from deltaflow.streaming.stream_records import SourceRecord, metadata_path, source_record
+from deltaflow.streaming.tracking_options import check_location
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class StreamSource:
     path: str | None
     """The table's directory; None if it is not known, or if the source does not read a Delta table."""
     options: SourceOptions
+    metadata_path: str
+    """Its directory below the checkpoint."""
 
     @property
     def is_delta(self) -> bool:
@@ -49,9 +55,21 @@ class StreamSource:
             )
         return self.path
 
-    def reading(self, newest: Snapshot) -> Reading:
-        """What a query reads that starts now, and what excludeRegex leaves out, which only Spark decides."""
-        return reading_of(newest, replace(self.options, exclude_regex=None), counts_rows=True)
+    def reading(self, newest: Snapshot, *, is_start: bool = False) -> Reading:
+        """What a query reads that starts now, and what excludeRegex leaves out, which only Spark decides.
+
+        Its schema log, if it has one, is read and not written. With `is_start` the errors are those of the
+        load and start of a query with such a log.
+        """
+        log = schema_log(self.options.tracking, newest.table_id, self.metadata_path)
+        if log is not None:
+            log = msgspec.structs.replace(log, is_dry=True)
+        if log is not None and is_start:
+            log = with_merged_changes(log, stream_log(newest.path), {})
+            check_location(self.options.tracking, self.metadata_path)
+            check_start_of_tracking(log, self.options, newest.path)
+        options = replace(self.options, exclude_regex=None)
+        return reading_of(newest, options, schema_log=log, counts_rows=True)
 
 
 def stream_sources(
@@ -82,10 +100,14 @@ def stream_sources(
         if path is None and record is not None:
             path = record.path
         recorded = None if record is None else record.options
-        found.append(StreamSource(name, table_id, path, options_without_spark(texts, recorded)))
+        own = options_without_spark(texts, recorded)
+        found.append(StreamSource(name, table_id, path, own, metadata_path(checkpoint, name)))
     if entry is None and not found:
         options_of_all = options_without_spark(texts)
-        return [StreamSource(str(i), None, path, options_of_all) for i, path in enumerate(given)]
+        return [
+            StreamSource(str(i), None, path, options_of_all, metadata_path(checkpoint, str(i)))
+            for i, path in enumerate(given)
+        ]
     return _with_other_tables(found, list(given))
 
 
@@ -100,7 +122,7 @@ def _with_other_tables(sources: list[StreamSource], paths: list[str]) -> list[St
         path = source.path
         if path is None and source.is_delta:
             path = next(left, None)
-        found.append(StreamSource(source.name, source.table_id, path, source.options))
+        found.append(replace(source, path=path))
     return found
 
 

@@ -18,8 +18,10 @@ from typing import IO, Any, NamedTuple
 import deltalake
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import deltaflow
+from tests.streaming.changing_tables import ChangingTable
 from tests.tables import data_files, every_action, versions
 
 pytestmark = pytest.mark.spark
@@ -73,6 +75,11 @@ QUARANTINED = [
     for point in ("files written", "commit put")
 ]
 """Streams with a quarantine, by the points of the two commits of their second batch."""
+CHANGES = [
+    (f"changing-{point.replace(' ', '-')}", "changing", "rows", point)
+    for point in ("files written", "write committed", "schema entry prepared", "schema entry put")
+]
+"""Streams whose table renames a column: the batch before the change, and the new entry of the schema log."""
 RIVAL = ("rival", "delta", "rows", "commit prepared")
 """The stream that another process overtakes."""
 
@@ -98,10 +105,12 @@ def killed(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Killed:
     for name, *_ in QUARANTINED:
         make_constrained(folder / name / "sink")
         deliver("delta", folder / name, range(90))
+    for name, *_ in CHANGES:
+        make_change(spark, folder / name)
     packages = str(Path(deltaflow.__file__).parents[1])
     search_path = os.pathsep.join([packages, *filter(None, [os.environ.get("PYTHONPATH")])])
     streams = [(held.name, held.source, held.query, held.point.name) for held in STREAMS]
-    streams += QUARANTINED
+    streams += [*QUARANTINED, *CHANGES]
     shown: list[str] = []
     with (
         (folder / "stderr").open("w") as stderr,
@@ -176,6 +185,28 @@ def make_constrained(sink: Path) -> None:
     """A table whose constraint refuses ids that are multiples of five."""
     made = deltalake.DeltaTable.create(str(sink), pa.schema([pa.field("id", pa.int64())]), mode="error")
     made.alter.add_constraint({"fives": "id % 5 != 0"})
+
+
+def make_change(spark: Any, folder: Path) -> None:
+    """A stream that has read the ids 0 and 1 of a table, before a rename and the rows 2 and 3 around it."""
+    table = ChangingTable(folder / "source")
+    table.append(0, 1)
+    run_to_the_end(spark, folder)
+    table.append(2)
+    table.rename("a", "c")
+    table.append(3)
+
+
+def run_to_the_end(spark: Any, folder: Path) -> str | None:
+    """Runs the folder's stream out of a table that changes; its error."""
+    frame, _ = program().stream(spark, folder, "changing", "rows")
+    writer = frame.writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(folder / "sink"))
+    try:
+        assert query.awaitTermination(int(WAIT_S))
+    except StreamingQueryException:
+        return str(query.exception()).partition("]")[0][1:]
+    return None
 
 
 def numbered(folder: Path) -> list[int]:
@@ -273,6 +304,21 @@ def test_killed_between_the_commits_of_a_quarantine(killed: Killed, streams: Any
     aside = deltalake.DeltaTable(quarantine).to_pyarrow_table()
     assert sorted(row["id"] for row in aside["row"].to_pylist()) == list(range(0, 99, 5))
     assert [txn["version"] for txn in every_action(folder / "sink", "txn")] == list(range(6))
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in CHANGES])
+def test_killed_around_a_change_of_the_schema(killed: Killed, streams: Any, name: str) -> None:
+    """No row is lost or comes twice, and the schema log has the change once."""
+    folder = killed.folder / name
+    log = folder / "checkpoint" / "schema" / "_schema_log_table-1"
+    is_written = name == "changing-schema-entry-put"
+    assert numbered(log) == ([0, 1] if is_written else [0])
+    errors = [run_to_the_end(streams.spark, folder) for _ in range(1 if is_written else 2)]
+    assert errors == ([None] if is_written else ["DELTA_STREAMING_METADATA_EVOLUTION", None])
+    assert streams.ids(str(folder / "sink")) == [0, 1, 2, 3]
+    assert numbered(log) == [0, 1]
+    batches = [txn["version"] for txn in every_action(folder / "sink", "txn")]
+    assert batches == sorted(set(batches))
 
 
 def test_two_processes_with_one_checkpoint(killed: Killed) -> None:

@@ -57,8 +57,6 @@ def test_other_spellings_of_the_base() -> None:
         ({"sourceVersion": 2}, "DELTA_INVALID_SOURCE_VERSION"),
         ({"sourceVersion": None}, "DELTA_INVALID_SOURCE_OFFSET_FORMAT"),
         ({"sourceVersion": 4}, "DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION"),
-        ({"sourceVersion": 3, "index": -20}, "DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET"),
-        ({"sourceVersion": 3, "index": -19}, "DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET"),
         ({"reservoirId": "other"}, "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"),
         ({"reservoirVersion": "5"}, "DELTA_INVALID_SOURCE_OFFSET_FORMAT"),
         ({"isStartingVersion": 1}, "DELTA_INVALID_SOURCE_OFFSET_FORMAT"),

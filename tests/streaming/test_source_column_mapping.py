@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StructType
 
+from deltaflow.log import DeltaLog, commit_name
 from tests.mapped_tables import NAMES, SCHEMA, MappedTable, mapped, row
 from tests.streaming.test_continued_streams import STREAMS, Begun
 
@@ -83,7 +84,13 @@ def test_a_stream_of_the_reference_without_schema_tracking(streams: Any, tmp_pat
         assert streams.failure(query).code == run["error"]
 
 
-def test_versions_from_before_a_rename(streams: Any, table: MappedTable, tmp_path: Path) -> None:
+@pytest.mark.covers(
+    "streaming.unsafeReadOnIncompatibleColumnMappingSchemaChanges.enabled",
+    "DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT",
+)
+def test_versions_from_before_a_rename(
+    streams: Any, table: MappedTable, tmp_path: Path, setting: Any
+) -> None:
     table.commit(2, table.meta_data(RENAMED))
     table.commit(3, table.file(range(20, 25), "u"))
     early = streams.read(table.path, startingVersion=1)
@@ -93,3 +100,19 @@ def test_versions_from_before_a_rename(streams: Any, table: MappedTable, tmp_pat
     assert late == {0: [20, 21, 22, 23, 24]}
     snapshot = streams.batches(streams.read(table.path), str(tmp_path / "snapshot"))
     assert [i for batch in snapshot.values() for i in batch] == [*range(15), *range(20, 25)]
+    # With the setting they come with the columns of today, a schema log or not.
+    unsafe = "spark.databricks.delta.streaming.unsafeReadOnIncompatibleColumnMappingSchemaChanges.enabled"
+    setting(unsafe, "true")
+    options = {"startingVersion": 1, "schemaTrackingLocation": f"{tmp_path}/unsafe/schema"}
+    early = streams.batches(streams.read(table.path, **options), str(tmp_path / "unsafe"))
+    assert [i for batch in early.values() for i in batch] == [*range(10, 15), *range(20, 25)]
+    assert not Path(tmp_path, "unsafe", "schema").exists()
+    # A log that begins with a checkpoint of the last version has no schema of those before.
+    DeltaLog.for_table(table.path).checkpoint()
+    for version in (0, 1):
+        (table.log_directory / commit_name(version)).unlink()
+    lost = streams.read(table.path, startingVersion=2)
+    assert streams.batches(lost, str(tmp_path / "lost")) == {0: [20, 21, 22, 23, 24]}
+    setting(unsafe, "false")
+    failed = streams.foreach(lost, str(tmp_path / "again"), lambda batch, batch_id: None)
+    assert streams.failure(failed).code == "DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT"

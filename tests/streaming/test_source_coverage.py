@@ -64,6 +64,15 @@ ERRORS = [
     "DELTA_INVALID_SOURCE_VERSION",
     "DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION",
     "DELTA_INVALID_SOURCE_OFFSET_FORMAT",
+    "DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT",
+    "DELTA_STREAMING_SCHEMA_LOCATION_NOT_UNDER_CHECKPOINT",
+    "DELTA_STREAMING_SCHEMA_LOCATION_CONFLICT",
+    "DELTA_STREAMING_SCHEMA_LOG_DESERIALIZE_FAILED",
+    "DELTA_STREAMING_SCHEMA_LOG_PARSE_SCHEMA_FAILED",
+    "DELTA_STREAMING_SCHEMA_LOG_INCOMPATIBLE_DELTA_TABLE_ID",
+    "DELTA_STREAMING_SCHEMA_LOG_INIT_FAILED_INCOMPATIBLE_METADATA",
+    "DELTA_STREAMING_METADATA_EVOLUTION",
+    "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION",
 ]
 SETTINGS = [
     "streaming.offsetValidation.enabled",
@@ -72,22 +81,14 @@ SETTINGS = [
     "streaming.unsafeReadOnPartitionColumnChanges.enabled",
     "streaming.unsafeReadOnNullabilityChange.enabled",
     "changeDataFeed.timestampOutOfRange.enabled",
+    "streaming.unsafeReadOnIncompatibleColumnMappingSchemaChanges.enabled",
+    "streaming.allowSchemaLocationOutsideCheckpointLocation",
+    "streaming.schemaTracking.mergeConsecutiveSchemaChanges.enabled",
+    "streaming.schemaTracking.metadataPathCheck.enabled",
 ]
 # Errors that need a feature: the test that refuses the feature covers them until it is supported.
 WITH_FEATURES = {
     "DELTA_MISSING_CHANGE_DATA": "changeDataFeed",
-    "DELTA_STREAMING_SCHEMA_LOCATION_NOT_UNDER_CHECKPOINT": "schemaTrackingLocation",
-    "DELTA_STREAMING_SCHEMA_LOCATION_CONFLICT": "schemaTrackingLocation",
-    "DELTA_STREAMING_SCHEMA_LOG_DESERIALIZE_FAILED": "schemaTrackingLocation",
-    "DELTA_STREAMING_SCHEMA_LOG_PARSE_SCHEMA_FAILED": "schemaTrackingLocation",
-    "DELTA_STREAMING_SCHEMA_LOG_INCOMPATIBLE_DELTA_TABLE_ID": "schemaTrackingLocation",
-    "DELTA_STREAMING_SCHEMA_LOG_INCOMPATIBLE_PARTITION_SCHEMA": "schemaTrackingLocation",
-    "DELTA_STREAMING_SCHEMA_LOG_INIT_FAILED_INCOMPATIBLE_METADATA": "schemaTrackingLocation",
-    "DELTA_STREAMING_METADATA_EVOLUTION": "schemaTrackingLocation",
-    "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION": "allowSourceColumnRename",
-    "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE": "schemaTrackingLocation",
-    "DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT": "schemaTrackingLocation",
-    "offsets -20 and -19": "schema tracking",
     "types that widen": "typeWidening",
     "identity columns": "identityColumns",
 }

@@ -109,7 +109,6 @@ def test_offsets_of_a_checkpoint_that_go_back(
 
 @pytest.mark.covers("DELTA_INVALID_SOURCE_VERSION", "DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION")
 @pytest.mark.covers("DELTA_INVALID_SOURCE_OFFSET_FORMAT", "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE")
-@pytest.mark.covers("schema tracking")
 def test_offsets_that_are_not_understood(streams: Any, table: str, checkpoint: str) -> None:
     source = SourceTable(table, [0])
     assert read_ids(streams, source, checkpoint) == [0]
@@ -135,8 +134,6 @@ def test_offsets_that_are_not_understood(streams: Any, table: str, checkpoint: s
             "table (id = 'table-1')",
         ),
         ('1,"reservoirId"', '3,"reservoirId"', None, None, None),
-        ('-1,"is', '-20,"is', "DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET", None, "schema tracking"),
-        ('-1,"is', '-19,"is', "DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET", None, "POST_METADATA_CHANGE"),
     ):
         assert old in good
         file.write_text(good.replace(old, new))

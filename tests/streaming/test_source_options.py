@@ -170,27 +170,11 @@ def test_a_regex_that_is_none(streams: Any, table: str, checkpoint: str) -> None
 NEEDS = {
     "readChangeFeed": "changeDataFeed",
     "readChangeData": "changeDataFeed",
-    "schemaTrackingLocation": "schema tracking",
-    "schemaLocation": "schema tracking",
-    "streamingSourceTrackingId": "schema tracking",
-    "allowSourceColumnRename": "columnMapping",
-    "allowSourceColumnDrop": "columnMapping",
-    "allowSourceColumnTypeChange": "typeWidening",
     "withEventTimeOrder": "event time order",
 }
 
 
-@pytest.mark.covers(
-    "readChangeFeed",
-    "readChangeData",
-    "schemaTrackingLocation",
-    "schemaLocation",
-    "streamingSourceTrackingId",
-    "allowSourceColumnRename",
-    "allowSourceColumnDrop",
-    "allowSourceColumnTypeChange",
-    "withEventTimeOrder",
-)
+@pytest.mark.covers("readChangeFeed", "readChangeData", "withEventTimeOrder")
 def test_options_whose_features_are_to_come(streams: Any, table: str, checkpoint: str) -> None:
     source = SourceTable(table, [1])
     for name, feature in NEEDS.items():

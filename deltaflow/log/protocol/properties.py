@@ -211,11 +211,24 @@ IGNORE_CORRUPT_FILES = _flag("spark.sql.files.ignoreCorruptFiles", default=False
 IGNORE_MISSING_FILES = _flag("spark.sql.files.ignoreMissingFiles", default=False)
 SESSION_TIME_ZONE = Property("spark.sql.session.timeZone", "UTC", str, "")
 SCHEMA_AUTO_MERGE_ENABLED = _flag("spark.databricks.delta.schema.autoMerge.enabled", default=False)
+STREAMING_ALLOW_SCHEMA_LOCATION_OUTSIDE_CHECKPOINT = _flag(
+    "spark.databricks.delta.streaming.allowSchemaLocationOutsideCheckpointLocation", default=False
+)
+STREAMING_MERGE_CONSECUTIVE_SCHEMA_CHANGES = _flag(
+    "spark.databricks.delta.streaming.schemaTracking.mergeConsecutiveSchemaChanges.enabled", default=True
+)
+STREAMING_METADATA_PATH_CHECK = _flag(
+    "spark.databricks.delta.streaming.schemaTracking.metadataPathCheck.enabled", default=True
+)
 STREAMING_OFFSET_VALIDATION_ENABLED = _flag(
     "spark.databricks.delta.streaming.offsetValidation.enabled", default=True
 )
 STREAMING_TRAILING_COMMIT_VALIDATION_ENABLED = _flag(
     "spark.databricks.delta.streaming.trailingCommitValidation.enabled", default=True
+)
+STREAMING_UNSAFE_COLUMN_MAPPING_CHANGES = _flag(
+    "spark.databricks.delta.streaming.unsafeReadOnIncompatibleColumnMappingSchemaChanges.enabled",
+    default=False,
 )
 STREAMING_UNSAFE_NULLABILITY_CHANGE = _flag(
     "spark.databricks.delta.streaming.unsafeReadOnNullabilityChange.enabled", default=False
@@ -226,6 +239,12 @@ STREAMING_UNSAFE_PARTITION_COLUMN_CHANGES = _flag(
 STREAMING_UNSAFE_SCHEMA_CHANGES_AT_START = _flag(
     "spark.databricks.delta.streaming.unsafeReadOnIncompatibleSchemaChangesDuringStreamStart.enabled",
     default=False,
+)
+STREAMING_TYPE_CHANGES_ALLOWED = _flag(
+    "spark.databricks.delta.typeWidening.allowTypeChangeStreamingDeltaSource", default=True
+)
+STREAMING_TYPE_CHANGES_TRACKED = _flag(
+    "spark.databricks.delta.typeWidening.enableStreamingSchemaTracking", default=False
 )
 TIMESTAMP_OUT_OF_RANGE_ENABLED = _flag(
     "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled", default=False

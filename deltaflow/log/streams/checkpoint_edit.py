@@ -17,6 +17,8 @@ from deltaflow.log.replay.log_files import LogFiles, existing_log
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.streams.checkpoint import COMMITS, EDITS, OFFSETS, BatchOffsets, StreamCheckpoint
+from deltaflow.log.streams.schema_log import SCHEMA_LOG
+from deltaflow.log.streams.source_offset import POST_METADATA_CHANGE
 from deltaflow.store import EntryType, LogStore, store_for
 
 METADATA = "metadata"
@@ -119,6 +121,12 @@ def places(checkpoint: str) -> Iterator[str]:
                 yield place
 
 
+def schema_log_places(checkpoint: str, table_id: str = "") -> list[str]:
+    """The places in a checkpoint of the entries of schema logs, of all tables or of one."""
+    start = f"{SCHEMA_LOG}{table_id}"
+    return [place for place in places(checkpoint) if f"/{place}".rsplit("/", 2)[1].startswith(start)]
+
+
 def with_offset(
     checkpoint: StreamCheckpoint, entry: BatchOffsets, source: str, json: str, last_batch: int
 ) -> dict[str, str]:
@@ -163,6 +171,20 @@ def refused(path: str, message: str) -> DeltaUnsupportedOperationException:
     )
 
 
+def _is_empty(checkpoint: StreamCheckpoint, batch_id: int) -> bool:
+    """Whether a batch only passes a change of the schema (POST_METADATA_CHANGE)."""
+    if batch_id - 1 not in checkpoint.planned:
+        return False
+    start, end = checkpoint.offsets(batch_id - 1), checkpoint.offsets(batch_id)
+    for source, json in end.offsets.items():
+        if json == start.offsets.get(source):
+            continue
+        offset = end.delta_offset(source)
+        if offset is None or offset.index != POST_METADATA_CHANGE:
+            return False
+    return True
+
+
 def newest_version(table: str) -> tuple[LogFiles, Snapshot]:
     """The log of a table, and its newest version without files; DeltaTableNotFoundError if there is none."""
     log = replace(existing_log(table), file_fields=frozenset())
@@ -178,9 +200,10 @@ def last_batch_in(table: str, query_id: str) -> int | None:
 def written_batch(checkpoint: StreamCheckpoint, sink: str | None, *, at_least: bool = False) -> int:
     """The last batch whose rows the query has written.
 
-    It is the newest one if that is done, or if the table `sink` has it, and otherwise the one before. Without
-    `sink` it is the one before if `at_least` says that an earlier one will do. Otherwise, and if there is no
-    such batch, DeltaUnsupportedOperationException.
+    It is the newest one if that is done, or if the table `sink` has it, and otherwise the one before; that
+    one, too, if the newest has no rows, as behind a change of the schema. Without `sink` it is the one before
+    if `at_least` says that an earlier one will do. Otherwise, and if there is no such batch,
+    DeltaUnsupportedOperationException.
     """
     newest = checkpoint.newest_planned
     if newest is None:
@@ -191,6 +214,8 @@ def written_batch(checkpoint: StreamCheckpoint, sink: str | None, *, at_least: b
         )
     if newest == checkpoint.newest_done:
         return newest
+    if _is_empty(checkpoint, newest):
+        return newest - 1
     if sink is None and not at_least:
         raise refused(
             checkpoint.path,

@@ -14,6 +14,7 @@ from deltaflow.log.streams.checkpoint_edit import (
     CheckpointEdit,
     note,
     places,
+    schema_log_places,
     written_batch,
 )
 from deltaflow.store import store_for
@@ -33,9 +34,12 @@ def plan_fork(checkpoint: str, target: str, *, sink: str | None = None) -> Check
     last = written_batch(found, sink)
     query_id = str(uuid.uuid4())
     copied = [place for place in places(found.directory) if _is_copied(place, last)]
+    schema_logs = [place for place in schema_log_places(found.directory) if place in copied]
+    copied = [place for place in copied if place not in schema_logs]
     # Offsets come last: without them the copy is no checkpoint yet.
     copied.sort(key=lambda place: (place.startswith(f"{OFFSETS}/"), place))
-    files = {METADATA: msgspec.json.encode({"id": query_id}).decode()}
+    files = {place: _moved_entry(found, place, target) for place in schema_logs}
+    files |= {METADATA: msgspec.json.encode({"id": query_id}).decode()}
     if f"{COMMITS}/{last}" not in copied:
         files[f"{COMMITS}/{last}"] = FIRST_COMMIT
     steps = [
@@ -44,6 +48,8 @@ def plan_fork(checkpoint: str, target: str, *, sink: str | None = None) -> Check
         f"Its query has the id {query_id}. A table takes its batches for those of another stream: let it "
         "write another table, or the rows come there twice.",
     ]
+    if schema_logs:
+        steps.append(f"Its schema log goes with it: give its query a schemaTrackingLocation below {target}.")
     return CheckpointEdit(
         directory=store_for(target)[1],
         steps=steps,
@@ -51,6 +57,18 @@ def plan_fork(checkpoint: str, target: str, *, sink: str | None = None) -> Check
         copied_from=found.directory,
         copied=copied,
     )
+
+
+def _moved_entry(checkpoint: StreamCheckpoint, place: str, target: str) -> str:
+    """An entry of a schema log, whose source has its directory below the new checkpoint."""
+    version, _, json = checkpoint.store.read(f"{checkpoint.directory}/{place}").decode().partition("\n")
+    entry = msgspec.json.decode(json)
+    source = entry["sourceMetadataPath"].rpartition("/")[2]
+    root = store_for(target)[1]
+    # As Spark names a local path.
+    root = f"file:{root}" if root.startswith("/") else root
+    entry["sourceMetadataPath"] = f"{root}/sources/{source}"
+    return f"{version}\n{msgspec.json.encode(entry).decode()}"
 
 
 def _is_copied(place: str, last: int) -> bool:

@@ -15,6 +15,7 @@ from deltaflow.log.streams.checkpoint_edit import (
     note,
     refuse_state,
     refused,
+    schema_log_places,
     with_offset,
     written_batch,
 )
@@ -79,6 +80,10 @@ def plan_rewind(
         "the stream writes keeps those that it has: restore it to an earlier version, or delete them there, "
         "if they must not be there twice.",
     ]
+    if schema_log_places(found.directory, newest.table_id):
+        steps.append(
+            "The rows come in the newest schema of the stream's schema log, whatever their version's own was."
+        )
     return _edit(found, entry, name, target, steps, sink)
 
 
@@ -195,6 +200,8 @@ def _first_version_since(log: LogFiles, newest: Snapshot, timestamp_ms: int) -> 
 def _text(position: DeltaSourceOffset) -> str:
     if position.is_starting_version:
         return f"file {position.index} of the snapshot of version {position.reservoir_version}"
+    if position.is_barrier:
+        return f"the change of the schema in version {position.reservoir_version}"
     if position.index < 0:
         return f"version {position.reservoir_version}"
     return f"file {position.index} of version {position.reservoir_version}"

@@ -16,10 +16,15 @@ from deltaflow.errors import DeltaIllegalStateException
 BASE_INDEX = -100
 """Before everything in a version; -1 in the JSON of source version 1."""
 _BASE_INDEX_V1 = -1
+METADATA_CHANGE = -20
+"""Before the files of a version whose commit changes the metadata: the batch up to here is the last one in
+the stream's old schema (see schema_log)."""
+POST_METADATA_CHANGE = -19
+"""Behind that place: a batch without files, with whose offset Spark says that the one before is done."""
+BARRIERS = (METADATA_CHANGE, POST_METADATA_CHANGE)
 _SOURCE_VERSION = 1
-# Version 3 says that the index may be one of the barriers of schema tracking; 2 was never released.
-_NEWEST_SOURCE_VERSION = 3
-_BARRIERS = {-20: "METADATA_CHANGE", -19: "POST_METADATA_CHANGE"}
+# Version 3 says that the index is one of the barriers; 2 was never released.
+_SOURCE_VERSION_OF_BARRIERS = _NEWEST_SOURCE_VERSION = 3
 INITIAL_SNAPSHOT_ORDER = [("modification_time", "ascending"), ("path", "ascending")]
 """The order in which the files of an initial snapshot are numbered, as Arrow's sort keys."""
 
@@ -40,13 +45,18 @@ class DeltaSourceOffset(msgspec.Struct, frozen=True, order=False):
         """The offset as it stands in `<checkpoint>/offsets`."""
         return msgspec.json.encode(
             {
-                "sourceVersion": _SOURCE_VERSION,
+                "sourceVersion": _SOURCE_VERSION_OF_BARRIERS if self.is_barrier else _SOURCE_VERSION,
                 "reservoirId": self.reservoir_id,
                 "reservoirVersion": self.reservoir_version,
                 "index": _BASE_INDEX_V1 if self.index == BASE_INDEX else self.index,
                 "isStartingVersion": self.is_starting_version,
             }
         ).decode()
+
+    @property
+    def is_barrier(self) -> bool:
+        """Whether this is a place of a metadata change, and not of a file."""
+        return self.index in BARRIERS
 
     @property
     def position(self) -> tuple[int, int]:
@@ -88,20 +98,11 @@ def parse_offset(json: str, table_id: str, path: str) -> DeltaSourceOffset:
             old_table_id=offset.reservoir_id,
             table=path,
         )
-    if offset.index in _BARRIERS:
-        raise DeltaIllegalStateException(
-            f"The stored offset is the barrier {_BARRIERS[offset.index]} of schema tracking "
-            "(schemaTrackingLocation), which deltaflow lacks yet. Go on with delta-spark, or restart "
-            "with a new checkpoint",
-            error_class="DELTA_UNSUPPORTED_SCHEMA_TRACKING_OFFSET",
-            table=path,
-            version=offset.reservoir_version,
-        )
     return offset
 
 
 def decode_offset(json: str, path: str) -> DeltaSourceOffset:
-    """The offset of any table, barriers of schema tracking included; DeltaIllegalStateException if none.
+    """The offset of any table; DeltaIllegalStateException if it is none.
 
     `path` is for the error.
     """

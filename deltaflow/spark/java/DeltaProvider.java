@@ -82,6 +82,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
   public Tuple2 sourceSchema(
       SQLContext context, Option schema, String provider, scala.collection.immutable.Map options) {
     Map request = request(options);
+    request.put("settings", FileWrite.deltaSettings(session(context)));
     request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
     JsonNode answer = Python.call("source.schema", request);
     DEFINED_SCHEMAS.put(options, answer.get("schema").asText());

@@ -12,7 +12,8 @@ import pytest
 
 import deltaflow.batch  # with the next two, all functions that answer the JVM
 import deltaflow.streaming.sink
-import deltaflow.streaming.source  # noqa: F401
+import deltaflow.streaming.source
+import deltaflow.streaming.source_start  # noqa: F401
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.spark.bridge.dispatcher import Dispatcher, dispatcher
 from deltaflow.spark.bridge.messages import Message

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import types as T
+
+from tests.streaming.changing_tables import ChangingTable
 from tests.streaming.source_tables import FIELDS, SourceTable, metadata_action
 from tests.streaming.test_continued_streams import STREAMS, Begun
 from tests.tables import latest_version
@@ -377,6 +380,71 @@ def a_barrier_of_schema_tracking(s: Stopped) -> None:
     s.ended(offset(1), offset(2, -20, sourceVersion=3))
 
 
+def _tracked(s: Stopped) -> ChangingTable:
+    """A stream with a schema log, which has read the ids 0 and 1."""
+    shutil.rmtree(s.checkpoint)
+    table = ChangingTable(s.folder / "changing")
+    s.path, s.tables = table.path, []
+    s.options = {"schemaTrackingLocation": f"{s.checkpoint}/schema"}
+    table.append(0, 1)
+    s.streams.batches(s.frame(), s.checkpoint)
+    return table
+
+
+@situation
+def a_schema_that_changes_behind_rows(s: Stopped) -> None:
+    table = _tracked(s)
+    table.append(2, 3, files=2)
+    table.rename("a", "c")
+    table.append(4)
+    s.options |= {"maxFilesPerTrigger": 1}
+
+
+@situation
+def a_new_column_of_a_stream_with_a_schema_log(s: Stopped) -> None:
+    table = _tracked(s)
+    table.add_column("n", T.LongType())
+    s.streams.failed(s.streams.foreach(s.frame(), s.checkpoint, lambda batch, _: None))
+    table.append(2)
+    table.set("delta.appendOnly", "true")
+
+
+@situation
+def a_renamed_column_without_consent(s: Stopped) -> None:
+    _tracked(s).rename("a", "c")
+    s.streams.failed(s.streams.foreach(s.frame(), s.checkpoint, lambda batch, _: None))
+
+
+@situation
+def a_renamed_column_with_consent(s: Stopped) -> None:
+    a_renamed_column_without_consent(s)
+    s.options |= {"allowSourceColumnRename": "2"}
+
+
+@situation
+def killed_before_the_new_entry_of_the_schema_log(s: Stopped) -> None:
+    a_renamed_column_without_consent(s)
+    Path(s.checkpoint, "schema", "_schema_log_table-1", "1").unlink()
+
+
+@situation
+def a_schema_log_begins_in_an_older_schema(s: Stopped) -> None:
+    table = _tracked(s)
+    table.rename("a", "c")
+    shutil.rmtree(s.checkpoint)
+    s.options |= {"startingVersion": 1}
+    s.tables = [table.path]
+    for name in ("offsets", "commits"):
+        Path(s.checkpoint, name).mkdir(parents=True)
+    Path(s.checkpoint, "metadata").write_text(json.dumps({"id": QUERY_ID}))
+
+
+@situation
+def a_schema_log_that_lies_elsewhere(s: Stopped) -> None:
+    _tracked(s)
+    s.options = {"schemaTrackingLocation": f"{s.folder}/elsewhere"}
+
+
 @situation
 def an_offset_of_a_newer_release(s: Stopped) -> None:
     s.commits()
@@ -526,6 +594,16 @@ def _situations_of_delta_spark() -> None:
             return Continued(folder, streams, name, STREAMS.parent / "features" / "streams")
 
         SITUATIONS[f"delta-spark {name}"] = refused
+
+    def tracked(folder: Path, streams: Any) -> Stopped:
+        stopped = Continued(folder, streams, "schema-tracking", STREAMS.parent / "features" / "streams")
+        root = str(Path(stopped.checkpoint).parent)
+        [entry] = Path(root).glob("checkpoint/schema/*/0")
+        entry.write_text(entry.read_text().replace("@ROOT@", root))
+        stopped.options |= {"schemaTrackingLocation": f"{root}/checkpoint/schema"}
+        return stopped
+
+    SITUATIONS["delta-spark schema-tracking, tracked"] = tracked
 
 
 _situations_of_delta_spark()

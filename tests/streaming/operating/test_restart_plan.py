@@ -107,7 +107,7 @@ def test_the_plan_is_what_spark_then_does(streams: Any, tmp_path: Path, name: st
 
 def test_there_are_enough_situations() -> None:
     assert len(SITUATIONS) >= 30
-    assert len([name for name in SITUATIONS if name.startswith("delta-spark")]) == 11
+    assert len([name for name in SITUATIONS if name.startswith("delta-spark")]) == 12
 
 
 def test_the_application_of_a_foreach_batch(streams: Any, tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ import scala.Option;
  * The source of a streaming query. Python reads and writes the offsets, which are JSON. A batch is a lazy TableScan
  * of the files between two offsets.
  *
- * Crossings into Python for a micro-batch: latestOffset, getBatch, metrics, and those of its scan.
+ * Crossings into Python for a micro-batch: latestOffset, getBatch, metrics, and those of its scan; with a schema log
+ * commit, too.
  */
 public final class DeltaSource implements Source, SupportsTriggerAvailableNow, ReportsSourceMetrics {
   private final SparkSession session;
@@ -35,6 +36,7 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
   private final String root;
   private final String reading;
   private final String filter;
+  private final boolean hasSchemaLog;
   private final Long handle = Long.valueOf(Python.newHandle());
   private final ReadLimit defaultLimit;
   private volatile org.apache.spark.sql.connector.read.streaming.Offset newest;
@@ -47,6 +49,7 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
     this.root = answer.get("root").asText();
     this.reading = answer.get("reading").asText();
     this.filter = answer.get("filter").isNull() ? null : answer.get("filter").asText();
+    this.hasSchemaLog = answer.get("hasSchemaLog").asBoolean();
     this.defaultLimit = limitOf(answer.get("limits"));
   }
 
@@ -105,7 +108,13 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
     return Python.strings(Python.call("source.metrics", request).get("metrics"));
   }
 
-  public void commit(Offset end) {}
+  /** All batches up to this offset are done. After an error the query fails. */
+  public void commit(Offset end) {
+    if (!hasSchemaLog) return;
+    Map request = request();
+    request.put("end", end.json());
+    Python.call("source.commit", request);
+  }
 
   public Option getOffset() {
     throw new UnsupportedOperationException("Spark asks latestOffset(start, limit) of this source");
