@@ -249,7 +249,7 @@ def test_it_is_enabled_later_and_dropped(spark: SparkSession, tmp_path: Path) ->
 
 
 CHANGES = {
-    "append": "INSERT INTO {0} SELECT {1} * 1000L + id, id, 1 FROM range(3)",
+    "append": "INSERT INTO {0} SELECT {2} * 1000L + id, id, 1 FROM range(3)",
     "update": "UPDATE {0} SET v = v + 1 WHERE id % 3 = {1} % 3",
     "delete": "DELETE FROM {0} WHERE id % 7 = {1}",
     "merge": "MERGE INTO {0} AS t USING (SELECT explode(sequence({1}L, {1} + 4L)) AS id) AS s ON t.id = s.id "
@@ -265,12 +265,12 @@ def test_the_ids_of_rows_never_change_and_never_repeat(
 ) -> None:
     chance = random.Random(seed)
     path = str(tmp_path / "table")
-    created(spark, path)
+    created(spark, path, **{"delta.enableDeletionVectors": chance.choice(["false", "true"])})
     owners = {row_id: id_ for id_, (row_id, _) in ids_of(load(spark, path)).items()}
     before = dict.fromkeys(owners.values())
-    for _ in range(6):
+    for step in range(1, 7):
         change, number = chance.choice(list(CHANGES)), chance.randrange(10)
-        spark.sql(CHANGES[change].format(f"delta.`{path}`", number))
+        spark.sql(CHANGES[change].format(f"delta.`{path}`", number, step))
         now = ids_of(load(spark, path))
         for id_, (row_id, _) in now.items():
             assert (row_id in owners) is (id_ in before), (id_, row_id)

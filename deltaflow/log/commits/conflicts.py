@@ -23,9 +23,20 @@ from deltaflow.errors import (
 from deltaflow.log.commits.head import Head
 from deltaflow.log.commits.reads import Reads
 from deltaflow.log.files.file_key import file_key
-from deltaflow.log.protocol.actions import AddFile, AnyAction, DomainMetadata, RemoveFile, SetTransaction
+from deltaflow.log.protocol.actions import (
+    AddFile,
+    AnyAction,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
 from deltaflow.log.protocol.commit import Commit
+from deltaflow.log.protocol.features import required_features, supported_features
 from deltaflow.log.protocol.isolation import IsolationLevel
+from deltaflow.log.protocol.row_tracking import FEATURE as ROW_TRACKING
+from deltaflow.log.protocol.row_tracking import without_row_tracking
 from deltaflow.log.protocol.schema import check_partitioning, rules_of_column, schema_from_string
 from deltaflow.log.protocol.schema_merging import check_append_schema
 
@@ -40,6 +51,8 @@ class Loser:
     actions: Sequence[AnyAction]
     isolation: IsolationLevel
     changes_metadata: bool
+    head: Head | None = None
+    """What it would have followed, if no winner had come; None if it is not known, or without a table."""
 
     @cached_property
     def removes(self) -> Set[str]:
@@ -60,8 +73,11 @@ class Loser:
 
 
 def check_protocol(winner: Commit, loser: Loser) -> None:
-    """ProtocolChangedException if the winner changed the protocol."""
-    if winner.protocol is not None:
+    """ProtocolChangedException if the winner changed the protocol.
+
+    One that only adds row tracking is no obstacle: the loser's files get their ids at its next attempt.
+    """
+    if winner.protocol is not None and not _only_adds_row_tracking(winner.protocol, loser):
         raise _conflict(
             ProtocolChangedException,
             winner,
@@ -71,8 +87,11 @@ def check_protocol(winner: Commit, loser: Loser) -> None:
 
 
 def check_metadata(winner: Commit, loser: Loser) -> None:
-    """MetadataChangedException if the winner changed the metadata."""
-    if winner.metadata is not None:
+    """MetadataChangedException if the winner changed the metadata.
+
+    One that only enables row tracking is no obstacle for a loser that only adds rows.
+    """
+    if winner.metadata is not None and not _only_changes_row_tracking(winner.metadata, loser):
         raise _conflict(
             MetadataChangedException,
             winner,
@@ -80,6 +99,20 @@ def check_metadata(winner: Commit, loser: Loser) -> None:
             "changed the metadata of the table (its schema, partitioning or properties). Run the operation "
             "again on the table as it is now.",
         )
+
+
+def _only_adds_row_tracking(protocol: Protocol, loser: Loser) -> bool:
+    if loser.head is None or loser.changes_metadata:
+        return False
+    before, after = supported_features(loser.head.protocol), supported_features(protocol)
+    return before < after and after - before <= {ROW_TRACKING, *required_features(ROW_TRACKING)}
+
+
+def _only_changes_row_tracking(metadata: Metadata, loser: Loser) -> bool:
+    if loser.head is None or loser.changes_metadata or loser.removes:
+        return False
+    before = loser.head.metadata
+    return metadata != before and without_row_tracking(metadata) == without_row_tracking(before)
 
 
 def check_domains(winner: Commit, loser: Loser) -> None:

@@ -409,6 +409,7 @@ class OptimisticTransaction:
             actions=actions,
             isolation=isolation,
             changes_metadata=self._changes_metadata,
+            head=head,
         )
         for winner in winners:
             (check_winner_of_creation if head is None else check_winner)(winner, loser)

@@ -275,6 +275,12 @@ def asks_for_v2_checkpoints(metadata: Metadata) -> bool:
     return _V2_CHECKPOINT.is_active(metadata)
 
 
+def required_features(name: str) -> set[str]:
+    """The features that protocols with this one have, too."""
+    required = FEATURES[name].requires
+    return set() if required is None else {required}
+
+
 def supported_features(protocol: Protocol) -> set[str]:
     """The features that the protocol lists or its version implies (PROTOCOL.md, "Supported Features")."""
     if protocol.min_writer_version == NEWEST_WRITER_VERSION:

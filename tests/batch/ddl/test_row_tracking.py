@@ -10,7 +10,12 @@ import pytest
 from deltaflow.batch.ddl import row_tracking
 from deltaflow.batch.ddl.drop_feature import drop_feature
 from deltaflow.batch.ddl.table_properties import set_properties
-from deltaflow.errors import ConcurrentDeleteReadException, DeltaAnalysisException
+from deltaflow.errors import (
+    ConcurrentDeleteReadException,
+    DeltaAnalysisException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
 from deltaflow.log import DeltaLog, remove_files, set_observer
 from deltaflow.store import LocalLogStore
 from tests.log.hand_written import WRITE, add_file, create
@@ -113,3 +118,25 @@ def test_a_file_that_comes_while_the_feature_is_dropped_has_no_ids(log: DeltaLog
     drop_feature(log, "rowTracking", False, {})
     assert base_row_ids(log) == dict.fromkeys([*FILES, "d"])
     assert not log.snapshot().domains
+
+
+def test_appends_go_on_while_it_is_enabled(log: DeltaLog) -> None:
+    appends = [log.start_transaction() for _ in range(2)]
+    with_removes, first = log.start_transaction(), log.snapshot().files.slice(0, 1)
+    before_commit(log, 3, lambda _: appends[0].commit([file("early")], WRITE))
+    set_properties(log, ENABLED, {})
+    appends[1].commit([file("late")], WRITE)
+    assert base_row_ids(log) == {"early": 0, "a": 2, "b": 4, "c": 6, "late": 8}
+    with pytest.raises(MetadataChangedException):
+        with_removes.commit([file("rewritten"), *remove_files(first, 1)], WRITE)
+
+
+def test_another_change_with_it_is_a_conflict(log: DeltaLog) -> None:
+    append = log.start_transaction()
+    set_properties(log, {"delta.feature.rowTracking": "supported", "delta.appendOnly": "true"}, {})
+    with pytest.raises(MetadataChangedException):
+        append.commit([file("d")], WRITE)
+    append = log.start_transaction()
+    set_properties(log, {"delta.feature.v2Checkpoint": "supported"}, {})
+    with pytest.raises(ProtocolChangedException):
+        append.commit([file("d")], WRITE)
