@@ -279,7 +279,8 @@ class DeltaLog:
         return self._files.store.absent(paths)
 
     def paths_added_since(self, version: int) -> tuple[int, list[str]]:
-        """The newest version, and the paths, as in the log, of all files that commits after `version` add."""
+        """The newest version, and the paths, as in the log, of all files that commits after `version` add,
+        and of the files of their deletion vectors."""
         return paths_added_since(self._files, version)
 
     def checksum_differences(self, snapshot: Snapshot) -> dict[str, tuple[Any, Any]] | None:

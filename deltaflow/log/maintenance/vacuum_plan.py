@@ -120,11 +120,13 @@ def files_outside(files: pa.Table, places: Iterable[pa.Array]) -> pa.Table:
 
 
 def paths_added_since(log: LogFiles, version: int) -> tuple[int, list[str]]:
-    """The newest version, and the paths of all files that commits after `version` add."""
+    """The newest version, and the paths of all files that commits after `version` add, and of the files of
+    their deletion vectors."""
     listing = log.list_next(version)
     latest = max(listing.latest_version, version)
-    commits = log.commits(listing, version + 1, latest)
-    return latest, [add.path for commit in commits for add in commit.adds]
+    adds = [add for commit in log.commits(listing, version + 1, latest) for add in commit.adds]
+    vectors = pa.array([vector_row(add.deletion_vector) for add in adds], DELETION_VECTOR)
+    return latest, [*(add.path for add in adds), *vector_uris(vectors)]
 
 
 def _referenced(log: LogFiles, places: LogPlaces, before_ms: int) -> tuple[int, list[pa.Array]]:

@@ -27,8 +27,9 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
     StoreError,
 )
-from deltaflow.log import DeltaLog, add_files
+from deltaflow.log import DeltaLog, add_files, remove_files
 from deltaflow.log.observer import set_observer
+from tests.deletion_vectors import mark_deleted
 from tests.tables import (
     actions,
     commit_file,
@@ -336,6 +337,20 @@ def test_a_file_that_comes_back_while_a_vacuum_runs_stays(
     at_commit(lambda: DeltaLog.for_table(rewritten).start_transaction().commit(list(files), _restore()))
     DeltaTable.forPath(spark, rewritten).vacuum(0)
     assert ids(load(spark, rewritten)) == list(range(60))
+
+
+def test_a_deletion_vector_that_comes_back_while_a_vacuum_runs_stays(
+    spark: Any, rewritten: str, unchecked: None, at_commit: Any
+) -> None:
+    """Another writer restores a version whose vectors the plan has, and whose data files the table has."""
+    log = DeltaLog.for_table(rewritten)
+    version = mark_deleted(rewritten, [0])
+    expected = ids(load(spark, rewritten))
+    spark.sql(f"RESTORE TABLE delta.`{rewritten}` TO VERSION AS OF {version - 1}")
+    back = [*add_files(log.snapshot_at(version).files), *remove_files(log.snapshot().files, days_ago(0))]
+    at_commit(lambda: log.start_transaction().commit(back, _restore()))
+    DeltaTable.forPath(spark, rewritten).vacuum(0)
+    assert ids(load(spark, rewritten)) == expected
 
 
 def test_a_writer_that_is_at_work_loses_no_file(spark: Any, rewritten: str, at_commit: Any) -> None:
