@@ -205,6 +205,11 @@ CATALOGUE: dict[str, Entry] = {
         "Constraint '{constraint_name}' already exists. Please delete the old constraint first.\n"
         "Old constraint:\n{old_constraint}",
     ),
+    "DELTA_CONSTRAINT_DATA_TYPE_MISMATCH": (
+        "42K09",
+        "Column {column_name} has data type {column_type} and cannot be altered to data type {data_type} "
+        "because this column is referenced by the following check constraint(s):\n{constraints}",
+    ),
     "DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE": (
         "42K09",
         "Cannot alter column {column_name} because this column is referenced by the following check "
@@ -337,6 +342,12 @@ CATALOGUE: dict[str, Entry] = {
         "those are older than delta.dropFeatureTruncateHistory.retentionDuration ({truncated_retention}), "
         "and drop it again.",
     ),
+    "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT": (
+        "0AKDE",
+        "Your table schema requires manual enablement of the following table feature(s): "
+        "{unsupported_features}. To do this, run ALTER TABLE table_name SET TBLPROPERTIES "
+        "('delta.feature.{unsupported_features}' = 'supported').",
+    ),
     "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL": (
         "40000",
         "Cannot drop the table feature {feature}: other writers changed the table meanwhile. Try again.",
@@ -415,6 +426,11 @@ CATALOGUE: dict[str, Entry] = {
         "XXKDS",
         "The deletion vector of the file {data_file} has {found} bytes where it is stored, and the log says "
         "that it has {said}. Read an older version, or restore the file of the vector from a copy.",
+    ),
+    "DELTA_GENERATED_COLUMNS_DATA_TYPE_MISMATCH": (
+        "42K09",
+        "Column {column_name} has data type {column_type} and cannot be altered to data type {data_type} "
+        "because this column is referenced by the following generated column(s):\n{generated_columns}",
     ),
     "DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE": (
         "42K09",
@@ -912,8 +928,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP": (
         "0AKDC",
-        "Unsupported ALTER TABLE REPLACE COLUMNS operation. Reason: {details}. To drop columns needs the "
-        "table feature columnMapping, and to change types typeWidening, which deltaflow lacks.\n"
+        "Unsupported ALTER TABLE REPLACE COLUMNS operation. Reason: {details}. DROP COLUMN drops columns of "
+        "a mapped table; types are widened where delta.enableTypeWidening is true.\n"
         "Failed to change schema from:\n{old_schema}\nto:\n{new_schema}",
     ),
     "DELTA_UNSUPPORTED_COMMENT_MAP_ARRAY": (
@@ -932,6 +948,11 @@ CATALOGUE: dict[str, Entry] = {
         "delta.columnMapping.mode first, and add the column afterwards.",
     ),
     "DELTA_UNSUPPORTED_DATA_TYPES": ("0AKDC", None),
+    "DELTA_UNSUPPORTED_DATA_TYPE_IN_GENERATED_COLUMN": (
+        "42621",
+        "Column {column_name} cannot be generated as {expr}: {data_type} is not supported in a generated "
+        "column.",
+    ),
     "DELTA_UNSUPPORTED_DEEP_CLONE": (
         "0A000",
         "Deep clone is not supported. Make a shallow one (isShallow=True), or copy the rows.",
@@ -1002,6 +1023,11 @@ CATALOGUE: dict[str, Entry] = {
         "Cannot specify time travel in multiple formats: it is in the path and in the options.",
     ),
     "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS": ("0AKDC", "Cannot time travel a stream: remove {options}."),
+    "DELTA_UNSUPPORTED_TYPE_CHANGE_IN_SCHEMA": (
+        "0AKDC",
+        "Unable to operate on this table because an unsupported type change was applied. Field {field_name} "
+        "was changed from {from_type} to {to_type}, so that values of older files cannot be read.",
+    ),
     "DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION": (
         "42846",
         "Cannot cast {from_catalog} to {to_catalog}. All nested columns must match.",

@@ -16,7 +16,7 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
 )
 from deltaflow.log import Snapshot
-from deltaflow.log.protocol.column_mapping import table_schema, without_mapping
+from deltaflow.log.protocol.column_mapping import table_schema, visible_schema
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.scan.file_index import hadoop_path
@@ -63,7 +63,7 @@ def source_schema(request: SourceSchemaRequest) -> SourceSchemaAnswer:
                 schema=schema.simpleString(),
                 table=snapshot.path,
             )
-    return SourceSchemaAnswer(schema=without_mapping(schema).json())
+    return SourceSchemaAnswer(schema=visible_schema(schema).json())
 
 
 @dispatcher.handle("source.start")
@@ -95,7 +95,7 @@ def start_source(request: StartSourceRequest) -> StartSourceAnswer:
         )
     record_source(request.metadata_path, SourceRecord(snapshot.path, snapshot.table_id, options))
     return StartSourceAnswer(
-        schema=without_mapping(reading.schema).json(),
+        schema=visible_schema(reading.schema).json(),
         root=hadoop_path(snapshot.path),
         reading=msgspec.json.encode(DescribedReading(**described_fields(reading))).decode(),
         limits=ReadLimits(**options.limits()),

@@ -27,7 +27,7 @@ from deltaflow.errors import (
     DeltaUnsupportedOperationException,
 )
 from deltaflow.log import DeltaLog, Operation, Snapshot, remove_files
-from deltaflow.log.protocol.column_mapping import without_mapping
+from deltaflow.log.protocol.column_mapping import visible_schema
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.scan.file_index import hadoop_path
 from deltaflow.store import table_path
@@ -124,7 +124,7 @@ def _described(snapshot: Snapshot, path: str, version: int | None) -> LoadedTabl
     return LoadedTable(
         path=path,
         version=version,
-        schema=without_mapping(snapshot.schema).json(),
+        schema=visible_schema(snapshot.schema).json(),
         partition_columns=list(snapshot.partition_columns),
         properties={
             **snapshot.metadata.configuration,

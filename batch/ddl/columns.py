@@ -17,9 +17,11 @@ from pyspark.sql import types as T
 from deltaflow.batch.ddl.changes import begin_change, commit_change
 from deltaflow.batch.ddl.type_changes import check_change, obstacle_to_change, replaced
 from deltaflow.batch.rows.char_varchar import with_char_as_string, with_declared_types
+from deltaflow.batch.rows.widened_schema import widened
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
 from deltaflow.log import DeltaLog, Metadata, Operation, OptimisticTransaction, schema_to_string
 from deltaflow.log.protocol.data_types import inner_fields, with_inner_fields
+from deltaflow.log.protocol.features import widens_types
 from deltaflow.log.protocol.schema import CURRENT_DEFAULT
 from deltaflow.log.protocol.schema_reading import Path, dotted, fields_within
 
@@ -73,15 +75,18 @@ def add_columns(log: DeltaLog, columns: Sequence[NewColumn], settings: Mapping[s
 
 
 def change_columns(log: DeltaLog, changes: Sequence[ColumnChange], settings: Mapping[str, str]) -> int:
-    """Changes comments and positions of columns, drops NOT NULL, lengthens CHAR and VARCHAR, and gives VOID a
-    type. Returns the commit's version.
+    """Changes comments and positions of columns, drops NOT NULL, lengthens CHAR and VARCHAR, gives VOID a
+    type, and widens types where the table allows it. Returns the commit's version.
 
-    DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP for other changes of a type, and for SET NOT NULL.
+    DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP for other changes of a type, and for SET NOT NULL. Raises as
+    deltaflow.batch.rows.widened_schema for a type that cannot be widened.
     """
     transaction, metadata, schema = _begin(log, settings)
     shown: list[dict[str, Any]] = []
+    may_widen = _may_widen(transaction)
     for change in changes:
-        schema = edited(schema, change.path[:-1], _change(change, shown, log.path), log.path)
+        edit = _change(change, shown, log.path, may_widen=may_widen)
+        schema = edited(schema, change.path[:-1], edit, log.path)
     if len(changes) == 1:
         position = shown[0].pop("position", None)
         parameters = {
@@ -101,7 +106,7 @@ def replace_columns(log: DeltaLog, columns: Sequence[T.StructField], settings: M
     """
     transaction, metadata, schema = _begin(log, settings)
     wanted = T.StructType(list(columns))
-    obstacle = obstacle_to_change(schema, wanted, ())
+    obstacle = obstacle_to_change(schema, wanted, (), may_widen=_may_widen(transaction))
     if obstacle is not None:
         raise DeltaAnalysisException(
             error_class="DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP",
@@ -126,10 +131,17 @@ def _commit(
     transaction: OptimisticTransaction, metadata: Metadata, schema: T.DataType, operation: Operation
 ) -> int:
     assert isinstance(schema, T.StructType)
-    schema_string = schema_to_string(with_char_as_string(schema))
+    assert transaction.snapshot is not None
+    schema = widened(transaction.snapshot, with_char_as_string(schema), by_alter=True)
+    schema_string = schema_to_string(schema)
     return commit_change(
         transaction, msgspec.structs.replace(metadata, schema_string=schema_string), operation
     )
+
+
+def _may_widen(transaction: OptimisticTransaction) -> bool:
+    snapshot = transaction.snapshot
+    return snapshot is not None and widens_types(snapshot.protocol, snapshot.metadata)
 
 
 def _insert(column: NewColumn, table: str) -> Edit:
@@ -149,7 +161,7 @@ def _insert(column: NewColumn, table: str) -> Edit:
     return insert
 
 
-def _change(change: ColumnChange, shown: list[dict[str, Any]], table: str) -> Edit:
+def _change(change: ColumnChange, shown: list[dict[str, Any]], table: str, *, may_widen: bool) -> Edit:
     def edit(data_type: T.DataType) -> T.DataType:
         match data_type:
             case T.StructType():
@@ -160,7 +172,7 @@ def _change(change: ColumnChange, shown: list[dict[str, Any]], table: str) -> Ed
 
     def change_field(fields: list[T.StructField]) -> list[T.StructField]:
         old = fields[position_of(fields, change.path[-1], table)]
-        new = _changed(old, change, table)
+        new = _changed(old, change, table, may_widen=may_widen)
         shown.append({**_shown(change.path[:-1], new), **_shown_position(change.position)})
         if change.position is None or change.position.lower() == _after(old.name).lower():
             return [new if field is old else field for field in fields]
@@ -179,10 +191,11 @@ def _change(change: ColumnChange, shown: list[dict[str, Any]], table: str) -> Ed
     return edit
 
 
-def _changed(old: T.StructField, change: ColumnChange, table: str) -> T.StructField:
+def _changed(old: T.StructField, change: ColumnChange, table: str, *, may_widen: bool) -> T.StructField:
     nullable = old.nullable if change.nullable is None else change.nullable
     data_type = old.dataType if change.data_type is None else change.data_type
-    if not check_change(old.dataType, data_type, change.path, table) or (old.nullable and not nullable):
+    fits = check_change(old.dataType, data_type, change.path, table, may_widen=may_widen)
+    if not fits or (old.nullable and not nullable):
         raise _not_supported(change, old, data_type, table)
     metadata = dict(old.metadata)
     for key, value in (("comment", change.comment), (CURRENT_DEFAULT, change.default)):
@@ -204,8 +217,8 @@ def _not_supported(
         new_field=_type_text(data_type, nullable),
         advice="Add a CHECK constraint (… IS NOT NULL)."
         if data_type == old.dataType
-        else "It needs the table feature typeWidening, which deltaflow lacks, or more: write the table anew "
-        "with overwriteSchema.",
+        else "To widen it, set the table property delta.enableTypeWidening to true. For any other change "
+        "write the table anew with overwriteSchema.",
         table=table,
         column=dotted(change.path),
     )

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from deltaflow.batch.ddl.changes import begin_change
 from deltaflow.batch.ddl.table_properties import unset_properties
 from deltaflow.batch.optimize.optimize import optimize
+from deltaflow.batch.optimize.purge import files_to_purge
 from deltaflow.log import DeltaLog, Operation, RemoveFile, Snapshot
 from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.files.deletion_vectors import vector_uris
@@ -34,7 +35,7 @@ def remove_deletion_vectors(spark: SparkSession, log: DeltaLog, settings: Mappin
     if is_enabled:
         unset_properties(log, [_PROPERTY], True, settings)
     if snapshot.num_deletion_vectors:
-        optimize(spark, log.path, settings, purge=True)
+        optimize(spark, log.path, settings, purge=files_to_purge)
     _add_tombstones(log, settings)
     return is_enabled or snapshot.num_deletion_vectors > 0
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructField, StructType, VariantType
 
 from deltaflow.batch.named_table import names_at
 from deltaflow.batch.options import required_path
@@ -25,6 +25,7 @@ from deltaflow.log import (
 )
 from deltaflow.log.protocol.column_mapping import MAX_ID
 from deltaflow.log.protocol.configuration import asks_for_mapping, canonical_name, checked_name
+from deltaflow.log.protocol.data_types import types_within
 from deltaflow.log.protocol.protocols import is_of_protocol
 from deltaflow.log.protocol.schema import GENERATION_EXPRESSION, nullable_type
 from deltaflow.spark.bridge.messages import Message
@@ -83,6 +84,8 @@ class GeneratedColumn(Message, frozen=True):
         ):
             if expr is not None:
                 raise self._error(error_class, path, expr=expr)
+        if any(isinstance(within, VariantType) for _, within in types_within(found.data_type)):
+            raise self._error("DELTA_UNSUPPORTED_DATA_TYPE_IN_GENERATED_COLUMN", path, data_type="variant")
         if nullable_type(found.data_type) != nullable_type(field.dataType):
             raise self._error(
                 "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH",

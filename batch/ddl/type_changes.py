@@ -1,7 +1,4 @@
-"""Decides which changes of a column's type need no rewrite of a file (delta-spark's SchemaUtils).
-
-To widen a number needs the table feature typeWidening, to drop a column columnMapping; deltaflow has neither.
-"""
+"""Decides which changes of a column's type need no rewrite of a file (delta-spark's SchemaUtils)."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from pyspark.sql import types as T
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields
 from deltaflow.log.protocol.schema_reading import Path, dotted, obstacle_to_reading
+from deltaflow.log.protocol.type_widening import can_widen
 
 _NESTED: tuple[tuple[type[T.DataType], str], ...] = (
     (T.StructType, "DELTA_CANNOT_UPDATE_STRUCT_FIELD"),
@@ -18,8 +16,8 @@ _NESTED: tuple[tuple[type[T.DataType], str], ...] = (
 )
 
 
-def check_change(old: T.DataType, new: T.DataType, path: Path, table: str) -> bool:
-    """Whether ALTER COLUMN may give a column the new type.
+def check_change(old: T.DataType, new: T.DataType, path: Path, table: str, *, may_widen: bool) -> bool:
+    """Whether ALTER COLUMN may give a column the new type; a wider one, if the table `may_widen` types.
 
     DELTA_CANNOT_UPDATE_… for nested types, whose parts are changed by their own paths.
     """
@@ -31,12 +29,19 @@ def check_change(old: T.DataType, new: T.DataType, path: Path, table: str) -> bo
             raise DeltaAnalysisException(
                 error_class=error_class, table_name=table, field_name=name, table=table, column=name
             )
-    return _fits(old, new)
+    return _fits(old, new) or (may_widen and can_widen(old, new))
 
 
-def obstacle_to_change(old: T.DataType, new: T.DataType, path: Path) -> str | None:
+def obstacle_to_change(old: T.DataType, new: T.DataType, path: Path, *, may_widen: bool) -> str | None:
     """The reason why data of the old type cannot be read as the new one; None if it can be."""
-    return obstacle_to_reading(new, old, path, fits=_fits, by_name=str.lower, may_add_columns=True)
+    return obstacle_to_reading(
+        new,
+        old,
+        path,
+        fits=lambda data, reader: _fits(data, reader) or (may_widen and can_widen(data, reader)),
+        by_name=str.lower,
+        may_add_columns=True,
+    )
 
 
 def replaced(old: T.DataType, new: T.DataType) -> T.DataType:

@@ -46,6 +46,7 @@ from deltaflow.batch.rewrite.marked_rows import MarkedRows
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
 from deltaflow.batch.rows.column_expressions import with_generated
+from deltaflow.batch.rows.widened_schema import widened
 from deltaflow.builders import When
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import FILES_SCHEMA, DeltaLog, Operation, check_writable_schema, schema_to_string
@@ -53,6 +54,7 @@ from deltaflow.log.files.data_skipping import may_match
 from deltaflow.log.files.deletion_vectors import DeletionVector
 from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.protocol.data_types import types_within
+from deltaflow.log.protocol.features import widens_types
 from deltaflow.log.protocol.properties import (
     MERGE_MATERIALIZE_SOURCE,
     MERGE_REPARTITION_BEFORE_WRITE,
@@ -92,7 +94,14 @@ def merge(
         target = named(operation.rows())
         schema, settings = operation.snapshot.schema, operation.transaction.session
         evolves = with_schema_evolution or SCHEMA_AUTO_MERGE_ENABLED.of(settings, path)
-        resolution = Resolution(target, merge_source.frame, schema, path, evolves=evolves)
+        resolution = Resolution(
+            target,
+            merge_source.frame,
+            schema,
+            path,
+            evolves=evolves,
+            may_widen=widens_types(operation.snapshot.protocol, operation.snapshot.metadata),
+        )
         resolved = resolution.resolve(condition, clauses)
         return _Merge(operation, merge_source, target, resolved).run()
 
@@ -157,8 +166,8 @@ class _Merge:
         return [*self._matching, *self._by_source]
 
     def _update_schema(self) -> None:
-        transaction, schema = self.operation.transaction, self.merge.schema
-        snapshot = self.operation.snapshot
+        transaction, snapshot = self.operation.transaction, self.operation.snapshot
+        schema = widened(snapshot, self.merge.schema)
         if schema == snapshot.schema:
             return
         check_writable_schema(

@@ -23,6 +23,7 @@ from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import merge_schemas
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_type
 from deltaflow.log.protocol.schema import READS_VOID
+from deltaflow.log.protocol.type_widening import can_widen
 from deltaflow.spark.expressions.analysis import Analysed, analysed
 from deltaflow.spark.expressions.expressions import has_subquery, sql_text
 
@@ -107,7 +108,14 @@ class Resolution:
     """Analyses a MERGE over frames of the table and of the source, without a job."""
 
     def __init__(
-        self, target: DataFrame, source: DataFrame, table: T.StructType, path: str, *, evolves: bool
+        self,
+        target: DataFrame,
+        source: DataFrame,
+        table: T.StructType,
+        path: str,
+        *,
+        evolves: bool,
+        may_widen: bool,
     ) -> None:
         self._target = target
         self._source = source
@@ -115,6 +123,7 @@ class Resolution:
         self._table = table
         self._path = path
         self._evolves = evolves
+        self._may_widen = may_widen
         self._assigner = Assigner(target.sparkSession, path, may_lack_fields=evolves)
 
     def resolve(self, condition: Column, clauses: Sequence[Clause]) -> ResolvedMerge:
@@ -253,7 +262,8 @@ class Resolution:
         return found
 
     def _schema_after(self, assigned: Sequence[_Assigned]) -> T.StructType:
-        """The table's schema with the columns and fields of the source that clauses assign to."""
+        """The table's schema with the columns and fields of the source that clauses assign to, and with
+        their types where those are wider."""
         if not self._evolves:
             return self._table
         by_clauses = [found for found in assigned if found.clause.when is not When.NOT_MATCHED_BY_SOURCE]
@@ -264,44 +274,45 @@ class Resolution:
             for assignment in found.assignments
         ]
         star = any(found.clause.assignments is None for found in by_clauses)
-        new = _assigned_fields(as_table_schema(self._source.schema), self._table, paths, (), star)
+        assigned_to = _assigned_fields(as_table_schema(self._source.schema), paths, (), star)
+        new = _typed_as(assigned_to, self._table, may_widen=self._may_widen)
+        assert isinstance(new, T.StructType)
         _refuse_void(new, self._table, self._path)
-        return merge_schemas(self._table, new, table=self._path)
+        return merge_schemas(self._table, new, table=self._path, may_widen=self._may_widen)
 
 
 def _assigned_fields(
-    source: T.StructType, table: T.DataType, paths: Sequence[Sequence[str]], prefix: Sequence[str], star: bool
+    source: T.StructType, paths: Sequence[Sequence[str]], prefix: Sequence[str], star: bool
 ) -> T.StructType:
-    """The source's columns, and the fields in them, to which something is assigned, with the table's types
-    where it has them."""
-    ours = (
-        {field.name.lower(): field.dataType for field in table.fields}
-        if isinstance(table, T.StructType)
-        else {}
-    )
+    """The source's columns, and the fields in them, to which something is assigned."""
     fields = []
     for field in source.fields:
         path = [*prefix, field.name.lower()]
-        data_type, own = field.dataType, ours.get(field.name.lower())
+        data_type = field.dataType
         if path not in paths:
             inside = any(list(other[: len(path)]) == path for other in paths)
             if isinstance(data_type, T.StructType) and (inside or star):
-                data_type = _assigned_fields(data_type, own or T.StructType(), paths, path, star)
+                data_type = _assigned_fields(data_type, paths, path, star)
             elif not star:
                 continue
-        fields.append(T.StructField(field.name, _typed_as(data_type, own), field.nullable, field.metadata))
+        fields.append(T.StructField(field.name, data_type, field.nullable, field.metadata))
     return T.StructType(fields)
 
 
-def _typed_as(data_type: T.DataType, own: T.DataType | None) -> T.DataType:
-    """The type, with the table's own wherever both are atomic: values are cast to it."""
+def _typed_as(data_type: T.DataType, own: T.DataType | None, *, may_widen: bool) -> T.DataType:
+    """The type, with the table's own wherever both are atomic and that does not grow: values are cast."""
     if isinstance(data_type, T.AtomicType) and isinstance(own, T.AtomicType):
-        return own
+        return data_type if may_widen and can_widen(own, data_type) else own
     if own is None or not have_one_shape(data_type, own):
         return data_type
     ours = {field.name.lower(): field.dataType for field in inner_fields(own)}
-    fields = [with_type(f, _typed_as(f.dataType, ours.get(f.name.lower()))) for f in inner_fields(data_type)]
-    return with_inner_fields(data_type, fields)
+    return with_inner_fields(
+        data_type,
+        [
+            with_type(f, _typed_as(f.dataType, ours.get(f.name.lower()), may_widen=may_widen))
+            for f in inner_fields(data_type)
+        ],
+    )
 
 
 def _refuse_void(new: T.StructType, table: T.StructType, path: str) -> None:

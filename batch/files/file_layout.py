@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from deltaflow.batch.options import boolean_option, option
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.protocol.properties import (
+    ENABLE_VARIANT_SHREDDING,
     OPTIMIZE_WRITE,
     OPTIMIZE_WRITE_BIN_SIZE_BYTES,
     OPTIMIZE_WRITE_ENABLED,
@@ -18,6 +19,7 @@ from deltaflow.log.protocol.properties import (
 )
 
 _OF_SPARK = ("compression", "maxrecordsperfile")
+_INFER_SHREDDING = "spark.sql.variant.inferShreddingSchema"
 _LETTERS = string.ascii_letters + string.digits
 
 
@@ -37,6 +39,12 @@ def file_options(options: Mapping[str, str], path: str) -> dict[str, str]:
         for name, value in options.items()
         if name.lower() in _OF_SPARK or name.lower().startswith("parquet.")
     }
+
+
+def shredding_options(configuration: Mapping[str, str], path: str) -> dict[str, str]:
+    """The option by which Spark's Parquet writer puts parts of variants into columns of their own, or not;
+    Spark 4.0 never does."""
+    return {_INFER_SHREDDING: str(ENABLE_VARIANT_SHREDDING.of(configuration, path)).lower()}
 
 
 def optimized_write_bytes(

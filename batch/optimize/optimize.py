@@ -12,7 +12,7 @@ from deltaflow.batch.files.partition_predicates import files_where
 from deltaflow.batch.optimize.bin_rewrite import BinRewrite, LayOut, one_file_each
 from deltaflow.batch.optimize.compaction import bins_of_table, files_to_compact, whole_partitions
 from deltaflow.batch.optimize.optimize_metrics import describe, describe_purge, metrics_of_command
-from deltaflow.batch.optimize.purge import files_to_purge
+from deltaflow.batch.optimize.purge import ChooseFiles
 from deltaflow.batch.optimize.z_order import BinOfRows, ZColumn, z_columns, z_ordered
 from deltaflow.builders import OptimizeBuilder
 from deltaflow.log import DeltaLog, Snapshot
@@ -39,14 +39,14 @@ def optimize(
     where: Sequence[str] = (),
     z_order_by: Sequence[str] = (),
     *,
-    purge: bool = False,
+    purge: ChooseFiles | None = None,
 ) -> dict[str, Any]:
     """Rewrites files in the partitions for which all of `where` (SQL) is true, by one commit.
 
     Without `z_order_by` small files, and those of which many rows are deleted, become larger ones, and a
     second run finds nothing to do. With columns every run rewrites all files of the partitions, so that rows
-    which are close in these columns are in one file. To `purge` (REORG TABLE … APPLY (PURGE)) rewrites the
-    files of `files_to_purge`, and no other. The commit conflicts only with changes of the same files.
+    which are close in these columns are in one file. With `purge` (REORG TABLE … APPLY (PURGE)) it rewrites
+    the files that this chooses, and no other. The commit conflicts only with changes of the same files.
 
     Returns the metrics of optimize_metrics.OPTIMIZED. `settings` are the session's spark.databricks.delta.*.
     Raises DELTA_NON_PARTITION_COLUMN_REFERENCE if `where` names other columns, and the errors of `z_columns`.
@@ -63,8 +63,8 @@ def optimize(
     files = files_where(spark, snapshot, where, time_zone) if where else snapshot.files
     target_size = _target_size(snapshot, settings)
     partition_columns = tuple(snapshot.physical_partition_columns.values())
-    if purge:
-        found = files_to_purge(snapshot, files)
+    if purge is not None:
+        found = purge(snapshot, files)
         bins = bins_of_table(found, partition_columns, max_size=target_size, at_least=1)
     elif columns:
         bins = whole_partitions(files, partition_columns)
@@ -76,7 +76,9 @@ def optimize(
     if bins:
         lay_out = _z_order_layout(bins, columns, target_size) if columns else one_file_each
         predicates = [simple_string_of_text(spark, condition) for condition in where]
-        operation = describe_purge(predicates) if purge else describe(predicates, z_order_by, auto=False)
+        operation = (
+            describe_purge(predicates) if purge is not None else describe(predicates, z_order_by, auto=False)
+        )
         rewrite = BinRewrite(transaction, bins, operation, {}, lay_out)
         rewrite.run(spark)
     return metrics_of_command(

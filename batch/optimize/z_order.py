@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     StringType,
     StructType,
     TimestampType,
+    VariantType,
 )
 
 from deltaflow.batch.sql_names import quoted
@@ -95,7 +96,7 @@ def z_columns(snapshot: Snapshot, names: Sequence[str], settings: Mapping[str, s
     without = [
         ".".join(column.path)
         for column in found
-        if not isinstance(column.data_type, AtomicType) or (checks and column.path not in indexed)
+        if not _has_order(column.data_type) or (checks and column.path not in indexed)
     ]
     if without:
         raise DeltaAnalysisException(
@@ -105,6 +106,10 @@ def z_columns(snapshot: Snapshot, names: Sequence[str], settings: Mapping[str, s
             table=snapshot.path,
         )
     return found
+
+
+def _has_order(data_type: DataType) -> bool:
+    return isinstance(data_type, AtomicType) and not isinstance(data_type, VariantType)
 
 
 def _path(name: str) -> tuple[str, ...]:

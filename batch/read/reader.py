@@ -19,7 +19,7 @@ from deltaflow.batch.read.messages import PinAnswer, PinRequest, ReadRequest
 from deltaflow.errors import CorruptLogError, DeltaAnalysisException, DeltaTableNotFoundError
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.file_statistics import FileStatistics
-from deltaflow.log.protocol.column_mapping import without_mapping
+from deltaflow.log.protocol.column_mapping import visible_schema
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.scan.file_index import (
@@ -91,11 +91,11 @@ def pin(request: PinRequest) -> PinAnswer:
         analysed = StructType.fromJson(msgspec.json.decode(request.schema))
         _check_schema(analysed, snapshot)
     pinned = {**description, "reads": "version", "version": snapshot.version, "timeTravel": False}
-    visible_schema = without_mapping(snapshot.schema)
+    visible = visible_schema(snapshot.schema)
     return PinAnswer(
         version=snapshot.version,
         scan=msgspec.json.encode(pinned).decode(),
-        partition_schema=StructType([visible_schema[name] for name in snapshot.partition_columns]).json(),
+        partition_schema=StructType([visible[name] for name in snapshot.partition_columns]).json(),
         size_in_bytes=snapshot.size_in_bytes,
         mapping=column_mapping(snapshot.schema, snapshot.mapping_mode),
         vectors=snapshot.num_deletion_vectors,

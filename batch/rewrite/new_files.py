@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T
 
 from deltaflow.batch.files.data_files import DataFiles
+from deltaflow.batch.files.file_layout import shredding_options
 from deltaflow.batch.rows.row_checks import checks_of_table
 from deltaflow.batch.rows.row_plan import plain_schema, row_plan
 from deltaflow.errors import DeltaIllegalStateException
@@ -56,7 +57,10 @@ class NewFiles:
         )
         self.partition_columns = tuple(self._metadata.partition_columns)
         self.mapping = mapping_of(self._metadata, self.path)
-        self.file_options = file_options
+        self.file_options = {
+            **file_options,
+            **shredding_options(self._metadata.configuration, self.path),
+        }
         self.optimized_write_bytes = optimized_write_bytes
         self.adds: list[AddFile] = []
         self.rows = 0

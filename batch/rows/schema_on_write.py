@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from deltaflow.batch.options import boolean_option, option
 from deltaflow.batch.rows.char_varchar import with_char_as_string
 from deltaflow.batch.rows.column_expressions import is_computed
+from deltaflow.batch.rows.widened_schema import widened
 from deltaflow.errors import DeltaAnalysisException, SchemaError, SchemaMismatchError
 from deltaflow.log import (
     Metadata,
@@ -27,7 +28,7 @@ from deltaflow.log import (
 from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.configuration import asks_for_mapping
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_metadata
-from deltaflow.log.protocol.features import records_type_changes
+from deltaflow.log.protocol.features import records_type_changes, widens_types
 from deltaflow.log.protocol.properties import SCHEMA_AUTO_MERGE_ENABLED
 from deltaflow.log.protocol.schema import CHAR_VARCHAR, check_no_duplicates, check_partition_columns
 from deltaflow.log.protocol.schema_merging import (
@@ -216,14 +217,16 @@ def _check_and_merge(
         _require_partition_columns(required, data, path)
     merged = table_schema
     if rules.merge_schema:
-        # deltaflow records no changes of types: where they have to be recorded, values are cast instead.
+        # Where changes of types have to be recorded, and the table allows none, values are cast instead.
         merged = merge_schemas(
             table_schema,
             as_table_schema(data),
             table=path,
             fits=rules.fits,
             may_grow=not records_type_changes(snapshot.protocol),
+            may_widen=widens_types(snapshot.protocol, snapshot.metadata),
         )
+        merged = widened(snapshot, merged)
     is_mapped = snapshot.mapping_mode != "none"
     check_writable_schema(merged, snapshot.partition_columns, table=path, is_mapped=is_mapped)
     if merged != table_schema:

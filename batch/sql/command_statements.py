@@ -15,6 +15,7 @@ from deltaflow.batch.commands.vacuum import deletable_files, delete_files, reten
 from deltaflow.batch.files.partitions import partition_folders
 from deltaflow.batch.optimize.optimize import optimize
 from deltaflow.batch.optimize.optimize_metrics import OPTIMIZED
+from deltaflow.batch.optimize.purge import files_to_purge
 from deltaflow.batch.read.load_path import version_number
 from deltaflow.batch.result_rows import schema_of
 from deltaflow.batch.sql_names import quoted_name
@@ -55,7 +56,7 @@ def _optimize(statement: Statement) -> Rows:
 def _reorg(statement: Statement) -> Rows:
     """REORG TABLE … APPLY (PURGE)."""
     where = statement.fields["where"]
-    metrics = optimize(statement.session, statement.path, statement.settings, where, purge=True)
+    metrics = optimize(statement.session, statement.path, statement.settings, where, purge=files_to_purge)
     return [(hadoop_path(statement.path), metrics)]
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from deltaflow.batch.files.data_files import DataFiles
-from deltaflow.batch.files.file_layout import file_options, optimized_write_bytes
+from deltaflow.batch.files.file_layout import file_options, optimized_write_bytes, shredding_options
 from deltaflow.batch.optimize.auto_compaction import auto_compaction
 from deltaflow.batch.options import option
 from deltaflow.batch.rewrite.new_files import NewFiles
@@ -80,7 +80,10 @@ class TransactionalWrite:
         self.partition_columns = tuple(transaction.metadata.partition_columns)
         self.rows = rows
         self.mapping = mapping_of(transaction.metadata, self.path)
-        self.file_options = file_options(options, self.path)
+        self.file_options = {
+            **file_options(options, self.path),
+            **shredding_options(transaction.metadata.configuration, self.path),
+        }
         self.settings_to_unset = settings_to_unset
         self.optimized_write_bytes = optimized_write_bytes(
             options, transaction.session, transaction.metadata.configuration, self.path

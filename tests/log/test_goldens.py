@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, Snapshot
@@ -72,9 +73,11 @@ def rows_as_text(snapshot: Snapshot, schema: pa.Schema) -> list[str]:
 
 
 def with_names(value: Any, data_type: DataType) -> Any:
-    """A value of a file with the table's names for its fields, which may have others in the file."""
+    """A value of a file with the table's names for its fields, which may have others in the file, and with
+    the digits of the table's type, which may be wider."""
     if value is None or not is_nested(data_type):
-        return value
+        is_decimal = value is not None and isinstance(data_type, DecimalType)
+        return value.quantize(Decimal(1).scaleb(-data_type.scale)) if is_decimal else value
     if isinstance(data_type, StructType):
         return {
             field.name: with_names(value.get(physical_name(field)), field.dataType)

@@ -18,12 +18,13 @@ from pyspark.sql import types as T
 from deltaflow.errors import StoreError
 from deltaflow.log.doctor.finding import NAMED_FILES, Finding, Severity
 from deltaflow.log.files.data_path import store_paths
-from deltaflow.log.files.file_statistics import ColumnPath, FileStatistics
+from deltaflow.log.files.file_statistics import FLOAT_DOUBT, ColumnPath, FileStatistics
 from deltaflow.log.files.footers import collect_statistics
 from deltaflow.log.progress import Progress
 from deltaflow.log.protocol.column_mapping import physical_indexed_leaves
 from deltaflow.log.protocol.indexed_columns import indexed_leaves
 from deltaflow.log.protocol.properties import DATA_SKIPPING_NUM_INDEXED_COLS, DATA_SKIPPING_STATS_COLUMNS
+from deltaflow.log.protocol.type_widening import was_float
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
 
@@ -127,6 +128,8 @@ def _compare(
         if pa.types.is_null(own.low.type) or data_type is None:
             continue
         low, high = _tolerant(footer.low, footer.high, data_type)
+        if was_float(schema, column):
+            low, high = _inwards(low, high, 2 * FLOAT_DOUBT)
         is_low, is_high = pc.greater(own.low, low), pc.less(own.high, high)
         if isinstance(data_type, T.StringType):
             is_low = pc.and_(is_low, _is_whole(footer.low))
@@ -140,9 +143,13 @@ def _tolerant(low: pa.Array, high: pa.Array, data_type: T.DataType) -> tuple[pa.
         case T.TimestampType() | T.TimestampNTZType():
             return pc.add(low, _MILLISECOND_US), pc.subtract(high, _MILLISECOND_US)
         case T.DecimalType():
-            doubts = (pc.multiply(pc.abs(each), _DECIMAL_DOUBT) for each in (low, high))
-            return pc.add(low, next(doubts)), pc.subtract(high, next(doubts))
+            return _inwards(low, high, _DECIMAL_DOUBT)
     return low, high
+
+
+def _inwards(low: pa.Array, high: pa.Array, relative_doubt: float) -> tuple[pa.Array, pa.Array]:
+    doubts = (pc.multiply(pc.abs(each), relative_doubt) for each in (low, high))
+    return pc.add(low, next(doubts)), pc.subtract(high, next(doubts))
 
 
 def _is_whole(texts: pa.Array) -> pa.Array:

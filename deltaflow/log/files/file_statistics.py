@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 
 from deltaflow.log.files.text_casts import cast_or_null
 from deltaflow.log.protocol.column_mapping import physical_path
+from deltaflow.log.protocol.type_widening import was_float
 
 ColumnPath = tuple[str, ...]
 
@@ -26,6 +27,9 @@ ColumnPath = tuple[str, ...]
 _MILLISECOND = pa.scalar(1_000, pa.int64())
 # Above the relative error of decimals that a writer has converted to floating-point numbers.
 _DECIMAL_DOUBT = 2.0**-50
+FLOAT_DOUBT = 2.0**-23
+"""Above the relative error of a float that a writer has printed with as few digits as tell it from others."""
+_SMALLEST_FLOAT = 2.0**-149
 _NO_NUMBER = r'(:\s*)"(?:NaN|[+-]?Infinity)"'
 _GREGORIAN = date(1582, 10, 15)
 _ONE_OFFSET_PER_ZONE = datetime(1900, 1, 1)
@@ -147,6 +151,8 @@ class FileStatistics:
             low = high = pa.nulls(len(self))
         else:
             low, high = _outer_bounds(low, high, data_type)
+            if was_float(self._schema, path):
+                low, high = _beyond_floats(low, high)
         return ColumnStatistics(low, high, parsed["nullCount", *physical], self._num_records)
 
     def _parsed(self, leaves: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
@@ -253,6 +259,12 @@ def _outer_bounds(low: pa.Array, high: pa.Array, data_type: T.DataType) -> tuple
         pc.subtract(_microseconds(low, timestamp_type), _MILLISECOND),
         pc.add(_microseconds(high, timestamp_type), _MILLISECOND),
     )
+
+
+def _beyond_floats(low: pa.Array, high: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Bounds of doubles that may be texts of floats: "0.1" stands for 0.10000000149011612."""
+    doubts = (pc.add(pc.multiply(pc.abs(each), FLOAT_DOUBT), _SMALLEST_FLOAT) for each in (low, high))
+    return pc.subtract(low, next(doubts)), pc.add(high, next(doubts))
 
 
 def _days(texts: pa.Array) -> pa.Array:

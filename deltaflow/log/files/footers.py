@@ -30,6 +30,7 @@ from pyspark.sql.types import (
     StringType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
 )
 
 from deltaflow.errors import StoreError
@@ -167,7 +168,9 @@ def _file_statistics(
     max_values: dict[str, Any] = {}
     null_count: dict[str, Any] = {}
     levels: Levels | None = None
-    for column_path, data_type in leaves:
+    for path, data_type in leaves:
+        # A variant is a group, which is null where its field of this name is.
+        column_path = (*path, "metadata") if isinstance(data_type, VariantType) else path
         if column_path in positions:
             position, optional_fields = positions[column_path]
             column = _Column.of(metadata, position)
@@ -176,13 +179,13 @@ def _file_statistics(
                 levels = footer.levels() if levels is None else levels
                 nulls = _null_collections(levels, position, optional_fields)
             low, high = column.bounds(data_type, string_prefix_length)
-        elif any(_may_hold(path, column_path) for path in positions):
+        elif any(_may_hold(found, column_path) for found in positions):
             continue
         else:
             nulls, low, high = metadata.num_rows, None, None
         for tree, value in ((min_values, low), (max_values, high), (null_count, nulls)):
             if value is not None:
-                _put(tree, column_path, value)
+                _put(tree, path, value)
     statistics = {
         "numRecords": metadata.num_rows,
         "minValues": min_values,

@@ -17,6 +17,7 @@ from deltaflow.log.protocol.data_types import inner_fields, transformed_schema, 
 from deltaflow.log.protocol.indexed_columns import ColumnPath, indexed_leaves
 from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
 from deltaflow.log.protocol.schema import schema_from_string
+from deltaflow.log.protocol.type_widening import without_type_changes
 
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 ID: Final = "delta.columnMapping.id"
@@ -60,10 +61,15 @@ def is_mapped(schema: T.StructType) -> bool:
 
 
 def without_mapping(schema: T.StructType) -> T.StructType:
-    """The schema without the metadata of column mapping, as Spark and its users see it."""
+    """The schema without the metadata of column mapping."""
     if not any(name.startswith(_PREFIX) for field in _fields(schema) for name in field.metadata):
         return schema
     return with_metadata(schema, lambda name: not name.startswith(_PREFIX))
+
+
+def visible_schema(schema: T.StructType) -> T.StructType:
+    """The schema as Spark and its users see it: without the metadata of column mapping and changed types."""
+    return without_type_changes(without_mapping(schema))
 
 
 def with_mapping_alone(schema: T.StructType) -> T.StructType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +10,8 @@ import msgspec
 
 from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log.protocol.actions import Metadata, Protocol
-from deltaflow.log.protocol.schema import CURRENT_DEFAULT, GENERATION_EXPRESSION
+from deltaflow.log.protocol.schema import CURRENT_DEFAULT, GENERATION_EXPRESSION, READS_SHREDDED_VARIANTS
+from deltaflow.log.protocol.type_widening import TYPE_CHANGES, check_type_changes
 
 NEW_TABLE_PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 NEWEST_READER_VERSION = 3
@@ -76,10 +77,10 @@ class Feature:
     `is_active` says whether a table's metadata asks for it. `writes`: "inactive" means that tables are
     written while the feature is not active, "supported" that their protocol has to have it where it is.
     `for_readers`: readers have to support it, too. `reads`: "unused" means that versions are read in which no
-    column or file needs it; `is_used` says whether a column does, and for deletionVectors the readers of
-    files look (deltaflow.log.files.file_rows). `legacy_writer`: the writer version, without lists of
+    column needs it, as `is_used` says. `legacy_writer`: the writer version, without lists of
     features, that has it; None if only lists have it. `requires`: a feature that protocols with this one
-    have, too. `reason`: a sentence that says why it is refused.
+    have, too. `preview`: the name from before it was final; a protocol with it needs no other.
+    `reason`: a sentence that says why it is refused.
     """
 
     name: str
@@ -90,7 +91,14 @@ class Feature:
     is_used: Activity = _no_metadata
     legacy_writer: int | None = None
     requires: str | None = None
+    preview: str | None = None
     reason: str = ""
+
+    def is_readable(self, metadata: Metadata | None) -> bool:
+        """Whether tables that list the feature are read; without metadata, whether some are."""
+        return self.reads == "always" or (
+            self.reads == "unused" and (metadata is None or not self.is_used(metadata))
+        )
 
 
 _APPEND_ONLY = Feature("appendOnly", _property("delta.appendOnly"), "always", legacy_writer=2)
@@ -102,7 +110,16 @@ _V2_CHECKPOINT = Feature(
 _CHECKPOINT_PROTECTION = Feature("checkpointProtection", _no_metadata, "always")
 # Nothing activates it: a default without the feature is an error, as with delta-spark.
 _COLUMN_DEFAULTS = Feature("allowColumnDefaults", _no_metadata, "always")
-_TYPE_WIDENING = ("typeWidening", "typeWidening-preview")
+_TYPE_WIDENING_PREVIEW = Feature("typeWidening-preview", _no_metadata, "always", for_readers=True)
+_ENABLES_TYPE_WIDENING = _property("delta.enableTypeWidening")
+_HAS_TYPE_CHANGES = _column_metadata(TYPE_CHANGES)
+_TYPE_WIDENING = Feature(
+    "typeWidening",
+    lambda metadata: _ENABLES_TYPE_WIDENING(metadata) or _HAS_TYPE_CHANGES(metadata),
+    "always",
+    for_readers=True,
+    preview=_TYPE_WIDENING_PREVIEW.name,
+)
 # The property allows writers to write vectors, and asks none to.
 _DELETION_VECTORS = Feature(
     "deletionVectors", _property("delta.enableDeletionVectors"), "always", for_readers=True
@@ -110,21 +127,25 @@ _DELETION_VECTORS = Feature(
 _IN_COMMIT_TIMESTAMP = Feature("inCommitTimestamp", _property("delta.enableInCommitTimestamps"), "always")
 
 
-_TYPE_CHANGES = _column_metadata("delta.typeChanges")
 _HAS_VARIANTS = _type("variant")
-_OF_ICEBERG = "Its data files have to be such that Iceberg reads them, which deltaflow does not check."
+_ICEBERG = "icebergCompat"
+_OF_ICEBERG = (
+    "Its data files have to be such that Iceberg reads them: with partition columns, and with ids for the "
+    "contents of arrays and maps, which deltaflow does not write."
+)
 
 
-def _unused(
-    name: str,
-    is_used: Activity = _no_metadata,
-    is_active: Activity = _no_metadata,
-    writes: Literal["always", "inactive"] = "always",
-    requires: str | None = None,
-) -> Feature:
-    """A feature that deltaflow lacks: it reads tables that list it and have nothing that needs it."""
+def _shredding(name: str, is_active: Activity = _no_metadata, preview: str | None = None) -> Feature:
     return Feature(
-        name, is_active, writes, for_readers=True, reads="unused", is_used=is_used, requires=requires
+        name,
+        is_active,
+        "always",
+        for_readers=True,
+        reads="always" if READS_SHREDDED_VARIANTS else "unused",
+        is_used=_HAS_VARIANTS,
+        requires="variantType",
+        preview=preview,
+        reason="This Spark cannot read variants that are shredded; Spark 4.1 and newer can.",
     )
 
 
@@ -152,9 +173,12 @@ _LISTED = (
     _DOMAIN_METADATA,
     Feature("rowTracking", _property("delta.enableRowTracking"), "supported", requires=_DOMAIN_METADATA.name),
     _unwritable("clustering", "deltaflow does not keep the statistics by which such a table is clustered."),
-    _unwritable("icebergCompatV1", _OF_ICEBERG, _property("delta.enableIcebergCompatV1")),
-    _unwritable("icebergCompatV2", _OF_ICEBERG, _property("delta.enableIcebergCompatV2")),
-    _unwritable("icebergCompatV3", _OF_ICEBERG, _property("delta.enableIcebergCompatV3")),
+    *(
+        Feature(
+            f"{_ICEBERG}V{i}", _property(f"delta.enableIcebergCompatV{i}"), "inactive", reason=_OF_ICEBERG
+        )
+        for i in (1, 2, 3)
+    ),
     _unwritable(
         "materializePartitionColumns",
         "Its data files have to hold the partition columns, which deltaflow leaves out.",
@@ -162,19 +186,13 @@ _LISTED = (
     _CHECKPOINT_PROTECTION,
     _unwritable("coordinatedCommits-preview", "A service, not the file system, decides who commits."),
     _DELETION_VECTORS,
-    _unused("typeWidening", _TYPE_CHANGES, _property("delta.enableTypeWidening"), "inactive"),
-    _unused("typeWidening-preview", _TYPE_CHANGES),
-    _unused("variantType", _HAS_VARIANTS, _HAS_VARIANTS, "inactive"),
-    _unused("variantType-preview", _HAS_VARIANTS),
-    # Only columns of type variant can be shredded.
-    _unused(
-        "variantShredding",
-        _HAS_VARIANTS,
-        _property("delta.enableVariantShredding"),
-        "inactive",
-        requires="variantType",
-    ),
-    _unused("variantShredding-preview", _HAS_VARIANTS, requires="variantType"),
+    _TYPE_WIDENING,
+    # The two are alike, and a table that has the older one does not get the other by itself.
+    _TYPE_WIDENING_PREVIEW,
+    Feature("variantType", _HAS_VARIANTS, "always", for_readers=True, preview="variantType-preview"),
+    Feature("variantType-preview", _no_metadata, "always", for_readers=True),
+    _shredding("variantShredding", _property("delta.enableVariantShredding"), "variantShredding-preview"),
+    _shredding("variantShredding-preview"),
     _unreadable("catalogManaged", "A catalog decides which commits count, and deltaflow cannot ask it."),
     _unreadable("geospatial", "deltaflow lacks the types geometry and geography."),
 )
@@ -198,6 +216,8 @@ def check_readable(protocol: Protocol, metadata: Metadata | None, table: str, ve
             table=table,
             version=version,
         )
+    if metadata is not None:
+        check_type_changes(metadata.schema_string, table, version)
 
 
 def check_writable(protocol: Protocol, metadata: Metadata, table: str, version: int | None = None) -> None:
@@ -267,7 +287,29 @@ def protects_checkpoints(protocol: Protocol) -> bool:
 
 def records_type_changes(protocol: Protocol) -> bool:
     """Whether the metadata has to record each change of a column's type (PROTOCOL.md, "Type Widening")."""
-    return not supported_features(protocol).isdisjoint(_TYPE_WIDENING)
+    names = {_TYPE_WIDENING.name, _TYPE_WIDENING_PREVIEW.name}
+    return not supported_features(protocol).isdisjoint(names)
+
+
+def widens_types(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether types of columns may grow. Tables with the preview alone would need the version of each change
+    in their metadata, which is not known before the commit. Those with Iceberg's features allow some changes
+    alone."""
+    supported = supported_features(protocol)
+    return (
+        _ENABLES_TYPE_WIDENING(metadata)
+        and _TYPE_WIDENING.name in supported
+        and not any(name.startswith(_ICEBERG) for name in supported)
+    )
+
+
+def needed_features(metadata: Metadata, present: Collection[str]) -> set[str]:
+    """The features that the metadata asks for, of a protocol that has, or gets, those `present`."""
+    return {
+        feature.name
+        for feature in FEATURES.values()
+        if feature.is_active(metadata) and feature.preview not in present
+    }
 
 
 def asks_for_v2_checkpoints(metadata: Metadata) -> bool:
@@ -300,29 +342,12 @@ def _missing_for_reading(protocol: Protocol, metadata: Metadata | None) -> Itera
         yield f"reader version {version}"
     if version >= NEWEST_READER_VERSION:
         for name in protocol.reader_features or ():
-            if name not in FEATURES or FEATURES[name].reads == "never":
+            if name not in FEATURES or not FEATURES[name].is_readable(metadata):
                 yield name
-    if metadata is not None:
-        yield from _used(protocol, metadata)
     # The property has no meaning where the protocol lacks the feature, but some writers follow it.
     is_mapped = metadata is not None and _COLUMN_MAPPING.is_active(metadata)
     if is_mapped and _COLUMN_MAPPING.name not in supported_features(protocol):
         yield _COLUMN_MAPPING.name
-
-
-def _used(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
-    """The features that deltaflow lacks for reading and that columns need.
-
-    They change how files are read, so they count even where the protocol does not list them; then under the
-    first name of each.
-    """
-    listed = protocol.reader_features or ()
-    of_use: dict[Activity, list[str]] = {}
-    for feature in FEATURES.values():
-        if feature.reads == "unused" and feature.is_used(metadata):
-            of_use.setdefault(feature.is_used, []).append(feature.name)
-    for names in of_use.values():
-        yield from [name for name in names if name in listed] or names[:1]
 
 
 def _reasons(missing: Iterable[str]) -> str:

@@ -270,6 +270,7 @@ CHECKPOINT_V2_FILE_FORMAT = Property(
     "json or parquet",
 )
 
+ENABLE_VARIANT_SHREDDING = _flag("delta.enableVariantShredding", default=False)
 IGNORE_PROTOCOL_DEFAULTS = _flag("delta.ignoreProtocolDefaults", default=False)
 DATA_SKIPPING_STATS_COLUMNS: Property[list[tuple[str, ...]] | None] = Property(
     "delta.dataSkippingStatsColumns",
@@ -305,7 +306,6 @@ _OTHER_FLAGS = (
     "delta.enableIcebergCompatV3",
     "delta.enableInCommitTimestamps",
     "delta.enableTypeWidening",
-    "delta.enableVariantShredding",
     "delta.ignoreIcebergBucketPartition",
 )
 _OTHER_INTERVALS = (
@@ -338,6 +338,7 @@ _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     DROP_FEATURE_RETENTION_MS,
     ENABLE_EXPIRED_LOG_CLEANUP,
     ENABLE_ROW_TRACKING,
+    ENABLE_VARIANT_SHREDDING,
     IGNORE_PROTOCOL_DEFAULTS,
     ISOLATION_LEVEL,
     LOG_RETENTION_MS,

@@ -14,6 +14,7 @@ from deltaflow.log.protocol.features import (
     NEW_TABLE_PROTOCOL,
     NEWEST_READER_VERSION,
     NEWEST_WRITER_VERSION,
+    needed_features,
     supported_features,
 )
 from deltaflow.log.protocol.properties import IGNORE_PROTOCOL_DEFAULTS
@@ -53,10 +54,10 @@ def protocol_for(metadata: Metadata, current: Protocol | None, table: str) -> Pr
             error_class="DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE",
             table=table,
         )
-    active = _with_required(feature.name for feature in FEATURES.values() if feature.is_active(metadata))
+    supported = set() if current is None else supported_features(current)
+    active = _with_required(needed_features(metadata, supported | named))
     if current is None:
         return _protocol_of_new_table(reader, writer, named, active)
-    supported = supported_features(current)
     wanted = supported | named | active
     if writer is not None and writer < NEWEST_WRITER_VERSION:
         wanted |= supported_features(Protocol(min_reader_version=reader or 1, min_writer_version=writer))

@@ -16,6 +16,8 @@ from deltaflow.log.protocol.data_types import is_nested, transformed, types_with
 _INVALID_CHARACTERS = frozenset(" ,;{}()\n\t=")
 READS_VOID = not SPARK_VERSION.startswith("4.0.")
 """Whether this Spark reads a column of type void, which 4.0 does not."""
+READS_SHREDDED_VARIANTS = READS_VOID
+"""Whether this Spark reads variants of which files have parts in columns of their own; 4.0 does not."""
 _WRITABLE_ATOMS = (
     T.BooleanType,
     T.ByteType,
@@ -29,8 +31,9 @@ _WRITABLE_ATOMS = (
     T.TimestampType,
     T.TimestampNTZType,
     T.BinaryType,
+    T.VariantType,
 )
-
+_NO_PARTITION_COLUMNS = (T.StructType, T.ArrayType, T.MapType, T.NullType, T.VariantType)
 
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """Spark's name in a column's metadata for the type that the user declared; the column's own is string."""
@@ -188,7 +191,7 @@ def check_partition_columns(schema: T.StructType, given: Sequence[str], table: s
                 table=table,
                 column=name,
             )
-        if isinstance(field.dataType, T.StructType | T.ArrayType | T.MapType | T.NullType):
+        if isinstance(field.dataType, _NO_PARTITION_COLUMNS):
             raise SchemaError(
                 error_class="DELTA_INVALID_PARTITION_COLUMN_TYPE",
                 name=field.name,

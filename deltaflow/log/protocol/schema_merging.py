@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 from deltaflow.errors import SchemaError, SchemaMismatchError
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_type
 from deltaflow.log.protocol.schema import check_no_duplicates, nullable_type
+from deltaflow.log.protocol.type_widening import can_widen
 
 _POINTS_IN_TIME = (T.DateType, T.TimestampType, T.TimestampNTZType)
 _GROWING: tuple[type[T.DataType], ...] = (T.ByteType, T.ShortType, T.IntegerType)
@@ -74,18 +75,20 @@ def merge_schemas(
     table: str | None = None,
     fits: Fits = _is_same,
     may_grow: bool = True,
+    may_widen: bool = False,
 ) -> T.StructType:
     """The table's schema after data of `data_schema` is written (delta-spark's SchemaMergingUtils).
 
     Columns of the table keep their names, order, nullability and metadata, whether or not the data has
     them; other columns come after them, nullable, in nested structs too. Names are equal regardless of
     case. A type stays, or grows among byte, short and integer (if it `may_grow`), or takes the place of void.
+    If it `may_widen`, it grows as PROTOCOL.md has it ("Type Widening").
     SchemaMismatchError, showing both sides, where the data's type is another one and not `fits`; SchemaError
     for columns of the data whose names differ only in case.
     """
     check_no_duplicates(data_schema, table)
     conflicts: list[str] = []
-    merged = _merged(table_schema, data_schema, "", conflicts, fits, may_grow=may_grow)
+    merged = _merged(table_schema, data_schema, "", conflicts, fits, may_grow=may_grow, may_widen=may_widen)
     if conflicts:
         raise _mismatch(
             "Failed to merge the data's schema into the Delta table's.",
@@ -162,6 +165,7 @@ def _merged(
     fits: Fits,
     *,
     may_grow: bool,
+    may_widen: bool,
 ) -> T.DataType:
     """The merged type; what cannot be merged is added to `conflicts`."""
     prefix = f"{path}." if path else ""
@@ -173,7 +177,15 @@ def _merged(
             merged_type = field.dataType
             if other is not None:
                 inside = prefix + field.name
-                merged_type = _merged(merged_type, other.dataType, inside, conflicts, fits, may_grow=may_grow)
+                merged_type = _merged(
+                    merged_type,
+                    other.dataType,
+                    inside,
+                    conflicts,
+                    fits,
+                    may_grow=may_grow,
+                    may_widen=may_widen,
+                )
             fields.append(with_type(field, merged_type))
         new = inner_fields(nullable_type(T.StructType(list(theirs.values()))))
         return with_inner_fields(table_type, fields + new)
@@ -181,6 +193,8 @@ def _merged(
         return table_type
     if isinstance(table_type, T.NullType):
         return nullable_type(data_type)
+    if may_widen and can_widen(table_type, data_type):
+        return data_type
     # Parquet keeps all three as 32-bit integers.
     if may_grow and type(table_type) in _GROWING and type(data_type) in _GROWING:
         return max(table_type, data_type, key=lambda either: _GROWING.index(type(either)))

@@ -52,6 +52,9 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   public String shortName() { return "delta"; }
 
+  /** Python says which types a table can have. Spark's own list lacks VARIANT. */
+  public boolean supportsDataType(DataType type) { return true; }
+
   /** The format's name in Spark's own messages. */
   public String toString() { return "delta"; }
 

@@ -29,7 +29,7 @@ from deltaflow.log.files.data_skipping import may_match
 from deltaflow.log.files.deletion_vectors import DeletionVector, read_deletion_vectors
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.partition_values import first_wrong_value, typed_values_or_null
-from deltaflow.log.protocol.column_mapping import mapping_mode, table_schema, without_mapping
+from deltaflow.log.protocol.column_mapping import mapping_mode, table_schema, visible_schema
 from deltaflow.log.protocol.row_tracking import row_id_columns
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.scan.messages import (
@@ -104,7 +104,7 @@ def relation(
     deltaflow.log.protocol.column_mapping. `vectors`: how many files have deletion vectors, None if that
     is not known yet. `row_ids`: for `_metadata` with row ids (`row_ids_of`).
     """
-    visible = without_mapping(schema)
+    visible = visible_schema(schema)
     return Relation(
         root=hadoop_path(path),
         pinned=description["reads"] != NEWEST,

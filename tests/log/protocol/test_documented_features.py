@@ -19,7 +19,8 @@ def test_every_feature_is_in_the_table_as_it_is_treated() -> None:
     assert rows == [
         (
             feature.name,
-            READ[feature.reads],
+            # The page has PySpark 4.0's exception in words.
+            "yes" if feature.name.startswith("variantShredding") else READ[feature.reads],
             WRITTEN[feature.writes],
             "readers and writers" if feature.for_readers else "writers",
         )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from pyspark.sql.types import ArrayType, LongType, StructField, StructType, Vari
 from deltaflow.errors import DeltaAnalysisException, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, remove_files
 from deltaflow.log.protocol.features import FEATURES
+from deltaflow.log.protocol.schema import READS_SHREDDED_VARIANTS
 from deltaflow.store import LocalLogStore
 from tests.log.hand_written import (
     WRITE,
@@ -44,22 +46,13 @@ def test_reader_features_that_are_missing_are_named(table: HandWrittenTable, nam
 
 
 MAPPED = {"configuration": {"delta.columnMapping.mode": "name"}}
-WIDENED: dict[str, Any] = {
-    "schema": column(**{"delta.typeChanges": [{"fromType": "short", "toType": "long"}]})  # type: ignore[arg-type]
-}
 VARIANTS: dict[str, Any] = {"schema": StructType([StructField("v", ArrayType(VariantType()))])}
 VECTOR = {"storageType": "u", "pathOrInlineDv": "x" * 20, "offset": 1, "sizeInBytes": 1, "cardinality": 1}
-USES: list[tuple[str, dict[str, Any]]] = [
-    ("typeWidening", WIDENED),
-    ("typeWidening-preview", WIDENED),
-    ("variantType", VARIANTS),
-    ("variantType-preview", VARIANTS),
-    ("variantShredding", VARIANTS),
-    ("variantShredding-preview", VARIANTS),
-]
 
 
-@pytest.mark.parametrize("name", [name for name, feature in FEATURES.items() if feature.reads == "unused"])
+@pytest.mark.parametrize(
+    "name", ["typeWidening", "variantType-preview", "variantShredding", "deletionVectors"]
+)
 def test_a_feature_that_is_listed_and_not_used_stops_nobody(table: HandWrittenTable, name: str) -> None:
     action = protocol(3, 7, readerFeatures=[name], writerFeatures=[name])
     log = table_with(table, action).log()
@@ -72,20 +65,19 @@ def test_a_feature_that_is_listed_and_not_used_stops_nobody(table: HandWrittenTa
     assert log.snapshot().num_files == log.snapshot_at(1).num_files == 1
 
 
-@pytest.mark.parametrize("listed", [True, False])
-@pytest.mark.parametrize(("name", "metadata"), USES)
 def test_the_first_column_that_needs_it_is_the_end(
-    table: HandWrittenTable, name: str, metadata: dict[str, Any], listed: bool
+    table: HandWrittenTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if the protocol does not list it, since it changes how files are read."""
-    action = protocol(3, 7, readerFeatures=[name], writerFeatures=[name]) if listed else protocol(1, 2)
+    """As on Spark 4.0, which does not read shredded variants."""
+    name = "variantShredding"
+    monkeypatch.setitem(FEATURES, name, replace(FEATURES[name], reads="unused"))
+    action = protocol(3, 7, readerFeatures=[name], writerFeatures=[name])
     log = table_with(table, action).log()
     append(log, "a")
-    table.commit(2, meta_data(**metadata))
-    with pytest.raises(UnsupportedFeatureError) as raised:
+    table.commit(2, meta_data(**VARIANTS))
+    with pytest.raises(UnsupportedFeatureError, match=r"This Spark cannot read variants") as raised:
         log.snapshot()
-    kind = "variantType" if "variant" in name else name.removesuffix("-preview")
-    assert raised.value.features == (name if listed else kind,)
+    assert raised.value.features == (name,)
     assert raised.value.error_class == "DELTA_UNSUPPORTED_FEATURES_FOR_READ"
     assert log.snapshot_at(1).num_files == 1
 
@@ -118,8 +110,6 @@ def test_files_with_deletion_vectors_stay_as_they_are(table: HandWrittenTable) -
     [
         ("catalogManaged", "A catalog decides"),
         ("clustering", "clustered"),
-        ("icebergCompatV1", "Iceberg"),
-        ("icebergCompatV2", "Iceberg"),
         ("coordinatedCommits-preview", "A service"),
     ],
 )
@@ -130,7 +120,7 @@ def test_a_refusal_says_its_reason(table: HandWrittenTable, name: str, reason: s
         append(log, "a")
 
 
-@pytest.mark.parametrize("name", ["clustering", "icebergCompatV2", "brandNew"])
+@pytest.mark.parametrize("name", ["clustering", "brandNew"])
 def test_writer_features_that_are_missing_are_named_and_do_not_keep_from_reading(
     table: HandWrittenTable, name: str
 ) -> None:
@@ -252,7 +242,6 @@ def test_a_feature_that_was_dropped_again_does_not_matter(table: HandWrittenTabl
 @pytest.mark.parametrize(
     "properties",
     [
-        {"delta.enableTypeWidening": "true"},
         {"delta.enableRowTracking": "true"},
     ],
 )
@@ -261,7 +250,7 @@ def test_a_legacy_table_whose_properties_ask_for_what_is_missing_is_read_and_not
 ) -> None:
     log = table_with(table, protocol(1, 2), configuration=properties).log()
     assert paths(log) == []
-    with pytest.raises(UnsupportedFeatureError, match=r"needs (typeWidening|rowTracking) "):
+    with pytest.raises(UnsupportedFeatureError, match=r"needs rowTracking "):
         append(log, "a")
 
 
@@ -273,6 +262,11 @@ def test_every_feature_is_listed_under_its_name() -> None:
         "columnMapping",
         "deletionVectors",
         "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
         "v2Checkpoint",
         "vacuumProtocolCheck",
+        "variantType",
+        "variantType-preview",
+        *(("variantShredding", "variantShredding-preview") if READS_SHREDDED_VARIANTS else ()),
     }

@@ -97,7 +97,6 @@ class TestNewTables:
         [
             ({"delta.feature.brandNew": "supported"}, UnsupportedFeatureError, "brandNew"),
             ({"delta.feature.clustering": "supported"}, UnsupportedFeatureError, "clustering"),
-            ({"delta.enableTypeWidening": "true"}, UnsupportedFeatureError, "typeWidening"),
             ({"delta.enableChangeDataFeed": "true"}, UnsupportedFeatureError, "changeDataFeed"),
             ({"delta.minWriterVersion": "8"}, UnsupportedFeatureError, "version 8; deltaflow knows 1 to 7"),
             ({"delta.minReaderVersion": "three"}, DeltaIllegalArgumentException, "integer.*'three'"),

@@ -192,7 +192,6 @@ def test_no_columns() -> None:
 @pytest.mark.parametrize(
     ("data_type", "name"),
     [
-        (T.VariantType(), "variant"),
         (T.DayTimeIntervalType(), "interval day to second"),
         (T.YearMonthIntervalType(), "interval year to month"),
         (T.CalendarIntervalType(), "interval"),
