@@ -34,7 +34,7 @@ from deltaflow.log.streams.schema_changes import (
     obstacle_to_evolution,
     with_changes,
 )
-from deltaflow.log.streams.schema_log import SchemaLog, TrackedMetadata, tracked_metadata
+from deltaflow.log.streams.schema_log import SchemaLog, TrackedMetadata, protocol_fields, tracked_metadata
 from deltaflow.log.streams.source_offset import DeltaSourceOffset
 from deltaflow.store import store_for
 from deltaflow.streaming.reading import Reading
@@ -47,14 +47,28 @@ _NO_SNAPSHOT = ("DELTA_VERSION_NOT_FOUND", "DELTA_VERSIONS_NOT_CONTIGUOUS")
 # ------------------------------------------------------------------------------------- load and start
 
 
-def schema_log(tracking: TrackingOptions, table_id: str, metadata_path: str = "") -> SchemaLog | None:
+def schema_log(tracking: TrackingOptions, newest: Snapshot, metadata_path: str = "") -> SchemaLog | None:
     """The schema log of a stream; None without the option, and where a setting lets it read without one.
 
     Errors are those of SchemaLog.read.
     """
     if tracking.location is None or tracking.is_ignored:
         return None
-    return SchemaLog.read(tracking.location, table_id, tracking.tracking_id, metadata_path)
+    log = SchemaLog.read(tracking.location, newest.table_id, tracking.tracking_id, metadata_path)
+    return msgspec.structs.replace(
+        log, current=_completed(log.current, newest), before=_completed(log.before, newest)
+    )
+
+
+def _completed(entry: TrackedMetadata | None, newest: Snapshot) -> TrackedMetadata | None:
+    """An entry of an older release, which may lack properties and protocol, with those of the table."""
+    if entry is None:
+        return None
+    if entry.table_configurations is None:
+        entry = msgspec.structs.replace(entry, table_configurations=newest.metadata.configuration)
+    if entry.protocol_json is None:
+        entry = msgspec.structs.replace(entry, **protocol_fields(newest.protocol))
+    return entry
 
 
 def with_merged_changes(log: SchemaLog, table: DeltaLog, settings: Mapping[str, str]) -> SchemaLog:
@@ -259,7 +273,7 @@ def check_position(reading: Reading, start: DeltaSourceOffset, newest: Snapshot,
     done = start.reservoir_version if start.is_starting_version or start.index >= 0 or is_first else None
     version = min(start.reservoir_version - 1 if done is None else done, newest.version)
     tracked = _tracked(reading)
-    if version == tracked.delta_commit_version:
+    if version in (-1, tracked.delta_commit_version):
         return
     try:
         snapshot = reading.log.snapshot_at(version)

@@ -47,7 +47,7 @@ def source_schema(request: SourceSchemaRequest) -> SourceSchemaAnswer:
     """readStream.load: the table's schema, or that of the stream's schema log."""
     snapshot = snapshot_to_read(request.path, request.options)
     schema = snapshot.schema
-    log = schema_log(tracking_options(request.options, request.settings), snapshot.table_id)
+    log = schema_log(tracking_options(request.options, request.settings), snapshot)
     if log is not None:
         log = with_merged_changes(log, stream_log(snapshot.path), request.settings)
         if log.current is not None:
@@ -75,7 +75,7 @@ def start_source(request: StartSourceRequest) -> StartSourceAnswer:
     """
     snapshot = snapshot_to_read(request.path, request.options)
     options = source_options(request.options, request.settings, request.source_filter, request.metadata_path)
-    log = schema_log(options.tracking, snapshot.table_id, request.metadata_path)
+    log = schema_log(options.tracking, snapshot, request.metadata_path)
     if log is not None:
         check_location(options.tracking, request.metadata_path)
         check_start_of_tracking(log, options, snapshot.path)

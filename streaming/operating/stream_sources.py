@@ -61,7 +61,7 @@ class StreamSource:
         Its schema log, if it has one, is read and not written. With `is_start` the errors are those of the
         load and start of a query with such a log.
         """
-        log = schema_log(self.options.tracking, newest.table_id, self.metadata_path)
+        log = schema_log(self.options.tracking, newest, self.metadata_path)
         if log is not None:
             log = msgspec.structs.replace(log, is_dry=True)
         if log is not None and is_start:

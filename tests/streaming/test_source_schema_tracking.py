@@ -534,6 +534,21 @@ def test_a_log_that_is_not_the_streams(tracked: Tracked, setting: Any) -> None:
     assert tracked.run().error is None
 
 
+def test_an_entry_of_an_older_release(tracked: Tracked) -> None:
+    """It has neither properties nor protocol: those of the table are taken for unchanged."""
+    entry = tracked.schema_log / "0"
+    version, text = entry.read_text().splitlines()
+    fields = json.loads(text)
+    del fields["tableConfigurations"], fields["protocolJson"]
+    entry.write_text(f"{version}\n{json.dumps(fields)}")
+    tracked.table.append(2)
+    tracked.table.rename("a", "c")
+    tracked.table.append(3)
+    run = tracked.run()
+    assert (run.ids, run.error) == ([2], EVOLUTION)
+    assert tracked.run(**ALLOWED).batches == [(["id", "c", "b"], []), (["id", "c", "b"], [3])]
+
+
 # ------------------------------------------------------------------------------------------ operating
 
 
@@ -613,7 +628,7 @@ def test_what_an_operator_sees(tracked: Tracked) -> None:
     assert other.run(**ALLOWED).ids == [3]
 
     assert tracked.run(**ALLOWED).ids == [3]
-    back = plan_rewind(checkpoint, table.path, version=1)
+    back = plan_rewind(checkpoint, table.path, version=0)
     assert any("schema log" in step for step in back.steps)
     back.apply()
     again = tracked.run(**ALLOWED)

@@ -38,7 +38,7 @@ def _metadata_has_changed(tracked: TrackedMetadata, new: Metadata | None) -> boo
     old = tracked.metadata
     if old.partition_columns != new.partition_columns:
         return True
-    if tracked.table_configurations is not None and _properties(old) != _properties(new):
+    if _properties(old) != _properties(new):
         return True
     return old.schema_string != new.schema_string and _read_schema(old) != _read_schema(new)
 
@@ -54,7 +54,7 @@ def _read_schema(metadata: Metadata) -> T.StructType:
 
 def _protocol_has_changed(tracked: TrackedMetadata, new: Protocol | None) -> bool:
     old = tracked.protocol
-    return old is not None and new is not None and _comparable(old) != _comparable(new)
+    return new is not None and (old is None or _comparable(old) != _comparable(new))
 
 
 def _comparable(protocol: Protocol) -> tuple[object, ...]:

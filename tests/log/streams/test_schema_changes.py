@@ -80,12 +80,6 @@ def test_what_changes_a_stream(new: Metadata | Protocol, changes: bool) -> None:
     assert has_changed(entry(), new if is_metadata else None, None if is_metadata else new) is changes
 
 
-def test_entries_of_older_releases_say_nothing_of_properties_and_protocol() -> None:
-    old = msgspec.structs.replace(entry(), table_configurations=None, protocol_json=None)
-    assert not has_changed(old, metadata(**{"delta.appendOnly": "true"}), SAME_FEATURES)
-    assert has_changed(old, metadata(partitions=()), None)
-
-
 def test_columns_that_were_renamed_dropped_and_widened() -> None:
     inner = T.StructType([mapped("z", LONG, 3), mapped("new", LONG, 6)])
     new = T.StructType([mapped("a", T.DecimalType(20, 0), 1), mapped("t", inner, 2), mapped("n", LONG, 7)])
