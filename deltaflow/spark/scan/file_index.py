@@ -36,6 +36,7 @@ from deltaflow.spark.scan.messages import (
     AggregatesAnswer,
     AggregatesRequest,
     BadPartitionValueRequest,
+    BitmapsRequest,
     ColumnMapping,
     FilesRequest,
     PartitionsRequest,
@@ -47,6 +48,8 @@ from deltaflow.spark.scan.messages import (
 
 # Spark asks two or three times about a scan of a plan, and a few times more for a self-join or a micro-batch.
 _KEPT_LISTINGS = 16
+_BYTES_OF_BITMAPS = 4 * 1024 * 1024
+"""What one answer has of them: the driver holds a few copies of it, and executors get one at a time."""
 
 _ROW_IDS = {"baseRowId": "base_row_id", "defaultRowCommitVersion": "default_row_commit_version"}
 
@@ -299,9 +302,7 @@ def _scan_files(request: FilesRequest) -> bytes:
         _refuse_files_without_row_ids(files, request.scan)
     else:
         files = files.drop_columns(list(_ROW_IDS))
-    if request.live:
-        files = files.append_column("bitmap", _bitmaps(files["vector"], listing, request.scan))
-    elif request.live is False:
+    if request.live is False:
         _refuse_deleted_rows(files, request.scan)
     return _arrow_stream(files)
 
@@ -311,22 +312,32 @@ def _scan_vectors(request: VectorsRequest) -> VectorsAnswer:
     return VectorsAnswer(vectors=_listing(request.scan).with_vectors.num_rows)
 
 
-def _bitmaps(numbers: pa.ChunkedArray, listing: _Listing, scan: str) -> pa.Array:
-    """The deletion vectors of files as RoaringBitmaps of 32 bits; null for a file without one."""
-    description = msgspec.json.decode(scan)
-    wanted = numbers.drop_null()
-    vectors: Sequence[DeletionVector | None]
+@dispatcher.handle("scan.bitmaps")
+def _scan_bitmaps(request: BitmapsRequest) -> bytes:
+    description, listing = msgspec.json.decode(request.scan), _listing(request.scan)
     if listing.vectors is None:
-        with_vectors = listing.with_vectors.take(wanted)
-        vectors = read_deletion_vectors(with_vectors, description["path"], description.get("version"))
+        files = listing.with_vectors.take(pa.array(request.numbers, pa.int32()))
+        sizes = pc.struct_field(files["deletion_vector"], "sizeInBytes").to_pylist()
+        count = _count_of_part(sizes)
+        vectors = read_deletion_vectors(
+            files.slice(0, count), description["path"], description.get("version")
+        )
+        contents = [vector.content_32 for vector in vectors if vector is not None]
     else:
-        vectors = [listing.vectors[number] for number in wanted.to_pylist()]
-    contents = iter(vectors)
-    bitmaps: list[bytes | None] = []
-    for number in numbers.to_pylist():
-        vector = None if number is None else next(contents)
-        bitmaps.append(None if vector is None else vector.content_32)
-    return pa.array(bitmaps, pa.binary())
+        count = _count_of_part([len(listing.vectors[number].content) for number in request.numbers])
+        contents = [listing.vectors[number].content_32 for number in request.numbers[:count]]
+    numbers = pa.array(request.numbers[:count], pa.int32())
+    return _arrow_stream(pa.table({"vector": numbers, "bitmap": pa.array(contents, pa.binary())}))
+
+
+def _count_of_part(sizes: Sequence[int]) -> int:
+    """How many of the first vectors, of these sizes in bytes, one answer has."""
+    total = 0
+    for count, size in enumerate(sizes):
+        total += size
+        if total > _BYTES_OF_BITMAPS:
+            return max(count, 1)
+    return len(sizes)
 
 
 def _refuse_deleted_rows(files: pa.Table, scan: str) -> None:

@@ -75,10 +75,18 @@ class FilesRequest(Message, frozen=True):
     limit: int | None
     """The number of rows that the query needs."""
     live: bool | None
-    """Whether the answer has the deletion vectors; if not, a file that has one is an error. None if the files
-    are not read."""
+    """Whether the scan leaves out deleted rows; if not, a file with a deletion vector is an error. None if
+    the files are not read."""
     row_ids: bool
     """Whether the answer has the row ids of the files."""
+
+
+class BitmapsRequest(Message, frozen=True):
+    """scan.bitmaps: deletion vectors by their numbers, as RoaringBitmaps of 32 bits in an Arrow stream: as
+    many of the first ones as make a few megabytes, at least one."""
+
+    scan: str
+    numbers: list[int]
 
 
 class VectorsRequest(Message, frozen=True):

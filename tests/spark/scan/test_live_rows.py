@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, StoreError
 from deltaflow.log import DeltaLog
+from deltaflow.spark.bridge.dispatcher import dispatcher
+from deltaflow.spark.scan import file_index
 from tests.deletion_vectors import mark_deleted, paths
 from tests.plans import executed_plan, files_read
 from tests.tables import load, tuples, write
@@ -194,6 +197,7 @@ def test_the_plan_is_a_filter_over_one_scan_that_shows_no_vector(
     assert plan.count("FileScan parquet") == 1
     assert "PushedFilters: [IsNotNull(id), LessThan(id,1500)]" in plan
     assert len(plan) < 5_000
+    assert "Broadcast(" not in plan
     assert "struct<id:bigint,k:bigint,_tmp_metadata_row_index:bigint>" in plan
     assert "GreaterThan(id,2900)" in executed_plan(load(spark, tables[0]).where("id > 2900"))
     # Data skipping and limits leave out files as without vectors.
@@ -228,6 +232,42 @@ def test_partitions(spark: SparkSession, tmp_path: Path) -> None:
     joined = rows.join(small.hint("broadcast"), "p").where("p < 3")
     assert joined.count() == 8
     assert rows.selectExpr("min(p)", "max(p)", "min(q)").collect() == [(0, 3, 0)]
+
+
+def test_vectors_come_by_parts_and_those_of_the_listed_files_alone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = str(tmp_path / "table")
+    write(spark.range(60).selectExpr("id", "id % 6 AS p"), table, partition_by=["p"])
+    mark_deleted(table, {path: range(number) for number, path in enumerate(paths(table), 1)})
+    parts: list[int] = []
+    answered = dispatcher._handlers["scan.bitmaps"]
+
+    def spy(request: Any) -> Any:
+        answer = answered(request)
+        with pa.ipc.open_stream(answer) as stream:
+            parts.append(stream.read_all().num_rows)
+        return answer
+
+    monkeypatch.setitem(dispatcher._handlers, "scan.bitmaps", spy)
+    monkeypatch.setattr(file_index, "_BYTES_OF_BITMAPS", 60)
+    rows = load(spark, table)
+    assert len(rows.collect()) == 60 - 21
+    assert sum(parts) == 6
+    assert len(parts) > 2
+    assert rows.join(rows.where("p < 4"), "id").count() == len(rows.where("p < 4").collect())
+    parts.clear()
+    one = rows.where("p = 2")
+    assert one.where("id >= 0").collect() == one.collect()
+    assert sum(parts) == 2  # one each time
+    rows.cache()
+    try:
+        assert rows.count() == 39
+        parts.clear()
+        assert len(rows.where("id > -1").collect()) == 39
+        assert parts == []
+    finally:
+        rows.unpersist()
 
 
 def test_every_row_of_a_file_is_deleted(spark: SparkSession, tmp_path: Path) -> None:

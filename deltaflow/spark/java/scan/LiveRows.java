@@ -1,11 +1,15 @@
 package io.deltaflow.spark.scan;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 
+import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
@@ -14,6 +18,7 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.expressions.Or;
+import org.apache.spark.sql.catalyst.expressions.objects.AssertNotNull;
 import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
 import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -41,8 +46,8 @@ import scala.runtime.ScalaRunTime;
  * scans stay as they are. Runs after PinScans and MetadataOnlyQuery.
  *
  * The filter compares the position of a row in its file with the bitmap of the file. Executors need none of our
- * classes: the bitmaps are RoaringBitmap's, which is one of Spark's jars, in an array that the scan fills when Spark
- * lists its files. The number of a file's bitmap is the value of a partition column that only this scan has.
+ * classes: the bitmaps are RoaringBitmap's, which is one of Spark's jars, in broadcast variables that the scan makes when
+ * Spark lists its files. The number of a file's bitmap is the value of a partition column that only this scan has.
  */
 public final class LiveRows extends Rule {
   /** Spark's Parquet reader fills a column of this name with the position of each row in its file. */
@@ -80,19 +85,39 @@ public final class LiveRows extends Rule {
         relation.fileFormat(), relation.options(), relation.sparkSession());
     LogicalRelation rows =
         new LogicalRelation(live, seq(output), node.catalogTable(), node.isStreaming(), node.stream());
-    Expression isLive = new Or(new IsNull(vector), new Not(isDeleted(scan.deleted(), vector, position)));
+    Expression isLive = new Or(new IsNull(vector), new Not(isDeleted(scan.deleted().sent(), vector, position)));
     return new Project(node.output(), new Filter(isLive, rows));
   }
 
-  /** deleted[vector].contains((int) position), with the cast that an array's element of type Object needs. */
-  private static Expression isDeleted(RoaringBitmap[] deleted, Expression vector, Expression position) {
+  /**
+   * bitmap(vector).contains((int) position), where a task looks up the bitmap of a vector once:
+   *
+   * bitmap(vector) = coalesce(known.get(vector), known.put(vector, found), found),
+   * found = sent[vector].value().get(vector)
+   *
+   * Everything depends on `vector`, so that no rule folds a constant. Each task has a copy of the empty map `known`.
+   */
+  private static Expression isDeleted(Broadcast[] sent, Expression vector, Expression position) {
+    Expression known = new Literal(new HashMap(), object(Map.class));
     Expression element = new StaticInvoke(ScalaRunTime.class, object(Object.class), "array_apply",
-        seq(new Literal(deleted, object(Object.class)), vector), none(), true, true, true, Option.empty());
-    Expression bitmap = new Invoke(new Literal(RoaringBitmap.class, object(Class.class)), "cast",
-        object(RoaringBitmap.class), seq(element), none(), true, true, true);
+        seq(new Literal(sent, object(Object.class)), vector), none(), true, true, true, Option.empty());
+    Expression broadcast =
+        call(new Literal(Broadcast.class, object(Class.class)), "cast", object(Broadcast.class), seq(element));
+    Expression part = call(broadcast, "value", object(Map.class), none());
+    Expression key = new StaticInvoke(
+        Integer.class, object(Integer.class), "valueOf", seq(vector), none(), true, true, true, Option.empty());
+    Expression found = call(part, "get", object(RoaringBitmap.class), seq(key));
+    List tried = new ArrayList();
+    tried.add(call(known, "get", object(RoaringBitmap.class), seq(key)));
+    tried.add(call(known, "put", object(RoaringBitmap.class), seq(key, found)));
+    tried.add(new AssertNotNull(found, none()));
     // A position that is too large for a signed number becomes the negative one that RoaringBitmap takes for it.
     Expression bits = new Cast(position, DataTypes.IntegerType, Option.empty(), EvalMode$.MODULE$.LEGACY());
-    return new Invoke(bitmap, "contains", DataTypes.BooleanType, seq(bits), none(), true, true, true);
+    return call(new Coalesce(seq(tried)), "contains", DataTypes.BooleanType, seq(bits));
+  }
+
+  private static Expression call(Expression target, String method, DataType type, Seq arguments) {
+    return new Invoke(target, method, type, arguments, none(), true, true, true);
   }
 
   /** The position, if the query selects it already: Spark's reader would give it once only. */

@@ -11,7 +11,6 @@ import com.google.common.collect.MapMaker;
 import io.deltaflow.spark.bridge.Python;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
 import org.apache.spark.sql.types.StructType;
-import org.roaringbitmap.RoaringBitmap;
 import scala.Option;
 
 /**
@@ -40,11 +39,11 @@ public final class Pins {
     return earlier == null ? pins : earlier;
   }
 
-  /** The deletion vectors of a scan by their numbers: one array for all of the execution's scans like it. */
-  public synchronized RoaringBitmap[] deleted(String description, int vectors) {
-    RoaringBitmap[] found = (RoaringBitmap[]) deleted.get(description);
+  /** The deletion vectors of a scan: the same object for all of the execution's scans like it. */
+  public synchronized DeletionVectors deleted(String description, int vectors) {
+    DeletionVectors found = (DeletionVectors) deleted.get(description);
     if (found == null) {
-      found = new RoaringBitmap[vectors];
+      found = new DeletionVectors(description, vectors);
       deleted.put(description, found);
     }
     return found;

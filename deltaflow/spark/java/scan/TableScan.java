@@ -3,7 +3,6 @@ package io.deltaflow.spark.scan;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -16,7 +15,6 @@ import io.deltaflow.spark.bridge.Python;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.IntVector;
-import org.apache.arrow.vector.VarBinaryVector;
 import org.apache.arrow.vector.VarCharVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
@@ -48,7 +46,6 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.unsafe.types.UTF8String;
-import org.roaringbitmap.RoaringBitmap;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -74,9 +71,9 @@ public final class TableScan implements FileIndex {
   /** How many files have deletion vectors; -1 if that is not known. */
   private int vectors;
   private int limit = Integer.MAX_VALUE;
-  /** For a scan under LiveRows: the column with the number of a file's vector, and the vectors by their numbers. */
+  /** For a scan under LiveRows: the column with the number of a file's vector, and the vectors. */
   private String vectorColumn;
-  private RoaringBitmap[] deleted;
+  private DeletionVectors deleted;
   private InternalRow[] partitions;
   /** Whether Spark gets the row ids of the files. */
   private boolean rowIds;
@@ -185,8 +182,8 @@ public final class TableScan implements FileIndex {
     return live;
   }
 
-  /** The vectors by their numbers. Those of the files that Spark lists are there from then on. */
-  public RoaringBitmap[] deleted() { return deleted; }
+  /** The vectors. Those of the files that Spark lists are there from then on. */
+  public DeletionVectors deleted() { return deleted; }
 
   /**
    * The values of aggregate functions over the rows of the partitions that the filters keep; null if the statistics
@@ -386,6 +383,7 @@ public final class TableScan implements FileIndex {
         new ArrowStreamReader(new ByteArrayInputStream(Python.callForBytes("scan.files", request)), allocator);
     try {
       Map listed = new LinkedHashMap();
+      List numbers = new ArrayList();
       VectorSchemaRoot batch = reader.getVectorSchemaRoot();
       while (reader.loadNextBatch()) {
         IntVector partition = (IntVector) batch.getVector("partition");
@@ -395,6 +393,7 @@ public final class TableScan implements FileIndex {
         for (int row = 0; row < batch.getRowCount(); row++) {
           Integer number = Integer.valueOf(partition.get(row));
           Integer vector = Boolean.TRUE.equals(live) ? vector(batch, row) : null;
+          if (vector != null) numbers.add(vector);
           Object key = vector == null ? number : "vector " + vector;
           Listed directory = (Listed) listed.get(key);
           if (directory == null) {
@@ -406,6 +405,7 @@ public final class TableScan implements FileIndex {
           if (rowIds) directory.rowIds.add(rowIds(batch, row));
         }
       }
+      if (!numbers.isEmpty()) deleted.send(numbers);
       return new ArrayList(listed.values());
     } catch (IOException e) {
       throw new UncheckedIOException(e);
@@ -414,14 +414,10 @@ public final class TableScan implements FileIndex {
     }
   }
 
-  /** The number of the vector of the file in a row, null without one. Notes the vector. */
-  private Integer vector(VectorSchemaRoot batch, int row) throws IOException {
+  /** The number of the vector of the file in a row, null without one. */
+  private static Integer vector(VectorSchemaRoot batch, int row) {
     IntVector number = (IntVector) batch.getVector("vector");
-    if (number.isNull(row)) return null;
-    RoaringBitmap bitmap = new RoaringBitmap();
-    bitmap.deserialize(ByteBuffer.wrap(((VarBinaryVector) batch.getVector("bitmap")).get(row)));
-    deleted[number.get(row)] = bitmap;
-    return Integer.valueOf(number.get(row));
+    return number.isNull(row) ? null : Integer.valueOf(number.get(row));
   }
 
   /** The values of the fields of _metadata that are the same for all rows of a file. */
@@ -444,7 +440,7 @@ public final class TableScan implements FileIndex {
   /** Only a hint for locality, which the log does not know. */
   private static final long BLOCK_BYTES = 128L << 20;
 
-  private static void close(ArrowStreamReader reader, BufferAllocator allocator) {
+  static void close(ArrowStreamReader reader, BufferAllocator allocator) {
     try {
       reader.close();
     } catch (IOException e) {
