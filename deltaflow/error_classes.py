@@ -512,6 +512,11 @@ CATALOGUE: dict[str, Entry] = {
         "KD004",
         "Unsupported Delta protocol version: {versions}. Use a newer release, if there is one.",
     ),
+    "DELTA_INVALID_COLUMN_NAMES_WHEN_REMOVING_COLUMN_MAPPING": (
+        "42K05",
+        "Column mapping cannot be removed while column names have one of the characters "
+        "' ,;{{}}()\\n\\t=': {columns}. Rename these columns, and try again.",
+    ),
     "DELTA_INVALID_SOURCE_OFFSET_FORMAT": ("XXKDS", "The stored source offset format is invalid: {offset}."),
     "DELTA_INVALID_SOURCE_VERSION": ("XXKDS", "sourceVersion({source_version}) is invalid."),
     "DELTA_INVALID_TIMESTAMP_FORMAT": (

@@ -17,6 +17,7 @@ import msgspec
 import pyarrow.compute as pc
 
 from deltaflow.batch.ddl.changes import begin_change
+from deltaflow.batch.ddl.drop_column_mapping import is_mapped, remove_column_mapping
 from deltaflow.batch.ddl.drop_deletion_vectors import remove_deletion_vectors
 from deltaflow.batch.ddl.drop_type_widening import remove_type_changes
 from deltaflow.batch.ddl.row_tracking import files_with_row_ids, take_row_ids
@@ -54,7 +55,7 @@ _ATTEMPTS = 5
 _TRACELESS = ("checkConstraints", "identityColumns", "vacuumProtocolCheck")
 """They leave no trace in a table whose metadata does not ask for them."""
 _CHECKPOINT_PROTECTION = "checkpointProtection"
-_IN_HISTORY = ("deletionVectors", "typeWidening", "v2Checkpoint")
+_IN_HISTORY = ("columnMapping", "deletionVectors", "typeWidening", "v2Checkpoint")
 """Features whose traces in older versions need a reader that has them."""
 _OF_HISTORY = (*_IN_HISTORY, "vacuumProtocolCheck", _CHECKPOINT_PROTECTION)
 """Features for which delta-spark accepts TRUNCATE HISTORY."""
@@ -73,9 +74,9 @@ def drop_feature(
 ) -> int:
     """Drops a feature, whose name may be in any case. Returns the commit's version.
 
-    The protocol becomes the weakest one that the other features allow. `spark` rewrites the files that have
-    deletion vectors or older types. A DeltaAnalysisException with a condition DELTA_FEATURE_DROP_… says why
-    the feature cannot be dropped, or what to wait for.
+    The protocol becomes the weakest one that the other features allow. `spark` rewrites files, for
+    columnMapping, deletionVectors and typeWidening. A DeltaAnalysisException with a condition
+    DELTA_FEATURE_DROP_… says why the feature cannot be dropped, or what to wait for.
     """
     snapshot = log.snapshot()
     feature = _removable(name, truncate_history, snapshot)
@@ -173,6 +174,12 @@ def _remove_traces(
     if feature == "typeWidening":
         assert spark is not None
         return remove_type_changes(spark, log, settings)
+    if feature == "columnMapping":
+        was_mapped = is_mapped(log)
+        if was_mapped:
+            assert spark is not None
+            remove_column_mapping(spark, log, settings, unset=True)
+        return was_mapped
     if asks_for_v2_checkpoints(log.snapshot().metadata):
         set_properties(log, {"delta.checkpointPolicy": "classic"}, settings)
         return True

@@ -1,6 +1,7 @@
 """Rewrites bins of files for OPTIMIZE and autoCompact: one commit replaces the files of all bins by new ones.
 
-The commit changes no data, and conflicts only with changes of the files that it removes. The caller chooses
+The commit changes no data, and conflicts only with changes of the files that it removes, unless the caller
+has recorded other reads or changes the metadata. The caller chooses
 the files and the bins. Spark reads each bin in one task, which writes one file, unless the caller lays the
 rows out in another way. Python calls the JVM about 10 times for a bin and 20 times for a job.
 """
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_OPERATION = "OPTIMIZE"
 _BINS_OF_A_JOB = 64
 # Other values of these settings would split a file, or bring bins together.
 _SETTINGS = {
@@ -64,24 +64,28 @@ class BinRewrite:
         describe: Describe,
         file_options: Mapping[str, str],
         lay_out: LayOut = one_file_each,
+        operation: str = "OPTIMIZE",
     ) -> None:
-        """Each bin holds `files` of the transaction's snapshot that are in one partition.
+        """Each bin holds `files` of the transaction's snapshot that are in one partition. The new files are
+        those of the table with the transaction's metadata. `operation` is the name that errors show.
 
         Raises UnsupportedFeatureError or DeltaIllegalArgumentException if the table cannot be rewritten.
         """
         assert transaction.snapshot is not None
+        assert transaction.metadata is not None
         self.bins = bins
         self.snapshot = transaction.snapshot
         self.files = pa.concat_tables(bins)
         self._transaction = transaction
         self._describe = describe
         self._lay_out = lay_out
+        self._operation = operation
         self._cancelled = threading.Event()
         snapshot, path = self.snapshot, self.snapshot.path
         check_writable(snapshot.protocol, snapshot.metadata, path, snapshot.version)
         self._new = NewFiles(
             transaction,
-            DataFiles(snapshot.metadata, path),
+            DataFiles(transaction.metadata, path),
             file_options={k: v for k, v in file_options.items() if k.lower() != "maxrecordsperfile"},
             optimized_write_bytes=None,
             data_change=False,
@@ -105,7 +109,7 @@ class BinRewrite:
 
     def _write(self, spark: SparkSession) -> None:
         schema = with_mapping_alone(self.snapshot.schema)
-        with TouchedFiles(spark, self._transaction, _OPERATION, schema) as files:
+        with TouchedFiles(spark, self._transaction, self._operation, schema) as files:
             for first in range(0, len(self.bins), _BINS_OF_A_JOB):
                 rows = [
                     files.with_row_ids(files.rows(of_bin))
@@ -114,12 +118,12 @@ class BinRewrite:
                 laid_out = functools.reduce(_union, self._lay_out(first, rows))
                 if self._cancelled.is_set():
                     raise OperationCancelledError("The rewrite was stopped.", table=self.snapshot.path)
-                self._new.copy(laid_out, _OPERATION)
+                self._new.copy(laid_out, self._operation)
 
     def _commit(self) -> None:
         path, transaction = self.snapshot.path, self._transaction
         observe("rewrite files written", path=path, files=len(self.adds))
-        RowAccount(_OPERATION, self.snapshot, self.files).check(self._new.rows)
+        RowAccount(self._operation, self.snapshot, self.files).check(self._new.rows)
         removes = remove_files(self.files, transaction.log.clock(), data_change=False)
         committed = transaction.commit([*self.adds, *removes], self._describe(self.adds, removes))
         observe("rewrite committed", path=path, version=committed.version)

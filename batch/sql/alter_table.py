@@ -17,25 +17,44 @@ from deltaflow.batch.ddl.columns import (
     type_of_json,
 )
 from deltaflow.batch.ddl.constraints import add_constraint, drop_constraint
+from deltaflow.batch.ddl.drop_column_mapping import is_mapped, remove_column_mapping
 from deltaflow.batch.ddl.drop_feature import drop_feature
 from deltaflow.batch.ddl.mapped_columns import drop_columns, rename_column
 from deltaflow.batch.ddl.table_location import set_table_location
 from deltaflow.batch.ddl.table_properties import set_properties, unset_properties
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog
+from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
 from deltaflow.spark.sql.statements import Rows, Statement, refused, statement
+
+_MAPPING_MODE = COLUMN_MAPPING_MODE.name
 
 
 @statement("SetTableProperties", changes=True)
 def _set_properties(statement: Statement) -> Rows:
-    set_properties(_log(statement), statement.fields["properties"], statement.settings)
+    properties = statement.fields["properties"]
+    modes = [value for name, value in properties.items() if name.lower() == _MAPPING_MODE.lower()]
+    if any(mode.lower() == "none" for mode in modes):
+        _remove_mapping(statement, unset=False)
+    set_properties(_log(statement), properties, statement.settings)
     return ()
+
+
+def _remove_mapping(statement: Statement, *, unset: bool) -> None:
+    log = _log(statement)
+    if is_mapped(log):
+        remove_column_mapping(statement.session, log, statement.settings, unset=unset)
 
 
 @statement("UnsetTableProperties", changes=True)
 def _unset_properties(statement: Statement) -> Rows:
     fields = statement.fields
-    unset_properties(_log(statement), fields["propertyKeys"], fields["ifExists"], statement.settings)
+    names, if_exists = fields["propertyKeys"], fields["ifExists"]
+    if any(name.lower() == _MAPPING_MODE.lower() for name in names):
+        is_set = is_mapped(_log(statement))
+        _remove_mapping(statement, unset=True)
+        if_exists = if_exists or is_set
+    unset_properties(_log(statement), names, if_exists, statement.settings)
     return ()
 
 

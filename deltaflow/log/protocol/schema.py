@@ -207,13 +207,18 @@ def check_partition_columns(schema: T.StructType, given: Sequence[str], table: s
     return resolved
 
 
-def _check_names(schema: T.StructType, table: str | None) -> None:
-    invalid = [
+def names_with_invalid_characters(schema: T.StructType) -> list[str]:
+    """The columns and nested fields that have no name, or one that only mapped tables may have."""
+    return [
         path + field.name
         for path, struct in _structs(schema)
         for field in struct.fields
         if not field.name or _INVALID_CHARACTERS.intersection(field.name)
     ]
+
+
+def _check_names(schema: T.StructType, table: str | None) -> None:
+    invalid = names_with_invalid_characters(schema)
     if invalid:
         raise SchemaError(
             error_class="DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
