@@ -238,7 +238,7 @@ def test_the_mapping_of_a_table_that_is_there_begins(spark: SparkSession, table:
     assert tuples(load(spark, table)) == sorted([*((i, "x", None) for i in range(5)), (7, "y", "text")])
     for statement, error_class in [
         (
-            f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{MODE}')",
+            f"ALTER TABLE {name} SET TBLPROPERTIES ('{MODE}' = 'id')",
             "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
         ),
         (
