@@ -46,8 +46,8 @@ import scala.runtime.ScalaRunTime;
  * scans stay as they are. Runs after PinScans and MetadataOnlyQuery.
  *
  * The filter compares the position of a row in its file with the bitmap of the file. Executors need none of our
- * classes: the bitmaps are RoaringBitmap's, which is one of Spark's jars, in broadcast variables that the scan makes when
- * Spark lists its files. The number of a file's bitmap is the value of a partition column that only this scan has.
+ * classes: the bitmaps are RoaringBitmap's, which is one of Spark's jars, in broadcast variables that the scan makes
+ * when Spark lists its files. The number of a file's bitmap is the value of a partition column that only this scan has.
  */
 public final class LiveRows extends Rule {
   /** Spark's Parquet reader fills a column of this name with the position of each row in its file. */
