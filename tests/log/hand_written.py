@@ -28,8 +28,10 @@ class HandWrittenTable:
 
     def write(self, version: int, data: bytes) -> Path:
         file = self.log_directory / commit_name(version)
-        file.write_bytes(data)
-        return file
+        # In one piece, as writers put it: a stream that runs would take an empty file for a whole commit.
+        part = file.with_name(f".{file.name}.part")
+        part.write_bytes(data)
+        return part.rename(file)
 
     def first_commit(self, *actions: dict[str, Any], **metadata: Any) -> Path:
         return self.commit(0, protocol(), meta_data(**metadata), *actions)
