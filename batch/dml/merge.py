@@ -10,7 +10,8 @@ The jobs, over one version of the table and one state of the source (see merge_s
 4. The write: the changed files' rows (left) joined with the source, and the rows to insert. Nothing else of
    the table is read, and its rows are not shuffled where the source is small enough to be broadcast. Where
    the table allows deletion vectors, rows that 2 has found are marked as deleted, and of the changed files
-   only rows that are updated are read and written: those at the positions that 2 has found.
+   only rows that are updated are written: those that Spark has kept of 2 or, if their new values need other
+   columns of the table, those that are read again at the positions that 2 has found.
 
 What is not needed of these is left out. The new files must have as many rows as 2 and 3 have counted.
 Per operation: one listing of the log, one footer a new file, one put; about 40 crossings between Python and
@@ -140,7 +141,7 @@ class _Merge:
             found = self._matches(candidates)
             changed = self._changed(found, candidates) if self._changing else ChangedRows()
             unmatched = self._unmatched(found) if self._inserting else None
-            self._write(changed, unmatched)
+            self._write(changed, found, unmatched)
         finally:
             for frame in self._kept:
                 frame.unpersist()
@@ -266,11 +267,36 @@ class _Merge:
             place = [F.col(FILE), F.when(matched, F.col(ROW)).alias(ROW)]
             if self.operation.may_mark:
                 place.append(F.col(ROW).alias(POSITION))
-            columns += [*place, self._action(matched=matched).alias(ACTION)]
+            columns += [*place, self._action(matched=matched).alias(ACTION), *(self._read_at_once or ())]
         found = joined.select(*columns, F.lit(True).alias(_MATCHED))
         if self._by_source:
             found = found.where(F.col(ROW).isNotNull() | (F.col(ACTION) > 0))
-        return self._keep(found) if self._inserting else found
+        return self._keep(found) if self._is_kept else found
+
+    @property
+    def _updates(self) -> list[tuple[int, ResolvedClause]]:
+        """The clauses that update rows, with their numbers."""
+        return [(i, clause) for i, clause in enumerate(self._changing, 1) if clause.action == "update"]
+
+    @functools.cached_property
+    def _read_at_once(self) -> list[Column] | None:
+        """What the new values of marked rows are made of, if the job that finds the rows reads these columns
+        of the table anyway: then no job reads them again."""
+        if not self.operation.may_mark or not self._updates:
+            return None
+        merge, target = self.merge, self.target
+        values = [value for _, clause in self._updates for value in clause.values]
+        of_target = references(target, values)
+        conditions = [merge.condition.column, *(clause.holds for clause in self._changing)]
+        read = set(target.select(*references(target, conditions)).columns)
+        if of_target and not read.issuperset(target.select(*of_target).columns):
+            return None
+        return [*of_target, *references(self.source.frame, values)]
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether Spark keeps the rows that the first join finds."""
+        return bool(self._inserting) or self._read_at_once is not None
 
     @functools.cached_property
     def _source_keys(self) -> list[Column]:
@@ -300,6 +326,7 @@ class _Merge:
             self._changing,
             may_have_several_matches=is_delete,
             with_positions=self.operation.may_mark,
+            is_kept=self._is_kept,
         )
         if changed.has_several_matches:
             raise self._multiple_matches(candidates)
@@ -343,7 +370,7 @@ class _Merge:
         self.counts.inserted = inserted.count()
         return inserted if self.counts.inserted else None
 
-    def _write(self, changed: ChangedRows, unmatched: DataFrame | None) -> None:
+    def _write(self, changed: ChangedRows, found: DataFrame | None, unmatched: DataFrame | None) -> None:
         operation, touched = self.operation, changed.files
         if not touched.num_rows and unmatched is None:
             operation.commit_if_needed(self._describe)
@@ -357,7 +384,7 @@ class _Merge:
         else:
             account = operation.mark(touched, changed.marks, rewritten=changed.updated)
             if account.files_to_read.num_rows:
-                frames.append(self._updated(account))
+                frames.append(self._updated(account, found))
         if unmatched is not None:
             frames.append(self._inserted(unmatched))
         rows = _union(frames) if frames else None
@@ -380,9 +407,13 @@ class _Merge:
         row_ids = self.operation.row_ids(F.col(ACTION).isin([number for number, _ in updates]))
         return self._selected(rows, updates, self.merge.copied, row_ids)
 
-    def _updated(self, account: MarkedRows) -> DataFrame:
-        """The rows that are updated, which are known by their positions, with their new values."""
-        updates = [(i, c) for i, c in enumerate(self._changing, 1) if c.action == "update"]
+    def _updated(self, account: MarkedRows, found: DataFrame | None) -> DataFrame:
+        """The rows that are updated, with their new values: those that the first join has kept, or those at
+        the positions that it has found."""
+        updates = self._updates
+        if self._read_at_once is not None and found is not None:
+            kept = found.where(F.col(ACTION).isin([number for number, _ in updates]))
+            return self._selected(kept, updates, None)
         by_source = any(clause.when is When.NOT_MATCHED_BY_SOURCE for _, clause in updates)
         how = "left" if by_source else "inner"
         joined = self._joined(account.files_to_read, how, row_ids=True, without=account.others())
