@@ -21,7 +21,6 @@ the JVM, and 4 for each clause.
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -30,7 +29,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from deltaflow.batch.dml.merge_changes import ACTION, FILE, POSITION, ROW, ChangedRows, changed_rows
 from deltaflow.batch.dml.merge_clauses import (
@@ -40,6 +38,7 @@ from deltaflow.batch.dml.merge_clauses import (
     ResolvedMerge,
     check_clauses,
 )
+from deltaflow.batch.dml.merge_expressions import all_of, any_of, comparable, numbered, union
 from deltaflow.batch.dml.merge_metrics import MergeCounts, MergedRows, operation_of_merge
 from deltaflow.batch.dml.merge_source import MergeSource
 from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
@@ -54,7 +53,6 @@ from deltaflow.log import FILES_SCHEMA, DeltaLog, Operation, check_writable_sche
 from deltaflow.log.files.data_skipping import may_match
 from deltaflow.log.files.deletion_vectors import DeletionVector
 from deltaflow.log.files.file_statistics import number_of_rows
-from deltaflow.log.protocol.data_types import types_within
 from deltaflow.log.protocol.features import widens_types
 from deltaflow.log.protocol.properties import (
     MERGE_MATERIALIZE_SOURCE,
@@ -210,11 +208,11 @@ class _Merge:
         by_list = [self._is_of(side, partitions) for side, _ in sides]
         known = [within(search, target), self.source.key_bounds(sides, by_list=by_list)]
         if not self._inserting and not self._by_source:
-            known.append(_any([within(clause.holds, target) for clause in self._matching]))
-        matching = _all([condition for condition in known if condition is not None])
+            known.append(any_of([within(clause.holds, target) for clause in self._matching]))
+        matching = all_of([condition for condition in known if condition is not None])
         if not self._by_source:
             return matching
-        return _any([matching, *(clause.holds if clause.condition else None for clause in self._by_source)])
+        return any_of([matching, *(clause.holds if clause.condition else None for clause in self._by_source)])
 
     def _is_of(self, side: Column, names: set[str]) -> bool:
         found = self.target.select(*references(self.target, [side])).columns
@@ -246,7 +244,7 @@ class _Merge:
         """The number of the clause that applies to a row; 0 for none."""
         cases = [matched & clause.holds for clause in self._matching]
         cases += [~matched & clause.holds for clause in self._by_source]
-        return _numbered(cases)
+        return numbered(cases)
 
     def _matches(self, candidates: pa.Table) -> DataFrame | None:
         """The candidates' rows that match or that a clause changes: place and action of each, and what the
@@ -307,7 +305,7 @@ class _Merge:
     def _comparable_keys(self) -> list[Column]:
         keys = self.source.frame.select(*self._source_keys).schema.fields if self._source_keys else []
         return [
-            _comparable(key, field.dataType).alias(f"\0{i}")
+            comparable(key, field.dataType).alias(f"\0{i}")
             for i, (key, field) in enumerate(zip(self._source_keys, keys, strict=True))
         ]
 
@@ -364,8 +362,8 @@ class _Merge:
             matched = found if not self._by_source else found.where(F.col(ROW).isNotNull())
             keys = self._comparable_keys
             same = [key.eqNullSafe(F.col(_KEYS).getField(f"\0{i}")) for i, key in enumerate(keys)]
-            source = source.join(matched.select(_KEYS), _all(same) if same else F.lit(True), "left_anti")
-        action = _numbered([clause.holds for clause in self._inserting])
+            source = source.join(matched.select(_KEYS), all_of(same) if same else F.lit(True), "left_anti")
+        action = numbered([clause.holds for clause in self._inserting])
         inserted = source.withColumn(ACTION, action).where(F.col(ACTION) > 0)
         self.counts.inserted = inserted.count()
         return inserted if self.counts.inserted else None
@@ -387,7 +385,7 @@ class _Merge:
                 frames.append(self._updated(account, found))
         if unmatched is not None:
             frames.append(self._inserted(unmatched))
-        rows = _union(frames) if frames else None
+        rows = union(frames) if frames else None
         session, path = operation.transaction.session, operation.snapshot.path
         size = _BYTES_OF_A_TASK if MERGE_REPARTITION_BEFORE_WRITE.of(session, path) else None
         operation.replace(
@@ -462,46 +460,3 @@ class _Merge:
     def _describe(self, changed: Changed) -> Operation:
         source, times = self.source, self.operation.times_ms()
         return operation_of_merge(self.merge, self.counts, changed, source.rows, source.time_ms, times)
-
-
-def _numbered(conditions: Sequence[Column]) -> Column:
-    """The number, from 1, of the first condition that is true; 0 if none is."""
-    number = F.lit(0)
-    for i, condition in reversed(list(enumerate(conditions, 1))):
-        number = F.when(condition, F.lit(i)).otherwise(number)
-    return number
-
-
-def _all(conditions: Sequence[Column]) -> Column | None:
-    return functools.reduce(operator.and_, conditions) if conditions else None
-
-
-def _any(conditions: Sequence[Column | None]) -> Column | None:
-    """None if one of them is: nothing is known then."""
-    known = [condition for condition in conditions if condition is not None]
-    return functools.reduce(operator.or_, known) if known and len(known) == len(conditions) else None
-
-
-def _comparable(value: Column, data_type: T.DataType) -> Column:
-    """The value in a form that equals another one only if both are the same: Spark compares no maps."""
-    match data_type:
-        case T.MapType():
-            entry = T.StructType().add("key", data_type.keyType).add("value", data_type.valueType)
-            return _comparable(F.map_entries(value), T.ArrayType(entry))
-        case T.ArrayType() if _has_map(data_type):
-            return F.transform(value, lambda item: _comparable(item, data_type.elementType))
-        case T.StructType() if _has_map(data_type):
-            fields = [_comparable(value.getField(f.name), f.dataType) for f in data_type.fields]
-            return F.struct(value.isNull(), *fields)
-    return value
-
-
-def _has_map(data_type: T.DataType) -> bool:
-    return any(isinstance(found, T.MapType) for _, found in types_within(data_type))
-
-
-def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    first, *others = frames
-    for frame in others:
-        first = first.union(frame)
-    return first

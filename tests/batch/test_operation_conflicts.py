@@ -89,14 +89,10 @@ SERIALIZABLE = [
 ]
 WITH_VECTORS = [
     # Whoever marks rows of a file removes the file, and adds it with its vector.
-    ("append_1", "delete_rows_1", COMMITTED),
     ("delete_rows_1", "append_1", COMMITTED),
     ("delete_rows_1", "delete_rows_1", APPENDED),
-    ("delete_rows_1", "delete_rows_2", COMMITTED),
     ("delete_rows_1", "optimize_1", APPENDED),
     ("update_1", "merge_1", APPENDED),
-    ("update_1", "delete_partition_1", REMOVED),
-    ("merge_1", "append_1", COMMITTED),
     ("merge_1", "delete_rows_1", APPENDED),
     ("optimize_1", "delete_rows_1", REMOVED),
 ]

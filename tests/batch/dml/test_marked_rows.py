@@ -59,7 +59,6 @@ HISTORY = {
     "update": "UPDATE {0} SET v = v + 100, st.y = 'new' WHERE id % 10 = 4",
     "update what was updated, and partitions": "UPDATE {0} SET p = 'moved', c = DEFAULT "
     "WHERE v BETWEEN 100 AND 130",
-    "update nothing": "UPDATE {0} SET v = 7 WHERE id = 13",
     "merge": f"MERGE INTO {{0}} AS target USING {SOURCE} WHEN MATCHED AND k = 5 THEN DELETE "
     "WHEN MATCHED AND k = 6 THEN UPDATE SET c = s, v = k "
     "WHEN MATCHED THEN UPDATE SET v = -v "
