@@ -279,8 +279,8 @@ class _Merge:
     @functools.cached_property
     def _read_at_once(self) -> list[Column] | None:
         """What the new values of marked rows are made of, if the job that finds the rows reads these columns
-        of the table anyway: then no job reads them again."""
-        if not self.operation.may_mark or not self._updates:
+        of the table anyway: then no job reads them again. The rows of a table with row ids are read again."""
+        if not self.operation.may_mark or not self._updates or self.operation.row_id_names:
             return None
         merge, target = self.merge, self.target
         values = [value for _, clause in self._updates for value in clause.values]
@@ -411,7 +411,7 @@ class _Merge:
         updates = self._updates
         if self._read_at_once is not None and found is not None:
             kept = found.where(F.col(ACTION).isin([number for number, _ in updates]))
-            return self._selected(kept, updates, None)
+            return self._selected(kept, updates, None, ())
         by_source = any(clause.when is When.NOT_MATCHED_BY_SOURCE for _, clause in updates)
         how = "left" if by_source else "inner"
         joined = self._joined(account.files_to_read, how, row_ids=True, without=account.others())
