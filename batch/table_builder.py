@@ -51,6 +51,7 @@ class DeltaTableBuilder(TableBuilder):
             "isLenient": self._operation in ("createIfNotExists", "createOrReplace"),
             "schema": msgspec.json.encode({"type": "struct", "fields": self._columns}).decode(),
             "partitionedBy": self._partition_columns,
+            "clusterBy": self._clustering_columns,
             "properties": self._properties,
             "comment": self._comment,
         }

@@ -49,6 +49,7 @@ class TableBuilder(ABC):
         self._columns: list[dict[str, Any]] = []
         """As the fields of a schema in JSON, with types by `_type_of`."""
         self._partition_columns: list[str] = []
+        self._clustering_columns: list[str] = []
         self._properties: dict[str, str] = {}
 
     def tableName(self, identifier: str) -> Self:
@@ -110,9 +111,9 @@ class TableBuilder(ABC):
         return self
 
     def clusterBy(self, *cols: str | Sequence[str]) -> Self:
-        """Refused: clustered tables need the feature clustering."""
-        names = names_of(cols, "Clustering column must be str.")
-        raise _lacks("clustering", f"The table is to be clustered by {', '.join(names)}", "Partition it")
+        """The clustering columns, by which OPTIMIZE clusters the files. A partitioned table has none."""
+        self._clustering_columns = names_of(cols, "Clustering column must be str.")
+        return self
 
     def property(self, key: str, value: str) -> Self:
         """A table property."""

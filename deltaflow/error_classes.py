@@ -186,6 +186,58 @@ CATALOGUE: dict[str, Entry] = {
         "Data skipping is not supported for column '{name}' of type {data_type}. "
         "Remove it from delta.dataSkippingStatsColumns.",
     ),
+    "DELTA_ALTER_TABLE_CLUSTER_BY_ON_PARTITIONED_TABLE_NOT_ALLOWED": (
+        "42000",
+        "A partitioned table cannot be clustered.",
+    ),
+    "DELTA_ALTER_TABLE_SET_CLUSTERING_TABLE_FEATURE_NOT_ALLOWED": (
+        "42000",
+        "The table feature clustering cannot be set by ALTER TABLE SET TBLPROPERTIES. Use ALTER TABLE … "
+        "CLUSTER BY (…).",
+    ),
+    "DELTA_CREATE_TABLE_SET_CLUSTERING_TABLE_FEATURE_NOT_ALLOWED": (
+        "42000",
+        "The table feature clustering cannot be set by TBLPROPERTIES. Use CREATE TABLE … CLUSTER BY (…).",
+    ),
+    "DELTA_CLUSTERING_COLUMNS_DATATYPE_NOT_SUPPORTED": (
+        "0A000",
+        "CLUSTER BY cannot have the columns {columns}: values of their types have no bounds, by which files "
+        "could be skipped.",
+    ),
+    "DELTA_CLUSTERING_COLUMNS_MISMATCH": (
+        "42P10",
+        "The clustering columns of the write ({provided}) are not those of the table ({existing}).",
+    ),
+    "DELTA_CLUSTERING_COLUMN_MISSING_STATS": (
+        "22000",
+        "The clustering columns {columns} need statistics, and the table collects none of them. Set "
+        "delta.dataSkippingStatsColumns or delta.dataSkippingNumIndexedCols so that it does.",
+    ),
+    "DELTA_CLUSTERING_WITH_PARTITION_PREDICATE": (
+        "0A000",
+        "OPTIMIZE of a clustered table has no predicate. Leave out: {predicates}.",
+    ),
+    "DELTA_CLUSTERING_WITH_ZORDER_BY": (
+        "42613",
+        "OPTIMIZE of a clustered table has no ZORDER BY. Leave it out: ({columns}).",
+    ),
+    "DELTA_CLUSTER_BY_INVALID_NUM_COLUMNS": (
+        "54000",
+        "CLUSTER BY has at most {limit} columns, and these are {number}.",
+    ),
+    "DELTA_CLUSTER_BY_WITH_PARTITIONED_BY": (
+        "42613",
+        "A table cannot be clustered and partitioned at the same time. Leave out one of the two.",
+    ),
+    "DELTA_CREATE_TABLE_WITH_DIFFERENT_CLUSTERING": (
+        "42KD7",
+        "The table at this place is clustered by ({existing}), and not by ({specified}).",
+    ),
+    "DELTA_UNSUPPORTED_DROP_CLUSTERING_COLUMN": (
+        "0AKDC",
+        "Cannot drop clustering columns: {columns}. Cluster the table by others first (ALTER TABLE … CLUSTER "
+        "BY).",
+    ),
     "DELTA_COLUMN_NOT_FOUND": ("42703", "Unable to find the column {column_name} given [{column_list}]."),
     "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA": (
         "42703",
@@ -673,8 +725,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_OPTIMIZE_FULL_NOT_SUPPORTED": (
         "42601",
-        "OPTIMIZE FULL is only supported for clustered tables, which deltaflow does not write. Leave FULL "
-        "out.",
+        "OPTIMIZE FULL is only supported for tables with clustering columns. Leave FULL out.",
     ),
     "DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE": (
         "42613",

@@ -113,6 +113,8 @@ class _CloneSource:
     protocol: Protocol
     size_in_bytes: int
     adds: list[AddFile]
+    snapshot: Snapshot | None = None
+    """The version of a Delta table."""
 
 
 def shallow_clone(
@@ -154,6 +156,7 @@ def _delta_source(
         snapshot.protocol,
         snapshot.size_in_bytes,
         _adds(snapshot),
+        snapshot,
     )
 
 
@@ -220,6 +223,8 @@ def _commit(
     elif transaction.snapshot.num_files:
         raise DeltaIllegalStateException(error_class="DELTA_UNSUPPORTED_NON_EMPTY_CLONE", table=target.path)
     transaction.update_protocol(*_protocol_and_metadata(transaction, source, properties))
+    if source.snapshot is not None:
+        transaction.clustering.as_in(source.snapshot)
     row = (source.size_in_bytes, len(source.adds), 0, 0, 0, 0)
     metrics = {name: str(number) for name, number in zip(_METRICS, row, strict=True)}
     parameters: dict[str, str | bool | int | None] = {"source": source.name, "sourceVersion": source.version}

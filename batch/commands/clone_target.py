@@ -74,6 +74,7 @@ class CloneTarget:
             "isLenient": False,
             "schema": _NO_COLUMNS,
             "partitionedBy": [],
+            "clusterBy": [],
             "properties": {},
             "location": self.location,
             "comment": None,

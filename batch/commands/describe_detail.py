@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, TimestampType
 
 from deltaflow.batch.result_rows import datetime_of, schema_of
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.data_path import hadoop_path
+from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_columns
 from deltaflow.log.protocol.features import supported_features
 from deltaflow.spark.sql.statements import NamedTable, Rows
 
@@ -32,10 +32,6 @@ DETAIL = schema_of(
     tableFeatures=_NAMES,
 )
 """The output of DESCRIBE DETAIL."""
-
-
-class _Clustering(msgspec.Struct, rename="camel"):
-    clustering_columns: list[list[str]]
 
 
 def describe_detail(table: NamedTable) -> Rows:
@@ -69,8 +65,5 @@ def _row(table: NamedTable, snapshot: Snapshot, modified_ms: int | None) -> tupl
 
 
 def _clustering_columns(snapshot: Snapshot) -> list[str]:
-    domain = snapshot.domains.get("delta.clustering")
-    if domain is None:
-        return []
-    clustering = msgspec.json.decode(domain.configuration, type=_Clustering)
-    return [".".join(column) for column in clustering.clustering_columns]
+    domain = snapshot.domains.get(CLUSTERING_DOMAIN)
+    return [".".join(path) for path in clustering_columns(domain, snapshot.schema)]

@@ -20,6 +20,7 @@ from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, ad
 from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.files.deletion_vectors import vector_uris
 from deltaflow.log.files.file_rows import file_keys
+from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN
 from deltaflow.log.protocol.column_assignment import with_highest_id
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import (
@@ -115,6 +116,8 @@ def _restore(
         _refuse_missing(added, restored)
     may_downgrade = RESTORE_PROTOCOL_DOWNGRADE_ALLOWED.of(session, log.path)
     protocol = restored.protocol if may_downgrade else merged_protocol(restored.protocol, current.protocol)
+    if restored.domains.get(CLUSTERING_DOMAIN) != current.domains.get(CLUSTERING_DOMAIN):
+        transaction.clustering.as_in(restored)
     transaction.update_protocol(protocol, with_highest_id(restored.metadata, current.metadata))
     row = (
         restored.size_in_bytes,

@@ -94,6 +94,7 @@ def commit(definition: TableDefinition) -> None:
         transaction.require_no_table()
     else:
         transaction.record_read_of_whole_table()
+    transaction.clustering.by(definition.clustering_columns)
     metadata = definition.metadata(definition.schema, transaction)
     transaction.update_metadata(metadata, replaces_table=True)
     removes = [] if snapshot is None else remove_files(snapshot.files, transaction.log.clock())

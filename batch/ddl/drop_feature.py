@@ -25,6 +25,7 @@ from deltaflow.batch.ddl.table_properties import set_properties
 from deltaflow.errors import ConcurrentWriteException, DeltaAnalysisException, DeltaError
 from deltaflow.log import DeltaLog, DomainMetadata, Metadata, Operation, Snapshot
 from deltaflow.log.protocol.features import (
+    CLUSTERING,
     FEATURES,
     asks_for_v2_checkpoints,
     check_writable,
@@ -59,7 +60,7 @@ _IN_HISTORY = ("columnMapping", "deletionVectors", "typeWidening", "v2Checkpoint
 """Features whose traces in older versions need a reader that has them."""
 _OF_HISTORY = (*_IN_HISTORY, "vacuumProtocolCheck", _CHECKPOINT_PROTECTION)
 """Features for which delta-spark accepts TRUNCATE HISTORY."""
-_OTHERS = ("domainMetadata", "inCommitTimestamp", ROW_TRACKING, _CHECKPOINT_PROTECTION)
+_OTHERS = ("domainMetadata", "inCommitTimestamp", CLUSTERING, ROW_TRACKING, _CHECKPOINT_PROTECTION)
 _REMOVABLE = (*_TRACELESS, *_IN_HISTORY, *_OTHERS)
 _BARRIERS = 3
 """So many checkpoints a reader of delta-spark tries, one before the other, until it gives up."""
@@ -265,6 +266,8 @@ def _commit(
             metadata = _with_property(metadata, CHECKPOINTS_PROTECTED_BEFORE.name, str(snapshot.version + 1))
         elif feature == _CHECKPOINT_PROTECTION:
             metadata = _with_property(metadata, CHECKPOINTS_PROTECTED_BEFORE.name, None)
+        if feature == CLUSTERING:
+            transaction.clustering.remove()
         instead = (_CHECKPOINT_PROTECTION,) if protects else ()
         transaction.update_protocol(without_feature(snapshot.protocol, feature, instead=instead), metadata)
         with suppress(ConcurrentWriteException):

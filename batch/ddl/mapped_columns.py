@@ -20,6 +20,7 @@ from deltaflow.batch.rows.row_checks import CONSTRAINTS
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
 from deltaflow.log import DeltaLog, Metadata, Operation, Snapshot, schema_to_string
+from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_columns
 from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.properties import DATA_SKIPPING_STATS_COLUMNS
 from deltaflow.log.protocol.schema_reading import Path, dotted
@@ -106,12 +107,28 @@ def drop_columns(
         dropped.append(path)
     if not dropped:
         return None
+    _check_not_clustering(snapshot, dropped)
     _check_constraints(spark, metadata, schema, dropped, log.path)
     metadata = msgspec.structs.replace(metadata, schema_string=schema_to_string(schema))
     for path in dropped:
         metadata = _with_statistics_columns(metadata, log.path, path, lambda inside: [])
     columns = msgspec.json.encode([dotted(path) for path in dropped]).decode()
     return commit_change(transaction, metadata, Operation("DROP COLUMNS", {"columns": columns}))
+
+
+def _check_not_clustering(snapshot: Snapshot, dropped: Sequence[Path]) -> None:
+    """Raises DELTA_UNSUPPORTED_DROP_CLUSTERING_COLUMN for clustering columns, and what they are in."""
+    found = []
+    for column in clustering_columns(snapshot.domains.get(CLUSTERING_DOMAIN), snapshot.schema):
+        folded = [name.lower() for name in column]
+        if any([name.lower() for name in path] == folded[: len(path)] for path in dropped):
+            found.append(".".join(column))
+    if found:
+        raise DeltaAnalysisException(
+            error_class="DELTA_UNSUPPORTED_DROP_CLUSTERING_COLUMN",
+            columns=", ".join(found),
+            table=snapshot.path,
+        )
 
 
 def _dropping(path: Path, table: str) -> Callable[[T.DataType], T.DataType]:

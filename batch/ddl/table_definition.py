@@ -23,6 +23,7 @@ from deltaflow.log import (
     check_writable_schema,
     schema_to_string,
 )
+from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_columns, clustering_paths
 from deltaflow.log.protocol.column_mapping import MAX_ID
 from deltaflow.log.protocol.configuration import asks_for_mapping, canonical_name, checked_name
 from deltaflow.log.protocol.data_types import types_within
@@ -43,6 +44,8 @@ _NOT_PROPERTIES = {
     "table_type",
 }
 _OPTION = "option."
+_CLUSTER_BY = "cluster_by"
+"""The name of the transform into which Spark makes CLUSTER BY."""
 _NAMES = {"create": "CREATE TABLE", "replace": "REPLACE TABLE", "createOrReplace": "CREATE OR REPLACE TABLE"}
 _GENERATION_EXPRESSIONS = ("GENERATION_EXPRESSION", "generationExpression")
 """Spark's and older names for what the log calls delta.generationExpression."""
@@ -102,7 +105,7 @@ class GeneratedColumn(Message, frozen=True):
 
 
 class Transform(Message, frozen=True):
-    """An expression of PARTITIONED BY: its function, "identity" for a column alone, and its columns."""
+    """PARTITIONED BY or CLUSTER BY: a function, "identity" for a column alone, and its columns."""
 
     transform: str
     columns: list[str]
@@ -159,7 +162,8 @@ class TableDefinition(Message, frozen=True):
     @property
     def partition_columns(self) -> list[str]:
         """The columns of PARTITIONED BY. Raises DELTA_OPERATION_NOT_ALLOWED for any other expression."""
-        for transform in self.partitioning:
+        transforms = [transform for transform in self.partitioning if transform.transform != _CLUSTER_BY]
+        for transform in transforms:
             if transform.transform != "identity" or "." in transform.columns[0]:
                 raise DeltaUnsupportedOperationException(
                     f"The table {self.name} is to be laid out by {transform.transform}"
@@ -168,7 +172,17 @@ class TableDefinition(Message, frozen=True):
                     error_class="DELTA_OPERATION_NOT_ALLOWED",
                     table=self.path,
                 )
-        return [transform.columns[0] for transform in self.partitioning]
+        return [transform.columns[0] for transform in transforms]
+
+    @property
+    def clustering_columns(self) -> list[str]:
+        """The columns of CLUSTER BY, nested ones with their paths."""
+        return [
+            name
+            for transform in self.partitioning
+            if transform.transform == _CLUSTER_BY
+            for name in transform.columns
+        ]
 
     def check(self) -> None:
         """Raises for a definition that no table could have, before a query runs or a file is written."""
@@ -202,6 +216,7 @@ class TableDefinition(Message, frozen=True):
                     table=self.path,
                 )
             check_partitioning(list(snapshot.partition_columns), self.partition_columns, table=self.path)
+            self._check_same_clustering(snapshot)
         own = {canonical_name(name): value for name, value in properties.items() if not is_of_protocol(name)}
         existing = {name: value for name, value in snapshot.metadata.configuration.items() if name != MAX_ID}
         if properties and own != existing:
@@ -209,6 +224,16 @@ class TableDefinition(Message, frozen=True):
                 error_class="DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY",
                 specified=own,
                 existing=existing,
+                table=self.path,
+            )
+
+    def _check_same_clustering(self, snapshot: Snapshot) -> None:
+        existing = clustering_columns(snapshot.domains.get(CLUSTERING_DOMAIN), snapshot.schema)
+        if clustering_paths(self.clustering_columns, snapshot.schema, self.path) != existing:
+            raise DeltaAnalysisException(
+                error_class="DELTA_CREATE_TABLE_WITH_DIFFERENT_CLUSTERING",
+                specified=", ".join(self.clustering_columns),
+                existing=", ".join(map(".".join, existing)),
                 table=self.path,
             )
 
@@ -276,7 +301,7 @@ class TableDefinition(Message, frozen=True):
             "isManaged": "true" if self.is_managed else "false",
             "description": metadata.description,
             "partitionBy": _json(metadata.partition_columns),
-            "clusterBy": "[]",
+            "clusterBy": _json(self.clustering_columns),
             "properties": _json(metadata.configuration),
         }
 

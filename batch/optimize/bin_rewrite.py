@@ -65,9 +65,11 @@ class BinRewrite:
         file_options: Mapping[str, str],
         lay_out: LayOut = one_file_each,
         operation: str = "OPTIMIZE",
+        tagged: Callable[[Sequence[AddFile]], list[AddFile]] | None = None,
     ) -> None:
         """Each bin holds `files` of the transaction's snapshot that are in one partition. The new files are
         those of the table with the transaction's metadata. `operation` is the name that errors show.
+        `tagged` marks the new files of each bin.
 
         Raises UnsupportedFeatureError or DeltaIllegalArgumentException if the table cannot be rewritten.
         """
@@ -80,6 +82,7 @@ class BinRewrite:
         self._describe = describe
         self._lay_out = lay_out
         self._operation = operation
+        self._tagged = tagged
         self._cancelled = threading.Event()
         snapshot, path = self.snapshot, self.snapshot.path
         check_writable(snapshot.protocol, snapshot.metadata, path, snapshot.version)
@@ -110,15 +113,19 @@ class BinRewrite:
     def _write(self, spark: SparkSession) -> None:
         schema = with_mapping_alone(self.snapshot.schema)
         with TouchedFiles(spark, self._transaction, self._operation, schema) as files:
-            for first in range(0, len(self.bins), _BINS_OF_A_JOB):
+            bins_of_a_job = _BINS_OF_A_JOB if self._tagged is None else 1
+            for first in range(0, len(self.bins), bins_of_a_job):
                 rows = [
                     files.with_row_ids(files.rows(of_bin))
-                    for of_bin in self.bins[first : first + _BINS_OF_A_JOB]
+                    for of_bin in self.bins[first : first + bins_of_a_job]
                 ]
                 laid_out = functools.reduce(_union, self._lay_out(first, rows))
                 if self._cancelled.is_set():
                     raise OperationCancelledError("The rewrite was stopped.", table=self.snapshot.path)
+                before = len(self._new.adds)
                 self._new.copy(laid_out, self._operation)
+                if self._tagged is not None:
+                    self._new.adds[before:] = self._tagged(self._new.adds[before:])
 
     def _commit(self) -> None:
         path, transaction = self.snapshot.path, self._transaction

@@ -87,13 +87,24 @@ OPTIMIZED = StructType([StructField("path", StringType()), StructField("metrics"
 """The output of OPTIMIZE."""
 
 
-def describe(predicates: Sequence[str], z_order_by: Sequence[str] = (), *, auto: bool) -> Describe:
-    """Makes the operation of the commit. `predicates` are conditions on partitions, as Spark shows them."""
+def describe(
+    predicates: Sequence[str],
+    z_order_by: Sequence[str] = (),
+    cluster_by: Sequence[str] | None = None,
+    *,
+    auto: bool,
+    full: bool = False,
+) -> Describe:
+    """Makes the operation of the commit. `predicates` are conditions on partitions, as Spark shows them.
+
+    `cluster_by`: the clustering columns, None for a table without them. `full`: OPTIMIZE FULL.
+    """
     parameters: dict[str, str | bool] = {
         "predicate": msgspec.json.encode(predicates).decode(),
         "zOrderBy": msgspec.json.encode(z_order_by).decode(),
-        "clusterBy": "[]",
+        "clusterBy": msgspec.json.encode(cluster_by or []).decode(),
         "auto": auto,
+        **({} if cluster_by is None else {"isFull": full}),
     }
 
     return _operation("OPTIMIZE", parameters)

@@ -112,6 +112,12 @@ def _has_order(data_type: DataType) -> bool:
     return isinstance(data_type, AtomicType) and not isinstance(data_type, VariantType)
 
 
+def columns_at(snapshot: Snapshot, paths: Sequence[Sequence[str]]) -> list[ZColumn]:
+    """The columns at these paths, which the schema has."""
+    found = [_z_column(snapshot.schema, path) for path in paths]
+    return [column for column in found if column is not None]
+
+
 def _path(name: str) -> tuple[str, ...]:
     try:
         [path] = column_paths(name)

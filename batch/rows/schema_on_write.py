@@ -25,6 +25,7 @@ from deltaflow.log import (
     merge_schemas,
     schema_to_string,
 )
+from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_columns, clustering_paths
 from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.configuration import asks_for_mapping
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_metadata
@@ -60,6 +61,8 @@ class DeclaredTable:
     """What a statement declares of the table that it makes or replaces."""
 
     schema: T.StructType | None = None
+    cluster_by: Sequence[str] = ()
+    """The clustering columns, nested ones with their paths."""
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
 
@@ -108,12 +111,28 @@ def update_metadata(
     if rules.by_position and snapshot is not None:  # The frame's own names do not matter.
         by_name = named_as_table(frame_schema, snapshot.schema, rules, path)
     check_no_duplicates(by_name, path)
+    if snapshot is None or rules.replaces_table or rules.overwrite_schema:
+        transaction.clustering.by(declared.cluster_by)
+    elif declared.cluster_by:
+        _check_clustering(snapshot, declared.cluster_by, path)
     if snapshot is None or rules.replaces_table:
         _create_or_replace(transaction, frame_schema, partition_by, declared, rules)
     elif rules.overwrite_schema:
-        _overwrite_schema(transaction, snapshot, as_table_schema(frame_schema), partition_by, rules)
+        _overwrite_schema(transaction, snapshot, as_table_schema(frame_schema), partition_by, declared, rules)
     else:
         _check_and_merge(transaction, snapshot, frame_schema, partition_by, rules)
+
+
+def _check_clustering(snapshot: Snapshot, names: Sequence[str], path: str) -> None:
+    """Raises DELTA_CLUSTERING_COLUMNS_MISMATCH unless the table is clustered by these columns."""
+    existing = clustering_columns(snapshot.domains.get(CLUSTERING_DOMAIN), snapshot.schema)
+    if clustering_paths(names, snapshot.schema, path) != existing:
+        raise DeltaAnalysisException(
+            error_class="DELTA_CLUSTERING_COLUMNS_MISMATCH",
+            provided=", ".join(names),
+            existing=", ".join(map(".".join, existing)),
+            table=path,
+        )
 
 
 def named_as_table(
@@ -168,7 +187,7 @@ def _create_or_replace(
         )
         if differences:
             raise _mismatch(metadata, schema, frame_schema, differences, None, rules, path)
-    if snapshot is None or metadata != snapshot.metadata:
+    if snapshot is None or metadata != snapshot.metadata or declared.cluster_by:
         transaction.update_metadata(metadata, replaces_table=True)
 
 
@@ -177,13 +196,15 @@ def _overwrite_schema(
     snapshot: Snapshot,
     schema: T.StructType,
     partition_by: Sequence[str],
+    declared: DeclaredTable,
     rules: SchemaRules,
 ) -> None:
     """Replaces schema and partitioning. As in delta-spark, no `partition_by` means no partitions."""
     path = transaction.path
     is_mapped = snapshot.mapping_mode != "none"
     partition_columns = check_writable_schema(schema, partition_by, table=path, is_mapped=is_mapped)
-    if schema == without_mapping(snapshot.schema) and partition_columns == list(snapshot.partition_columns):
+    is_same = schema == without_mapping(snapshot.schema) and not declared.cluster_by
+    if is_same and partition_columns == list(snapshot.partition_columns):
         return
     _refuse_without_data_change(
         rules, path, "Overwrite the Delta table schema or change the partition schema"

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyspark.sql.types import StructField
 
+from deltaflow.batch.ddl.clustering import change_clustering
 from deltaflow.batch.ddl.column_defaults import check_defaults
 from deltaflow.batch.ddl.columns import (
     ColumnChange,
@@ -22,6 +23,7 @@ from deltaflow.batch.ddl.drop_feature import drop_feature
 from deltaflow.batch.ddl.mapped_columns import drop_columns, rename_column
 from deltaflow.batch.ddl.table_location import set_table_location
 from deltaflow.batch.ddl.table_properties import set_properties, unset_properties
+from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog
 from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
@@ -126,6 +128,15 @@ def _drop_columns(statement: Statement) -> Rows:
     paths = [tuple(column["name"]) for column in statement.fields["columnsToDrop"]]
     if_exists = statement.fields["ifExists"]
     drop_columns(statement.session, _log(statement), paths, if_exists, statement.settings)
+    return ()
+
+
+@statement("AlterTableClusterBy", changes=True)
+def _cluster_by(statement: Statement) -> Rows:
+    """CLUSTER BY (…), or NONE."""
+    spec = statement.fields["clusterBySpec"]
+    names = [] if spec is None else [".".join(map(quoted, name["parts"])) for name in spec["columnNames"]]
+    change_clustering(_log(statement), names, statement.settings)
     return ()
 
 

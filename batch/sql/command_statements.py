@@ -19,7 +19,7 @@ from deltaflow.batch.optimize.purge import files_to_purge
 from deltaflow.batch.read.load_path import version_number
 from deltaflow.batch.result_rows import schema_of
 from deltaflow.batch.sql_names import quoted_name
-from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
+from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog, Operation, remove_files
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import SESSION_TIME_ZONE
@@ -43,12 +43,15 @@ def _vacuum(statement: Statement) -> Rows:
 
 @statement("Optimize", changes=True, output=OPTIMIZED)
 def _optimize(statement: Statement) -> Rows:
-    if statement.fields["full"]:
-        raise DeltaUnsupportedOperationException(
-            error_class="DELTA_OPTIMIZE_FULL_NOT_SUPPORTED", table=statement.path
-        )
-    where, z_order_by = statement.fields["where"], statement.fields["zOrderBy"]
-    metrics = optimize(statement.session, statement.path, statement.settings, where, z_order_by)
+    fields = statement.fields
+    metrics = optimize(
+        statement.session,
+        statement.path,
+        statement.settings,
+        fields["where"],
+        fields["zOrderBy"],
+        full=fields["full"],
+    )
     return [(hadoop_path(statement.path), metrics)]
 
 

@@ -27,9 +27,6 @@ _REFUSED: Mapping[str, _Refusal] = {
     "AddPartitions": _Refusal(
         "ALTER TABLE ADD PARTITION", "table", "A partition is there when it has rows: write some."
     ),
-    "AlterTableClusterBy": _Refusal(
-        "ALTER TABLE CLUSTER BY", "table", "It needs the table feature clustering, which deltaflow lacks."
-    ),
     "AlterTableCollation": _Refusal(
         "ALTER TABLE DEFAULT COLLATION",
         "table",

@@ -37,7 +37,11 @@ def begin_table_as_select(request: TableAsSelectRequest) -> FileWrite | Skip:
     if exists and definition.is_save_as_table:
         return begin_write_into_delta(
             msgspec.structs.replace(request, mode="Overwrite"),
-            Definition(statement, definition.partition_columns),
+            Definition(
+                statement,
+                definition.partition_columns,
+                cluster_by=definition.clustering_columns,
+            ),
         )
     return begin_write_into_delta(
         # A table that appears meanwhile is a rival.
@@ -47,5 +51,6 @@ def begin_table_as_select(request: TableAsSelectRequest) -> FileWrite | Skip:
             definition.partition_columns,
             DeclaredTable(properties=definition.table_properties, comment=definition.comment),
             replaces_table=replaces,
+            cluster_by=definition.clustering_columns,
         ),
     )

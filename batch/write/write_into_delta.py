@@ -6,7 +6,7 @@ CREATE TABLE … AS SELECT and similar statements are the same write with a defi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,6 @@ from deltaflow.batch.write.transactional_write import (
 from deltaflow.errors import (
     DeltaIllegalArgumentException,
     DeltaTableAlreadyExistsError,
-    DeltaUnsupportedOperationException,
 )
 from deltaflow.log import DeltaLog, Metadata, OptimisticTransaction
 from deltaflow.log.protocol.properties import (
@@ -76,6 +75,7 @@ class Definition:
     replaces_table: bool = False
     """Whether, in mode Overwrite, the table takes the schema, partitioning, properties and comment of the
     definition. Its id and history stay."""
+    cluster_by: Sequence[str] = ()
 
 
 @begins_write("batch")
@@ -91,11 +91,6 @@ def begin_write_into_delta(
     options, settings = request.options, request.settings
     path, mode = required_path(request.path), request.mode
     unsupported_options(options, _NOT_YET, "writing")
-    if option(options, "__clustering_columns") is not None:
-        raise DeltaUnsupportedOperationException(
-            "writing with clusterBy is not supported yet. Remove it, or use partitionBy",
-            error_class="DELTA_UNSUPPORTED_OPTION",
-        )
     rules = schema_rules(
         options,
         settings,
@@ -156,10 +151,12 @@ def _transaction(request: BatchWriteRequest, path: str) -> OptimisticTransaction
 
 
 def _declared(request: BatchWriteRequest, definition: Definition | None) -> DeclaredTable:
-    if definition is None or definition.declared is None:
-        return DeclaredTable(properties=table_properties(request.options))
-    declared = definition.declared
-    return replace(declared, properties=declared.properties or table_properties(request.options))
+    properties = table_properties(request.options)
+    if definition is None:
+        names = msgspec.json.decode(option(request.options, "__clustering_columns") or "[]", type=list[str])
+        return DeclaredTable(properties=properties, cluster_by=names)
+    declared = definition.declared or DeclaredTable()
+    return replace(declared, properties=declared.properties or properties, cluster_by=definition.cluster_by)
 
 
 def _overwrite_scope(

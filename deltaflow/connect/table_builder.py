@@ -55,6 +55,8 @@ class DeltaTableBuilder(TableBuilder):
         parts.append("USING delta")
         if self._partition_columns:
             parts.append(f"PARTITIONED BY {quoted_list(self._partition_columns)}")
+        if self._clustering_columns:
+            parts.append(f"CLUSTER BY {quoted_list(self._clustering_columns)}")
         if self._location is not None and self._name is not None:
             parts.append(f"LOCATION {string(self._location)}")
         if self._comment is not None:

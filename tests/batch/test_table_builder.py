@@ -234,7 +234,6 @@ class TestRefusals:
                 "identityColumns",
                 lambda b: b.addColumn("a", "long", generatedByDefaultAs=IdentityGenerator(3)),
             ),
-            ("clustering", lambda built: built.clusterBy("a", "b")),
         ],
     )
     def test_features_that_are_lacking(self, spark: SparkSession, feature: str, say: Any) -> None:

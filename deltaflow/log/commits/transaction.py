@@ -14,6 +14,7 @@ from deltaflow.errors import (
     DeltaConcurrentModificationException,
     DeltaIllegalStateException,
 )
+from deltaflow.log.commits.clustering_change import ClusteringChange
 from deltaflow.log.commits.conflicts import (
     Loser,
     check_created_meanwhile,
@@ -98,6 +99,7 @@ class OptimisticTransaction:
         self._reads = Reads(log.path, snapshot, SESSION_TIME_ZONE.of(session, log.path))
         self._new_metadata: Metadata | None = None
         self._new_protocol: Protocol | None = None
+        self.clustering = ClusteringChange(log.path, snapshot)
         self._used = False
         self._put = CommitPut(log)
         self._row_ids = RowIds(log.path)
@@ -171,6 +173,7 @@ class OptimisticTransaction:
             metadata = with_session_defaults(metadata, self.session, self.path)
         old = None if self.snapshot is None else self.snapshot.metadata
         before = {} if old is None else old.configuration
+        metadata = self.clustering.with_feature(metadata, replaces_table=replaces_table)
         metadata = with_checked_properties(metadata, before, self.session, self.path)
         metadata = with_mapped_columns(
             metadata,
@@ -186,6 +189,7 @@ class OptimisticTransaction:
         self._check_new_defaults(metadata, self._new_protocol)
         metadata = with_row_id_columns(metadata, old, self._new_protocol, self.log.ids, self.path)
         self._new_metadata = without_protocol_properties(metadata)
+        self.clustering.check_kept(self._new_metadata)
 
     def _check_new_defaults(self, metadata: Metadata, protocol: Protocol) -> None:
         """Refuse to give columns defaults that the protocol does not allow; older ones may be there."""
@@ -236,6 +240,9 @@ class OptimisticTransaction:
             )
         self._used = True
         isolation = self._check(actions)
+        assert self.metadata is not None
+        assert self.protocol is not None
+        actions = [*actions, *self.clustering.actions(self.metadata, self.protocol)]
         txn_id = self.log.ids()
         head = head_of(self.snapshot)
         winners: list[Commit] = []

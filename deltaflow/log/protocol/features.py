@@ -19,6 +19,8 @@ NEWEST_WRITER_VERSION = 7
 LEGACY_READER_OF_COLUMN_MAPPING = 2
 """The reader version that has columnMapping: without lists, it is the only feature for readers."""
 
+CLUSTERING = "clustering"
+
 Activity = Callable[[Metadata], bool]
 
 
@@ -172,7 +174,7 @@ _LISTED = (
     Feature("vacuumProtocolCheck", _no_metadata, "always", for_readers=True),
     _DOMAIN_METADATA,
     Feature("rowTracking", _property("delta.enableRowTracking"), "supported", requires=_DOMAIN_METADATA.name),
-    _unwritable("clustering", "deltaflow does not keep the statistics by which such a table is clustered."),
+    Feature(CLUSTERING, _no_metadata, "always", requires=_DOMAIN_METADATA.name),
     *(
         Feature(
             f"{_ICEBERG}V{i}", _property(f"delta.enableIcebergCompatV{i}"), "inactive", reason=_OF_ICEBERG

@@ -46,6 +46,11 @@ def indexed_leaves(metadata: Metadata, table: str) -> list[tuple[ColumnPath, Dat
     ]
 
 
+def is_ordered(data_type: DataType) -> bool:
+    """Whether values of the type have bounds, by which files can be skipped."""
+    return not isinstance(data_type, _NOT_ORDERED)
+
+
 def leaves_of(
     fields: Iterable[StructField], parent: ColumnPath = ()
 ) -> Iterator[tuple[ColumnPath, DataType]]:

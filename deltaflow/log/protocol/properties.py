@@ -163,6 +163,18 @@ CONSTRAINTS_ASSUME_DROP_IF_EXISTS = _flag(
 DYNAMIC_PARTITION_OVERWRITE_ENABLED = _flag(
     "spark.databricks.delta.dynamicPartitionOverwrite.enabled", default=True
 )
+CLUSTERING_MIN_CUBE_SIZE = Property(
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold",
+    100 << 30,
+    _at_least(0),
+    "a number of bytes",
+)
+CLUSTERING_TARGET_CUBE_SIZE = Property(
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize",
+    150 << 30,
+    _at_least(0),
+    "a number of bytes",
+)
 FAST_DROP_FEATURE_ENABLED = _flag(
     "spark.databricks.delta.tableFeatures.fastDropFeature.enabled", default=True
 )

@@ -228,7 +228,7 @@ def test_a_name_that_says_otherwise_than_the_table_that_is_there(
         ("CREATE OR REPLACE TABLE t USING delta", ANALYSIS, "SCHEMA_NOT_PROVIDED"),
         ("CREATE TABLE t (a INT DEFAULT 1) USING delta", ANALYSIS, "FEATURE_NOT_ENABLED"),
         ("CREATE TABLE t (a INT, b INT GENERATED ALWAYS AS (c)) USING delta", AnalysisException, "generat"),
-        ("CREATE TABLE t (a INT, b INT) USING delta CLUSTER BY (a)", UNSUPPORTED, "cluster"),
+        ("CREATE TABLE t (a INT, b BOOLEAN) USING delta CLUSTER BY (b)", ANALYSIS, "no bounds"),
         ("CREATE TABLE t (a INT, b INT) USING delta CLUSTERED BY (a) INTO 2 BUCKETS",
          UNSUPPORTED, "bucket"),
         ("CREATE TABLE t (a INT, b TIMESTAMP) USING delta PARTITIONED BY (days(b))",

@@ -178,11 +178,8 @@ def test_options_that_ask_for_nothing(spark, table):
     )
 
 
-def test_buckets_and_clusters_are_refused(spark, table):
+def test_buckets_are_refused(spark, table):
     failing(Exception, lambda: writer(spark).bucketBy(2, "id").sortBy("id").save(table))
-    failing(
-        DeltaUnsupportedOperationException, lambda: writer(spark).clusterBy("id").save(table), "clusterBy"
-    )
     assert not os.path.exists(table)
 
 

@@ -109,7 +109,6 @@ def test_files_with_deletion_vectors_stay_as_they_are(table: HandWrittenTable) -
     ("name", "reason"),
     [
         ("catalogManaged", "A catalog decides"),
-        ("clustering", "clustered"),
         ("coordinatedCommits-preview", "A service"),
     ],
 )
@@ -120,7 +119,7 @@ def test_a_refusal_says_its_reason(table: HandWrittenTable, name: str, reason: s
         append(log, "a")
 
 
-@pytest.mark.parametrize("name", ["clustering", "brandNew"])
+@pytest.mark.parametrize("name", ["catalogCommits", "brandNew"])
 def test_writer_features_that_are_missing_are_named_and_do_not_keep_from_reading(
     table: HandWrittenTable, name: str
 ) -> None:

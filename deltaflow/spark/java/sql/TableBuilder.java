@@ -19,6 +19,7 @@ import org.apache.spark.sql.catalyst.plans.logical.TableSpecBase;
 import org.apache.spark.sql.catalyst.util.QuotingUtils;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.expressions.ClusterByTransform;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
@@ -48,6 +49,11 @@ public final class TableBuilder {
     List partitioning = new ArrayList();
     for (JsonNode column : told.get("partitionedBy")) {
       partitioning.add(Expressions.identity(QuotingUtils.quoteIdentifier(column.asText())));
+    }
+    if (!told.get("clusterBy").isEmpty()) {
+      List names = new ArrayList();
+      for (JsonNode column : told.get("clusterBy")) names.add(Expressions.column(column.asText()));
+      partitioning.add(new ClusterByTransform(seq(names)));
     }
     boolean isLenient = told.get("isLenient").asBoolean();
     if (told.get("replaces").asBoolean()) {
