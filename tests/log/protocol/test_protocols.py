@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType, TimestampNTZType
 
 from deltaflow.errors import (
+    DeltaAnalysisException,
     DeltaIllegalArgumentException,
     DeltaIllegalStateException,
     DeltaUnsupportedOperationException,
@@ -96,7 +97,7 @@ class TestNewTables:
         ("configuration", "error", "match"),
         [
             ({"delta.feature.brandNew": "supported"}, UnsupportedFeatureError, "brandNew"),
-            ({"delta.feature.clustering": "supported"}, UnsupportedFeatureError, "clustering"),
+            ({"delta.feature.clustering": "supported"}, DeltaAnalysisException, "CLUSTER BY"),
             ({"delta.enableChangeDataFeed": "true"}, UnsupportedFeatureError, "changeDataFeed"),
             ({"delta.minWriterVersion": "8"}, UnsupportedFeatureError, "version 8; deltaflow knows 1 to 7"),
             ({"delta.minReaderVersion": "three"}, DeltaIllegalArgumentException, "integer.*'three'"),
