@@ -217,7 +217,10 @@ class TestRefusals:
             (lambda built: built.partitionedBy("nothing"), "nothing"),
             (lambda built: built.partitionedBy("id"), "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION"),
             (lambda built: built.property("delta.nothing", "1"), "DELTA_UNKNOWN_CONFIGURATION"),
-            (lambda built: built.property("delta.feature.icebergCompatV2", "supported"), "icebergCompatV2"),
+            (
+                lambda built: built.property("delta.feature.coordinatedCommits-preview", "supported"),
+                "coordinatedCommits-preview",
+            ),
         ],
         ids=["duplicate", "partition", "all", "property", "feature"],
     )

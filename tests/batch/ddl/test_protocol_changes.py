@@ -217,12 +217,12 @@ class TestRefusals:
 
     def test_a_table_that_is_not_written(self, tmp_path: Path) -> None:
         table = HandWrittenTable(tmp_path / "written")
-        features = ["domainMetadata", "icebergCompatV2"]
+        features = ["domainMetadata", "coordinatedCommits-preview"]
         table.commit(0, protocol_action(1, 7, writerFeatures=features), meta_data())
-        with pytest.raises(UnsupportedFeatureError, match="icebergCompatV2"):
+        with pytest.raises(UnsupportedFeatureError, match="coordinatedCommits-preview"):
             drop_feature(table.log(), "domainMetadata", False, {})
-        with refused("DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE", "icebergCompatV2"):
-            drop_feature(table.log(), "icebergCompatV2", False, {})
+        with refused("DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE", "coordinatedCommits-preview"):
+            drop_feature(table.log(), "coordinatedCommits-preview", False, {})
 
     def test_a_feature_that_another_one_needs(self, log: DeltaLog) -> None:
         create(log, configuration={"delta.feature.rowTracking": "supported"})
@@ -307,7 +307,7 @@ class TestTheAPI:
     def test_names_of_nothing_and_of_what_is_lacking(self, made: DeltaTable, log: DeltaLog) -> None:
         with pytest.raises(UnsupportedFeatureError, match=r"DELTA_UNSUPPORTED_FEATURES_IN_CONFIG.*abc"):
             made.addFeatureSupport("abc")
-        for name in ("icebergCompatV2", "catalogManaged"):
+        for name in ("coordinatedCommits-preview", "catalogManaged"):
             with pytest.raises(UnsupportedFeatureError, match=name):
                 made.addFeatureSupport(name)
         assert log.latest_version() == 0
