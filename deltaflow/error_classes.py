@@ -143,6 +143,21 @@ CATALOGUE: dict[str, Entry] = {
         "428GU",
         "No data file can be written: all fields of {what} are of type void. Add one of another type.",
     ),
+    "DELTA_CDC_NON_CONSTANT_ARGUMENT": (
+        "42K0H",
+        "The {argument} argument (position {position}) of the function {function} has to be a constant, but "
+        "it is: {expression}.",
+    ),
+    "DELTA_CDC_READ_NULL_RANGE_BOUNDARY": (
+        "22004",
+        "The start and the end of a change data feed cannot be null. Give a version or a timestamp.",
+    ),
+    "DELTA_CDC_START_VERSION_AFTER_LATEST": (
+        "22003",
+        "Start version {start} for change data feed exceeds the latest table version {latest}. Begin at an "
+        "earlier version, or set spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled to true "
+        "to get no rows.",
+    ),
     "DELTA_CHANGES_OF_SEVERAL_TABLES": (
         "22023",
         "The messages are of several tables: {tables}. Name the one to read: Debezium(table='{example}').",
@@ -155,6 +170,28 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_CHANGE_COLUMN_UNREADABLE": (
         "42K09",
         "The messages have a column {column_name} that Spark has no type for: {found}.",
+    ),
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA": (
+        "0AKDC",
+        "Retrieving table changes between version {start} and {end} failed because of an incompatible data "
+        "schema. Your read schema is {read_schema} at version {read_version}, but we found an incompatible "
+        "data schema at version {incompatible_version}. If possible, retrieve the changes in smaller ranges: "
+        "each is read with the schema at its end if {config} is `endVersion` and the table has column "
+        "mapping.",
+    ),
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE": (
+        "0AKDC",
+        "Retrieving table changes between version {start} and {end} failed because of an incompatible schema "
+        "change. Your read schema is {read_schema} at version {read_version}, but we found an incompatible "
+        "schema change at version {incompatible_version}. If possible, query table changes separately from "
+        "version {start} to {incompatible_version} - 1, and from version {incompatible_version} to {end}.",
+    ),
+    "DELTA_CHANGE_FILES_NOT_WRITTEN": (
+        "0AKDC",
+        "{operation} of some rows of a file has to record the rows that it changes, since the table has "
+        "delta.enableChangeDataFeed, and deltaflow does not write change files yet. Use another Delta "
+        "implementation for it, or switch the feed off first. Appends and overwrites are allowed, as are "
+        "deletions of whole files, and DELETE where the table has delta.enableDeletionVectors.",
     ),
     "DELTA_CHANGE_RECORD_UNREADABLE": (
         "22023",
@@ -500,6 +537,10 @@ CATALOGUE: dict[str, Entry] = {
         "Cannot write to '{table_name}', not enough data columns: the table has {table_columns}, "
         "the data has {data_columns}.",
     ),
+    "DELTA_INVALID_CDC_RANGE": (
+        "22003",
+        "CDC range from start {start} to end {end} was invalid. End cannot be before start.",
+    ),
     "DELTA_INVALID_CHANGE": (
         "22023",
         "apply_changes: {number} records of batch {batch} are no changes, since they lack a key or a "
@@ -606,6 +647,13 @@ CATALOGUE: dict[str, Entry] = {
         "The catalog has the table {table_name}, but there is no Delta table at its location. "
         "Drop it (DROP TABLE {table_name}) and create it again.",
     ),
+    "DELTA_MISSING_CHANGE_DATA": (
+        "KD002",
+        "Error getting change data for range [{start}, {end}] as change data was not recorded for version "
+        "{unrecorded}. If you've enabled change data feed on this table, use `DESCRIBE HISTORY` to see when "
+        "it was first enabled, and begin there. Otherwise, to start recording change data, use `ALTER TABLE "
+        "table_name SET TBLPROPERTIES (delta.enableChangeDataFeed=true)`.",
+    ),
     "DELTA_MISSING_DELTA_TABLE": (
         "42P01",
         "{table_name} is not a Delta table. {advice}",
@@ -637,7 +685,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_MULTIPLE_CDC_BOUNDARY": (
         "42614",
-        "Multiple ending arguments provided. Please provide one of either endingTimestamp or endingVersion.",
+        "Multiple {boundary} arguments provided. Please provide one of either {boundary}Timestamp or "
+        "{boundary}Version.",
     ),
     "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE": (
         "21506",
@@ -701,6 +750,10 @@ CATALOGUE: dict[str, Entry] = {
         "23502",
         "NOT NULL constraint violated for column: {column_name}.",
     ),
+    "DELTA_NO_START_FOR_CDC_READ": (
+        "42601",
+        "No startingVersion or startingTimestamp provided for CDC read. Set one of these options.",
+    ),
     "DELTA_NUM_RECORDS_MISMATCH": (
         "XXKDS",
         "Failed to validate the number of records in {operation}: of the files that it removes, it keeps "
@@ -752,6 +805,11 @@ CATALOGUE: dict[str, Entry] = {
         "{given}; table {schema}. Remove .schema(…).",
     ),
     "DELTA_REGEX_OPT_SYNTAX_ERROR": ("2201B", "Please recheck your syntax for '{option}': {reason}."),
+    "DELTA_REMOVE_FILE_CDC_MISSING_EXTENDED_METADATA": (
+        "XXKDS",
+        "The log removes the file {removed_file} without its partition values or its size, so that its rows "
+        "cannot be read as deletes. Begin the change data feed after this version.",
+    ),
     "DELTA_REPLACE_WHERE_MISMATCH": (
         "44000",
         "Written data does not conform to partial table overwrite condition or constraint "
@@ -901,6 +959,11 @@ CATALOGUE: dict[str, Entry] = {
         "{seen_version} are missing from the transaction log. Restore them from a copy, or restart the "
         "stream with a new checkpoint location.",
     ),
+    "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS": (
+        "42711",
+        "Unable to enable change data feed on the table: it has the columns {column_list}, whose names the "
+        "feed uses itself. Rename or drop these columns first.",
+    ),
     "DELTA_TABLE_ALREADY_EXISTS": (
         "42P07",
         "Table {table_name} already exists.",
@@ -938,6 +1001,11 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE": (
         "42604",
         "versionAsOf needs to be a version, which is a number of at least 0, and is {value!r}.",
+    ),
+    "DELTA_TRUNCATED_TRANSACTION_LOG": (
+        "42K03",
+        "{place}: version {missing_version} cannot be rebuilt, since the log was truncated by its clean-up "
+        "or by hand. {available} Begin at one of the versions that are there.",
     ),
     "DELTA_UDF_IN_CHECK_CONSTRAINT": (
         "42621",
@@ -1027,6 +1095,10 @@ CATALOGUE: dict[str, Entry] = {
         "0AKDC",
         "Dropping partition columns ({columns}) is not allowed. Write the table anew with overwriteSchema.",
     ),
+    "DELTA_UNSUPPORTED_EXPRESSION": (
+        "0A000",
+        "Argument {position} of the function {function} cannot be {given}. It has to be {allowed}.",
+    ),
     "DELTA_UNSUPPORTED_EXPRESSION_CHECK_CONSTRAINT": (
         "42621",
         "Found {expr} in a CHECK constraint. {expr} cannot be used in a CHECK constraint.",
@@ -1110,6 +1182,11 @@ CATALOGUE: dict[str, Entry] = {
         "Cannot add column {column_name}, because {struct} already has one of this name, regardless of case. "
         "Take another name.",
     ),
+    "INCORRECT_NUMBER_OF_ARGUMENTS": (
+        "42605",
+        "The function {function} takes a table, a start and, if wanted, an end: 2 or 3 arguments, and it got "
+        "{given}.",
+    ),
     "INVALID_DEFAULT_VALUE": (
         "42623",
         "{value} cannot be the default of column {column_name}: {problem}. Give a constant that can "
@@ -1134,6 +1211,11 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_ZORDERING_ON_PARTITION_COLUMN": (
         "42P10",
         "{name} is a partition column. Z-Ordering can only be performed on data columns",
+    ),
+    "RESERVED_CDC_COLUMNS_ON_WRITE": (
+        "42939",
+        "The write contains the columns {column_list}, whose names the change data feed uses itself. Rename "
+        "or drop these columns, or switch the feed off by setting delta.enableChangeDataFeed to false.",
     ),
     "WRONG_COLUMN_DEFAULTS_FOR_DELTA_ALTER_TABLE_ADD_COLUMN_NOT_SUPPORTED": (
         "0AKDC",

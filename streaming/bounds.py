@@ -56,7 +56,9 @@ def starting_version(reading: Reading, newest: Snapshot) -> int | None:
         return options.starting_version
     if options.starting_timestamp_ms is None:
         return None
-    return _first_at_or_after(reading, options.starting_timestamp_ms, newest)
+    return reading.log.first_version_since(
+        options.starting_timestamp_ms, may_be_later=options.allow_start_out_of_range
+    )
 
 
 def ending_version(reading: Reading, newest: Snapshot) -> int | None:
@@ -80,18 +82,3 @@ def _check_version_exists(reading: Reading, version: int, newest: Snapshot) -> N
             "Correct the option startingVersion.",
             table=reading.path,
         )
-
-
-def _first_at_or_after(reading: Reading, timestamp_ms: int, newest: Snapshot) -> int:
-    log = reading.log
-    try:
-        version = log.version_at_timestamp(timestamp_ms - 1) + 1
-        if version <= newest.version:
-            return version
-    except VersionNotFoundError as error:
-        if error.error_class == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION":
-            return log.available_versions()[0]
-    if not reading.options.allow_start_out_of_range:
-        # Raises that the time is too late, unless a commit has come meanwhile.
-        log.version_at_timestamp(timestamp_ms)
-    return newest.version + 1

@@ -149,7 +149,7 @@ def source_options(
     if starting_version is not None and option(options, "startingTimestamp") is not None:
         raise DeltaIllegalArgumentException(error_class="DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET")
     if ending_version is not None and option(options, "endingTimestamp") is not None:
-        raise DeltaIllegalArgumentException(error_class="DELTA_MULTIPLE_CDC_BOUNDARY")
+        raise DeltaIllegalArgumentException(error_class="DELTA_MULTIPLE_CDC_BOUNDARY", boundary="ending")
     ignores_file_deletion = boolean_option(options, "ignoreFileDeletion")
     if ignores_file_deletion:
         _LOG.warning(

@@ -33,6 +33,7 @@ from deltaflow.batch.optimize.auto_compaction import auto_compaction
 from deltaflow.batch.read.load_path import no_table_at
 from deltaflow.batch.rewrite.marked_rows import MarkedRows
 from deltaflow.batch.rewrite.new_files import NewFiles
+from deltaflow.batch.rewrite.recorded_changes import refuse_unrecorded_changes
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import TouchedFiles
 from deltaflow.errors import DeltaUnsupportedOperationException
@@ -195,6 +196,8 @@ class RowLevelOperation(TouchedFiles):
         transaction, path = self.transaction, self.snapshot.path
         metadata = transaction.metadata
         assert metadata is not None
+        if rows is not None:
+            refuse_unrecorded_changes(metadata, account.files_to_read, self.name, path)
         bytes_of_a_task = optimized_write_bytes(
             {},
             transaction.session,

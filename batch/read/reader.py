@@ -13,7 +13,7 @@ import msgspec
 from pyspark.sql.types import StructType
 
 from deltaflow.arguments import FILE_SYSTEM_PREFIXES
-from deltaflow.batch.options import option, required_path, unsupported_options
+from deltaflow.batch.options import option, required_path
 from deltaflow.batch.read.load_path import LoadPath, files_of_partition, load_path, no_table_at
 from deltaflow.batch.read.messages import PinAnswer, PinRequest, ReadRequest
 from deltaflow.errors import CorruptLogError, DeltaAnalysisException, DeltaTableNotFoundError
@@ -32,14 +32,12 @@ from deltaflow.spark.scan.file_index import (
 )
 from deltaflow.spark.scan.messages import Relation
 
-_NOT_YET = ("readChangeFeed", "readChangeData")
 _FILE_OPTIONS = ("ignoreMissingFiles", "ignoreCorruptFiles")
 
 
 @dispatcher.handle("read")
 def read(request: ReadRequest) -> Relation:
     """The relation over a table: at the version that the request asks for, or without a version."""
-    unsupported_options(request.options, _NOT_YET, "reading")
     loaded = load_path(required_path(request.path), request.options, request.settings)
     log = DeltaLog.for_table(loaded.table_path)
     try:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from deltaflow.batch.files.partition_conditions import in_any_partition
 from deltaflow.batch.rewrite.new_files import NewFiles
+from deltaflow.batch.rewrite.recorded_changes import refuse_unrecorded_changes
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
@@ -162,6 +163,10 @@ class MatchingRows(WholeTable):
         with self._touched_files(transaction) as files:
             touched = files.record_touched_files(files.rows().where(matches))
             account = RowAccount(_OPERATION, transaction.snapshot, touched, touched[MATCHING_ROWS.name])
+            assert transaction.metadata is not None
+            refuse_unrecorded_changes(
+                transaction.metadata, account.files_to_read, _OPERATION, transaction.path
+            )
             if account.files_to_read.num_rows:
                 # Rows for which the predicate is null stay, too.
                 kept = files.with_row_ids(files.rows(account.files_to_read)).where(

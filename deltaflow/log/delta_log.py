@@ -29,7 +29,7 @@ from deltaflow.log.replay.listing import Listing
 from deltaflow.log.replay.log_files import Clock, Ids, LogFiles, no_table, random_id, system_clock
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.snapshot import Snapshot
-from deltaflow.log.replay.time_travel import available_versions, version_at
+from deltaflow.log.replay.time_travel import available_versions, monotonic_file_times, version_at
 from deltaflow.log.replay.version_checksum import checksum_differences
 from deltaflow.log.streams.expiry import Expiry, log_expiry, removed_files, vacuum_expiry
 from deltaflow.log.streams.source_offset import DeltaSourceOffset
@@ -37,6 +37,8 @@ from deltaflow.log.streams.stream_needs import check_streams
 from deltaflow.store import LogStore, store_for
 
 _CACHED_LOGS = 100
+# Later files may have earlier times, where clocks differ; delta-spark looks at as many before a range.
+_COMMITS_WITH_ONE_TIME = 100
 _RECENT_COMMITS = 16
 _RECENT_ACTIONS = 2_000
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
@@ -176,6 +178,35 @@ class DeltaLog:
         VersionNotFoundError before the earliest version that the log can give, and after the newest.
         """
         return version_at(self._files, self._files.list(0), self.snapshot(), timestamp_ms)
+
+    def first_version_since(self, timestamp_ms: int, *, may_be_later: bool = False) -> int:
+        """The first version that was committed at a time or after it, in milliseconds since the epoch; the
+        earliest one that the log can give for an earlier time.
+
+        After the newest version: the one that comes next if `may_be_later`, else VersionNotFoundError.
+        """
+        newest = self.snapshot()
+        try:
+            version = self.version_at_timestamp(timestamp_ms - 1) + 1
+            if version <= newest.version:
+                return version
+        except VersionNotFoundError as error:
+            if error.error_class == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION":
+                return self.available_versions()[0]
+        if not may_be_later:
+            # Raises that the time is too late, unless a commit has come meanwhile.
+            self.version_at_timestamp(timestamp_ms)
+        return newest.version + 1
+
+    def commit_times_ms(self, start: int, end: int) -> dict[int, int]:
+        """When the versions `start` to `end` that are there were committed, in milliseconds since the epoch,
+        by the modification times of their files, each later than the one before. In-commit timestamps are
+        in the commits.
+        """
+        listing = self._files.list(max(0, start - _COMMITS_WITH_ONE_TIME))
+        versions = [version for version in sorted(listing.commits) if version <= end]
+        times = zip(versions, monotonic_file_times(listing, versions), strict=True)
+        return {version: time_ms for version, time_ms in times if version >= start}
 
     def snapshot_at_timestamp(self, timestamp_ms: int) -> Snapshot:
         """The table as it was at a time: `snapshot_at` of its `version_at_timestamp`."""

@@ -116,7 +116,7 @@ NOT_WRITTEN = {
     "generatedColumns": {"metaData": field_metadata("delta.generationExpression", "1 + 1")},
     "changeDataFeed": {
         "metaData": lambda m: m["configuration"].update({"delta.enableChangeDataFeed": "true"}),
-        "protocol": protocol(1, 4),
+        "protocol": protocol(1, 2),
     },
     "identityColumns": {"metaData": field_metadata("delta.identity.start", 1), "protocol": protocol(1, 6)},
     "writer version 8": {"protocol": protocol(1, 8)},

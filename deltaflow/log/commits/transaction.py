@@ -34,7 +34,7 @@ from deltaflow.log.commits.outcomes import (
 from deltaflow.log.commits.put import CommitPut
 from deltaflow.log.commits.reads import PartitionPredicate, Reads
 from deltaflow.log.commits.row_ids import RowIds, check_enablement
-from deltaflow.log.commits.validation import WritableAction, check_actions
+from deltaflow.log.commits.validation import WritableAction, check_actions, check_reserved_columns
 from deltaflow.log.maintenance.checkpoint_hook import checkpoint_if_due
 from deltaflow.log.maintenance.manifests import update_manifests
 from deltaflow.log.protocol.actions import (
@@ -187,6 +187,7 @@ class OptimisticTransaction:
         current = None if self.snapshot is None else self.snapshot.protocol
         self._new_protocol = protocol_for(metadata, current, self.path)
         self._check_new_defaults(metadata, self._new_protocol)
+        check_reserved_columns(metadata, old, self.path)
         metadata = with_row_id_columns(metadata, old, self._new_protocol, self.log.ids, self.path)
         self._new_metadata = without_protocol_properties(metadata)
         self.clustering.check_kept(self._new_metadata)

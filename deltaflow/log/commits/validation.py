@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deltaflow.errors import DeltaIllegalStateException, DeltaUnsupportedOperationException
+from deltaflow.log.files.change_files import CHANGE_COLUMNS
 from deltaflow.log.files.file_key import file_key
 from deltaflow.log.protocol.actions import (
     AddFile,
@@ -14,8 +15,12 @@ from deltaflow.log.protocol.actions import (
     RemoveFile,
     SetTransaction,
 )
-from deltaflow.log.protocol.column_mapping import physical_partition_columns
-from deltaflow.log.protocol.features import has_domain_metadata, supported_features
+from deltaflow.log.protocol.column_mapping import physical_partition_columns, table_schema
+from deltaflow.log.protocol.features import (
+    has_change_data_feed,
+    has_domain_metadata,
+    supported_features,
+)
 from deltaflow.log.protocol.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
 from deltaflow.log.protocol.row_tracking import FEATURE as ROW_TRACKING
 
@@ -60,6 +65,26 @@ def check_actions(
                 table=table,
             )
         named.add((category, name))
+
+
+def check_reserved_columns(metadata: Metadata, before: Metadata | None, table: str) -> None:
+    """Refuse columns of the table that have the names of those that a change data feed adds to its rows.
+
+    `before`: the metadata that the table has had, None for a new table.
+    """
+    if not has_change_data_feed(metadata) or metadata.schema_string is None:
+        return
+    reserved = {name.lower() for name in CHANGE_COLUMNS.names}
+    names = [name for name in table_schema(metadata, table=table).names if name.lower() in reserved]
+    if names:
+        was_on = before is None or has_change_data_feed(before)
+        raise DeltaIllegalStateException(
+            error_class="RESERVED_CDC_COLUMNS_ON_WRITE"
+            if was_on
+            else "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS",
+            column_list=", ".join(names),
+            table=table,
+        )
 
 
 def _check_partition_columns(action: AddFile, partition_columns: set[str], table: str) -> None:

@@ -307,6 +307,19 @@ def packed_vectors(
     return files, descriptors
 
 
+def inline_vector(rows: BitMap64) -> DeletionVectorDescriptor:
+    """How the log has a deletion vector of these rows in itself, and not in a file."""
+    rows.run_optimize()
+    content = _MAGIC + rows.serialize()
+    filled = content + bytes(-len(content) % 4)
+    return DeletionVectorDescriptor(
+        storage_type="i",
+        path_or_inline_dv=base64.b85encode(filled).translate(_TO_Z85).decode(),
+        size_in_bytes=len(content),
+        cardinality=len(rows),
+    )
+
+
 def decoded_z85(text: str) -> bytes:
     """The bytes of a text in Z85; ValueError if it is none."""
     if len(text) % 5:

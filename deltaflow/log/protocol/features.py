@@ -62,7 +62,8 @@ def _has_constrained_columns(metadata: Metadata) -> bool:
 _HAS_INVARIANTS = _column_metadata("delta.invariants")
 
 
-def _change_data_feed(metadata: Metadata) -> bool:
+def has_change_data_feed(metadata: Metadata) -> bool:
+    """Whether the table records its changes."""
     # The second name is that of the property's first release.
     names = ("delta.enableChangeDataFeed", "delta.enableChangeDataCapture")
     return any(_property(name)(metadata) for name in names)
@@ -163,7 +164,7 @@ _LISTED = (
     _APPEND_ONLY,
     Feature("invariants", _has_constrained_columns, "always", legacy_writer=2),
     Feature("checkConstraints", _property_prefix("delta.constraints."), "always", legacy_writer=3),
-    Feature("changeDataFeed", _change_data_feed, "inactive", legacy_writer=4),
+    Feature("changeDataFeed", has_change_data_feed, "supported", legacy_writer=4),
     Feature("generatedColumns", _column_metadata(GENERATION_EXPRESSION), "supported", legacy_writer=4),
     _COLUMN_MAPPING,
     Feature("identityColumns", _column_metadata("delta.identity."), "inactive", legacy_writer=6),

@@ -258,6 +258,12 @@ STREAMING_TYPE_CHANGES_ALLOWED = _flag(
 STREAMING_TYPE_CHANGES_TRACKED = _flag(
     "spark.databricks.delta.typeWidening.enableStreamingSchemaTracking", default=False
 )
+CHANGE_FEED_SCHEMA_MODE = Property(
+    "spark.databricks.delta.changeDataFeed.defaultSchemaModeForColumnMappingTable",
+    "endversion",
+    _one_of("endversion", "latest", "legacy"),
+    "endVersion, latest or legacy",
+)
 TIMESTAMP_OUT_OF_RANGE_ENABLED = _flag(
     "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled", default=False
 )

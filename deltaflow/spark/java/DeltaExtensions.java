@@ -5,12 +5,15 @@ import java.util.List;
 import java.util.concurrent.ConcurrentMap;
 
 import com.google.common.collect.MapMaker;
+import io.deltaflow.spark.scan.ChangeFeeds;
 import io.deltaflow.spark.scan.LiveRows;
 import io.deltaflow.spark.scan.MetadataOnlyQuery;
 import io.deltaflow.spark.scan.PinScans;
 import io.deltaflow.spark.scan.RowIds;
 import io.deltaflow.spark.sql.DeltaParser;
 import io.deltaflow.spark.sql.DynamicOverwrite;
+import io.deltaflow.spark.sql.NamedChanges;
+import io.deltaflow.spark.sql.TableChanges;
 import org.apache.spark.sql.classic.SparkSession;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
@@ -27,12 +30,22 @@ public final class DeltaExtensions {
     addRule(session);
     addStrategy(session);
     DeltaParser.replace(session);
+    NamedChanges.add(session);
+    inject(session);
+    TableChanges.register(session);
+  }
+
+  /** Once for all sessions that share their extensions. */
+  private static void inject(SparkSession session) {
     if (INJECTED.putIfAbsent(session.extensions(), Boolean.TRUE) != null) return;
     session.extensions().injectPreCBORule(new AbstractFunction1() {
       public Object apply(Object newSession) { return new PinScans(); }
     });
     session.extensions().injectPlannerStrategy(new AbstractFunction1() {
       public Object apply(Object newSession) { return new DynamicOverwrite(); }
+    });
+    session.extensions().injectPreCBORule(new AbstractFunction1() {
+      public Object apply(Object newSession) { return new ChangeFeeds(); }
     });
     session.extensions().injectPreCBORule(new AbstractFunction1() {
       public Object apply(Object newSession) { return new MetadataOnlyQuery(); }
@@ -45,6 +58,8 @@ public final class DeltaExtensions {
       public Object apply(Object newSession) { return new LiveRows(); }
     });
     session.extensions().injectParser(new DeltaParser.Injected());
+    TableChanges.inject(session);
+    NamedChanges.inject(session);
   }
 
   /** An existing session has built its optimizer. Only this list of rules is read each time. */
@@ -54,6 +69,7 @@ public final class DeltaExtensions {
       if (rule instanceof PinScans) return;
     }
     rules.add(new PinScans());
+    rules.add(new ChangeFeeds());
     rules.add(new MetadataOnlyQuery());
     rules.add(new RowIds());
     rules.add(new LiveRows());

@@ -11,6 +11,7 @@ import java.util.concurrent.ConcurrentMap;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.google.common.collect.MapMaker;
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.scan.ChangeFeeds;
 import io.deltaflow.spark.scan.DeltaSource;
 import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.scan.SourceFilter;
@@ -66,6 +67,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
   /** The relation over the table of a request, which has the path and the options. */
   public static HadoopFsRelation read(SparkSession session, Map request) {
     request.put("settings", FileWrite.deltaSettings(session));
+    if (ChangeFeeds.areAsked((Map) request.get("options"))) return ChangeFeeds.of(session, request);
     return Relations.of(session, Python.call("read", request));
   }
 

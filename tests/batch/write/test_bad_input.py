@@ -151,23 +151,6 @@ def test_write_options_that_are_not_there_yet(spark, table, name, value):
     assert not os.path.exists(table)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("readChangeFeed", "true"),
-        ("readChangeData", "true"),
-    ],
-)
-def test_read_options_that_are_not_there_yet(spark, table, name, value):
-    writer(spark).save(table)
-    failing(
-        DeltaUnsupportedOperationException,
-        lambda: spark.read.format("delta").option(name, value).load(table),
-        "not supported yet",
-        name,
-    )
-
-
 def test_options_that_ask_for_nothing(spark, table):
     writer(spark).option("mergeSchema", "false").option("dataChange", "true").save(table)
     assert spark.read.format("delta").option("readChangeFeed", "false").load(table).count() == 2

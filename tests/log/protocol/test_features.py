@@ -156,7 +156,6 @@ def test_legacy_versions_are_written_while_the_metadata_activates_nothing(
 
 
 ACTIVE: list[tuple[str, dict[str, Any]]] = [
-    ("changeDataFeed", {"configuration": {"delta.enableChangeDataFeed": "true"}}),
     ("identityColumns", {"schema": column(**{"delta.identity.start": "1"})}),
     ("icebergCompatV2", {"configuration": {"delta.enableIcebergCompatV2": "true"}}),
 ]

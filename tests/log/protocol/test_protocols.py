@@ -98,7 +98,7 @@ class TestNewTables:
         [
             ({"delta.feature.brandNew": "supported"}, UnsupportedFeatureError, "brandNew"),
             ({"delta.feature.clustering": "supported"}, DeltaAnalysisException, "CLUSTER BY"),
-            ({"delta.enableChangeDataFeed": "true"}, UnsupportedFeatureError, "changeDataFeed"),
+            ({"delta.enableIcebergCompatV2": "true"}, UnsupportedFeatureError, "icebergCompatV2"),
             ({"delta.minWriterVersion": "8"}, UnsupportedFeatureError, "version 8; deltaflow knows 1 to 7"),
             ({"delta.minReaderVersion": "three"}, DeltaIllegalArgumentException, "integer.*'three'"),
             (

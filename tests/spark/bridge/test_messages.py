@@ -92,6 +92,7 @@ GENERATED = "sql/GenerationExpressions.java"
 PARTS = {
     "catalog.check": [GENERATED],
     "catalog.commit": [GENERATED],
+    "changes.load": ["DeltaProvider.java"],
     "source.start": ["scan/SourceFilter.java"],
     "statement.run": ["sql/TableNames.java"],
     "write.begin.batch": [WRITE],

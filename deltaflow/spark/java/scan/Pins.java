@@ -23,6 +23,7 @@ public final class Pins {
   private static final ConcurrentMap OF_EXECUTIONS = new MapMaker().weakKeys().makeMap();
   private final Map versions = new LinkedHashMap();
   private final Map answers = new LinkedHashMap();
+  private final Map changes = new LinkedHashMap();
   private final Map deleted = new LinkedHashMap();
 
   private Pins() {}
@@ -74,6 +75,20 @@ public final class Pins {
       answer = Python.call("scan.pin", request);
       versions.put(root, Long.valueOf(answer.get("version").asLong()));
       answers.put(key, answer);
+    }
+    return answer;
+  }
+
+  /** Python's scans with the change rows of a range, which ends at the version that this execution reads, at most. */
+  public synchronized JsonNode changes(String description, String root) {
+    JsonNode answer = (JsonNode) changes.get(description);
+    if (answer == null) {
+      Map request = new LinkedHashMap();
+      request.put("scan", description);
+      request.put("version", versions.get(root));
+      answer = Python.call("changes.pin", request);
+      versions.put(root, Long.valueOf(answer.get("version").asLong()));
+      changes.put(description, answer);
     }
     return answer;
   }

@@ -1,0 +1,125 @@
+package io.deltaflow.spark.scan;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import io.deltaflow.spark.bridge.Python;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.optimizer.ColumnPruning;
+import org.apache.spark.sql.catalyst.optimizer.PushDownPredicates;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation$;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Function1;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Puts scans in the place of a change data feed: the union of those that Python names at each execution of a query.
+ * They come into the plan when Spark's rules have run, so that filters and columns are pushed into them here, by rules
+ * of Spark.
+ */
+public final class ChangeFeeds extends Rule {
+  /** Filters and columns reach a scan through a few nodes of the plan, one in each round. */
+  private static final int MOST_ROUNDS = 100;
+
+  /** Whether the options of a load ask for change rows. Python refuses values that are no boolean. */
+  public static boolean areAsked(Map options) {
+    CaseInsensitiveStringMap all = new CaseInsensitiveStringMap(options);
+    return isAsked(all.get("readChangeFeed")) || isAsked(all.get("readChangeData"));
+  }
+
+  private static boolean isAsked(String option) { return option != null && !option.equalsIgnoreCase("false"); }
+
+  /** The relation with the change rows for a request, which has the path, the options and the settings. */
+  public static HadoopFsRelation of(SparkSession session, Map request) {
+    JsonNode feed = Python.call("changes.load", request);
+    return new HadoopFsRelation(new ChangeFeedScan(feed.get("root").asText(), feed.get("scan").asText()),
+        new StructType(), (StructType) DataType.fromJson(feed.get("schema").asText()), Option.empty(),
+        new ParquetFileFormat(),
+        scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(new java.util.HashMap())), session);
+  }
+
+  public TreeNode apply(TreeNode plan) {
+    final Pins pins = Pins.ofThisExecution();
+    LogicalPlan before = (LogicalPlan) plan;
+    LogicalPlan after = (LogicalPlan) before.transformWithSubqueries(new AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) { return scan(node) != null; }
+
+      public Object applyOrElse(Object node, Function1 otherwise) {
+        return isDefinedAt(node) ? changeRows((LogicalRelation) node, pins) : otherwise.apply(node);
+      }
+    });
+    return after == before ? before : pushedDown(after);
+  }
+
+  private static ChangeFeedScan scan(Object node) {
+    if (!(node instanceof LogicalRelation)) return null;
+    Object relation = ((LogicalRelation) node).relation();
+    if (!(relation instanceof HadoopFsRelation)) return null;
+    Object files = ((HadoopFsRelation) relation).location();
+    return files instanceof ChangeFeedScan ? (ChangeFeedScan) files : null;
+  }
+
+  private static LogicalPlan changeRows(LogicalRelation node, Pins pins) {
+    HadoopFsRelation feed = (HadoopFsRelation) node.relation();
+    List scans = new ArrayList();
+    for (JsonNode relation : pins.changes(scan(node).description(), scan(node).root()).get("relations")) {
+      HadoopFsRelation found = Relations.of((SparkSession) feed.sparkSession(), relation);
+      // The feed's own columns: Spark may have left out some of them, and fields of structs.
+      scans.add(rows(node,
+          new HadoopFsRelation(found.location(), found.partitionSchema(), feed.dataSchema(), found.bucketSpec(),
+              found.fileFormat(), found.options(), found.sparkSession()),
+          scans.isEmpty()));
+    }
+    if (scans.isEmpty()) return LocalRelation$.MODULE$.apply(node.output());
+    return scans.size() == 1 ? (LogicalPlan) scans.get(0) : new Union(seq(scans), false, false);
+  }
+
+  /** The rows of one scan in the feed's columns: for the first one the same attributes, which a union then has. */
+  private static LogicalPlan rows(LogicalRelation node, HadoopFsRelation scan, boolean first) {
+    List columns = new ArrayList();
+    List names = new ArrayList();
+    for (Object column : CollectionConverters.asJava(node.output())) {
+      columns.add(first ? column : ((Attribute) column).newInstance());
+      names.add(((Attribute) column).name().toLowerCase());
+    }
+    List output = new ArrayList(columns);
+    for (StructField field : scan.partitionSchema().fields()) {
+      if (names.contains(field.name().toLowerCase())) continue;
+      output.add(new AttributeReference(
+          field.name(), field.dataType(), true, Metadata.empty(), NamedExpression.newExprId(), seq(new ArrayList())));
+    }
+    LogicalPlan rows = new LogicalRelation(scan, seq(output), Option.empty(), node.isStreaming(), Option.empty());
+    return output.size() == columns.size() ? rows : new Project(seq(columns), rows);
+  }
+
+  private static LogicalPlan pushedDown(LogicalPlan plan) {
+    for (int round = 0; round < MOST_ROUNDS; round++) {
+      LogicalPlan pushed = ColumnPruning.apply(PushDownPredicates.apply(plan));
+      if (pushed.fastEquals(plan)) return plan;
+      plan = pushed;
+    }
+    return plan;
+  }
+
+  private static Seq seq(List list) { return CollectionConverters.asScala(list).toList(); }
+}

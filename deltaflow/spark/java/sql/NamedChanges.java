@@ -1,0 +1,96 @@
+package io.deltaflow.spark.sql;
+
+import java.lang.reflect.Field;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+import io.deltaflow.spark.DeltaProvider;
+import io.deltaflow.spark.scan.ChangeFeeds;
+import org.apache.spark.sql.catalyst.analysis.Analyzer;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias$;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.LogicalRelation$;
+import scala.Function1;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Reads the change rows of a table by name where options of the name ask for them: spark.read.option("readChangeFeed",
+ * "true").table(name). Runs before Spark looks for the name, because Spark keeps the relation of a name for all later
+ * reads, whatever their options.
+ */
+public final class NamedChanges extends Rule {
+  private final SparkSession session;
+
+  private NamedChanges(SparkSession session) { this.session = session; }
+
+  /** For the sessions that are made from now on. */
+  public static void inject(SparkSession session) {
+    session.extensions().injectHintResolutionRule(new AbstractFunction1() {
+      public Object apply(Object newSession) { return new NamedChanges((SparkSession) newSession); }
+    });
+  }
+
+  /** Adds the rule to the analyzer of an existing session. Idempotent. */
+  public static void add(SparkSession session) {
+    Analyzer analyzer = session.sessionState().analyzer();
+    List rules = new ArrayList(CollectionConverters.asJava(analyzer.hintResolutionRules()));
+    for (Object rule : rules) {
+      if (rule instanceof NamedChanges) return;
+    }
+    rules.add(new NamedChanges(session));
+    set(analyzer, CollectionConverters.asScala(rules).toList());
+  }
+
+  private static void set(Analyzer analyzer, Seq rules) {
+    for (Class owner = analyzer.getClass(); owner != null; owner = owner.getSuperclass()) {
+      try {
+        Field field = owner.getDeclaredField("hintResolutionRules");
+        field.setAccessible(true);
+        field.set(analyzer, rules);
+        return;
+      } catch (NoSuchFieldException e) {
+        continue; // a class above has it
+      } catch (IllegalAccessException e) {
+        throw new IllegalStateException(e);
+      }
+    }
+    throw new IllegalStateException("the analyzer of this Spark has no field hintResolutionRules");
+  }
+
+  public TreeNode apply(TreeNode plan) {
+    return ((LogicalPlan) plan).resolveOperatorsUp(new AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        if (!(node instanceof UnresolvedRelation)) return false;
+        UnresolvedRelation named = (UnresolvedRelation) node;
+        return !named.isStreaming() && ChangeFeeds.areAsked(named.options()) && path(named) != null;
+      }
+
+      public Object applyOrElse(Object node, Function1 otherwise) {
+        return isDefinedAt(node) ? changes((UnresolvedRelation) node) : otherwise.apply(node);
+      }
+    });
+  }
+
+  /** Where the Delta table of this name is; null for any other name. */
+  private String path(UnresolvedRelation named) {
+    Map found = TableNames.find(session, CollectionConverters.asJava(named.multipartIdentifier()));
+    return found == null ? null : (String) found.get("path");
+  }
+
+  private LogicalPlan changes(UnresolvedRelation named) {
+    Map request = new LinkedHashMap();
+    request.put("path", path(named));
+    request.put("options", new LinkedHashMap(named.options().asCaseSensitiveMap()));
+    LogicalPlan rows = LogicalRelation$.MODULE$.apply(DeltaProvider.read(session, request), false);
+    return SubqueryAlias$.MODULE$.apply(named.multipartIdentifier(), rows);
+  }
+}
