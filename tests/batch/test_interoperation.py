@@ -120,7 +120,6 @@ NOT_WRITTEN = {
     },
     "identityColumns": {"metaData": field_metadata("delta.identity.start", 1), "protocol": protocol(1, 6)},
     "writer version 8": {"protocol": protocol(1, 8)},
-    "icebergCompatV2": {"protocol": protocol(1, 7, writers=["icebergCompatV2"])},
     "somethingNew": {"protocol": protocol(1, 7, writers=["appendOnly", "somethingNew"])},
 }
 

@@ -93,7 +93,7 @@ def test_a_feature_of_tables_goes_into_the_protocol(log: DeltaLog) -> None:
         ({"location": "/tmp/x"}, DeltaAnalysisException, "DELTA_CANNOT_CHANGE_LOCATION"),
         ({"provider": "parquet"}, DeltaAnalysisException, "DELTA_CANNOT_CHANGE_PROVIDER"),
         (
-            {"delta.enableChangeDataCapture": "true"},
+            {"delta.feature.catalogManaged": "supported"},
             UnsupportedFeatureError,
             "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
         ),
