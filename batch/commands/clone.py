@@ -39,6 +39,7 @@ from deltaflow.log.files.deletion_vectors import vector_uri
 from deltaflow.log.protocol.column_assignment import with_mapped_columns
 from deltaflow.log.protocol.column_mapping import mapping_mode
 from deltaflow.log.protocol.configuration import canonical_name, checked_name, with_checked_properties
+from deltaflow.log.protocol.identity_columns import with_marks_of
 from deltaflow.log.protocol.properties import RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
 from deltaflow.log.protocol.protocols import merged_protocol, protocol_for, without_protocol_properties
 from deltaflow.log.protocol.row_tracking import with_row_id_columns
@@ -260,6 +261,8 @@ def _protocol_and_metadata(
     metadata = with_checked_properties(metadata, inherited, transaction.session, path)
     if mapping_mode(metadata, path) != mapping_mode(source.metadata, path):
         metadata = with_mapped_columns(metadata, source.metadata, transaction.log.ids, path)
+    if before is not None:
+        metadata = with_marks_of(metadata, before.metadata, path)
     protocol = protocol_for(metadata, source.protocol, path)
     own_metadata = None if before is None else before.metadata
     metadata = with_row_id_columns(metadata, own_metadata, protocol, transaction.log.ids, path)

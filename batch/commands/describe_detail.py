@@ -54,7 +54,7 @@ def _row(table: NamedTable, snapshot: Snapshot, modified_ms: int | None) -> tupl
         None if created_ms is None else datetime_of(created_ms),
         None if modified_ms is None else datetime_of(modified_ms),
         metadata.partition_columns,
-        _clustering_columns(snapshot),
+        clustering_names(snapshot),
         snapshot.num_files,
         snapshot.size_in_bytes,
         metadata.configuration,
@@ -64,6 +64,7 @@ def _row(table: NamedTable, snapshot: Snapshot, modified_ms: int | None) -> tupl
     )
 
 
-def _clustering_columns(snapshot: Snapshot) -> list[str]:
+def clustering_names(snapshot: Snapshot) -> list[str]:
+    """The columns by which a table is clustered."""
     domain = snapshot.domains.get(CLUSTERING_DOMAIN)
     return [".".join(path) for path in clustering_columns(domain, snapshot.schema)]

@@ -23,6 +23,7 @@ from deltaflow.log.files.file_rows import file_keys
 from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN
 from deltaflow.log.protocol.column_assignment import with_highest_id
 from deltaflow.log.protocol.features import check_writable
+from deltaflow.log.protocol.identity_columns import with_marks_of
 from deltaflow.log.protocol.properties import (
     IGNORE_MISSING_FILES,
     MAX_COMMIT_ATTEMPTS,
@@ -118,7 +119,8 @@ def _restore(
     protocol = restored.protocol if may_downgrade else merged_protocol(restored.protocol, current.protocol)
     if restored.domains.get(CLUSTERING_DOMAIN) != current.domains.get(CLUSTERING_DOMAIN):
         transaction.clustering.as_in(restored)
-    transaction.update_protocol(protocol, with_highest_id(restored.metadata, current.metadata))
+    metadata = with_highest_id(restored.metadata, current.metadata)
+    transaction.update_protocol(protocol, with_marks_of(metadata, current.metadata, log.path))
     row = (
         restored.size_in_bytes,
         restored.num_files,

@@ -22,6 +22,7 @@ from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationEx
 from deltaflow.log import DeltaLog, Metadata, Operation, OptimisticTransaction, schema_to_string
 from deltaflow.log.protocol.data_types import inner_fields, with_inner_fields
 from deltaflow.log.protocol.features import widens_types
+from deltaflow.log.protocol.identity_columns import is_identity
 from deltaflow.log.protocol.schema import CURRENT_DEFAULT
 from deltaflow.log.protocol.schema_reading import Path, dotted, fields_within
 
@@ -105,6 +106,11 @@ def replace_columns(log: DeltaLog, columns: Sequence[T.StructField], settings: M
     DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP if that drops a column or changes its type.
     """
     transaction, metadata, schema = _begin(log, settings)
+    numbered = next((field.name for field in schema.fields if is_identity(field)), None)
+    if numbered is not None:
+        raise DeltaAnalysisException(
+            error_class="DELTA_IDENTITY_COLUMNS_REPLACE_COLUMN_NOT_SUPPORTED", table=log.path, column=numbered
+        )
     wanted = T.StructType(list(columns))
     obstacle = obstacle_to_change(schema, wanted, (), may_widen=_may_widen(transaction))
     if obstacle is not None:
@@ -194,6 +200,13 @@ def _change(change: ColumnChange, shown: list[dict[str, Any]], table: str, *, ma
 def _changed(old: T.StructField, change: ColumnChange, table: str, *, may_widen: bool) -> T.StructField:
     nullable = old.nullable if change.nullable is None else change.nullable
     data_type = old.dataType if change.data_type is None else change.data_type
+    if is_identity(old) and (data_type != old.dataType or nullable != old.nullable or change.default):
+        raise DeltaAnalysisException(
+            error_class="DELTA_IDENTITY_COLUMNS_ALTER_COLUMN_NOT_SUPPORTED",
+            column_name=old.name,
+            table=table,
+            column=old.name,
+        )
     fits = check_change(old.dataType, data_type, change.path, table, may_widen=may_widen)
     if not fits or (old.nullable and not nullable):
         raise _not_supported(change, old, data_type, table)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -27,6 +25,7 @@ from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_colu
 from deltaflow.log.protocol.column_mapping import MAX_ID
 from deltaflow.log.protocol.configuration import asks_for_mapping, canonical_name, checked_name
 from deltaflow.log.protocol.data_types import types_within
+from deltaflow.log.protocol.identity_columns import START, check_identities
 from deltaflow.log.protocol.protocols import is_of_protocol
 from deltaflow.log.protocol.schema import GENERATION_EXPRESSION, nullable_type
 from deltaflow.spark.bridge.messages import Message
@@ -51,14 +50,14 @@ _GENERATION_EXPRESSIONS = ("GENERATION_EXPRESSION", "generationExpression")
 """Spark's and older names for what the log calls delta.generationExpression."""
 _OF_SPARK = (*_GENERATION_EXPRESSIONS, "EXISTS_DEFAULT")
 """What the log leaves out of the metadata of columns: in files that lack a column it is null."""
-_IDENTITY = {"identity.start": "an identity", "delta.identity.start": "an identity"}
 _WITH_EXPRESSION = {
     "CURRENT_DEFAULT": "a default value",
     "EXISTS_DEFAULT": "a default value",
     "delta.generationExpression": "a generation expression",
     "generationExpression": "a generation expression",
     "GENERATION_EXPRESSION": "a generation expression",
-    **_IDENTITY,
+    "identity.start": "an identity",
+    START: "an identity",
 }
 
 
@@ -193,7 +192,7 @@ class TableDefinition(Message, frozen=True):
         for name, value in self.table_properties.items():
             checked_name(name, value, self.settings, self.path)
         if schema.fields:
-            check_columns(schema, self.path, _IDENTITY)
+            check_identities(schema, partition_columns, self.path)
             is_mapped = self._is_mapped(is_new=self.operation == "create")
             check_writable_schema(schema, partition_columns, table=self.path, is_mapped=is_mapped)
             for column in self.generated:
@@ -322,13 +321,10 @@ class TableDefinition(Message, frozen=True):
         )
 
 
-def check_columns(
-    schema: StructType, path: str, unsupported: Mapping[str, str] = MappingProxyType(_WITH_EXPRESSION)
-) -> None:
-    """Raises DELTA_UNSUPPORTED_COLUMN for a column whose metadata have one of these keys: by default, for one
-    with a default, a generation expression or an identity."""
+def check_columns(schema: StructType, path: str) -> None:
+    """Raises DELTA_UNSUPPORTED_COLUMN for a column with a default, a generation expression or an identity."""
     for column in schema.fields:
-        for key, what in unsupported.items():
+        for key, what in _WITH_EXPRESSION.items():
             if key in column.metadata:
                 raise DeltaUnsupportedOperationException(
                     f"Column {column.name} has {what}, which deltaflow does not support yet. Leave it out.",

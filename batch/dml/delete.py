@@ -7,15 +7,19 @@ read or written.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import msgspec
 from pyspark.sql import functions as F
 
+from deltaflow.batch.dml.materialized_rows import MaterializedRows
 from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
+from deltaflow.batch.sql_names import quoted
 from deltaflow.log import Operation
 from deltaflow.log.files.file_statistics import number_of_rows
+from deltaflow.spark.expressions.expressions import has_subquery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,11 +38,14 @@ def delete(
     deleted, a commit is made only to record a txnVersion; none is made of one that the table has already.
     """
     where = F.lit(True) if condition is None else condition
-    with RowLevelOperation(spark, path, "DELETE") as operation:
+    with RowLevelOperation(spark, path, "DELETE") as operation, ExitStack() as resources:
         if operation.is_repeated:
             return 0
-        operation.refuse_subquery(where)
-        found = operation.find(named(operation.rows()), where)
+        rows = named(operation.rows())
+        materialized = MaterializedRows(operation, rows, where, {}) if has_subquery(where) else None
+        if materialized is not None:
+            resources.enter_context(materialized)
+        found = operation.find(rows, where, None if materialized is None else materialized.places)
         touched = found.files
         predicates = [] if condition is None else [found.condition]
         if not touched.num_rows:
@@ -48,10 +55,14 @@ def delete(
             return _remove(operation, touched, predicates)
         if found.marks is not None:
             return _mark(operation, touched, found.marks, predicates)
-        # Rows for which the condition is null stay, too.
-        return _rewrite(
-            operation, touched, lambda rows: named(rows).where(~where.eqNullSafe(True)), predicates
-        )
+
+        def kept(rows: DataFrame) -> DataFrame:
+            if materialized is None:  # Rows for which the condition is null stay, too.
+                return named(rows).where(~where.eqNullSafe(True))
+            columns = map(quoted, [*operation.snapshot.schema.names, *operation.row_id_names])
+            return materialized.beside(rows, found.matching_rows).where(~materialized.found).select(*columns)
+
+        return _rewrite(operation, touched, kept, predicates)
 
 
 def _remove(operation: RowLevelOperation, files: pa.Table, predicates: Sequence[str]) -> int | None:

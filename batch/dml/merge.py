@@ -54,6 +54,7 @@ from deltaflow.log.files.data_skipping import may_match
 from deltaflow.log.files.deletion_vectors import DeletionVector
 from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.protocol.features import widens_types
+from deltaflow.log.protocol.identity_columns import identity_columns
 from deltaflow.log.protocol.properties import (
     MERGE_MATERIALIZE_SOURCE,
     MERGE_REPARTITION_BEFORE_WRITE,
@@ -389,8 +390,19 @@ class _Merge:
         session, path = operation.transaction.session, operation.snapshot.path
         size = _BYTES_OF_A_TASK if MERGE_REPARTITION_BEFORE_WRITE.of(session, path) else None
         operation.replace(
-            account, rows, self._describe, inserted=self.counts.inserted, bytes_of_partitions=size
+            account,
+            rows,
+            self._describe,
+            inserted=self.counts.inserted,
+            bytes_of_partitions=size,
+            numbered=() if unmatched is None else self._numbered,
         )
+
+    @property
+    def _numbered(self) -> set[str]:
+        """The identity columns whose numbers the table gives to inserted rows."""
+        identities = identity_columns(self.merge.schema).keys()
+        return {name for clause in self._inserting for name in clause.computed & identities}
 
     def _rewritten(self, touched: pa.Table) -> DataFrame:
         """The rows of the touched files as they are to be."""

@@ -15,13 +15,18 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.dml.assignments import Assigner, Assignment, Value, values_or_defaults
-from deltaflow.batch.rows.column_expressions import generation_expressions
+from deltaflow.batch.rows.column_expressions import (
+    check_no_numbers_given,
+    check_no_numbers_set,
+    generation_expressions,
+)
 from deltaflow.batch.rows.schema_on_write import as_table_schema
 from deltaflow.batch.sql_names import quoted
 from deltaflow.builders import When
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import merge_schemas
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_type
+from deltaflow.log.protocol.identity_columns import identity_columns
 from deltaflow.log.protocol.schema import READS_VOID
 from deltaflow.log.protocol.type_widening import can_widen
 from deltaflow.spark.expressions.analysis import Analysed, analysed
@@ -53,7 +58,8 @@ class ResolvedClause:
     values: Sequence[Column] = ()
     """Of the whole row, in the order of the table's schema; none for a delete."""
     computed: frozenset[str] = frozenset()
-    """The generated columns that are computed of these values; the clause gives the others itself."""
+    """The generated columns that are computed of these values, and in an insert the identity columns that get
+    numbers; the clause gives the others itself."""
 
     @property
     def holds(self) -> Column:
@@ -178,10 +184,10 @@ class Resolution:
         ]
 
     def _names_of_star(self) -> list[str]:
-        """The columns to which * assigns: all but generated ones that the source lacks."""
+        """The columns to which * assigns: all but generated and identity ones that the source lacks."""
         given = {name.lower() for name in self._source.columns}
-        generated = generation_expressions(self._table)
-        return [name for name in self._table.names if name.lower() in given or name not in generated]
+        computed = {*generation_expressions(self._table), *identity_columns(self._table)}
+        return [name for name in self._table.names if name.lower() in given or name not in computed]
 
     def _path_of(self, key: Column, where: str, may_be_new: bool) -> Sequence[str]:
         """The names of what is assigned to: of the table, or of the source if it may give new columns."""
@@ -204,14 +210,19 @@ class Resolution:
     def _resolved(self, found: _Assigned, schema: T.StructType, row: dict[str, Value]) -> ResolvedClause:
         clause = found.clause
         values: Sequence[Column] = ()
+        paths = [assignment.path for assignment in found.assignments]
         if clause.action == "insert":
+            check_no_numbers_given(schema, [path[0] for path in paths], self._path)
             values = self._assigner.inserted(schema, found.assignments)
         elif clause.action == "update":
+            check_no_numbers_set(schema, paths, self._path)
             values = self._assigner.updated(schema, found.assignments, row)
         # Analysed once more, so that a cast that cannot be fails before any job.
         checked = [value.column for value in analysed(self._frame(clause.when), values)]
         assigned = {assignment.path[0].lower() for assignment in found.assignments}
-        computed = frozenset(name for name in generation_expressions(schema) if name.lower() not in assigned)
+        numbered = identity_columns(schema) if clause.action == "insert" else {}
+        made = [*generation_expressions(schema), *numbered]
+        computed = frozenset(name for name in made if name.lower() not in assigned)
         return ResolvedClause(clause.when, clause.action, found.condition, checked, computed)
 
     def _condition(self, frame: DataFrame, condition: Column, name: str) -> Analysed:

@@ -119,13 +119,18 @@ class MergeSource:
         return key.among({row[0] for row in rows}) if len(rows) <= _LISTED else None
 
     def with_broadcast_hint(self) -> DataFrame:
-        """The rows, with a hint to broadcast them if there are few by Spark's own measure: of a checkpoint it
-        knows only what was estimated before."""
-        limit = self._spark.conf.get("spark.sql.autoBroadcastJoinThreshold", "10485760")
-        assert limit is not None
-        width = sum(_bytes(field.dataType) for field in self.frame.schema.fields)
-        fits = limit.removesuffix("b").isdigit() and self.rows * width <= int(limit.removesuffix("b"))
-        return self.frame.hint("broadcast") if fits else self.frame
+        """The rows, with a hint to broadcast them if there are few."""
+        return with_broadcast_hint(self.frame, self.rows)
+
+
+def with_broadcast_hint(frame: DataFrame, rows: int) -> DataFrame:
+    """The frame, with a hint to broadcast it if it has few rows by Spark's own measure: of a checkpoint it
+    knows only what was estimated before."""
+    limit = frame.sparkSession.conf.get("spark.sql.autoBroadcastJoinThreshold", "10485760")
+    assert limit is not None
+    width = sum(_bytes(field.dataType) for field in frame.schema.fields)
+    fits = limit.removesuffix("b").isdigit() and rows * width <= int(limit.removesuffix("b"))
+    return frame.hint("broadcast") if fits else frame
 
 
 @dataclass(frozen=True)

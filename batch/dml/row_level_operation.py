@@ -20,11 +20,13 @@ file.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from deltaflow.batch.files.data_files import DataFiles
 from deltaflow.batch.files.file_layout import optimized_write_bytes
@@ -35,13 +37,14 @@ from deltaflow.batch.rewrite.marked_rows import MarkedRows
 from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.batch.rewrite.recorded_changes import refuse_unrecorded_changes
 from deltaflow.batch.rewrite.row_account import RowAccount
-from deltaflow.batch.rewrite.touched_files import TouchedFiles
+from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import AddFile, Committed, DeltaLog, Operation, RemoveFile, remove_files
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.features import check_writable, is_append_only, may_write_deletion_vectors
 from deltaflow.log.protocol.isolation import isolation_of_table
 from deltaflow.log.protocol.properties import SYMLINK_MANIFEST_ENABLED
+from deltaflow.spark.expressions.analysis import analysed, without_subqueries
 from deltaflow.spark.expressions.frames import delta_settings, recache
 
 if TYPE_CHECKING:
@@ -97,6 +100,12 @@ class Found:
     marks: Sequence[BitMap64] | None = None
     """The positions of the rows in each file, if the operation may mark them as deleted."""
 
+    @property
+    def matching_rows(self) -> int:
+        """How many rows match, unless all rows of the files do."""
+        found: int = pc.sum(self.files[MATCHING_ROWS.name], min_count=0).as_py()
+        return found
+
 
 class RowLevelOperation(TouchedFiles):
     """One operation that changes rows of the table at `path`; a context manager, whose end ends its frames.
@@ -150,17 +159,29 @@ class RowLevelOperation(TouchedFiles):
         if self.committed is not None:
             recache(self.spark, self.snapshot.path)
 
-    def find(self, rows: DataFrame, condition: Column) -> Found:
+    def find(
+        self, rows: DataFrame, condition: Column, places: Callable[[], DataFrame] | None = None
+    ) -> Found:
         """The files that hold rows for which a condition over the frame `rows` of the whole table is true;
-        records what is read. One job, unless partitions decide."""
-        matching = rows.where(condition)
+        records what is read. One job, unless partitions decide.
+
+        `places`: for a condition with a subquery, finds the rows for which it is true (FILE and POSITION).
+        """
         text = self.deterministic_condition(rows, condition)
-        facts = self.filter_facts(matching)
+        matching, filtered = rows.where(condition), condition
+        if places is not None:
+            [found] = analysed(rows, [condition])
+            plain = without_subqueries(found.column, self.spark)
+            filtered = F.lit(True) if plain is None else plain
+        facts = self.filter_facts(rows.where(filtered))
         self.record_read(facts)
-        if facts.has_data_filters and self.may_mark:
+        if places is not None:
+            matching = places()
+        is_found_in_rows = facts.has_data_filters or places is not None
+        if is_found_in_rows and self.may_mark:
             touched, marks = self.record_marked_rows(matching)
             return Found(text, touched, all_rows_match=False, marks=marks)
-        if facts.has_data_filters:
+        if is_found_in_rows:
             return Found(text, self.record_touched_files(matching), all_rows_match=False)
         return Found(text, self.record_files_of_partitions(facts), all_rows_match=True)
 
@@ -183,6 +204,7 @@ class RowLevelOperation(TouchedFiles):
         inserted: int = 0,
         as_they_are: bool = False,
         bytes_of_partitions: int | None = None,
+        numbered: Iterable[str] = (),
     ) -> Changed:
         """Writes the frame's rows, and commits their files and what the account does with the old ones;
         returns what was changed.
@@ -192,6 +214,7 @@ class RowLevelOperation(TouchedFiles):
         see NewFiles.write and, of rows that are copied `as_they_are`, NewFiles.copy.
         DELTA_NUM_RECORDS_MISMATCH, and no commit, if rows are missing. `bytes_of_partitions`: the rows of a
         partition go to one task, or to several of that size; None: they stay in the tasks that have them.
+        `numbered`: the identity columns for which the frame makes numbers.
         """
         transaction, path = self.transaction, self.snapshot.path
         metadata = transaction.metadata
@@ -205,15 +228,16 @@ class RowLevelOperation(TouchedFiles):
             path,
             by_default=bytes_of_partitions if metadata.partition_columns else None,
         )
-        new = NewFiles(
-            transaction, DataFiles(metadata, path), file_options={}, optimized_write_bytes=bytes_of_a_task
-        )
+        data_files = DataFiles(metadata, path)
+        data_files.track_numbers(numbered)
+        new = NewFiles(transaction, data_files, file_options={}, optimized_write_bytes=bytes_of_a_task)
         compaction = auto_compaction(transaction, {}, {})
         try:
             if rows is not None:
                 (new.copy if as_they_are else new.write)(rows, self.name)
                 observe("files written", path=path, files=len(new.adds))
             account.check(new.rows - inserted)
+            transaction.update_identity_marks(data_files.numbers)
             marked, removes = account.actions(new, transaction.log.clock())
             changed = Changed(new.adds, new.rows, removes, marked)
             self.commit(changed, describe)

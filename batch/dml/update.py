@@ -9,22 +9,27 @@ computed anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from deltaflow.batch.dml.assignments import Assigner, Assignment, Value, values_or_defaults
+from deltaflow.batch.dml.materialized_rows import MaterializedRows
 from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
 from deltaflow.batch.rewrite.marked_rows import MarkedRows
 from deltaflow.batch.rewrite.row_account import RowAccount
-from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
-from deltaflow.batch.rows.column_expressions import generation_expressions, with_generated
+from deltaflow.batch.rows.column_expressions import (
+    check_no_numbers_set,
+    generation_expressions,
+    with_generated,
+)
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import Operation
 from deltaflow.spark.expressions.analysis import Analysed, analysed
+from deltaflow.spark.expressions.expressions import has_subquery
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,17 +52,20 @@ def update(
     updated, a commit is made only to record a txnVersion; none is made of one that the table has already.
     """
     where = F.lit(True) if condition is None else condition
-    with RowLevelOperation(spark, path, "UPDATE") as operation:
+    with RowLevelOperation(spark, path, "UPDATE") as operation, ExitStack() as resources:
         if operation.is_repeated:
             return 0
-        operation.refuse_subquery(where)
         rows = named(operation.rows())
         new_values = _NewValues(operation, rows, values)
-        found = operation.find(rows, where)
+        materialized = None
+        if any(map(has_subquery, [where, *(value for _, value in values)])):
+            materialized = MaterializedRows(operation, rows, where, new_values.over(rows))
+            resources.enter_context(materialized)
+        found = operation.find(rows, where, None if materialized is None else materialized.places)
         touched = found.files
         updated: int | None = None
         if not found.all_rows_match:
-            updated = pc.sum(touched[MATCHING_ROWS.name], min_count=0).as_py()
+            updated = found.matching_rows
 
         def describe(changed: Changed) -> Operation:
             return _operation(operation, changed, [] if condition is None else [found.condition], updated)
@@ -74,8 +82,14 @@ def update(
             account = operation.mark(touched, found.marks, rewritten=found.marks)
             rows = operation.rows(account.files_to_read, without=account.others())
             is_updated = F.lit(True)
-        rows = named(operation.with_row_ids(rows))
-        new = new_values.over(rows)
+        rows = operation.with_row_ids(rows)
+        if materialized is None:
+            rows = named(rows)
+            new = new_values.over(rows)
+        else:
+            rows, new = materialized.beside(rows, found.matching_rows), materialized.values
+            if found.marks is None:
+                is_updated = materialized.found
         columns = [
             F.when(is_updated, new[column]).otherwise(F.col(quoted(column))).alias(column)
             if column in new
@@ -121,7 +135,7 @@ class _NewValues:
         """`rows` resolve the names.
 
         DELTA_MISSING_SET_COLUMN, DELTA_CONFLICT_SET_COLUMN or DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE for
-        names that are wrong, Spark's AnalysisException for those of nothing; DELTA_UNSUPPORTED_SUBQUERY.
+        names that are wrong, Spark's AnalysisException for those of nothing.
         """
         self._operation = operation
         self._table = operation.snapshot.path
@@ -133,9 +147,8 @@ class _NewValues:
                 table=self._table,
             )
         self._values = [value for _, value in values]
-        for value in self._values:
-            operation.refuse_subquery(value)
         self._paths = [self._path(name) for name in analysed(rows, [name for name, _ in values])]
+        check_no_numbers_set(self._schema, self._paths, self._table)
         self.over(rows)  # refuses wrong values before a job runs
 
     def over(self, rows: DataFrame) -> dict[str, Column]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import posixpath
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaflow.batch.files.file_layout import random_prefix
-from deltaflow.errors import StoreError
+from deltaflow.errors import DeltaIllegalStateException, StoreError
 from deltaflow.log import AddFile, Metadata
 from deltaflow.log.files.data_path import encoded_uri, hadoop_path, store_path
 from deltaflow.log.files.footers import collect_statistics
 from deltaflow.log.files.partition_values import partition_values_of
 from deltaflow.log.protocol.column_mapping import physical_indexed_leaves, physical_name, table_schema
+from deltaflow.log.protocol.identity_columns import Identity, identity_columns
 from deltaflow.log.protocol.properties import DATA_SKIPPING_STRING_PREFIX_LENGTH
 from deltaflow.spark.write.file_write import WrittenFile
 from deltaflow.store import store_for
@@ -41,7 +43,15 @@ class DataFiles:
             [StructField(physical_name(column), column.dataType) for column in partition_columns]
         )
         self._indexed_leaves = physical_indexed_leaves(metadata, path)
+        self._numbered: list[Identity] = []
+        self._identities = identity_columns(schema)
+        self.numbers: dict[str, int] = {}
+        """Of each column of `track_numbers`, by its physical name, the last number in the files so far."""
         self._string_prefix_length = DATA_SKIPPING_STRING_PREFIX_LENGTH.of(metadata.configuration, path)
+
+    def track_numbers(self, columns: Iterable[str]) -> None:
+        """Notes in `numbers`, of all files from now on, the values of these identity columns."""
+        self._numbered = [self._identities[name] for name in columns]
 
     def add_actions(
         self, files: Sequence[WrittenFile], *, data_change: bool = True
@@ -51,11 +61,17 @@ class DataFiles:
         Reads the footer of each file, and removes files without rows.
         """
         paths = [store_path(file.path) for file in files]
+        indexed = {path for path, _ in self._indexed_leaves}
+        only_tracked = [(c.physical_name,) for c in self._numbered if (c.physical_name,) not in indexed]
         statistics = collect_statistics(
             [(path, file.size) for path, file in zip(paths, files, strict=True)],
-            self._indexed_leaves,
+            [*self._indexed_leaves, *((path, LongType()) for path in only_tracked)],
             self._string_prefix_length,
         )
+        if self._numbered:
+            statistics = [
+                self._noted(text, path, only_tracked) for text, path in zip(statistics, paths, strict=True)
+            ]
         adds: list[AddFile] = []
         rows = 0
         empty: list[str] = []
@@ -93,6 +109,30 @@ class DataFiles:
         if "/" in name:
             store.make_directory(posixpath.dirname(place))
         store.put_if_absent(place, content)
+
+    def _noted(self, statistics: str, file: str, only_tracked: Sequence[tuple[str]]) -> str:
+        """Notes the numbers in the statistics of a file; returns these without what is not indexed."""
+        found: dict[str, Any] = msgspec.json.decode(statistics)
+        low, high, nulls = (found[key] for key in ("minValues", "maxValues", "nullCount"))
+        for column in self._numbered:
+            name = column.physical_name
+            if name in low and name in high:
+                bounds = [low[name], high[name], *([self.numbers[name]] if name in self.numbers else [])]
+                self.numbers[name] = column.furthest(min(bounds), max(bounds))
+            elif nulls.get(name) != found["numRecords"]:
+                raise DeltaIllegalStateException(
+                    f"The footer of data file {file} has no bounds of identity column {column.name}, so the "
+                    "table cannot note which numbers it has given. Nothing was committed. Switch the "
+                    "statistics of Spark's Parquet writer on (parquet.column.statistics.enabled).",
+                    error_class="DELTA_STATS_COLLECTION_COLUMN_NOT_FOUND",
+                    table=self._path,
+                    file=file,
+                    column=column.name,
+                )
+        for (name,) in only_tracked:
+            for values in (low, high, nulls):
+                values.pop(name, None)
+        return msgspec.json.encode(found).decode()
 
     def discard(
         self, files: Sequence[WrittenFile] | None, *, is_certain: bool, log_level: int = logging.WARNING

@@ -18,7 +18,6 @@ from deltaflow.batch.read.load_path import LoadPath, files_of_partition, load_pa
 from deltaflow.batch.read.messages import PinAnswer, PinRequest, ReadRequest
 from deltaflow.errors import CorruptLogError, DeltaAnalysisException, DeltaTableNotFoundError
 from deltaflow.log import DeltaLog, Snapshot
-from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.column_mapping import visible_schema
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.spark.bridge.dispatcher import dispatcher
@@ -132,5 +131,5 @@ def files_of_version(description: dict[str, Any]) -> ScannedFiles:
     files, statistics = snapshot.files, snapshot.statistics
     if "partition" in description:
         files = files_of_partition(snapshot, description["partition"], description["timeZone"])
-        statistics = FileStatistics(files, snapshot.schema)
+        statistics = snapshot.statistics_of(files)
     return ScannedFiles(log.path, snapshot.physical_partition_columns, files, statistics)

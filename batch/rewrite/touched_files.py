@@ -26,7 +26,7 @@ from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.row_tracking import row_id_columns
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.expressions.analysis import FilterFacts, analysed, filter_facts
-from deltaflow.spark.expressions.expressions import has_subquery, simple_string, sql_text
+from deltaflow.spark.expressions.expressions import simple_string
 from deltaflow.spark.expressions.frames import new_handle, scanned, scanned_like, with_one_reducer
 from deltaflow.spark.scan.file_index import (
     READ_ALL,
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 _ALL = "all"
 
 _FILE, _BUCKET, _BITMAP, _ROWS = "file", "bucket", "bitmap", "rows"
+FILE, POSITION = "\0file", "\0position"
+"""The columns of a frame of rows whose places are known: `_metadata.file_path` and `_metadata.row_index`."""
 
 MATCHING_ROWS = pa.field("matching_rows", pa.int64())
 """The column that `record_touched_files` adds to the snapshot's `files`: how many rows of a file match."""
@@ -176,16 +178,6 @@ class TouchedFiles:
         """The files of one of the frames that `rows` has made."""
         return self._scanned[key]
 
-    def refuse_subquery(self, expression: Column) -> None:
-        """Raises DELTA_UNSUPPORTED_SUBQUERY for a subquery. Call it before Spark analyses the expression."""
-        if has_subquery(expression):
-            raise DeltaAnalysisException(
-                error_class="DELTA_UNSUPPORTED_SUBQUERY",
-                operation=self.name,
-                cond=sql_text(expression),
-                table=self.snapshot.path,
-            )
-
     def deterministic_condition(self, rows: DataFrame, condition: Column) -> str:
         """A condition on rows, as a commit names it; DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED for one
         that may be true of other rows each time it is evaluated."""
@@ -226,19 +218,17 @@ class TouchedFiles:
     def record_touched_files(self, matching: DataFrame) -> pa.Table:
         """The files that hold rows of a filter over `rows()`, with the number of those rows (MATCHING_ROWS).
 
-        Runs one job. It reads the columns of the condition, in the files that partitions and statistics keep.
+        `matching` may be a frame of FILE and POSITION instead. Runs one job. It reads the columns of the
+        condition, in the files that partitions and statistics keep.
         """
-        path = matching.metadataColumn("_metadata").getField("file_path")
+        path, _ = place_of(matching)
         counted = with_one_reducer(matching.groupBy(path.alias("path")).count()).collect()
         return self.record_files_at({row["path"]: row["count"] for row in counted})
 
     def record_marked_rows(self, matching: DataFrame) -> tuple[pa.Table, list[BitMap64]]:
         """As `record_touched_files`, with the positions of the rows in each file, too. Runs one job."""
-        place = matching.metadataColumn("_metadata")
-        position = place.getField("row_index")
-        buckets = matching.groupBy(
-            place.getField("file_path").alias(_FILE), bucket_of(position).alias(_BUCKET)
-        )
+        path, position = place_of(matching)
+        buckets = matching.groupBy(path.alias(_FILE), bucket_of(position).alias(_BUCKET))
         found = buckets.agg(bucket_with(position).alias(_BITMAP), F.count(F.lit(1)).alias(_ROWS))
         rows = with_one_reducer(found).collect()
         counts: defaultdict[str, int] = defaultdict(int)
@@ -297,6 +287,15 @@ class TouchedFiles:
             "rewriteTimeMs": now - self._found_ns,
         }
         return {name: ns // 1_000_000 for name, ns in spent.items()}
+
+
+def place_of(rows: DataFrame) -> tuple[Column, Column]:
+    """Of the rows of a frame over a table's files, or of one that has them in FILE and POSITION: the file and
+    the position of each."""
+    if FILE in rows.columns:
+        return F.col(FILE), F.col(POSITION)
+    place = rows.metadataColumn("_metadata")
+    return place.getField("file_path"), place.getField("row_index")
 
 
 @finds_files("touched files")

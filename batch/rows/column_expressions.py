@@ -1,20 +1,25 @@
-"""Generated columns, and columns with a default (PROTOCOL.md, "Generated Columns", "Default Columns").
+"""Generated columns, identity columns, and columns with a default.
+
+They are "Generated Columns", "Identity Columns" and "Default Columns" of PROTOCOL.md.
 
 Only columns of the table itself have such an expression, no fields of structs. It is SQL; that of a generated
-column names other columns of the row, a default names none.
+column names other columns of the row, a default names none. The numbers of an identity column are made by
+Spark (identity_numbers).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
-from deltaflow.errors import DeltaInvariantViolationException
+from deltaflow.errors import DeltaAnalysisException, DeltaInvariantViolationException
+from deltaflow.log.protocol.identity_columns import identity_columns, is_identity
 from deltaflow.log.protocol.schema import CURRENT_DEFAULT, GENERATION_EXPRESSION
+from deltaflow.spark.expressions.expressions import identity_numbers
 from deltaflow.spark.write.file_write import Check
 
 if TYPE_CHECKING:
@@ -44,7 +49,31 @@ def default_value(field: T.StructField) -> Column:
 
 def is_computed(field: T.StructField) -> bool:
     """Whether rows may leave the column out and get a value other than null."""
-    return GENERATION_EXPRESSION in field.metadata or CURRENT_DEFAULT in field.metadata
+    return any(key in field.metadata for key in (GENERATION_EXPRESSION, CURRENT_DEFAULT)) or is_identity(
+        field
+    )
+
+
+def check_no_numbers_given(schema: T.StructType, given: Iterable[str], table: str) -> None:
+    """DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED if new rows give values to a column that is
+    GENERATED ALWAYS AS IDENTITY."""
+    names = {name.lower() for name in given}
+    for name, identity in identity_columns(schema).items():
+        if not identity.allows_explicit and name.lower() in names:
+            raise _refused("DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED", name, table)
+
+
+def check_no_numbers_set(schema: T.StructType, assigned: Iterable[Sequence[str]], table: str) -> None:
+    """DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED if an update sets an identity column, by the paths that it
+    sets."""
+    names = {path[0].lower() for path in assigned}
+    for field in schema.fields:
+        if is_identity(field) and field.name.lower() in names:
+            raise _refused("DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED", field.name, table)
+
+
+def _refused(error_class: str, column: str, table: str) -> DeltaAnalysisException:
+    return DeltaAnalysisException(error_class=error_class, column_name=column, table=table, column=column)
 
 
 def checks_of_generated(schema: T.StructType, given: Collection[str]) -> Iterator[Check]:
@@ -63,17 +92,25 @@ def checks_of_generated(schema: T.StructType, given: Collection[str]) -> Iterato
 def with_generated(
     rows: DataFrame, schema: T.StructType, computed: Mapping[str, Column], others: Iterable[str] = ()
 ) -> DataFrame:
-    """The table's columns of a frame, in which generated columns are computed anew where `computed` is true,
-    and `others` as they are.
+    """The table's columns of a frame, in which generated columns are computed anew, and identity columns get
+    new numbers, where `computed` is true; and `others` as they are.
 
     The frame has the columns by name, with the values that the others are to have.
     """
+    numbers = {
+        name: identity_numbers(identity.first, identity.step)
+        for name, identity in identity_columns(schema).items()
+        if name in computed
+    }
+    if numbers:
+        new = {name: F.when(computed[name], n).otherwise(F.col(quoted(name))) for name, n in numbers.items()}
+        rows = rows.withColumns(new)
     expressions = generation_expressions(schema)
     columns = []
     for field in schema.fields:
         value = F.col(quoted(field.name))
-        if field.name in computed:
-            new = F.expr(expressions[field.name]).cast(field.dataType)
-            value = F.when(computed[field.name], new).otherwise(value)
+        if field.name in computed and field.name in expressions:
+            generated = F.expr(expressions[field.name]).cast(field.dataType)
+            value = F.when(computed[field.name], generated).otherwise(value)
         columns.append(value.alias(field.name))
     return rows.select(*columns, *map(quoted, others))

@@ -2,8 +2,9 @@
 
 Spark does all of it in its own operators, by SQL. First its TableOutputResolver casts the frame's columns and
 their fields to the table's types, by name. Then columns and fields that the frame lacks become their
-defaults or nulls, and CHAR and VARCHAR are cut to their length. Then generated columns that the frame lacks
-are computed. Then every row has to pass the checks, those of generated columns that it gives among them.
+defaults or nulls, and CHAR and VARCHAR are cut to their length. Then identity columns that the frame lacks
+get numbers, and generated columns that it lacks are computed. Then every row has to pass the checks, those of
+generated columns that it gives among them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from deltaflow.log.protocol.data_types import (
     types_within,
     with_inner_fields,
 )
+from deltaflow.log.protocol.identity_columns import identity_columns
 from deltaflow.log.protocol.schema import CHAR_VARCHAR, char_length, without_void
-from deltaflow.spark.write.file_write import Check, RowPlan
+from deltaflow.spark.write.file_write import Check, Numbers, RowPlan
 
 
 def row_plan(
@@ -80,6 +82,11 @@ def row_plan(
         cast,
         tuple(columns),
         tuple(checks),
+        {
+            name: Numbers(identity.first, identity.step)
+            for name, identity in identity_columns(stored).items()
+            if name in missing
+        },
         generated,
     )
 

@@ -20,6 +20,7 @@ from deltaflow.batch.ddl.columns import (
 from deltaflow.batch.ddl.constraints import add_constraint, drop_constraint
 from deltaflow.batch.ddl.drop_column_mapping import is_mapped, remove_column_mapping
 from deltaflow.batch.ddl.drop_feature import drop_feature
+from deltaflow.batch.ddl.identity_columns import sync_identity
 from deltaflow.batch.ddl.mapped_columns import drop_columns, rename_column
 from deltaflow.batch.ddl.table_location import set_table_location
 from deltaflow.batch.ddl.table_properties import set_properties, unset_properties
@@ -113,6 +114,13 @@ def _change_columns(statement: Statement) -> Rows:
         changes.append(change)
     check_defaults(statement.session, statement.path, changes)
     change_columns(_log(statement), changes, statement.settings)
+    return ()
+
+
+@statement("SyncIdentity", changes=True)
+def _sync_identity(statement: Statement) -> Rows:
+    """ALTER COLUMN … SYNC IDENTITY; `column` has the parts of the column's name."""
+    sync_identity(statement.session, _log(statement), statement.fields["column"], statement.settings)
     return ()
 
 

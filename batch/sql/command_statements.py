@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pyspark.sql.types import StringType
 
 from deltaflow.batch.commands.clone import CLONED, shallow_clone
 from deltaflow.batch.commands.clone_target import clone_target
 from deltaflow.batch.commands.convert import columns_of_ddl, convert_to_delta
+from deltaflow.batch.commands.create_table_like import create_table_like
 from deltaflow.batch.commands.describe_detail import DETAIL, describe_detail
 from deltaflow.batch.commands.describe_history import HISTORY, describe_history
 from deltaflow.batch.commands.generate import generate
 from deltaflow.batch.commands.restore import RESTORED, restore_to_timestamp, restore_to_version
+from deltaflow.batch.commands.show_create_table import show_create_table
 from deltaflow.batch.commands.vacuum import deletable_files, delete_files, retention_hours_of
 from deltaflow.batch.files.partitions import partition_folders
 from deltaflow.batch.optimize.optimize import optimize
@@ -39,6 +44,46 @@ def _vacuum(statement: Statement) -> Rows:
     if fields["dryRun"]:
         return [(path,) for path in deletable_files(path, hours, statement.settings)["path"].to_pylist()]
     return [(delete_files(path, hours, statement.settings, fields.get("checkpoints", ())),)]
+
+
+@statement("ShowCreateTable", table_field="child", output=schema_of(createtab_stmt=StringType()))
+def _show_create_table(statement: Statement) -> Rows:
+    assert statement.table is not None
+    if statement.fields.get("asSerde"):
+        raise refused("SHOW CREATE TABLE AS SERDE", statement.table, "Leave AS SERDE out.")
+    return [(show_create_table(statement.session, statement.table),)]
+
+
+def _makes_delta(fields: Mapping[str, Any]) -> bool:
+    return str(fields["provider"]).lower() == "delta"
+
+
+@statement("CreateTableLike", table_field="source", concerns=_makes_delta)
+@statement("CreateTableLikeCommand", table_field="sourceTable", concerns=_makes_delta)
+def _create_like(statement: Statement) -> Rows:
+    """Spark 4.2 and later have the first of both plans."""
+    fields = statement.fields
+    if statement.table is None or (fields["provider"] is not None and not _makes_delta(fields)):
+        raise refused(
+            "CREATE TABLE LIKE between Delta and other formats",
+            statement.table,
+            "Use CREATE TABLE … USING … AS SELECT * FROM … WHERE false.",
+        )
+    if "name" in fields:
+        target, location = fields["name"], fields["location"]
+    else:
+        name = fields["targetTable"]
+        target = [part for part in (name["catalog"], name["database"], name["table"]) if part is not None]
+        location = fields["fileFormat"]["locationUri"]
+    create_table_like(
+        statement.session,
+        statement.table,
+        target,
+        location=location,
+        properties=fields["properties"],
+        if_not_exists=fields["ifNotExists"],
+    )
+    return ()
 
 
 @statement("Optimize", changes=True, output=OPTIMIZED)

@@ -72,18 +72,6 @@ for _name, _refusal in _REFUSED.items():
     statement(_name, table_field=_refusal.table_field, views=_refusal.views)(_refuse)
 
 
-def _makes_delta(fields: Mapping[str, Any]) -> bool:
-    return _is_delta(fields["provider"])
-
-
-@statement("CreateTableLike", table_field="source", concerns=_makes_delta)
-@statement("CreateTableLikeCommand", table_field="sourceTable", concerns=_makes_delta)
-def _create_like(statement: Statement) -> NoReturn:
-    raise refused(
-        "CREATE TABLE LIKE", statement.table, "Use CREATE TABLE … USING delta AS SELECT * FROM … WHERE false."
-    )
-
-
 def _writes_into_table(fields: Mapping[str, Any]) -> bool:
     location = fields["storage"]["locationUri"]
     return _is_delta(fields["provider"]) or (location is not None and _is_in_table(location))

@@ -21,6 +21,7 @@ from deltaflow.batch.files.file_layout import file_options, optimized_write_byte
 from deltaflow.batch.optimize.auto_compaction import auto_compaction
 from deltaflow.batch.options import option
 from deltaflow.batch.rewrite.new_files import NewFiles
+from deltaflow.batch.rows.column_expressions import check_no_numbers_given
 from deltaflow.batch.rows.row_checks import checks_of_table
 from deltaflow.batch.rows.row_plan import row_plan
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules, named_as_table, update_metadata
@@ -89,6 +90,7 @@ class TransactionalWrite:
             options, transaction.session, transaction.metadata.configuration, self.path
         )
         self._data_files = DataFiles(transaction.metadata, self.path)
+        self._data_files.track_numbers(rows.identities)
         self.folder = self._data_files.folder
         self._transaction = transaction
         self._overwrite_scope = overwrite_scope
@@ -137,6 +139,7 @@ class TransactionalWrite:
             "numOutputBytes": sum(add.size for add in (*adds, *copies.adds)),
             **self._overwrite_scope.metrics(removed, copies.rows),
         }
+        self._transaction.update_identity_marks(self._data_files.numbers)
         metadata = self._transaction.metadata
         assert metadata is not None
         operation = Operation(
@@ -185,6 +188,9 @@ def begin_write(
             raise DeltaUnsupportedOperationException(
                 error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY", table=path
             )
+        if not rules.replaces_table:
+            given = named_as_table(frame_schema, snapshot.schema, rules, path)
+            check_no_numbers_given(snapshot.schema, given.names, path)
     update_metadata(transaction, frame_schema, partition_by, rules, declared or DeclaredTable())
     metadata, protocol = transaction.metadata, transaction.protocol
     assert metadata is not None

@@ -27,17 +27,10 @@ from deltaflow.arguments import (
 from deltaflow.builders import Operation, check_merge
 from deltaflow.connect.merge_builder import DeltaMergeBuilder
 from deltaflow.connect.optimize_builder import DeltaOptimizeBuilder
-from deltaflow.connect.sql_text import (
-    column_name,
-    column_text,
-    expression,
-    not_in_sql,
-    properties,
-    quoted,
-    type_text,
-)
-from deltaflow.connect.sql_text import string as sql_string
+from deltaflow.connect.sql_text import column_name, expression
 from deltaflow.connect.table_builder import DeltaTableBuilder
+from deltaflow.definition_text import column_text, not_in_sql, properties, quoted, type_text
+from deltaflow.definition_text import string as sql_string
 from deltaflow.errors import DeltaTableNotFoundError, RegistrationError
 from deltaflow.store import is_absolute_path
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 
 from deltaflow.builders import Action, Assignments, MergeBuilder, When
-from deltaflow.connect.sql_text import column_name, expression, not_in_sql, quoted
+from deltaflow.connect.sql_text import column_name, expression
+from deltaflow.definition_text import not_in_sql, quoted
 from deltaflow.errors import DeltaAnalysisException
 
 if TYPE_CHECKING:

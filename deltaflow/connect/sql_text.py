@@ -1,4 +1,4 @@
-"""Names, values, types and Columns as SQL.
+"""Names, values and Columns as SQL.
 
 A Column of a client is a message of Spark Connect (spark/connect/expressions.proto). What SQL has no words
 for is refused by name.
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from deltaflow.builders import GENERATION_EXPRESSION
-from deltaflow.errors import DeltaUnsupportedOperationException
+from deltaflow.definition_text import not_in_sql, quoted, string, type_text
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -26,24 +23,6 @@ _FUNCTION = re.compile(r"\w+(\.\w+)*", re.ASCII)
 _OPERATORS = ("==", "<=>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "and", "or", "&", "|", "^")
 _PREFIXES = {"not": "NOT ", "negative": "-", "positive": "+", "~": "~"}
 _INTEGER_SUFFIXES = {"byte": "Y", "short": "S", "integer": "", "long": "L"}
-
-
-def not_in_sql(what: str, instead: str) -> DeltaUnsupportedOperationException:
-    """The error for what a client of Spark Connect cannot ask for."""
-    return DeltaUnsupportedOperationException(
-        f"{what} has no form in SQL, by which deltaflow.connect talks to the server. {instead}",
-        error_class="DELTA_OPERATION_NOT_ALLOWED_DETAIL",
-    )
-
-
-def quoted(name: str) -> str:
-    """A name in backticks."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def quoted_list(names: Iterable[str]) -> str:
-    """Names in backticks, in brackets."""
-    return f"({', '.join(map(quoted, names))})"
 
 
 def column_name(name: str) -> str:
@@ -57,49 +36,6 @@ def column_name(name: str) -> str:
         parts.append(quoted(found[2] if found[1] is None else found[1].replace("``", "`")))
         at = found.end()
     return ".".join(parts)
-
-
-def string(value: str) -> str:
-    """A string literal."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def properties(values: Mapping[str, str]) -> str:
-    """A list of properties, in brackets."""
-    return f"({', '.join(f'{string(key)} = {string(value)}' for key, value in values.items())})"
-
-
-def type_text(data_type: DataType) -> str:
-    """A data type as CREATE TABLE takes it."""
-    match data_type:
-        case ArrayType(elementType=element, containsNull=True):
-            return f"ARRAY<{type_text(element)}>"
-        case MapType(keyType=key, valueType=value, valueContainsNull=True):
-            return f"MAP<{type_text(key)}, {type_text(value)}>"
-        case ArrayType() | MapType():
-            raise not_in_sql(f"{data_type.simpleString()} without nulls inside", "Let it contain nulls.")
-        case StructType(fields=fields):
-            inner = (
-                column_text(field.name, type_text(field.dataType), field.nullable, field.metadata, ": ")
-                for field in fields
-            )
-            return f"STRUCT<{', '.join(inner)}>"
-    return data_type.simpleString()
-
-
-def column_text(
-    name: str, data_type: str, nullable: bool, metadata: Mapping[str, Any], separator: str = " "
-) -> str:
-    """The definition of a column, or of a field of a struct."""
-    others = metadata.keys() - {"comment", GENERATION_EXPRESSION}
-    if others:
-        raise not_in_sql(f"Metadata {', '.join(sorted(others))} of {name}", "Leave it out.")
-    not_null = "" if nullable else " NOT NULL"
-    comment = f" COMMENT {string(metadata['comment'])}" if "comment" in metadata else ""
-    generated = metadata.get(GENERATION_EXPRESSION)
-    # A line of its own, since the text may end with a comment.
-    always = "" if generated is None else f" GENERATED ALWAYS AS ({generated}\n)"
-    return f"{quoted(name)}{separator}{data_type}{not_null}{always}{comment}"
 
 
 def expression(spark: SparkSession, given: str | Column) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import DataType
 
 from deltaflow.builders import Operation, TableBuilder
-from deltaflow.connect.sql_text import column_text, properties, quoted, quoted_list, string, type_text
+from deltaflow.definition_text import column_text, properties, quoted, quoted_list, string, type_text
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -118,7 +118,7 @@ NOT_WRITTEN = {
         "metaData": lambda m: m["configuration"].update({"delta.enableChangeDataFeed": "true"}),
         "protocol": protocol(1, 2),
     },
-    "identityColumns": {"metaData": field_metadata("delta.identity.start", 1), "protocol": protocol(1, 6)},
+    "identityColumns": {"metaData": field_metadata("delta.identity.start", 1)},
     "writer version 8": {"protocol": protocol(1, 8)},
     "somethingNew": {"protocol": protocol(1, 7, writers=["appendOnly", "somethingNew"])},
 }

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DecimalType, LongType, StringType, StructField, StructType
 
 from deltaflow import DeltaTable
-from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log import DeltaLog
 from deltaflow.tables import DeltaTableBuilder, IdentityGenerator
 from tests.tables import actions, operations
@@ -228,21 +227,6 @@ class TestRefusals:
         with pytest.raises(AnalysisException, match=error):
             change(DeltaTable.create(spark).location(table).addColumn("id", "int")).execute()
         assert not DeltaTable.isDeltaTable(spark, table)
-
-    @pytest.mark.parametrize(
-        ("feature", "say"),
-        [
-            ("identityColumns", lambda b: b.addColumn("a", "long", generatedAlwaysAs=IdentityGenerator())),
-            (
-                "identityColumns",
-                lambda b: b.addColumn("a", "long", generatedByDefaultAs=IdentityGenerator(3)),
-            ),
-        ],
-    )
-    def test_features_that_are_lacking(self, spark: SparkSession, feature: str, say: Any) -> None:
-        with pytest.raises(UnsupportedFeatureError, match=feature) as caught:
-            say(DeltaTable.create(spark))
-        assert caught.value.features == (feature,)
 
     @pytest.mark.parametrize(
         "say",

@@ -170,12 +170,14 @@ def test_properties_of_a_new_table(streams: Any, source: Any, sink: str, checkpo
 
 
 @pytest.mark.covers("DELTA_UNSUPPORTED_FEATURES_FOR_WRITE")
-def test_identity_columns_are_refused_by_name(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
+def test_identity_columns_without_their_feature_are_refused_by_name(
+    streams: Any, source: Any, sink: str, checkpoint: str
+) -> None:
     make(sink, pa.field("id", pa.int64()), pa.field("n", pa.int64()))
     [metadata] = actions(sink, "metaData", 0)
     schema = json.loads(metadata["schemaString"])
     schema["fields"][1]["metadata"] = {"delta.identity.start": 1, "delta.identity.step": 1}
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 6}
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
     streams.add_version(
         sink, {"protocol": protocol}, {"metaData": {**metadata, "schemaString": json.dumps(schema)}}
     )

@@ -34,6 +34,7 @@ from deltaflow.log.protocol.actions import (
 )
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.features import required_features, supported_features
+from deltaflow.log.protocol.identity_columns import UPDATE_TAG
 from deltaflow.log.protocol.isolation import IsolationLevel
 from deltaflow.log.protocol.row_tracking import FEATURE as ROW_TRACKING
 from deltaflow.log.protocol.row_tracking import without_row_tracking
@@ -89,9 +90,14 @@ def check_protocol(winner: Commit, loser: Loser) -> None:
 def check_metadata(winner: Commit, loser: Loser) -> None:
     """MetadataChangedException if the winner changed the metadata.
 
-    One that only enables row tracking is no obstacle for a loser that only adds rows.
+    One that only enables row tracking is no obstacle for a loser that only adds rows. One that moved
+    high-water marks of identity columns alone is an obstacle only to a loser that has metadata of its own,
+    such as marks: it would give the same numbers.
     """
-    if winner.metadata is not None and not _only_changes_row_tracking(winner.metadata, loser):
+    if winner.metadata is not None and not (
+        _only_changes_row_tracking(winner.metadata, loser)
+        or (_changes_marks_alone(winner) and not loser.changes_metadata)
+    ):
         raise _conflict(
             MetadataChangedException,
             winner,
@@ -289,6 +295,11 @@ def _advice_on_protocol(winner: Commit) -> str:
         "The table was upgraded: run the operation again; if it is refused then, the table needs a newer "
         "version of the software that writes."
     )
+
+
+def _changes_marks_alone(winner: Commit) -> bool:
+    tags = None if winner.commit_info is None else winner.commit_info.tags
+    return tags is not None and tags.get(UPDATE_TAG) == "true"
 
 
 def _is_blind_append(winner: Commit) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+import msgspec
 import pyarrow as pa
 
 from deltaflow.errors import (
@@ -61,11 +62,12 @@ from deltaflow.log.protocol.features import (
     is_append_only,
     protects_checkpoints,
 )
+from deltaflow.log.protocol.identity_columns import UPDATE_TAG, with_values_seen
 from deltaflow.log.protocol.isolation import IsolationLevel, isolation_of_commit, isolation_of_table
 from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, SESSION_TIME_ZONE, USER_METADATA
 from deltaflow.log.protocol.protocols import protocol_for, without_protocol_properties
 from deltaflow.log.protocol.row_tracking import has_row_ids, with_row_id_columns
-from deltaflow.log.protocol.schema import check_writable_schema, schema_from_string
+from deltaflow.log.protocol.schema import check_writable_schema, schema_from_string, schema_to_string
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.version_checksum import write_checksum
@@ -100,6 +102,7 @@ class OptimisticTransaction:
         self._new_metadata: Metadata | None = None
         self._new_protocol: Protocol | None = None
         self.clustering = ClusteringChange(log.path, snapshot)
+        self._changes_marks_alone = False
         self._used = False
         self._put = CommitPut(log)
         self._row_ids = RowIds(log.path)
@@ -213,6 +216,21 @@ class OptimisticTransaction:
         if self.snapshot is not None and protects_checkpoints(protocol):
             metadata = with_protected_checkpoints(metadata, self.snapshot.metadata.configuration)
         self._new_protocol, self._new_metadata = protocol, metadata
+
+    def update_identity_marks(self, values: Mapping[str, int], *, may_lower: bool = False) -> None:
+        """Let the high-water marks of identity columns, by physical names, be at or beyond these values.
+
+        The commit may change other metadata too. For `may_lower` see Identity.mark_with.
+        """
+        metadata = self.metadata
+        assert metadata is not None
+        schema = schema_from_string(metadata.schema_string, table=self.path)
+        marked = with_values_seen(schema, values, may_lower=may_lower)
+        if marked == schema:
+            return
+        self._changes_marks_alone = self._new_metadata is None
+        self._new_protocol = self.protocol
+        self._new_metadata = msgspec.structs.replace(metadata, schema_string=schema_to_string(marked))
 
     def cancel(self) -> bool:
         """Keep the transaction from committing: True if it never will, False if it has, or may have.
@@ -353,6 +371,8 @@ class OptimisticTransaction:
         read_version = self.read_version if self.snapshot is not None or head is None else head.version
         with_ids = self._row_ids.given(head, protocol, metadata, actions)
         tags = dict(operation.tags)
+        if self._changes_marks_alone:
+            tags[UPDATE_TAG] = "true"
         if has_row_ids(protocol, metadata, self.path) and self._changes_files(actions):
             tags.setdefault("delta.rowTracking.preserved", str(self._preserves_row_ids(actions)).lower())
         info = CommitInfo(

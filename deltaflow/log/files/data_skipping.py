@@ -69,7 +69,7 @@ class _Evaluation:
                 combined = combine(combined, answer)
             return combined
         test = _TESTS.get(op)
-        column = None if test is None else self._statistics.column(tuple(predicate["column"]))
+        column = None if test is None else self._statistics.skipping_column(tuple(predicate["column"]))
         if test is None or column is None:
             return _UNKNOWN
         data_type = self._statistics.data_type(tuple(predicate["column"]))

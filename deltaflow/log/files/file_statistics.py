@@ -7,9 +7,10 @@ NaN, a date on which the Julian and the Gregorian calendar differ.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from pyspark.sql import types as T
 
+from deltaflow.log.files.generated_bounds import Bounds, tightest
 from deltaflow.log.files.text_casts import cast_or_null
 from deltaflow.log.protocol.column_mapping import physical_path
 from deltaflow.log.protocol.type_widening import was_float
@@ -67,8 +69,16 @@ class FileStatistics:
     Columns are asked for by their names in the table's `schema`; the log has their physical names.
     """
 
-    def __init__(self, files: pa.Table, schema: T.StructType) -> None:
-        """`files` has at least the columns stats and deletion_vector of a snapshot's `files`."""
+    def __init__(
+        self,
+        files: pa.Table,
+        schema: T.StructType,
+        generated: Mapping[ColumnPath, Callable[[], Bounds]] = MappingProxyType({}),
+    ) -> None:
+        """`files` has at least the columns stats and deletion_vector of a snapshot's `files`. `generated`
+        makes bounds of columns from partition values (see generated_bounds)."""
+        self._generated = generated
+        self._with_generated: dict[ColumnPath, ColumnStatistics] = {}
         self._stats: pa.ChunkedArray = files["stats"]
         self._vectors: pa.ChunkedArray = files["deletion_vector"]
         self._schema = schema
@@ -116,6 +126,19 @@ class FileStatistics:
         """The statistics of a column; None if it is a struct, an array or a map, or if the table lacks it."""
         self.load([path])
         return self._columns[path]
+
+    def skipping_column(self, path: ColumnPath) -> ColumnStatistics | None:
+        """As `column`, with the bounds that follow from partition values, too: for data skipping alone, since
+        no row need have a value at such a bound."""
+        column = self.column(path)
+        if column is None or path not in self._generated:
+            return column
+        found = self._with_generated.get(path)
+        if found is None:
+            low, high = tightest([(column.low, column.high), self._generated[path]()])
+            found = ColumnStatistics(low, high, column.null_count, column.num_records)
+            self._with_generated[path] = found
+        return found
 
     def load(self, paths: Iterable[ColumnPath]) -> None:
         """Parse the statistics of these columns in one go, except those that are parsed already."""

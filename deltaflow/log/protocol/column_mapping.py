@@ -16,7 +16,7 @@ from deltaflow.log.protocol.actions import Metadata
 from deltaflow.log.protocol.data_types import inner_fields, transformed_schema, types_within, with_metadata
 from deltaflow.log.protocol.indexed_columns import ColumnPath, indexed_leaves
 from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
-from deltaflow.log.protocol.schema import schema_from_string
+from deltaflow.log.protocol.schema import GENERATION_EXPRESSION, schema_from_string
 from deltaflow.log.protocol.type_widening import without_type_changes
 
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
@@ -24,6 +24,8 @@ ID: Final = "delta.columnMapping.id"
 MAX_ID: Final = "delta.columnMapping.maxColumnId"
 """The table property with the highest id that a column of the table has or had."""
 _PREFIX: Final = "delta.columnMapping."
+_OF_VALUES: Final = ("delta.identity.", GENERATION_EXPRESSION)
+"""Metadata by which writers make values; only columns of the table itself have them."""
 
 
 def mapping_mode(metadata: Metadata, table: str) -> str:
@@ -68,8 +70,15 @@ def without_mapping(schema: T.StructType) -> T.StructType:
 
 
 def visible_schema(schema: T.StructType) -> T.StructType:
-    """The schema as Spark and its users see it: without the metadata of column mapping and changed types."""
-    return without_type_changes(without_mapping(schema))
+    """The schema as Spark and its users see it: without what only the log says of columns.
+
+    These are column mapping, changed types, identities and generation expressions (delta-spark's
+    DeltaTableUtils.removeInternalDeltaMetadata).
+    """
+    visible = without_type_changes(without_mapping(schema))
+    if not any(name.startswith(_OF_VALUES) for field in schema.fields for name in field.metadata):
+        return visible
+    return with_metadata(visible, lambda name: not name.startswith(_OF_VALUES))
 
 
 def with_mapping_alone(schema: T.StructType) -> T.StructType:

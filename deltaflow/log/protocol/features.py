@@ -167,7 +167,7 @@ _LISTED = (
     Feature("changeDataFeed", has_change_data_feed, "supported", legacy_writer=4),
     Feature("generatedColumns", _column_metadata(GENERATION_EXPRESSION), "supported", legacy_writer=4),
     _COLUMN_MAPPING,
-    Feature("identityColumns", _column_metadata("delta.identity."), "inactive", legacy_writer=6),
+    Feature("identityColumns", _column_metadata("delta.identity."), "supported", legacy_writer=6),
     _COLUMN_DEFAULTS,
     _IN_COMMIT_TIMESTAMP,
     Feature("timestampNtz", _type("timestamp_ntz"), "always", for_readers=True),
@@ -268,6 +268,11 @@ def has_v2_checkpoints(protocol: Protocol) -> bool:
 def has_column_defaults(protocol: Protocol) -> bool:
     """Whether columns may get default values (PROTOCOL.md, "Default Columns")."""
     return _COLUMN_DEFAULTS.name in supported_features(protocol)
+
+
+def has_generated_columns(protocol: Protocol) -> bool:
+    """Whether writers see to the values of generated columns (PROTOCOL.md, "Generated Columns")."""
+    return "generatedColumns" in supported_features(protocol)
 
 
 def columns_with_defaults(metadata: Metadata) -> dict[str, str]:

@@ -211,6 +211,9 @@ OPTIMIZE_WRITE_ENABLED: Property[bool | None] = Property(
 OPTIMIZE_ZORDER_CHECK_STATS = _flag(
     "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled", default=True
 )
+SYNC_IDENTITY_MAY_LOWER_MARK = _flag(
+    "spark.databricks.delta.identityColumn.allowSyncIdentityToLowerHighWaterMark.enabled", default=False
+)
 RESTORE_PROTOCOL_DOWNGRADE_ALLOWED = _flag(
     "spark.databricks.delta.restore.protocolDowngradeAllowed", default=False
 )

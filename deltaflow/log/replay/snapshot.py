@@ -15,10 +15,11 @@ from deltaflow.log.files.file_rows import FILES_SCHEMA
 from deltaflow.log.files.file_state import NoFileState
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.file_totals import FileTotals
+from deltaflow.log.files.generated_bounds import generated_bounds
 from deltaflow.log.protocol.actions import DomainMetadata, SetTransaction
 from deltaflow.log.protocol.column_mapping import mapping_mode, physical_partition_columns, table_schema
 from deltaflow.log.protocol.commit import Commit
-from deltaflow.log.protocol.features import check_readable
+from deltaflow.log.protocol.features import check_readable, has_generated_columns
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.state import TableState
@@ -100,7 +101,14 @@ class Snapshot:
     @cached_property
     def statistics(self) -> FileStatistics:
         """The statistics of `files`, row by row."""
-        return FileStatistics(self.files, self.schema)
+        return self.statistics_of(self.files)
+
+    def statistics_of(self, files: pa.Table) -> FileStatistics:
+        """The statistics of some of `files`, with the bounds that follow from generated partition columns."""
+        if not has_generated_columns(self.protocol):
+            return FileStatistics(files, self.schema)
+        bounds = generated_bounds(files, self.schema, self.partition_columns)
+        return FileStatistics(files, self.schema, bounds)
 
     @property
     def tombstones(self) -> pa.Table:

@@ -108,6 +108,12 @@ def within(condition: Column, frame: DataFrame) -> Column | None:
     return None if found is None else _column(found)
 
 
+def without_subqueries(condition: Column, spark: SparkSession) -> Column | None:
+    """The conjuncts of an analysed condition that have no subquery; None without any."""
+    found = _analysis(spark).withoutSubqueries(condition._jc)
+    return None if found is None else _column(found)
+
+
 def equal_sides(condition: Column, target: DataFrame, source: DataFrame) -> list[tuple[Column, Column]]:
     """Of the conjuncts by which an expression over the target equals one over the source: these two."""
     sides = _columns(_analysis(target.sparkSession).keys(condition._jc, _java(target), _java(source)))

@@ -37,6 +37,16 @@ def name_parts(column: Column) -> tuple[str, ...] | None:
     return None if name is None else msgspec.json.decode(name, type=tuple[str, ...])
 
 
+def identity_numbers(first: int, step: int) -> Column:
+    """New numbers for rows, each once within one stage of a job: `first` and those after it by `step`.
+
+    Every task takes each n-th of them, of n tasks. A row must use one such expression only once.
+    """
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    return ClassicColumn(_expressions().identityNumbers(first, step))
+
+
 def _expressions() -> Any:
     from pyspark import SparkContext
 

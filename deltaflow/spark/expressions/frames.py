@@ -116,6 +116,12 @@ def source_facts(source: DataFrame) -> SourceFacts:
     return msgspec.json.decode(_sources(source).described(_java(source)), type=SourceFacts)
 
 
+def read_at(frame: DataFrame, root: str, version: int) -> None:
+    """Makes executions of the frame read this version of a table where they read its newest. `root`: the
+    table's directory as a Hadoop path."""
+    _sources(frame).readAt(_java(frame), root, version)
+
+
 def pinned(source: DataFrame) -> DataFrame:
     """The frame at the versions that `source_facts` told, with one time for now."""
     spark = source.sparkSession

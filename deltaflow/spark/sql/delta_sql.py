@@ -39,6 +39,7 @@ STATEMENTS: Mapping[str, str] = {
     "AddCheckConstraint": """ALTER TABLE <table> ADD CONSTRAINT <checkConstraint.userProvidedName:word>
         CHECK '(' <checkConstraint.condition:text> ')'""",
     "DropConstraint": "ALTER TABLE <table> DROP CONSTRAINT [IF EXISTS @ifExists] <name:word>",
+    "SyncIdentity": "ALTER TABLE <table> (ALTER | CHANGE) [COLUMN] <column:name> SYNC IDENTITY",
     "DropFeature": "ALTER TABLE <table> DROP FEATURE <featureName:word> [TRUNCATE HISTORY @truncateHistory]",
 }
 """By the name of the statement, its pattern, which says what fields its function gets (see

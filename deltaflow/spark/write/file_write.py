@@ -37,6 +37,7 @@ from deltaflow.spark.write.messages import (
     WriteRequest,
 )
 from deltaflow.spark.write.messages import Check as Check
+from deltaflow.spark.write.messages import Numbers as Numbers
 from deltaflow.spark.write.messages import WrittenFile as WrittenFile
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ class RowPlan:
 
     `frame_schema` has the frame's columns in its order, under the table's names. First they are cast by name
     to `cast_schema`: the table's types, without the columns and fields that the frame lacks. Then `columns`
-    are selected, an SQL expression for each column of `table_schema`. Columns of `generated` are computed
-    from the others by their SQL, and `checks` are made. Without `cast_schema` the rows are written as they
-    are.
+    are selected, an SQL expression for each column of `table_schema`. Columns of `identities` get new
+    numbers. Columns of `generated` are computed from the others by their
+    SQL, and `checks` are made. Without `cast_schema` the rows are written as they are.
     """
 
     frame_schema: StructType
@@ -68,6 +69,7 @@ class RowPlan:
     cast_schema: StructType | None = None
     columns: Sequence[str] = ()
     checks: Sequence[Check] = ()
+    identities: Mapping[str, Numbers] = field(default_factory=dict)
     generated: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -205,6 +207,7 @@ def _target(write: FileWrite) -> dict[str, Any]:
         "table_schema": rows.table_schema.json(),
         "cast_schema": None if rows.cast_schema is None else rows.cast_schema.json(),
         "columns": list(rows.columns),
+        "identities": dict(rows.identities),
         "generated": dict(rows.generated),
         "checks": list(rows.checks),
     }

@@ -53,6 +53,13 @@ class Check(Message, frozen=True):
     without_column: str | None = None
 
 
+class Numbers(Message, frozen=True):
+    """The numbers that an identity column gives to new rows: the first one, and the step to the next."""
+
+    first: int
+    step: int
+
+
 class Target(Message, frozen=True, kw_only=True):
     """Where rows are written, and how they become rows of the table (see RowPlan)."""
 
@@ -66,6 +73,7 @@ class Target(Message, frozen=True, kw_only=True):
     table_schema: str
     cast_schema: str | None
     columns: list[str]
+    identities: dict[str, Numbers]
     generated: dict[str, str]
     checks: list[Check]
 

@@ -293,6 +293,9 @@ class TestAssignments:
         assert len(data_files(table)) == 2
 
 
+_TWO_COLUMNS = "INVALID_SUBQUERY_EXPRESSION.SCALAR_SUBQUERY_RETURN_MORE_THAN_ONE_OUTPUT_COLUMN"
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("values", "condition", "error_class"),
@@ -305,8 +308,7 @@ class TestRefused:
             ({"s": "null", "s.a": "2"}, None, "DELTA_CONFLICT_SET_COLUMN"),
             ({"arr.a": "1"}, None, "DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE"),
             ({"m.k": "1"}, None, "DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE"),
-            ({"id": "(select 1)"}, None, "DELTA_UNSUPPORTED_SUBQUERY"),
-            ({"id": "1"}, "id in (select 1)", "DELTA_UNSUPPORTED_SUBQUERY"),
+            ({"id": "(select 1 as a, 2 as b)"}, None, _TWO_COLUMNS),
             ({"id": "1"}, "rand() < 2", "DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED"),
             ({"id": "max(id)"}, None, "DELTA_AGGREGATION_NOT_SUPPORTED"),
             ({"id": "explode(array(1, 2))"}, None, "DELTA_AGGREGATION_NOT_SUPPORTED"),
@@ -359,7 +361,6 @@ class TestSql:
         ("assignments", "error_class"),
         [
             ("x = 1, X = 2", "DELTA_CONFLICT_SET_COLUMN"),
-            ("x = (select 1)", "DELTA_UNSUPPORTED_SUBQUERY"),
             ("nothing = 1", "UNRESOLVED_COLUMN.WITH_SUGGESTION"),
             ("x = array(1)", "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION"),
         ],

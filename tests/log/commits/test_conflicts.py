@@ -30,7 +30,6 @@ from deltaflow.errors import (
     DeltaIllegalArgumentException,
     MetadataChangedException,
     ProtocolChangedException,
-    UnsupportedFeatureError,
 )
 from deltaflow.log import (
     Committed,
@@ -394,19 +393,15 @@ class TestCreationRaces:
         "name", ["delta.generationExpression", "CURRENT_DEFAULT", "delta.identity.start"]
     )
     def test_columns_with_expressions(self, table: HandWrittenTable, name: str) -> None:
-        """The loser's rows were not made by them; identities are not written at all."""
+        """The loser's rows were not made by them."""
         loser = table.log().start_transaction()
         loser.update_metadata(new_metadata())
         action = meta_data()
         action["metaData"]["schemaString"] = with_column_metadata(**{name: "1"})
         table.commit(0, protocol(1, 6), action)
-        if name == "delta.identity.start":
-            with pytest.raises(UnsupportedFeatureError):
-                loser.try_commit([add_file("a")], WRITE)
-        else:
-            outcome = loser.try_commit([add_file("a")], WRITE)
-            assert isinstance(outcome, Conflict)
-            assert "columns id differ" in str(outcome.error)
+        outcome = loser.try_commit([add_file("a")], WRITE)
+        assert isinstance(outcome, Conflict)
+        assert "columns id differ" in str(outcome.error)
 
     @pytest.mark.parametrize(
         "created",

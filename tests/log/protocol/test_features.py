@@ -156,7 +156,6 @@ def test_legacy_versions_are_written_while_the_metadata_activates_nothing(
 
 
 ACTIVE: list[tuple[str, dict[str, Any]]] = [
-    ("identityColumns", {"schema": column(**{"delta.identity.start": "1"})}),
     ("icebergCompatV2", {"configuration": {"delta.enableIcebergCompatV2": "true"}}),
 ]
 
@@ -189,6 +188,16 @@ def test_generated_columns_are_written_where_the_protocol_has_them(
     """Other implementations take them for columns like any other where it has not."""
     log = table_with(table, action, schema=column(**{"delta.generationExpression": "1"})).log()
     refused = pytest.raises(UnsupportedFeatureError, match="needs generatedColumns ")
+    with nullcontext() if is_written else refused:
+        append(log, "a")
+
+
+@pytest.mark.parametrize(("writer", "is_written"), [(6, True), (5, False)])
+def test_identity_columns_are_written_where_the_protocol_has_them(
+    table: HandWrittenTable, writer: int, is_written: bool
+) -> None:
+    log = table_with(table, protocol(1, writer), schema=column(**{"delta.identity.start": 1})).log()
+    refused = pytest.raises(UnsupportedFeatureError, match="needs identityColumns ")
     with nullcontext() if is_written else refused:
         append(log, "a")
 

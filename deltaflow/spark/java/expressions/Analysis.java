@@ -148,6 +148,17 @@ public final class Analysis {
     return joined == null ? null : column(joined);
   }
 
+  /** The conjuncts without a subquery, joined by AND; null if there are none. */
+  public static Column withoutSubqueries(Column condition) {
+    Expression joined = null;
+    for (Object found : Plans.conjuncts(expression(condition))) {
+      Expression conjunct = (Expression) found;
+      if (Expressions.hasSubquery(conjunct)) continue;
+      joined = joined == null ? conjunct : new And(joined, conjunct);
+    }
+    return joined == null ? null : column(joined);
+  }
+
   /** The sides of the conjuncts by which an expression over the target equals one over the source, in turn. */
   public static List keys(Column condition, Dataset target, Dataset source) {
     List keys = new ArrayList();

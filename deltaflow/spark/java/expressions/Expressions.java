@@ -26,6 +26,7 @@ import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.ColumnNodeToExpressionConverter$;
 import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataTypes;
@@ -38,7 +39,7 @@ public final class Expressions {
 
   public static boolean hasSubquery(Column column) { return hasSubquery(expression(column)); }
 
-  private static boolean hasSubquery(Expression expression) {
+  static boolean hasSubquery(Expression expression) {
     if (expression instanceof SubqueryExpression) return true;
     for (Object child : CollectionConverters.asJava(expression.children())) {
       if (hasSubquery((Expression) child)) return true;
@@ -98,6 +99,10 @@ public final class Expressions {
     Object value = ((Row) row.head()).get(0);
     if (value == null || value instanceof Number || value instanceof Boolean) return value;
     return ((Row) row.selectExpr(new String[] {"CAST(value AS STRING)"}).head()).get(0);
+  }
+
+  public static Column identityNumbers(long first, long step) {
+    return ExpressionUtils.column(Identities.numbers(first, step));
   }
 
   /** The parts of a column's name as JSON; null for any other expression. */

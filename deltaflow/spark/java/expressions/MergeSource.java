@@ -7,6 +7,7 @@ import java.util.TreeSet;
 
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.scan.PinScans;
+import io.deltaflow.spark.scan.Pins;
 import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
@@ -22,7 +23,7 @@ import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction0;
 
-/** The source of a MERGE, which several jobs read: they have to find the same rows. */
+/** The source of a MERGE, and a frame with subqueries: what they read of Delta tables, and which versions. */
 public final class MergeSource {
   private MergeSource() {}
 
@@ -52,6 +53,11 @@ public final class MergeSource {
           public Object apply() { return new PinScans().apply(query.analyzed()); }
         });
     return org.apache.spark.sql.classic.Dataset.ofRows(session, ComputeCurrentTime$.MODULE$.apply(plan));
+  }
+
+  /** Makes the frame's execution read this version of the table at the root where it reads the newest one. */
+  public static void readAt(Dataset frame, String root, long version) {
+    Pins.of(query(frame).tracker()).readAt(root, version);
   }
 
   /** Gives back the storage of a frame that was checkpointed. */

@@ -40,6 +40,9 @@ public final class Pins {
     return earlier == null ? pins : earlier;
   }
 
+  /** From now on the execution reads this version of the table at the root. */
+  public synchronized void readAt(String root, long version) { versions.put(root, Long.valueOf(version)); }
+
   /** The deletion vectors of a scan: the same object for all of the execution's scans like it. */
   public synchronized DeletionVectors deleted(String description, int vectors) {
     DeletionVectors found = (DeletionVectors) deleted.get(description);

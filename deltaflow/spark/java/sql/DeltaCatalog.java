@@ -17,7 +17,6 @@ import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.util.QuotingUtils;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -56,6 +55,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     Set capabilities = new HashSet(super.capabilities());
     capabilities.add(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE);
     capabilities.add(TableCatalogCapability.SUPPORTS_CREATE_TABLE_WITH_GENERATED_COLUMNS);
+    capabilities.add(TableCatalogCapability.SUPPORTS_CREATE_TABLE_WITH_IDENTITY_COLUMNS);
     return capabilities;
   }
 
@@ -117,7 +117,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
   public Table createTable(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     if (!isDeltaProvider(properties)) return super.createTable(ident, columns, partitions, properties);
-    return createDelta(ident, CatalogV2Util.v2ColumnsToStructType(columns), partitions, properties);
+    return createDelta(ident, IdentityColumns.schema(columns), partitions, properties);
   }
 
   private Table createDelta(Identifier ident, StructType schema, Transform[] partitions, Map properties)
@@ -133,7 +133,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
   public StagedTable stageCreate(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     if (isDeltaProvider(properties)) {
-      return stageDelta("create", ident, CatalogV2Util.v2ColumnsToStructType(columns), partitions, properties);
+      return stageDelta("create", ident, IdentityColumns.schema(columns), partitions, properties);
     }
     return new OtherStagedTable(this, ident, createTable(ident, columns, partitions, properties));
   }
@@ -155,7 +155,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
   private StagedTable replaceDelta(
       String operation, Identifier ident, Column[] columns, Transform[] partitions, Map properties) {
     try {
-      return stageDelta(operation, ident, CatalogV2Util.v2ColumnsToStructType(columns), partitions, properties);
+      return stageDelta(operation, ident, IdentityColumns.schema(columns), partitions, properties);
     } catch (TableAlreadyExistsException e) {
       throw Thrown.asIs(e);
     }

@@ -10,6 +10,7 @@ import io.deltaflow.spark.bridge.Python;
 import org.apache.spark.sql.catalyst.analysis.FieldName;
 import org.apache.spark.sql.catalyst.analysis.FieldPosition;
 import org.apache.spark.sql.catalyst.analysis.PartitionSpec;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedIdentifier;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeAction;
@@ -17,6 +18,7 @@ import org.apache.spark.sql.types.DataType;
 import scala.Option;
 import scala.Product;
 import scala.collection.Iterable;
+import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -48,6 +50,10 @@ public final class StatementFields {
     Map fields = new LinkedHashMap();
     if (product instanceof MergeAction) fields.put("action", product.productPrefix());
     for (int i = 0; i < product.productArity(); i++) {
+      if (product.productElement(i) instanceof UnresolvedIdentifier) {
+        Seq name = ((UnresolvedIdentifier) product.productElement(i)).nameParts();
+        fields.put(product.productElementName(i), CollectionConverters.asJava(name));
+      }
       if (product.productElement(i) instanceof LogicalPlan) continue;
       fields.put(product.productElementName(i), value(product.productElement(i)));
     }

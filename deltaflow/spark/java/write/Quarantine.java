@@ -69,6 +69,12 @@ public final class Quarantine {
     LogicalPlan tried = tried(Plans.standIn(frame), cast, frame, target.get("castErrors"), reasons);
     Project selected = projection(RowChanges.selected(session, cast, plan));
     tried = tried(tried, selected, outputOf(cast), target.get("valueErrors"), reasons);
+    LogicalPlan numbered = RowChanges.numbered(session, selected, plan);
+    if (numbered != selected) {
+      List sources = outputOf(selected);
+      selected = projection(numbered);
+      tried = tried(tried, selected, sources, target.get("valueErrors"), reasons);
+    }
     LogicalPlan generated = RowChanges.generated(session, selected, plan);
     if (generated != selected) {
       List sources = outputOf(selected);

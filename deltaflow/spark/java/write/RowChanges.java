@@ -11,6 +11,7 @@ import java.util.Map;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.bridge.Thrown;
+import io.deltaflow.spark.expressions.Identities;
 import io.deltaflow.spark.expressions.Plans;
 import org.apache.spark.sql.catalyst.analysis.TableOutputResolver$;
 import org.apache.spark.sql.catalyst.expressions.Alias;
@@ -52,7 +53,7 @@ public final class RowChanges {
       return;
     }
     LogicalPlan changed = selected(session, cast(session, attributes, changes), changes);
-    changed = generated(session, changed, changes);
+    changed = generated(session, numbered(session, changed, changes), changes);
     for (JsonNode check : changes.get("checks")) changed = checked(session, changed, check);
     plan = Plans.on(session, changed, rows);
     columns = Plans.renamed(changed.output(), Plans.schema(changes.get("tableSchema").asText()));
@@ -107,6 +108,25 @@ public final class RowChanges {
           Option.apply(field.metadata()), Plans.seq(new ArrayList())));
     }
     return Plans.analyzed(session, new Project(Plans.seq(selected), rows));
+  }
+
+  /** The rows, in which identity columns have new numbers; the rows themselves if there are no such columns. */
+  public static LogicalPlan numbered(SparkSession session, LogicalPlan rows, JsonNode changes) {
+    JsonNode identities = changes.get("identities");
+    if (identities.size() == 0) return rows;
+    List columns = new ArrayList();
+    for (Object each : CollectionConverters.asJava(rows.output())) {
+      Attribute column = (Attribute) each;
+      JsonNode identity = identities.get(column.name());
+      if (identity == null) {
+        columns.add(column);
+        continue;
+      }
+      Expression number = Identities.numbers(identity.get("first").asLong(), identity.get("step").asLong());
+      columns.add(new Alias(number, column.name(), NamedExpression.newExprId(), Plans.seq(new ArrayList()),
+          Option.apply(column.metadata()), Plans.seq(new ArrayList())));
+    }
+    return Plans.analyzed(session, new Project(Plans.seq(columns), rows));
   }
 
   /** The rows, in which columns are computed from the others; the rows themselves if there are none to compute. */

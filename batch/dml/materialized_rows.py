@@ -1,0 +1,92 @@
+"""The rows that a DELETE or UPDATE with subqueries changes, with their new values, found once.
+
+A subquery may have another answer each time that Spark runs it. So the condition and the values are evaluated
+by one execution, which reads one version of each Delta table, and its rows are kept until the commit (Spark's
+local checkpoint: what is lost of it fails the operation, and is never computed anew).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.sql import functions as F
+
+from deltaflow.batch.dml.merge_source import with_broadcast_hint
+from deltaflow.batch.dml.row_level_operation import RowLevelOperation
+from deltaflow.batch.rewrite.touched_files import FILE, POSITION
+from deltaflow.errors import DeltaIllegalStateException
+from deltaflow.spark.expressions.frames import read_at, release, source_facts
+from deltaflow.spark.scan.file_index import hadoop_path
+from deltaflow.store import is_same_directory
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_VALUE, _FOUND = "\0value", "\0found"
+
+
+class MaterializedRows:
+    """The rows of a frame for which a condition is true: their places, and values for some columns.
+
+    A context manager: its end gives back what was materialised.
+    """
+
+    def __init__(
+        self, operation: RowLevelOperation, rows: DataFrame, where: Column, values: Mapping[str, Column]
+    ) -> None:
+        """`rows` is a frame of the whole table; `values` are analysed over it, by the columns' names."""
+        self._operation = operation
+        self._rows, self._where, self._values = rows, where, values
+        self._kept: DataFrame | None = None
+        self.values = {name: F.col(f"{_VALUE}{i}") for i, name in enumerate(values)}
+        """The new values, as columns of the frames that `beside` gives."""
+        self.found = F.col(_FOUND).isNotNull()
+        """Whether a row of such a frame is one of the materialised ones."""
+
+    def __enter__(self) -> MaterializedRows:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._kept is not None:
+            release(self._kept)
+
+    def places(self) -> DataFrame:
+        """Finds the rows by one job, and records what their subqueries read of the table; gives the file and
+        the position of each."""
+        operation = self._operation
+        matching = self._rows.where(self._where)
+        place = matching.metadataColumn("_metadata")
+        values = [value.alias(f"{_VALUE}{i}") for i, value in enumerate(self._values.values())]
+        wanted = matching.select(
+            place.getField("file_path").alias(FILE), place.getField("row_index").alias(POSITION), *values
+        )
+        read_at(wanted, hadoop_path(operation.snapshot.path), operation.snapshot.version)
+        self._record_reads(source_facts(wanted).scans)
+        self._kept = wanted.localCheckpoint(eager=True)
+        return self._kept.select(FILE, POSITION)
+
+    def _record_reads(self, scans: Sequence[str]) -> None:
+        """DeltaIllegalStateException if Spark has an older version of the table in its cache."""
+        snapshot = self._operation.snapshot
+        for scan in map(msgspec.json.decode, scans):
+            if scan.get("timeTravel", True) or not is_same_directory(scan["path"], snapshot.path):
+                continue
+            if scan["version"] != snapshot.version:
+                raise DeltaIllegalStateException(
+                    f"A subquery of {self._operation.name} reads version {scan['version']} of the table "
+                    f"{snapshot.path}, which Spark has cached, and its newest is {snapshot.version}. "
+                    "Take it out of the cache: spark.catalog.uncacheTable, or unpersist() of the DataFrame.",
+                    table=snapshot.path,
+                    version=snapshot.version,
+                )
+            self._operation.transaction.record_read_of_whole_table()
+
+    def beside(self, rows: DataFrame, matching_rows: int) -> DataFrame:
+        """A frame of rows of the table, with `found` and `values`. `matching_rows`: how many there are."""
+        assert self._kept is not None
+        place = rows.metadataColumn("_metadata")
+        placed = rows.withColumns({FILE: place.getField("file_path"), POSITION: place.getField("row_index")})
+        kept = with_broadcast_hint(self._kept.withColumn(_FOUND, F.lit(True)), matching_rows)
+        return placed.join(kept, [FILE, POSITION], "left")
