@@ -1,4 +1,4 @@
-"""Deletion vectors for tests: deltaflow itself writes none."""
+"""Deletion vectors for tests, written by hand."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _check(snapshot: Snapshot) -> None:
     if snapshot.num_deletion_vectors:
         raise UnsupportedFeatureError(
             "Manifests cannot express that rows of a file are deleted, and the table has deletion vectors. "
-            "Rewrite these files first: REORG TABLE ... APPLY (PURGE) of another implementation.",
+            "Rewrite these files first: REORG TABLE ... APPLY (PURGE).",
             features=["deletionVectors"],
             error_class="DELTA_UNSUPPORTED_GENERATE_WITH_DELETION_VECTORS",
             table=snapshot.path,

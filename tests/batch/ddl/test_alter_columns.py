@@ -317,7 +317,7 @@ def test_show_create_table_makes_the_table_again(spark, table, named, tmp_path):
     spark.sql(f"ALTER TABLE {named} SET TBLPROPERTIES ('mine' = '1')")
     [[statement]] = spark.sql(f"SHOW CREATE TABLE {named}").collect()
     other = tmp_path / "again"
-    name, rest = statement.removeprefix("CREATE TABLE spark_catalog.").split(" (", 1)
+    name, rest = statement.removeprefix("CREATE TABLE ").removeprefix("spark_catalog.").split(" (", 1)
     assert name in (named, f"{spark.catalog.currentDatabase()}.{named}")
     spark.sql(f"CREATE TABLE delta.`{other}` ({rest.replace(table, str(other))}")
     old, new = (DeltaLog.for_table(path).snapshot() for path in (table, str(other)))

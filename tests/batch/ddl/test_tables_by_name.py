@@ -156,7 +156,7 @@ def test_what_describes_a_table_comes_from_its_log(sql: Sql, spark: SparkSession
     assert ("mine", "1") in sql("SHOW TBLPROPERTIES t")
     ((create,),) = sql("SHOW CREATE TABLE t")
     assert "USING delta" in create
-    assert "PARTITIONED BY (p)" in create
+    assert "PARTITIONED BY (`p`)" in create
     assert [(c.name, c.isPartition) for c in spark.catalog.listColumns("t")] == [("id", False), ("p", True)]
     assert sql("SHOW COLUMNS IN t") == [("id",), ("p",)]
 

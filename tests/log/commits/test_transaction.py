@@ -293,8 +293,8 @@ class TestCreationRace:
 
     def test_the_loser_obeys_the_winners_protocol(self, table: HandWrittenTable) -> None:
         loser = self.loser(table.log())
-        table.commit(0, protocol(1, 7, writerFeatures=["icebergCompatV2"]), meta_data())
-        with pytest.raises(UnsupportedFeatureError, match="icebergCompatV2"):
+        table.commit(0, protocol(1, 7, writerFeatures=["catalogCommits"]), meta_data())
+        with pytest.raises(UnsupportedFeatureError, match="catalogCommits"):
             loser.commit([add_file("mine")], WRITE)
 
 

@@ -350,7 +350,7 @@ def test_many_directories_and_files_over_several_batches(
     assert empty.doomed() == {place for place in places if "/0." not in place}
 
 
-@pytest.mark.parametrize("features", [["vacuumProtocolCheck", "unheardOf"], ["icebergCompatV2"]])
+@pytest.mark.parametrize("features", [["vacuumProtocolCheck", "unheardOf"], ["catalogCommits"]])
 def test_a_table_that_needs_what_we_lack_is_refused(table: Aged, features: list[str]) -> None:
     of_readers = [name for name in features if name == "vacuumProtocolCheck"]
     table.commit(protocol(3, 7, readerFeatures=of_readers, writerFeatures=features), meta_data(), age=900)

@@ -26,7 +26,6 @@ Act = Callable[["World"], Any]
 COMMITS = "one new version, on top of those that were there"
 REFUSED = "an error, and no file and no entry is touched"
 READS = "no error, and no file is touched"
-NO_CHANGE = "whether or not there is an error, no file is touched"
 EITHER = "new versions, or an error and no file is touched"
 FAILS = "an error while rows are written, and no new version"
 
@@ -168,7 +167,7 @@ ON_A_TABLE = {
     "SHOW CREATE TABLE {t}": READS,
     "SHOW PARTITIONS {t}": READS,
     "SHOW TBLPROPERTIES {t}": READS,
-    "CREATE TABLE made LIKE {t}": NO_CHANGE,
+    "CREATE TABLE made LIKE {t} LOCATION 'PATH-new'": READS,
     "CREATE TABLE made USING parquet LOCATION 'PATH-new' AS SELECT * FROM {t}": READS,
     "CREATE VIEW made AS SELECT * FROM {t}": READS,
     "CACHE TABLE {t}": READS,
