@@ -26,6 +26,10 @@ from tests.tables import load, tuples, versions
 
 pytestmark = pytest.mark.spark
 
+# Of `scd_type`, where a test takes long: one in tests/run, the other among the long trials.
+ONE_OF_TWO = [1, pytest.param(2, marks=pytest.mark.long)]
+OTHER_OF_TWO = [pytest.param(1, marks=pytest.mark.long), 2]
+
 SCHEMA = "id INT, name STRING, op STRING, at INT"
 DAY_MS = 86_400_000
 
@@ -115,7 +119,12 @@ def test_a_table_by_name(spark, settings):
     [
         pytest.param({}, CurrentRows, id="current rows"),
         pytest.param({"scd_type": 2}, HistoryRows, id="history", marks=pytest.mark.long),
-        pytest.param({"scd_type": 2, "track_history": ["name"]}, HistoryRows, id="history of a column"),
+        pytest.param(
+            {"scd_type": 2, "track_history": ["name"]},
+            HistoryRows,
+            id="history of a column",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_batch_that_failed_before_its_commit(spark, table, tmp_path, monkeypatch, options, engine):
@@ -187,7 +196,7 @@ def test_a_truncate_ends_the_rows_of_a_history(spark, table):
 # --------------------------------------------------------------- the horizon
 
 
-@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("scd_type", ONE_OF_TWO)
 def test_changes_later_than_the_horizon(spark, table, caplog, scd_type):
     """They may be older than a delete that was forgotten: they go to a table of their own."""
     now = [time.time_ns() // 1_000_000]
@@ -229,7 +238,7 @@ def test_changes_later_than_the_horizon(spark, table, caplog, scd_type):
 # --------------------------------------------------------------- schemas and errors
 
 
-@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("scd_type", ONE_OF_TWO)
 def test_new_columns_of_the_source(spark, table, scd_type):
     of_table = applier(table, scd_type=scd_type)
     of_table.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 1)), Write("q", 0))
@@ -257,7 +266,7 @@ def test_a_new_column_in_a_history_of_some_columns(spark, table):
     assert tuples(found) == [(1, "a", "x", 2, None), (2, "b", "y", 1, None)]
 
 
-@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("scd_type", OTHER_OF_TWO)
 def test_a_column_that_some_batches_do_not_tell(spark, table, scd_type):
     """Where columns have sequences of their own, it keeps its value and its sequence."""
     of_table = applier(table, scd_type=scd_type)
@@ -385,7 +394,7 @@ def test_a_change_without_key_or_sequence(spark, table):
     assert load(spark, table).count() == 0
 
 
-@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("scd_type", OTHER_OF_TWO)
 @pytest.mark.parametrize(
     "sequence", ["struct(at, struct(1 AS n) AS one, CAST(NULL AS STRUCT<n: INT>) AS none)", "array(at, 1)"]
 )
