@@ -76,8 +76,9 @@ class ClusteringChange:
         """Raises if the columns that the table keeps would lose their statistics."""
         if self._names is None and self._domain is None and self._snapshot is not None:
             domain = self._snapshot.domains.get(CLUSTERING_DOMAIN)
-            schema = table_schema(metadata, table=self._path)
-            check_clustering(metadata, clustering_columns(domain, schema), self._path)
+            if domain is not None:
+                schema = table_schema(metadata, table=self._path)
+                check_clustering(metadata, clustering_columns(domain, schema), self._path)
 
     def actions(self, metadata: Metadata, protocol: Protocol) -> list[DomainMetadata]:
         """The action of the commit that leaves this metadata and protocol; [] if the clustering stays."""

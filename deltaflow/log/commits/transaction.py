@@ -222,6 +222,8 @@ class OptimisticTransaction:
 
         The commit may change other metadata too. For `may_lower` see Identity.mark_with.
         """
+        if not values:  # Most tables have no such columns: their schema is not parsed.
+            return
         metadata = self.metadata
         assert metadata is not None
         schema = schema_from_string(metadata.schema_string, table=self.path)
