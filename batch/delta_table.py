@@ -204,14 +204,45 @@ class DeltaTable:
         *,
         dryRun: bool = False,
         checkpoints: Sequence[str] = (),
+        lite: bool | None = None,
+        inventory: DataFrame | None = None,
     ) -> DataFrame:
         """Deletes the files that no version within the retention needs, by default that of the table: 7 days.
 
         Returns an empty frame. With `dryRun` nothing is deleted, and the frame has the `path` and `size` of
         each file that a vacuum would delete. `checkpoints` are checkpoint directories of streams: if a stream
         has yet to read a file that would be deleted, nothing is deleted, and the error names the stream.
+
+        The files are found by a listing of the table's directory. With `lite` they are found in the log, as
+        VACUUM LITE does; without it, spark.databricks.delta.vacuum.lite.enabled decides. An `inventory`, a
+        frame with the columns path, length, isDir and modificationTime, takes the place of the listing.
         """
-        return vacuum(self._spark, self._table, retentionHours, checkpoints, dry_run=dryRun)
+        return vacuum(
+            self._spark,
+            self._table,
+            retentionHours,
+            checkpoints,
+            dry_run=dryRun,
+            lite=lite,
+            inventory=inventory,
+        )
+
+    def repair(self, dryRun: bool = False, *, removeFilesWithoutVectors: bool = False) -> DataFrame:
+        """Removes the files from the table that are not there any more, as FSCK REPAIR TABLE does; not in
+        `delta.tables`. Their rows are lost.
+
+        Returns a row for each file: its path, whether it is missing, the path of its deletion vector, whether
+        that is missing, and how many rows of the table it has by the log. With `dryRun` nothing is committed.
+        A file that is there without its deletion vector is an error, since nobody knows which of its rows are
+        deleted; `removeFilesWithoutVectors` removes such files with all of their rows.
+        """
+        fields = {
+            "dryRun": check_boolean(dryRun, "dryRun"),
+            "removesFilesWithoutVectors": check_boolean(
+                removeFilesWithoutVectors, "removeFilesWithoutVectors"
+            ),
+        }
+        return run_statement(self._spark, "Fsck", self._table, fields)
 
     def clone(
         self,
@@ -220,10 +251,11 @@ class DeltaTable:
         replace: bool = False,
         properties: dict[str, str] | None = None,
     ) -> DeltaTable:
-        """Makes a table, at a path or under a name, that has this table's rows and shares its files.
+        """Makes a table, at a path or under a name, that has this table's rows.
 
-        Only shallow clones are supported. `replace`: a table without files is replaced. `properties` override
-        the table's own.
+        A shallow clone shares this table's files, and `replace` replaces a table without files. A deep clone
+        has copies of the files; `replace` makes any table as this one is, and copies only what it lacks.
+        `properties` override the table's own.
         """
         return self._clone(target, isShallow, replace, properties)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deltaflow.definition_text import quoted
 
-def quoted(name: str) -> str:
-    """A name in backticks."""
-    return "`" + name.replace("`", "``") + "`"
+__all__ = ["quoted", "quoted_name"]
 
 
 def quoted_name(parts: Sequence[str]) -> str:

@@ -73,23 +73,23 @@ def check_assignments(given: Any, argument: str) -> Mapping[str, str | Column]:
 
 
 def check_clone(target: Any, shallow: Any, replace: Any, properties: Any) -> None:
-    """ValueError for arguments of wrong types; DELTA_UNSUPPORTED_DEEP_CLONE for a deep clone."""
+    """ValueError for arguments of wrong types."""
     check_string(target, "target")
     check_boolean(shallow, "isShallow")
     check_boolean(replace, "replace")
     for name, value in check_dictionary(properties, "properties").items() if properties is not None else ():
         check_string(name, f"All property keys including {name}")
         check_string(value, f"All property values including {value}")
-    if not shallow:
-        raise DeltaIllegalArgumentException(error_class="DELTA_UNSUPPORTED_DEEP_CLONE")
 
 
-def check_vacuum(retention_hours: Any, dry_run: Any, checkpoints: Any) -> None:
+def check_vacuum(retention_hours: Any, dry_run: Any, checkpoints: Any, lite: Any) -> None:
     """ValueError for arguments of wrong types."""
     is_number = isinstance(retention_hours, int | float) and not isinstance(retention_hours, bool)
     if retention_hours is not None and not (is_number and math.isfinite(retention_hours)):
         raise ValueError(f"retentionHours needs to be a number of hours but got {retention_hours!r}.")
     check_boolean(dry_run, "dryRun")
+    if lite is not None:
+        check_boolean(lite, "lite")
     if isinstance(checkpoints, str):
         raise ValueError("checkpoints needs to be a list of directories but got one string.")
     for checkpoint in checkpoints:

@@ -139,6 +139,11 @@ CATALOGUE: dict[str, Entry] = {
         "its fields.",
     ),
     "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION": ("428FT", "Cannot use all columns for partition columns."),
+    "DELTA_CANNOT_VACUUM_LITE": (
+        "55000",
+        "VACUUM LITE cannot delete all eligible files, as some files are not referenced by the Delta log: it "
+        "no longer has version {missing}, at which no vacuum has looked. Run VACUUM FULL.",
+    ),
     "DELTA_CANNOT_WRITE_EMPTY_SCHEMA": (
         "428GU",
         "No data file can be written: all fields of {what} are of type void. Add one of another type.",
@@ -186,12 +191,10 @@ CATALOGUE: dict[str, Entry] = {
         "schema change at version {incompatible_version}. If possible, query table changes separately from "
         "version {start} to {incompatible_version} - 1, and from version {incompatible_version} to {end}.",
     ),
-    "DELTA_CHANGE_FILES_NOT_WRITTEN": (
-        "0AKDC",
-        "{operation} of some rows of a file has to record the rows that it changes, since the table has "
-        "delta.enableChangeDataFeed, and deltaflow does not write change files yet. Use another Delta "
-        "implementation for it, or switch the feed off first. Appends and overwrites are allowed, as are "
-        "deletions of whole files, and DELETE where the table has delta.enableDeletionVectors.",
+    "DELTA_CHANGE_KEYS_NOT_UNIQUE": (
+        "23505",
+        "Rows have the same values in the columns {keys}, which the option computeUpdates "
+        "names, so nobody knows which of them has changed. Name columns that tell rows apart.",
     ),
     "DELTA_CHANGE_RECORD_UNREADABLE": (
         "22023",
@@ -491,6 +494,14 @@ CATALOGUE: dict[str, Entry] = {
         "likely VACUUM deleted it, which keeps removed files for delta.deletedFileRetentionDuration only, or "
         "somebody deleted it by hand. Read a newer version, or restore the file from a copy.",
     ),
+    "DELTA_DELETION_VECTOR_FILES_MISSING": (
+        "42K03",
+        "The deletion vectors of {number} files are not there, and the files are: {files}. Nobody knows "
+        "which of their rows are deleted, and nothing was committed. Restore the files of the vectors "
+        "from a copy. If they are lost, remove the files with all of their rows: "
+        "DeltaTable.repair(removeFilesWithoutVectors=True), or deltaflow repair PATH "
+        "--remove-files-without-vectors.",
+    ),
     "DELTA_DELETION_VECTOR_CARDINALITY_MISMATCH": (
         "XXKDS",
         "The deletion vector of the file {data_file} has {found} rows, and the log says that it has {said}. "
@@ -545,6 +556,11 @@ CATALOGUE: dict[str, Entry] = {
         "42808",
         "Providing values for GENERATED ALWAYS AS IDENTITY column {column_name} is not supported: the table "
         "gives its numbers. Leave the column out.",
+    ),
+    "DELTA_IDENTITY_COLUMNS_NULL_NOT_SUPPORTED": (
+        "23502",
+        "A new row gives null, or the word DEFAULT, to the identity column {column_name}. Leave the column "
+        "out where the table is to give the numbers.",
     ),
     "DELTA_IDENTITY_COLUMNS_ILLEGAL_STEP": (
         "42611",
@@ -611,6 +627,11 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_INVALID_CONSTRAINT_NAME": (
         "42939",
         "Cannot use {name} as the name of a CHECK constraint. This name is reserved: take another one.",
+    ),
+    "DELTA_INVALID_INVENTORY_SCHEMA": (
+        "42000",
+        "The schema for the specified INVENTORY does not contain all of the required fields. Required fields "
+        "are: {expected}. Found: {found}.",
     ),
     "DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION": (
         "XXKDS",
@@ -927,7 +948,7 @@ CATALOGUE: dict[str, Entry] = {
         "0A000",
         "Detected deleted data (for example {removed_file}) from streaming source at version "
         "{changed_in}. This is currently not supported. If you'd like to ignore deletes, set the option "
-        "'ignoreDeletes' to 'true' ('skipChangeCommits' and 'ignoreChanges' go on as well).",
+        "'ignoreDeletes' to 'true' ('skipChangeCommits' and 'ignoreChanges' go on as well). {feed}",
         "UnsupportedOperationException",
     ),
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES": (
@@ -935,7 +956,7 @@ CATALOGUE: dict[str, Entry] = {
         "Detected a data update (for example {change_info}) in the source table at version {changed_in}. "
         "This is currently not supported. If you are okay to skip changes, set the option "
         "'skipChangeCommits' to 'true'; if rewritten rows may come again, set 'ignoreChanges' to 'true'; "
-        "otherwise restart the query with a fresh checkpoint directory.",
+        "otherwise restart the query with a fresh checkpoint directory. {feed}",
         "UnsupportedOperationException",
     ),
     "DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET": (
@@ -1109,6 +1130,11 @@ CATALOGUE: dict[str, Entry] = {
         "Can't add a comment to {field_path}. Adding a comment to a map key/value or array element is not "
         "supported.",
     ),
+    "DELTA_UNSUPPORTED_CLONE_REPLACE_SAME_TABLE": (
+        "0AKDC",
+        "You tried to REPLACE an existing table ({table_name}) with CLONE. This operation is unsupported: "
+        "take a different target for CLONE. RESTORE brings a table back to one of its versions.",
+    ),
     "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE": (
         "0AKDC",
         "The column mapping mode cannot be changed from '{old_mode}' to '{new_mode}'. A table that is there "
@@ -1124,10 +1150,6 @@ CATALOGUE: dict[str, Entry] = {
         "42621",
         "Column {column_name} cannot be generated as {expr}: {data_type} is not supported in a generated "
         "column.",
-    ),
-    "DELTA_UNSUPPORTED_DEEP_CLONE": (
-        "0A000",
-        "Deep clone is not supported. Make a shallow one (isShallow=True), or copy the rows.",
     ),
     "DELTA_UNSUPPORTED_DROP_COLUMN": (
         "0AKDC",
@@ -1187,8 +1209,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_UNSUPPORTED_SUBQUERY": (
         "0AKDC",
-        "Subqueries are not supported in the {operation} (condition = {cond}). Use MERGE INTO with the "
-        "subquery as its source.",
+        "Subqueries that refer to columns outside of them are not supported in the {operation} (condition = "
+        "{cond}). Join what they find to the source, and refer to its columns instead.",
     ),
     "DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES": (
         "0AKDC",

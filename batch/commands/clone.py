@@ -1,14 +1,17 @@
-"""SHALLOW CLONE: makes a table that shares the files of another one (delta-spark's CloneTableCommand).
+"""CLONE: makes a table of a version of another one (delta-spark's CloneTableCommand).
 
-The clone's log names the source's files by absolute paths. Writes to the clone go to its own directory;
-deletes change its log, and never the source's directory. If a VACUUM of the source deletes the files of a
-version, the clones of that version lose them, too.
+A shallow clone shares the files of its source: its log names them by absolute paths. Writes to the clone go
+to its own directory; deletes change its log, and never the source's directory. If a VACUUM of the source
+deletes the files of a version, the shallow clones of that version lose them, too. A deep clone has copies of
+the files (deep_clone), and can be cloned again to become as the source is then.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,11 +20,12 @@ from pyspark.sql.types import LongType
 
 from deltaflow.arguments import check_clone
 from deltaflow.batch.commands.clone_target import CloneTarget
+from deltaflow.batch.commands.deep_clone import CopyPlan, copy_files, plan_copies
 from deltaflow.batch.commands.parquet_source import read_parquet_table
 from deltaflow.batch.named_table import table_at_path, table_of_name
 from deltaflow.batch.read.load_path import version_number
 from deltaflow.batch.result_rows import schema_of
-from deltaflow.errors import DeltaAnalysisException, DeltaIllegalStateException
+from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log import (
     AddFile,
     DeletionVectorDescriptor,
@@ -34,8 +38,9 @@ from deltaflow.log import (
     add_files,
     schema_to_string,
 )
-from deltaflow.log.files.data_path import absolute_uris, encoded_uri, hadoop_path
+from deltaflow.log.files.data_path import absolute_uris
 from deltaflow.log.files.deletion_vectors import vector_uri
+from deltaflow.log.files.file_key import logical_key
 from deltaflow.log.protocol.column_assignment import with_mapped_columns
 from deltaflow.log.protocol.column_mapping import mapping_mode
 from deltaflow.log.protocol.configuration import canonical_name, checked_name, with_checked_properties
@@ -48,11 +53,12 @@ from deltaflow.spark.expressions.timestamps import timestamp_of_text
 from deltaflow.spark.sql.parquet_tables import describe_table
 from deltaflow.spark.sql.sql_text import name_parts
 from deltaflow.spark.sql.statements import NamedTable, run_statement
-from deltaflow.store import is_absolute_path
+from deltaflow.store import is_absolute_path, is_same_directory, store_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LOG = logging.getLogger(__name__)
 CLONED = schema_of(
     source_table_size=LongType(),
     source_num_of_files=LongType(),
@@ -61,7 +67,7 @@ CLONED = schema_of(
     removed_files_size=LongType(),
     copied_files_size=LongType(),
 )
-"""The output of SHALLOW CLONE."""
+"""The output of CLONE."""
 _METRICS = (
     "sourceTableSize",
     "sourceNumOfFiles",
@@ -94,21 +100,24 @@ def clone(
     check_clone(target, shallow, replace, properties)
     is_path = is_absolute_path(target)
     fields = {
+        "isShallow": shallow,
         "target": ["delta", target] if is_path else name_parts(spark, target),
         "replace": replace,
         "version": version,
         "timestamp": timestamp,
         "properties": properties or {},
     }
-    run_statement(spark, "ShallowClone", source, fields)
+    run_statement(spark, "Clone", source, fields)
     return table_at_path(target) if is_path else table_of_name(spark, target)
 
 
 @dataclass(frozen=True)
 class _CloneSource:
-    """The source of a clone: its name and version, and the add actions for the clone's log."""
+    """The source of a clone: its name and version, and the add actions of its files."""
 
     name: str
+    root: str
+    """Its directory, to which the paths of its files are relative if they are not absolute."""
     version: int
     metadata: Metadata
     protocol: Protocol
@@ -117,28 +126,53 @@ class _CloneSource:
     snapshot: Snapshot | None = None
     """The version of a Delta table."""
 
+    def identity(self, add: AddFile) -> object:
+        """What makes a file what it is, for ever. Only writers of Delta tables never change a file."""
+        if self.snapshot is None:
+            return self.root, add.path, add.size, add.modification_time
+        return self.snapshot.table_id, logical_key(add.path, None, self.root), add.size
 
-def shallow_clone(
+
+def clone_table(
     spark: SparkSession,
     source: NamedTable | str,
     target: CloneTarget,
     properties: Mapping[str, str],
     settings: Mapping[str, str],
     *,
+    is_shallow: bool,
     version: int | str | None = None,
     timestamp: str | None = None,
 ) -> tuple[int, ...]:
-    """Clones a Delta table, or the Parquet table of a name. Returns the row of CLONED."""
+    """Clones a Delta table, or the Parquet table of a name, if the target may be made or replaced. Returns
+    the row of CLONED."""
+    found = cache(lambda: _source(spark, source, version, timestamp))
+
+    def left_by_copies() -> set[str]:
+        plan = plan_copies(found().root, found().adds, found().identity, None, 0)
+        return {copy.place for copy in plan.copies}
+
+    target.check(set if is_shallow else left_by_copies)
+    if not is_shallow and is_same_directory(store_for(target.path)[1], found().root):
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_UNSUPPORTED_CLONE_REPLACE_SAME_TABLE",
+            table_name=target.name,
+            table=target.path,
+        )
+    return _commit(spark, found(), target, properties, settings, is_shallow=is_shallow)
+
+
+def _source(
+    spark: SparkSession, source: NamedTable | str, version: int | str | None, timestamp: str | None
+) -> _CloneSource:
     if isinstance(source, str):
         if version is not None or timestamp is not None:
             raise DeltaAnalysisException(
                 f"{source} is a Parquet table, and has no versions: leave VERSION or TIMESTAMP AS OF out.",
                 error_class="DELTA_CLONE_UNSUPPORTED_SOURCE",
             )
-        found = _parquet_source(spark, source)
-    else:
-        found = _delta_source(spark, source, version, timestamp)
-    return _commit(spark, found, target, properties, settings)
+        return _parquet_source(spark, source)
+    return _delta_source(spark, source, version, timestamp)
 
 
 def _delta_source(
@@ -152,11 +186,12 @@ def _delta_source(
     snapshot = log.snapshot() if number is None else log.snapshot_at(number)
     return _CloneSource(
         table.name,
+        snapshot.path,
         snapshot.version,
         snapshot.metadata,
         snapshot.protocol,
         snapshot.size_in_bytes,
-        _adds(snapshot),
+        list(add_files(snapshot.files)),
         snapshot,
     )
 
@@ -179,24 +214,24 @@ def _parquet_source(spark: SparkSession, name: str) -> _CloneSource:
         configuration=source.properties,
         created_time=system_clock(),
     )
-    adds = source.add_actions(metadata, encoded_uri(hadoop_path(source.files.root) + "/"))
+    adds = source.add_actions(metadata)
     protocol = protocol_for(metadata, None, source.files.root)
-    return _CloneSource(name, -1, metadata, protocol, source.size_in_bytes, adds)
+    return _CloneSource(name, source.files.root, -1, metadata, protocol, source.size_in_bytes, adds)
 
 
-def _adds(snapshot: Snapshot) -> list[AddFile]:
-    column = snapshot.files.schema.get_field_index("path")
-    paths = absolute_uris(snapshot.path, snapshot.files["path"])
-    files = snapshot.files.set_column(column, snapshot.files.schema.field("path"), paths)
-    # The rows of a clone get row ids of their own.
+def _shared(source: _CloneSource) -> list[AddFile]:
+    """The files by absolute paths, as the log of another table can name them."""
+    paths = pa.chunked_array([[add.path for add in source.adds]], pa.string())
     return [
         msgspec.structs.replace(
             add,
+            path=path,
+            # The rows of a clone get row ids of their own.
             base_row_id=None,
             default_row_commit_version=None,
-            deletion_vector=_absolute(add.deletion_vector, snapshot.path),
+            deletion_vector=_absolute(add.deletion_vector, source.root),
         )
-        for add in add_files(files)
+        for add, path in zip(source.adds, absolute_uris(source.root, paths).to_pylist(), strict=True)
     ]
 
 
@@ -215,21 +250,38 @@ def _commit(
     target: CloneTarget,
     properties: Mapping[str, str],
     settings: Mapping[str, str],
+    *,
+    is_shallow: bool,
 ) -> tuple[int, ...]:
     """Commits the clone, and makes its entry in the catalog. Returns the row of CLONED."""
     transaction = DeltaLog.for_table(target.path).start_transaction(settings)
     transaction.record_read_of_whole_table()
-    if transaction.snapshot is None:
+    before = transaction.snapshot
+    if before is None:
         transaction.require_no_table()
-    elif transaction.snapshot.num_files:
+    elif is_shallow and before.num_files:
         raise DeltaIllegalStateException(error_class="DELTA_UNSUPPORTED_NON_EMPTY_CLONE", table=target.path)
     transaction.update_protocol(*_protocol_and_metadata(transaction, source, properties))
     if source.snapshot is not None:
         transaction.clustering.as_in(source.snapshot)
-    row = (source.size_in_bytes, len(source.adds), 0, 0, 0, 0)
-    metrics = {name: str(number) for name, number in zip(_METRICS, row, strict=True)}
     parameters: dict[str, str | bool | int | None] = {"source": source.name, "sourceVersion": source.version}
-    transaction.commit(source.adds, Operation("CLONE", parameters, metrics))
+    if is_shallow:
+        plan = CopyPlan(adds=_shared(source))
+    else:
+        parameters["isShallow"] = False
+        plan = plan_copies(source.root, source.adds, source.identity, before, transaction.log.clock())
+        _LOG.info("Copying %d of %d files into %s", plan.num_copied, len(source.adds), target.path)
+        copy_files(plan.copies, source.root, target.path, f"version {source.version} of")
+    row = (
+        source.size_in_bytes,
+        len(source.adds),
+        plan.num_removed,
+        plan.num_copied,
+        plan.removed_size,
+        plan.copied_size,
+    )
+    metrics = {name: str(number) for name, number in zip(_METRICS, row, strict=True)}
+    transaction.commit([*plan.adds, *plan.removes], Operation("CLONE", parameters, metrics))
     target.update_catalog(spark)
     return row
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from deltaflow.batch.named_table import names_at
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import LOG_DIRECTORY, DeltaLog
+from deltaflow.log.maintenance.data_listing import list_data
 from deltaflow.spark.sql.catalog_tables import create_table, find_table, new_table
-from deltaflow.store import is_absolute_path, qualified_path, table_path
+from deltaflow.store import is_absolute_path, qualified_path, store_for, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _NO_COLUMNS = '{"type":"struct","fields":[]}'
+_ANY_AGE_MS = 1 << 62
 _PATH_AS_NAME = re.compile(r"`?delta`?\.`.*`", re.DOTALL | re.IGNORECASE)
 
 
@@ -41,8 +44,9 @@ class CloneTarget:
     def _is_in_catalog(self) -> bool:
         return not self.is_new and not _PATH_AS_NAME.fullmatch(self.name)
 
-    def check(self) -> None:
-        """Raises if the statement cannot make a clone here."""
+    def check(self, left_behind: Callable[[], Collection[str]]) -> None:
+        """Raises if the statement cannot make a clone here. `left_behind` tells which files in the directory
+        an attempt that failed may have left there."""
         if self.must_exist and not self.exists:
             raise DeltaAnalysisException(
                 error_class="DELTA_CANNOT_REPLACE_MISSING_TABLE", table_name=self.name, table=self.path
@@ -54,14 +58,15 @@ class CloneTarget:
                 error_class="DELTA_TABLE_ALREADY_EXISTS", table_name=self.name, table=self.path
             )
         names = set(islice(names_at(self.path), 2))
-        # A failed attempt may have left a log without a commit.
-        left = {LOG_DIRECTORY} if names and not DeltaLog.for_table(self.path).exists() else set()
-        if not names <= left:
-            raise DeltaAnalysisException(
-                error_class="DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",
-                table_name=self.name,
-                table=self.path,
-            )
+        # A failed attempt may have left a log without a commit, and files.
+        if not names or (
+            not DeltaLog.for_table(self.path).exists()
+            and (names <= {LOG_DIRECTORY} or _files_at(self.path) <= set(left_behind()))
+        ):
+            return
+        raise DeltaAnalysisException(
+            error_class="DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", table_name=self.name, table=self.path
+        )
 
     def update_catalog(self, spark: SparkSession) -> None:
         """Makes the entry of a new name. Of an existing table, Spark reads anew what it has cached."""
@@ -115,3 +120,10 @@ def clone_target(
     if made is None or made.path is None:
         raise DeltaAnalysisException(error_class="DELTA_NOT_A_DELTA_TABLE", table_name=name)
     return CloneTarget(made.name, location or made.path, True, location, replaces, must_exist)
+
+
+def _files_at(path: str) -> set[str]:
+    """The places of the files in a directory that are not hidden."""
+    store, root = store_for(table_path(path))
+    batches = list_data(store.data_directory(root), (), _ANY_AGE_MS).files
+    return set(chain.from_iterable(batch.column("path").to_pylist() for batch in batches))

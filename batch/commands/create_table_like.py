@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 
-from deltaflow.batch.commands.describe_detail import clustering_names
 from deltaflow.batch.commands.show_create_table import properties_of
 from deltaflow.batch.sql_names import quoted_name
 from deltaflow.log import DeltaLog, schema_to_string
@@ -52,7 +51,7 @@ def create_table_like(
             "isLenient": if_not_exists,
             "schema": schema_to_string(T.StructType(fields)),
             "partitionedBy": list(snapshot.partition_columns),
-            "clusterBy": clustering_names(snapshot),
+            "clusterBy": list(map(quoted_name, snapshot.clustering_columns)),
             "properties": {**properties_of(snapshot), **properties},
             "comment": snapshot.metadata.description,
         },

@@ -9,7 +9,6 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringT
 from deltaflow.batch.result_rows import datetime_of, schema_of
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.data_path import hadoop_path
-from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_columns
 from deltaflow.log.protocol.features import supported_features
 from deltaflow.spark.sql.statements import NamedTable, Rows
 
@@ -66,5 +65,4 @@ def _row(table: NamedTable, snapshot: Snapshot, modified_ms: int | None) -> tupl
 
 def clustering_names(snapshot: Snapshot) -> list[str]:
     """The columns by which a table is clustered."""
-    domain = snapshot.domains.get(CLUSTERING_DOMAIN)
-    return [".".join(path) for path in clustering_columns(domain, snapshot.schema)]
+    return [".".join(path) for path in snapshot.clustering_columns]

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
-from deltaflow.batch.commands.describe_detail import clustering_names
 from deltaflow.batch.rows.char_varchar import with_declared_types
-from deltaflow.batch.sql_names import quoted
+from deltaflow.batch.sql_names import quoted, quoted_name
 from deltaflow.definition_text import column_text, properties, string, type_text
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.protocol.column_mapping import MAX_ID, without_mapping
-from deltaflow.log.protocol.features import CLUSTERING
+from deltaflow.log.protocol.features import CLUSTERING, listed_features
 from deltaflow.log.protocol.identity_columns import ALLOWS_EXPLICIT, START, STEP
 from deltaflow.log.protocol.properties import (
     MATERIALIZED_ROW_COMMIT_VERSION_COLUMN,
@@ -53,9 +52,8 @@ def show_create_table(spark: SparkSession, table: NamedTable) -> str:
     parts = [f"CREATE TABLE {table.name} (\n  {columns})", "USING delta"]
     if snapshot.partition_columns:
         parts.append(f"PARTITIONED BY ({', '.join(map(quoted, snapshot.partition_columns))})")
-    clustered_by = clustering_names(snapshot)
-    if clustered_by:
-        parts.append(f"CLUSTER BY ({', '.join(clustered_by)})")
+    if snapshot.clustering_columns:
+        parts.append(f"CLUSTER BY ({', '.join(map(quoted_name, snapshot.clustering_columns))})")
     if metadata.description is not None:
         parts.append(f"COMMENT {string(metadata.description)}")
     if not table.name.startswith("delta.`") and spark.catalog.getTable(table.name).tableType != "MANAGED":
@@ -70,7 +68,7 @@ def properties_of(snapshot: Snapshot) -> dict[str, str]:
     """The properties by which a new table becomes like this one: its own, and the features that it
     lists. CLUSTER BY brings that of clustered tables."""
     protocol = snapshot.protocol
-    listed = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - {CLUSTERING}
+    listed = listed_features(protocol) - {CLUSTERING}
     own = {name: value for name, value in snapshot.metadata.configuration.items() if name not in _MADE_ANEW}
     return {**own, **{f"delta.feature.{name}": "supported" for name in sorted(listed)}}
 

@@ -1,7 +1,7 @@
 """VACUUM: deletes the files that no version within the retention needs (delta-spark's VacuumCommand).
 
-The log core finds them (vacuum_plan). They are deleted in parallel, between the commits VACUUM START and
-VACUUM END.
+The log core finds them (vacuum_candidates, vacuum_plan). They are deleted in parallel, between the commits
+VACUUM START and VACUUM END.
 """
 
 from __future__ import annotations
@@ -24,6 +24,13 @@ from deltaflow.errors import (
 )
 from deltaflow.log import DeltaLog, Operation
 from deltaflow.log.files.data_path import hadoop_path
+from deltaflow.log.maintenance.vacuum_candidates import (
+    INVENTORY_SCHEMA,
+    Find,
+    in_directory,
+    in_inventory,
+    in_log,
+)
 from deltaflow.log.maintenance.vacuum_plan import Retention, VacuumPlan, retention
 from deltaflow.log.protocol.properties import (
     VACUUM_LITE_ENABLED,
@@ -39,6 +46,13 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 3
 _NAMED_FAILURES = 3
+_INVENTORY_TYPES = {
+    "path": "string",
+    "length": "bigint",
+    "isDir": "boolean",
+    "modificationTime": "bigint",
+}
+"""The columns of an inventory with their types in SQL: INVENTORY_SCHEMA."""
 # Where delta-spark writes the commits unless it is told otherwise: by fsspec's names of the schemes.
 _LOGGED_SCHEMES = (None, "abfs", "gs", "hdfs")
 
@@ -50,34 +64,69 @@ def vacuum(
     checkpoints: Sequence[str],
     *,
     dry_run: bool,
+    lite: bool | None = None,
+    inventory: DataFrame | None = None,
 ) -> DataFrame:
     """Deletes the files and returns an empty frame. A dry run returns the `path` and `size` of each file
     instead.
 
     Without `retention_hours` the table's delta.deletedFileRetentionDuration holds. `checkpoints` are those of
-    streams: DELTA_VACUUM_BREAKS_STREAM if a stream has yet to read a file that would be deleted. StoreError
-    if some files could not be deleted; the others are.
+    streams: DELTA_VACUUM_BREAKS_STREAM if a stream has yet to read a file that would be deleted. For `lite`
+    and `inventory` see `find_by`. StoreError if some files could not be deleted; the others are.
     """
-    check_vacuum(retention_hours, dry_run, checkpoints)
+    check_vacuum(retention_hours, dry_run, checkpoints, lite)
+    settings = delta_settings(spark)
+    find = find_by(settings, table, lite=lite, inventory=inventory)
     if dry_run:
         assert table.path is not None
         # There may be a million files: they stay columns.
         return spark.createDataFrame(
-            deletable_files(table.path, retention_hours, delta_settings(spark), checkpoints)
+            deletable_files(table.path, retention_hours, settings, checkpoints, find)
         )
-    fields = {"retentionHours": retention_hours, "dryRun": False, "checkpoints": list(checkpoints)}
+    fields = {"retentionHours": retention_hours, "dryRun": False, "checkpoints": checkpoints, "find": find}
     run_statement(spark, "Vacuum", table, fields)
     return spark.range(0).select()
 
 
+def find_by(
+    settings: Mapping[str, str],
+    table: NamedTable | None,
+    *,
+    lite: bool | None,
+    inventory: DataFrame | None,
+) -> Find:
+    """Where a vacuum looks for files: in the log if it is `lite`, in the directory if not, by the session's
+    settings without it; or in an inventory, a frame with the columns of INVENTORY_SCHEMA.
+
+    DELTA_INVALID_INVENTORY_SCHEMA if the frame lacks a column.
+    """
+    if inventory is None:
+        is_lite = VACUUM_LITE_ENABLED.of(settings) if lite is None else lite
+        return in_log if is_lite else in_directory
+    if lite:
+        raise refused("VACUUM LITE with an inventory", table, "Leave LITE or the inventory out.")
+    types = dict(inventory.dtypes)
+    if any(types.get(name) != type_name for name, type_name in _INVENTORY_TYPES.items()):
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_INVALID_INVENTORY_SCHEMA",
+            expected=", ".join(f"{name} {type_name}" for name, type_name in _INVENTORY_TYPES.items()),
+            found=", ".join(f"{name} {type_name}" for name, type_name in types.items()),
+        )
+    return in_inventory(inventory.select(*_INVENTORY_TYPES).toArrow().cast(INVENTORY_SCHEMA))
+
+
 def deletable_files(
-    path: str, retention_hours: float | None, settings: Mapping[str, str], checkpoints: Sequence[str] = ()
+    path: str,
+    retention_hours: float | None,
+    settings: Mapping[str, str],
+    checkpoints: Sequence[str] = (),
+    find: Find = in_directory,
 ) -> pa.Table:
     """The path and size of each file that a vacuum would delete, and of empty directories, whose size is 0.
 
-    `settings` are the session's spark.databricks.delta.*.
+    `settings` are the session's spark.databricks.delta.*. `find` finds the files (vacuum_candidates).
     """
-    _, _, plan = _plan(path, retention_hours, settings, checkpoints)
+    _, _, plan = _plan(path, retention_hours, settings, checkpoints, find)
     root = pa.scalar(f"{hadoop_path(plan.directory.path)}/")
     directories = pa.table(
         [plan.empty_directories, [0] * len(plan.empty_directories)], schema=plan.files.schema
@@ -87,11 +136,16 @@ def deletable_files(
 
 
 def delete_files(
-    path: str, retention_hours: float | None, settings: Mapping[str, str], checkpoints: Sequence[str] = ()
+    path: str,
+    retention_hours: float | None,
+    settings: Mapping[str, str],
+    checkpoints: Sequence[str] = (),
+    find: Find = in_directory,
 ) -> str:
     """Deletes the files that `deletable_files` returns, between the commits of a vacuum. Returns the path."""
-    log, kept, plan = _plan(path, retention_hours, settings, checkpoints)
+    log, kept, plan = _plan(path, retention_hours, settings, checkpoints, find)
     _delete(log, kept, plan, settings)
+    log.record_vacuum(plan)
     return hadoop_path(log.path)
 
 
@@ -103,16 +157,16 @@ def retention_hours_of(value: Any) -> float | None:
 
 
 def _plan(
-    path: str, retention_hours: float | None, settings: Mapping[str, str], checkpoints: Sequence[str]
+    path: str,
+    retention_hours: float | None,
+    settings: Mapping[str, str],
+    checkpoints: Sequence[str],
+    find: Find,
 ) -> tuple[DeltaLog, Retention, VacuumPlan]:
     # The log is followed without the table's files; the plan reads of them what it needs.
     log = DeltaLog.for_table(path, with_files=False)
-    if VACUUM_LITE_ENABLED.of(settings, log.path):
-        raise refused(
-            "VACUUM LITE", None, f"Set {VACUUM_LITE_ENABLED.name} to false: it lists the directory."
-        )
     kept = retention(log.snapshot(), retention_hours, settings)
-    plan = log.plan_vacuum(kept.ms)
+    plan = log.plan_vacuum(kept.ms, find)
     log.check_streams(plan, [qualified_path(checkpoint) for checkpoint in checkpoints])
     _LOG.info(
         "Found %d files (%d bytes) and %d empty directories in a total of %d directories of %s that are safe "

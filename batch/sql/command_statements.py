@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StringType
 
-from deltaflow.batch.commands.clone import CLONED, shallow_clone
+from deltaflow.batch.commands.clone import CLONED, clone_table
 from deltaflow.batch.commands.clone_target import clone_target
 from deltaflow.batch.commands.convert import columns_of_ddl, convert_to_delta
 from deltaflow.batch.commands.create_table_like import create_table_like
 from deltaflow.batch.commands.describe_detail import DETAIL, describe_detail
 from deltaflow.batch.commands.describe_history import HISTORY, describe_history
 from deltaflow.batch.commands.generate import generate
+from deltaflow.batch.commands.repair import REPAIRED, repair
 from deltaflow.batch.commands.restore import RESTORED, restore_to_timestamp, restore_to_version
 from deltaflow.batch.commands.show_create_table import show_create_table
-from deltaflow.batch.commands.vacuum import deletable_files, delete_files, retention_hours_of
+from deltaflow.batch.commands.vacuum import deletable_files, delete_files, find_by, retention_hours_of
 from deltaflow.batch.files.partitions import partition_folders
 from deltaflow.batch.optimize.optimize import optimize
 from deltaflow.batch.optimize.optimize_metrics import OPTIMIZED
@@ -26,24 +27,56 @@ from deltaflow.batch.result_rows import schema_of
 from deltaflow.batch.sql_names import quoted_name
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog, Operation, remove_files
+from deltaflow.log.maintenance.vacuum_candidates import Find
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import SESSION_TIME_ZONE
 from deltaflow.spark.scan.file_index import hadoop_path
 from deltaflow.spark.sql.statements import Rows, Statement, refused, statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _PATHS = schema_of(path=StringType())
 
 
 @statement("Vacuum", changes=True, output=_PATHS)
 def _vacuum(statement: Statement) -> Rows:
-    """VACUUM table [RETAIN n HOURS] [DRY RUN]: what would be deleted, or the table's path."""
-    fields = statement.fields
-    if fields.get("lite"):
-        raise refused("VACUUM LITE", statement.table, "Leave LITE out: the directory is listed.")
+    """VACUUM table [FULL | LITE] [USING INVENTORY …] [RETAIN n HOURS] [DRY RUN]: what would be deleted, or
+    the table's path."""
+    fields, settings = statement.fields, statement.settings
     path, hours = statement.path, retention_hours_of(fields["retentionHours"])
+    find = fields.get("find") or _vacuum_find(statement)
     if fields["dryRun"]:
-        return [(path,) for path in deletable_files(path, hours, statement.settings)["path"].to_pylist()]
-    return [(delete_files(path, hours, statement.settings, fields.get("checkpoints", ())),)]
+        return [(path,) for path in deletable_files(path, hours, settings, (), find)["path"].to_pylist()]
+    return [(delete_files(path, hours, settings, fields.get("checkpoints", ()), find),)]
+
+
+def _vacuum_find(statement: Statement) -> Find:
+    fields, session = statement.fields, statement.session
+    if fields["full"] and fields["lite"]:
+        raise refused("VACUUM FULL LITE", statement.table, "Leave one of both words out.")
+    match fields.get("inventory"):
+        case {"table": parts}:
+            inventory: DataFrame | None = session.table(quoted_name(parts))
+        case {"query": query}:
+            inventory = session.sql(query)
+        case _:
+            inventory = None
+    lite = bool(fields["lite"]) if fields["full"] or fields["lite"] else None
+    return find_by(statement.settings, statement.table, lite=lite, inventory=inventory)
+
+
+@statement("Fsck", changes=True, output=REPAIRED)
+def _fsck(statement: Statement) -> Rows:
+    """FSCK REPAIR TABLE table [DRY RUN]."""
+    fields = statement.fields
+    found = repair(
+        statement.path,
+        statement.settings,
+        dry_run=fields["dryRun"],
+        removes_files_without_vectors=fields.get("removesFilesWithoutVectors", False),
+    )
+    return [tuple(row.values()) for row in found.to_pylist()]
 
 
 @statement("ShowCreateTable", table_field="child", output=schema_of(createtab_stmt=StringType()))
@@ -136,8 +169,8 @@ def _generate(statement: Statement) -> Rows:
     return ()
 
 
-@statement("ShallowClone", concerns=lambda fields: True, output=CLONED)
-def _shallow_clone(statement: Statement) -> Rows:
+@statement("Clone", concerns=lambda fields: True, output=CLONED)
+def _clone(statement: Statement) -> Rows:
     fields = statement.fields
     target = clone_target(
         statement.session,
@@ -148,13 +181,13 @@ def _shallow_clone(statement: Statement) -> Rows:
     )
     if fields.get("ifNotExists") and target.exists:
         return []
-    target.check()
-    row = shallow_clone(
+    row = clone_table(
         statement.session,
         statement.table or quoted_name(fields["table"]),
         target,
         {name: str(value) for name, value in (fields.get("properties") or {}).items()},
         statement.settings,
+        is_shallow=bool(fields.get("isShallow")),
         version=fields.get("version"),
         timestamp=fields.get("timestamp"),
     )

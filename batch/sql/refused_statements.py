@@ -59,7 +59,6 @@ _REFUSED: Mapping[str, _Refusal] = {
         "TRUNCATE TABLE PARTITION", "table", "Overwrite with the option replaceWhere."
     ),
     "Union": _Refusal("FROM … INSERT … INSERT", None, "Write one INSERT statement for each table."),
-    "VacuumInventory": _Refusal("VACUUM USING INVENTORY", "table", "VACUUM lists the files itself."),
 }
 
 

@@ -23,6 +23,7 @@ class _Entry(NamedTuple):
 _COMMANDS = {
     "log": _Entry("deltaflow.cli.log:log", "Shows the transaction log of a table."),
     "doctor": _Entry("deltaflow.cli.doctor:doctor", "Checks a table, and proposes repairs."),
+    "repair": _Entry("deltaflow.cli.repair:repair", "Removes files that are not there from a table's log."),
     "vacuum": _Entry("deltaflow.cli.vacuum:vacuum", "Deletes files that no version needs, or lists them."),
     "lag": _Entry("deltaflow.cli.streams:lag", "Shows how far a stream is behind its tables."),
     "restart-plan": _Entry(

@@ -5,6 +5,7 @@ Each method is a statement of SQL, which the server runs.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -204,18 +205,45 @@ class DeltaTable:
         *,
         dryRun: bool = False,
         checkpoints: Sequence[str] = (),
+        lite: bool | None = None,
+        inventory: DataFrame | None = None,
     ) -> DataFrame:
         """Deletes the files that no version within the retention needs, by default that of the table: 7 days.
 
         Returns an empty frame. With `dryRun` nothing is deleted, and the frame has the `path` of each file
-        that a vacuum would delete. `checkpoints` has no form in SQL, and is refused.
+        that a vacuum would delete. `checkpoints` has no form in SQL, and is refused. `lite` and `inventory`
+        say where the files are looked for, as in a classic session.
         """
-        check_vacuum(retentionHours, dryRun, checkpoints)
+        check_vacuum(retentionHours, dryRun, checkpoints, lite)
         if checkpoints:
             raise not_in_sql("The argument checkpoints of vacuum", "Run this vacuum in a classic session.")
         retained = "" if retentionHours is None else f" RETAIN {retentionHours} HOURS"
-        rows = self._run(f"VACUUM {self._name}{retained}{' DRY RUN' if dryRun else ''}")
+        kind = "" if lite is None else " LITE" if lite else " FULL"
+        text = f"VACUUM {self._name}{kind}{retained}{' DRY RUN' if dryRun else ''}"
+        if inventory is None:
+            rows = self._run(text)
+        else:
+            view = f"deltaflow_inventory_{uuid.uuid4().hex}"
+            inventory.createTempView(view)
+            try:
+                rows = self._run(f"{text} USING INVENTORY {view}")
+            finally:
+                self._spark.catalog.dropTempView(view)
         return rows if dryRun else rows.limit(0).select()
+
+    def repair(self, dryRun: bool = False, *, removeFilesWithoutVectors: bool = False) -> DataFrame:
+        """Removes the files from the table that are not there any more, as FSCK REPAIR TABLE does; not in
+        `delta.tables`. Their rows are lost.
+
+        Returns a row for each file, as in a classic session. With `dryRun` nothing is committed.
+        `removeFilesWithoutVectors` has no form in SQL, and is refused.
+        """
+        if check_boolean(removeFilesWithoutVectors, "removeFilesWithoutVectors"):
+            raise not_in_sql(
+                "The argument removeFilesWithoutVectors of repair", "Run this repair in a classic session."
+            )
+        dry_run = " DRY RUN" if check_boolean(dryRun, "dryRun") else ""
+        return self._run(f"FSCK REPAIR TABLE {self._name}{dry_run}")
 
     def clone(
         self,
@@ -224,10 +252,11 @@ class DeltaTable:
         replace: bool = False,
         properties: dict[str, str] | None = None,
     ) -> DeltaTable:
-        """Makes a table, at a path or under a name, that has this table's rows and shares its files.
+        """Makes a table, at a path or under a name, that has this table's rows.
 
-        Only shallow clones are supported. `replace`: a table without files is replaced. `properties` override
-        the table's own.
+        A shallow clone shares this table's files, and `replace` replaces a table without files. A deep clone
+        has copies of the files; `replace` makes any table as this one is, and copies only what it lacks.
+        `properties` override the table's own.
         """
         return self._clone(target, isShallow, replace, properties)
 
@@ -262,8 +291,9 @@ class DeltaTable:
         path = target if is_absolute_path(target) else None
         name = target if path is None else _name_of_path(path)
         verb = "CREATE OR REPLACE TABLE" if replace else "CREATE TABLE"
+        kind = "SHALLOW" if shallow else "DEEP"
         given = f" TBLPROPERTIES {properties(own)}" if own else ""
-        self._run(f"{verb} {name} SHALLOW CLONE {self._name}{at}{given}")
+        self._run(f"{verb} {name} {kind} CLONE {self._name}{at}{given}")
         return DeltaTable(self._spark, name, path)
 
     def alias(self, aliasName: str) -> DeltaTable:

@@ -19,8 +19,11 @@ from deltaflow.errors import (
 )
 from deltaflow.log.commits.transaction import OptimisticTransaction
 from deltaflow.log.maintenance.checkpoint_hook import checkpoint
+from deltaflow.log.maintenance.last_vacuum import record_vacuumed_version
 from deltaflow.log.maintenance.log_cleanup import clean_up
 from deltaflow.log.maintenance.manifests import write_manifests
+from deltaflow.log.maintenance.missing_files import MissingFiles, find_missing_files
+from deltaflow.log.maintenance.vacuum_candidates import Find, in_directory
 from deltaflow.log.maintenance.vacuum_plan import VacuumPlan, paths_added_since, plan_vacuum
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.replay.commit_history import CommitRecord, read_history
@@ -282,28 +285,41 @@ class DeltaLog:
         """Whether a version that the log still has uses the feature (feature_history)."""
         return has_feature_history(self._files, feature)
 
-    def plan_vacuum(self, retention_ms: int) -> VacuumPlan:
-        """What a vacuum with this retention, in milliseconds, may delete (vacuum_plan)."""
-        return plan_vacuum(self._files, self.snapshot(), retention_ms)
+    def plan_vacuum(self, retention_ms: int, find: Find = in_directory) -> VacuumPlan:
+        """What a vacuum with this retention, in milliseconds, may delete of the files that it finds, by
+        default in the table's directory (vacuum_plan, vacuum_candidates)."""
+        return plan_vacuum(self._files, self.snapshot(), retention_ms, find)
+
+    def missing_files(self, snapshot: Snapshot) -> MissingFiles:
+        """The files of a snapshot that are not there, or whose deletion vectors are not (missing_files)."""
+        return find_missing_files(self._files, snapshot)
+
+    def record_vacuum(self, plan: VacuumPlan) -> None:
+        """Remember, for the next VACUUM LITE, that everything of the plan has been deleted."""
+        record_vacuumed_version(self._files, plan.done_version, plan.version)
 
     def check_streams(self, plan: VacuumPlan, checkpoints: Sequence[str]) -> None:
         """DELTA_VACUUM_BREAKS_STREAM if a stream with one of these checkpoints has yet to read a file that
         the plan deletes (deltaflow.log.streams.stream_needs).
         """
-        check_streams(self._files, self.snapshot().table_id, plan, checkpoints)
+        check_streams(self._files, self.snapshot().metadata, plan, checkpoints)
 
-    def stream_expiry(self, position: DeltaSourceOffset) -> tuple[Expiry | None, Expiry | None]:
+    def stream_expiry(
+        self, position: DeltaSourceOffset, *, of_changes: bool
+    ) -> tuple[Expiry | None, Expiry | None]:
         """When the log's clean-up and a vacuum may take what a stream at the position has yet to read
-        (deltaflow.log.streams.expiry); None for what is not in danger.
+        (deltaflow.log.streams.expiry); None for what is not in danger. `of_changes`: whether the stream reads
+        change rows.
         """
         newest = self.snapshot()
-        return log_expiry(self._files, newest, position), vacuum_expiry(self._files, newest, position)
+        by_vacuum = vacuum_expiry(self._files, newest, position, of_changes=of_changes)
+        return log_expiry(self._files, newest, position), by_vacuum
 
-    def removed_files(self, position: DeltaSourceOffset) -> pa.Table:
+    def removed_files(self, position: DeltaSourceOffset, *, of_changes: bool) -> pa.Table:
         """The files that a stream at the position has yet to read and that the table no longer has: version
         and path, as in the log.
         """
-        return removed_files(self._files, self.snapshot().version, position)
+        return removed_files(self._files, self.snapshot().version, position, of_changes=of_changes)
 
     def absent(self, paths: Sequence[str]) -> list[str]:
         """Those of the paths, as the table's store knows them, at which there is no file."""

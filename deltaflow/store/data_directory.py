@@ -58,6 +58,11 @@ class DataDirectory(ABC):
     def delete_if_empty(self, directory: str) -> bool:
         """Delete a directory if it is there and empty; whether it was deleted."""
 
+    def link_target(self, place: str) -> str | None:
+        """The absolute path to which the link at a place leads; None if none is there. Most storages have
+        none."""
+        return None
+
     @abstractmethod
     def real_place(self, path: str) -> str | None:
         """The place of a file by its absolute path, links on the way included; None if it is outside.

@@ -89,6 +89,10 @@ class LocalDataDirectory(DataDirectory):
             return False
         return True
 
+    def link_target(self, place: str) -> str | None:
+        path = os.path.join(self.path, place)
+        return os.path.realpath(path) if os.path.islink(path) else None
+
     def real_place(self, path: str) -> str | None:
         directory, name = os.path.split(path)
         real = os.path.join(os.path.realpath(directory), name)

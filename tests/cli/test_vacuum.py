@@ -9,12 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 import deltaflow.errors
 from deltaflow.cli import main
-from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
+from deltaflow.log.maintenance.vacuum_candidates import INVENTORY_SCHEMA
+from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol, remove
 
 OLD_S = 1_700_000_000
 
@@ -83,3 +86,28 @@ def test_a_retention_below_the_tables_is_refused(table: Path) -> None:
 def test_a_stream_that_needs_files_is_asked_for(table: Path, tmp_path: Path) -> None:
     result = run(str(table), "--dry-run", "--checkpoint", str(tmp_path / "none"), exit_code=1)
     assert "DELTA_NOT_A_STREAM_CHECKPOINT" in result.output
+
+
+def test_by_the_log_alone_or_by_an_inventory(table: Path, tmp_path: Path) -> None:
+    for name in ("removed.parquet", "other.parquet"):
+        (table / name).write_bytes(b"x" * 10)
+        os.utime(table / name, (OLD_S, OLD_S))
+    written = table / "_delta_log" / f"{1:020}.json"
+    written.write_text(json.dumps(remove("removed.parquet", size=10)) + "\n")
+    for version in range(2):
+        os.utime(table / "_delta_log" / f"{version:020}.json", (OLD_S + version, OLD_S + version))
+    inventory = tmp_path / "inventory.parquet"
+    names_of_files = [f"file:{table}/{name}" for name in ("orphan.parquet", "needed.parquet")]
+    columns = [names_of_files, [10, 10], [False, False], [OLD_S * 1_000] * 2]
+    pq.write_table(pa.table(columns, schema=INVENTORY_SCHEMA), inventory)
+    found = run(str(table), "--dry-run", "--inventory", str(inventory)).output
+    assert found.splitlines()[:-1] == [f"file:{table}/orphan.parquet"]
+    assert "removed.parquet" in run(str(table), "--dry-run", "--lite").output
+    assert json.loads(run(str(table), "--yes", "--json", "--lite").stdout) == {"deleted": 1, "size_bytes": 10}
+    assert names(table) == ["needed.parquet", "orphan.parquet", "other.parquet"]
+    run(str(table), "--lite", "--inventory", str(inventory), exit_code=2)
+    run(str(table), "--inventory", str(written), exit_code=2)
+    pq.write_table(pa.table({"path": ["a"]}), inventory)
+    assert (
+        "cannot be read as an inventory" in run(str(table), "--inventory", str(inventory), exit_code=2).output
+    )

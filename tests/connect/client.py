@@ -175,8 +175,16 @@ class Tables(Client):
         table.addFeatureSupport("checkConstraints")
         spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         unneeded = table.vacuum(0, dryRun=True)
+        inventory = spark.createDataFrame(
+            [(row.path, 1, False, 0) for row in unneeded.collect()],
+            "path STRING, length BIGINT, isDir BOOLEAN, modificationTime BIGINT",
+        )
+        lite = table.vacuum(0, dryRun=True, lite=True).count()
+        listed = table.vacuum(0, dryRun=True, inventory=inventory).count()
         deleted = unneeded.count(), table.vacuum(0).count(), table.vacuum(0, dryRun=True).count()
         clone = table.clone(self.path("clone"), isShallow=True, properties={"mine": "it's"})
+        missing = table.repair(dryRun=True).count(), table.repair().count()
+        deep = table.clone(self.path("deep"))
         older = table.cloneAtVersion(1, "cloned_by_name", isShallow=True)
         spark.range(3).selectExpr("id", "id AS part").write.partitionBy("part").parquet(self.path("parquet"))
         by = StructType([StructField("part", LongType())])
@@ -192,7 +200,10 @@ class Tables(Client):
             "protocol": table.detail().first().minWriterVersion,
             "columns": unneeded.columns,
             "deleted": deleted,
+            "found": (lite, listed),
             "clone": clone.toDF().count(),
+            "missing": missing,
+            "deep": deep.toDF().count(),
             "property": clone.detail().first().properties["mine"],
             "older": older.toDF().count(),
             "converted": values(converted.toDF()),
@@ -265,7 +276,7 @@ class Tables(Client):
             "checkpoints": lambda: table.vacuum(checkpoints=[self.path("checkpoint")]),
             "udf": lambda: table.delete(last("id") == 1),
             "column": lambda: table.delete(table.toDF()["id"] == 1),
-            "deep": lambda: table.clone(self.path("deep")),
+            "itself": lambda: table.clone(self.path("batch"), replace=True),
             "nothing": lambda: table.merge(spark.range(1), "true").execute(),
         }
         return {name: error_of(call) for name, call in calls.items()}
@@ -282,7 +293,8 @@ class Streams(Client):
     def run(self) -> dict[str, Any]:
         self.append_to_the_shared_table(100)
         return {
-            step.__name__: step() for step in (self.tables, self.batches, self.functions, self.artifacts)
+            step.__name__: step()
+            for step in (self.tables, self.changes, self.batches, self.functions, self.artifacts)
         } | {"left": self.leave_one_running()}
 
     def stream(self, source: str, target: str) -> Any:
@@ -310,6 +322,23 @@ class Streams(Client):
             "outstanding": second.lastProgress.sources[0].metrics.get("numFilesOutstanding"),
             "epochs": [row.operationParameters.get("epochId") for row in history.collect()],
         }
+
+    def changes(self) -> list[Any]:
+        """The change rows of a table, into a table."""
+        table = f"delta.`{self.path('changing')}`"
+        self.spark.sql(
+            f"CREATE TABLE {table} (id BIGINT) USING delta TBLPROPERTIES "
+            "(delta.enableChangeDataFeed = true, delta.enableDeletionVectors = true)"
+        )
+        self.spark.sql(f"INSERT INTO {table} VALUES (1), (2)")
+        self.spark.sql(f"DELETE FROM {table} WHERE id = 1")
+        reader = self.spark.readStream.format("delta").option("readChangeFeed", "true")
+        frame = reader.option("startingVersion", 1).load(self.path("changing")).drop("_commit_timestamp")
+        writer = frame.writeStream.format("delta").option(
+            "checkpointLocation", self.path("checkpoint-changed")
+        )
+        writer.trigger(availableNow=True).start(self.path("changed")).awaitTermination()
+        return sorted(list(row) for row in self.load("changed").collect())
 
     def batches(self) -> dict[str, Any]:
         """foreachBatch, which runs in a process of the server with a client of its own."""

@@ -111,7 +111,10 @@ def test_every_operation_of_a_table(finished: Finished) -> None:
         "protocol": 3,
         "columns": ["path"],
         "deleted": [7, 0, 0],
+        "found": [7, 7],
+        "missing": [0, 0],
         "clone": 10,
+        "deep": 10,
         "property": "it's",
         "older": 20,
         "converted": [[0, 0], [1, 1], [2, 2]],
@@ -166,7 +169,12 @@ def test_the_names_of_deltaflow_serve_clients_too(finished: Finished) -> None:
         ),
         ("udf", "DeltaUnsupportedOperationException", None, "The function <lambda> has no form in SQL"),
         ("column", "DeltaUnsupportedOperationException", None, "id as a column of one DataFrame has no form"),
-        ("deep", "DeltaIllegalArgumentException", "DELTA_UNSUPPORTED_DEEP_CLONE", "Deep clone is not supp"),
+        (
+            "itself",
+            "DeltaIllegalArgumentException",
+            "DELTA_UNSUPPORTED_CLONE_REPLACE_SAME_TABLE",
+            "a different target",
+        ),
         ("nothing", "DeltaAnalysisException", "DELTA_MERGE_MISSING_WHEN", "at least one WHEN clause"),
     ],
 )
@@ -204,6 +212,10 @@ def test_foreach_batch_merges_on_the_server(finished: Finished) -> None:
 def test_functions_and_modules_of_a_client_run_on_the_server(finished: Finished) -> None:
     assert finished.streams["functions"] == {"rows": [[0], [4], [6]]}
     assert finished.streams["artifacts"] == {"rows": [[1000], [1001]]}
+
+
+def test_a_stream_of_a_client_reads_change_rows(finished: Finished) -> None:
+    assert finished.streams["changes"] == [[1, "delete", 2], [1, "insert", 1], [2, "insert", 1]]
 
 
 def test_sigterm_stops_the_streams_and_closes_the_port(finished: Finished, spark: SparkSession) -> None:

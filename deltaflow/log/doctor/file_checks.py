@@ -9,10 +9,9 @@ import pyarrow.compute as pc
 
 from deltaflow.errors import DeltaError, StoreError, UnsupportedFeatureError
 from deltaflow.log.doctor.finding import NAMED_FILES, Finding, Severity
-from deltaflow.log.files.data_path import store_paths
-from deltaflow.log.files.data_places import LogPlaces, comparable_places
+from deltaflow.log.files.data_path import sized_paths
 from deltaflow.log.files.deletion_vectors import read_deletion_vectors
-from deltaflow.log.maintenance.data_listing import LISTING_SCHEMA, list_data
+from deltaflow.log.maintenance.missing_files import absent_paths, listed_sizes
 from deltaflow.log.maintenance.vacuum_plan import plan_vacuum
 from deltaflow.log.progress import Progress
 from deltaflow.log.protocol.properties import (
@@ -22,19 +21,17 @@ from deltaflow.log.protocol.properties import (
 )
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
-from deltaflow.store import absent, store_for
+from deltaflow.store import store_for
 
-_ANY_AGE_MS = 1 << 62
-_LOOKED_UP_AT_ONCE = 1_000
 _VECTORS_AT_ONCE = 1_000
 
 
 def check_files(log: LogFiles, snapshot: Snapshot) -> tuple[list[Finding], pa.Table]:
     """The findings on the files of a version, and those files that are there with their size."""
     files = snapshot.files
-    listed_size = _listed_sizes(log, snapshot)
+    listed_size = listed_sizes(log, snapshot)
     is_listed = pc.is_valid(listed_size)
-    missing = _absent_paths(log, files.filter(pc.invert(is_listed)))
+    missing = absent_paths(log, files.filter(pc.invert(is_listed)))
     is_missing = pc.is_in(files["path"], value_set=missing)
     candidates = files.filter(pc.fill_null(pc.not_equal(files["size"], listed_size), False))
     resized = _resized_paths(log, candidates)
@@ -47,9 +44,9 @@ def check_files(log: LogFiles, snapshot: Snapshot) -> tuple[list[Finding], pa.Ta
                 severity=Severity.ERROR,
                 what=f"{len(missing)} files of version {snapshot.version} are not there: queries that read "
                 "them fail.",
-                repair="Restore them from a copy. If their rows are lost, say so in the log: the transaction "
-                "of a Delta implementation that has FSCK REPAIR TABLE removes them, or a DELETE of whole "
-                "partitions does, or RESTORE to a version that does not need them.",
+                repair="Restore them from a copy. If their rows are lost, say so in the log: deltaflow "
+                "repair PATH or FSCK REPAIR TABLE removes them, or RESTORE to a version that does not need "
+                "them.",
                 version=snapshot.version,
                 files=missing[:NAMED_FILES].to_pylist(),
                 count=len(missing),
@@ -86,7 +83,9 @@ def check_vectors(log: LogFiles, snapshot: Snapshot, progress: Progress) -> Iter
             severity=Severity.ERROR,
             what=f"The deletion vectors of {len(wrong)} files of version {snapshot.version} cannot be read: "
             f"queries that read these files fail. {wrong[0].message}",
-            repair="Restore them from a copy, or RESTORE the table to a version that does not need them.",
+            repair="Restore them from a copy, or RESTORE the table to a version that does not need them. "
+            "If a file of vectors is lost, deltaflow repair PATH --remove-files-without-vectors removes the "
+            "files that need it from the table, with all of their rows.",
             version=snapshot.version,
             files=[error.parameters.get("data_file", error.file or "") for error in wrong[:NAMED_FILES]],
             count=len(wrong),
@@ -107,31 +106,9 @@ def _vector_errors(log: LogFiles, version: int, files: pa.Table) -> list[DeltaEr
     return []
 
 
-def _listed_sizes(log: LogFiles, snapshot: Snapshot) -> pa.ChunkedArray:
-    """The size of each of a version's files by a listing of the table's directory; null if it lacks it."""
-    directory = log.store.data_directory(log.path)
-    listing = list_data(directory, [*snapshot.physical_partition_columns.values()], _ANY_AGE_MS)
-    listed = pa.Table.from_batches(listing.files, LISTING_SCHEMA)
-    places = pa.chunked_array(map(comparable_places, listed["path"].chunks), pa.string())
-    own = pa.chunked_array(LogPlaces(directory).of(snapshot.files["path"].chunks), pa.string())
-    index = pc.index_in(own, value_set=places, skip_nulls=True)
-    return pc.take(listed["size"], index)
-
-
-def _absent_paths(log: LogFiles, files: pa.Table) -> pa.Array:
-    """The paths of those files that are not there: a listing has no links, hidden files and other places."""
-    places = store_paths(log.path, files["path"]).to_pylist()
-    gone: set[str] = set()
-    for start in range(0, len(places), _LOOKED_UP_AT_ONCE):
-        gone.update(absent(places[start : start + _LOOKED_UP_AT_ONCE]))
-    is_gone = pa.array([place in gone for place in places], pa.bool_())
-    return files["path"].combine_chunks().filter(is_gone)
-
-
 def _resized_paths(log: LogFiles, files: pa.Table) -> pa.Array:
     """The paths of those files that have another size: two files may have been taken for one in a listing."""
-    places = store_paths(log.path, files["path"]).to_pylist()
-    is_resized = [_size(place) != size for place, size in zip(places, files["size"].to_pylist(), strict=True)]
+    is_resized = [_size(place) != size for place, size in sized_paths(log.path, files)]
     return files["path"].combine_chunks().filter(pa.array(is_resized, pa.bool_()))
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from deltaflow.errors import StoreError
 from deltaflow.log.doctor.finding import NAMED_FILES, Finding, Severity
-from deltaflow.log.files.data_path import store_paths
+from deltaflow.log.files.data_path import sized_paths
 from deltaflow.log.files.file_statistics import FLOAT_DOUBT, ColumnPath, FileStatistics
 from deltaflow.log.files.footers import collect_statistics
 from deltaflow.log.progress import Progress
@@ -70,8 +70,7 @@ def check_statistics(
     for start in range(0, files.num_rows, _FILES_AT_ONCE):
         progress("footers of files", start, files.num_rows)
         some = files.slice(start, _FILES_AT_ONCE)
-        places = store_paths(log.path, some["path"]).to_pylist()
-        found = list(_collected(list(zip(places, some["size"].to_pylist(), strict=True)), leaves))
+        found = list(_collected(sized_paths(log.path, some), leaves))
         is_read = pa.array([text is not None for text in found], pa.bool_())
         if not pc.all(is_read).as_py():
             lies["footer", ""].add(some["path"].combine_chunks().filter(pc.invert(is_read)))

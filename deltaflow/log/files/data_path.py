@@ -68,6 +68,12 @@ def store_paths(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.replace_substring_regex(complete_paths(root, paths), "^file:(//)?", "")
 
 
+def sized_paths(root: str, files: pa.Table) -> list[tuple[str, int]]:
+    """Of files of the table at `root`, each one's path, as its store knows it, and its size in bytes."""
+    paths = store_paths(root, files["path"]).to_pylist()
+    return list(zip(paths, files["size"].to_pylist(), strict=True))
+
+
 def store_path(uri: str) -> str:
     """The path, as its store knows it, of an absolute URI of Hadoop."""
     return unquote(uri).removeprefix("file://").removeprefix("file:")

@@ -42,11 +42,21 @@ class LogPlaces:
     def of(self, paths: Iterable[pa.Array]) -> Iterator[pa.Array]:
         """The comparable places of chunks of the log's paths; null for files outside of the directory."""
         for chunk in paths:
-            odd = pc.match_substring_regex(chunk, _ODD)
-            if pc.any(odd).as_py():
-                places = [self._place(path) for path in chunk.filter(odd).to_pylist()]
-                chunk = pc.replace_with_mask(chunk, odd, pa.array(places, pa.string()))
-            yield comparable_places(chunk)
+            yield comparable_places(self.exact(chunk))
+
+    def exact(self, paths: pa.Array) -> pa.Array:
+        """The places of the log's paths as they are on the disk; null for files outside of the directory."""
+        odd = pc.match_substring_regex(paths, _ODD)
+        if not pc.any(odd).as_py():
+            return paths
+        places = [self._place(path) for path in paths.filter(odd).to_pylist()]
+        return pc.replace_with_mask(paths, odd, pa.array(places, pa.string()))
+
+    def real_directory(self, place: str) -> str | None:
+        """The place to which links lead from the place of a directory: itself without any; None if they lead
+        outside."""
+        real = self._real_directory(f"{self._directory.path.rstrip('/')}/{place}")
+        return None if real is None else real.rstrip("/")
 
     def of_vectors(self, vectors: Iterable[pa.StructArray]) -> Iterator[pa.Array]:
         """As `of`, for the files of the deletion vectors of files or tombstones."""

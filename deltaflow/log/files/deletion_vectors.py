@@ -241,6 +241,11 @@ def vector_uri(storage_type: str, text: str) -> str:
     return encoded_path(f"{prefix}/{name}" if prefix else name)
 
 
+def vector_text(unique: uuid.UUID, prefix: str | None) -> str:
+    """How the log names the file of this id in the folder `prefix` of the table, or in its own directory."""
+    return (prefix or "") + base64.b85encode(unique.bytes).translate(_TO_Z85).decode()
+
+
 def vector_uris(vectors: pa.ChunkedArray | pa.StructArray) -> list[str]:
     """The files of deletion vectors, each once, as the log names files; CorruptLogError for a wrong name."""
     chunks = vectors.chunks if isinstance(vectors, pa.ChunkedArray) else [vectors]
@@ -285,7 +290,7 @@ def packed_vectors(
     for position, vector in enumerate(vectors):
         if not content:
             unique = uuid.uuid4()
-            text = (prefix or "") + base64.b85encode(unique.bytes).translate(_TO_Z85).decode()
+            text = vector_text(unique, prefix)
             content.append(_FORMAT_VERSION)
         vector.run_optimize()
         data = _MAGIC + vector.serialize()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -31,8 +31,19 @@ class DataListing:
     empty_directories: list[str] = field(default_factory=list)
     num_directories: int = 0
     """How many directories were listed."""
-    linked: list[str] = field(default_factory=list)
-    """Places in the directory that links in it lead to."""
+    linked: list[str] | None = field(default_factory=list)
+    """Places in the directory that links in it lead to; None if they were not looked for."""
+    is_complete: bool = True
+    """Whether all files are found that commits before that time removed, as far as no vacuum has."""
+
+
+def is_hidden(name: str, partition_columns: Iterable[str]) -> bool:
+    """Whether nobody may delete what has this name (delta-spark's isHiddenDirectory): it begins with `_` or
+    `.`, and is neither a partition's folder nor `_change_data` or `_delta_index`; or it is not UTF-8."""
+    if name.startswith(("_", ".")):
+        return not name.startswith((*_NOT_HIDDEN, *(f"{column}=" for column in partition_columns)))
+    # A name that is not UTF-8 on the disk cannot be in a log: nobody knows whose file it is.
+    return not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def list_data(
@@ -40,12 +51,11 @@ def list_data(
 ) -> DataListing:
     """The files and empty directories of a table's directory that may be deleted by their names and ages.
 
-    Left out are links, names that begin with `_` or `.` (except those of partition columns, `_change_data`
-    and `_delta_index`; source: delta-spark's isHiddenDirectory), names that are not UTF-8, and directories
-    with a log of their own, which are other tables.
+    Left out are links, hidden names, and directories with a log of their own, which are other tables.
     """
-    list_one = _Lister(directory, tuple(f"{column}=" for column in partition_columns), before_ms)
+    list_one = _Lister(directory, partition_columns, before_ms)
     listing = DataListing()
+    linked: list[str] = []
     with ThreadPoolExecutor(threads, "deltaflow-listing") as pool:
         level = [("", before_ms)]
         while level:
@@ -55,9 +65,10 @@ def list_data(
                     deeper += found.directories
                     listing.files += found.files
                     listing.empty_directories += found.empty_directories
-                    listing.linked += found.linked
+                    linked += found.linked
                     listing.num_directories += 1
             level = deeper
+    listing.linked = linked
     return listing
 
 
@@ -75,7 +86,7 @@ class _Lister:
     """Lists one directory."""
 
     root: DataDirectory
-    partitions: tuple[str, ...]
+    partition_columns: Sequence[str]
     before_ms: int
 
     def __call__(self, listed: tuple[str, int]) -> _Found:
@@ -92,7 +103,7 @@ class _Lister:
                 return _Found()
             if entry.type is EntryType.LINK:
                 found.linked += self._linked(entry)
-            elif self._is_hidden(entry.name):
+            elif is_hidden(entry.name, self.partition_columns):
                 continue
             elif entry.type is EntryType.DIRECTORY:
                 found.directories.append((prefix + entry.name, entry.modification_time_ms))
@@ -107,12 +118,6 @@ class _Lister:
         if is_empty and modification_time_ms < self.before_ms:
             found.empty_directories.append(directory)
         return found
-
-    def _is_hidden(self, name: str) -> bool:
-        if name.startswith(("_", ".")):
-            return not name.startswith((*_NOT_HIDDEN, *self.partitions))
-        # A name that is not UTF-8 on the disk cannot be in a log: nobody knows whose file it is.
-        return not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name)
 
     def _linked(self, entry: Entry) -> Iterator[str]:
         place = None if entry.target is None else self.root.real_place(entry.target)

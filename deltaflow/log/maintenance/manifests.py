@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 
 from deltaflow.errors import PostCommitHookError, UnsupportedFeatureError
 from deltaflow.log.files.data_path import complete_paths
+from deltaflow.log.files.file_key import file_key
+from deltaflow.log.files.file_rows import file_keys
 from deltaflow.log.files.partition_values import partition_folder
 from deltaflow.log.protocol.actions import AddFile, Metadata, RemoveFile
 from deltaflow.log.protocol.properties import SYMLINK_MANIFEST_ENABLED
@@ -91,6 +93,28 @@ def update_manifests(
             table=log.path,
             version=version,
         ) from error
+
+
+def check_manifests_possible(snapshot: Snapshot, metadata: Metadata, actions: Iterable[Any]) -> None:
+    """UnsupportedFeatureError if a commit switches manifests on, and leaves a file of the snapshot that has a
+    deletion vector."""
+    table = snapshot.path
+    if not SYMLINK_MANIFEST_ENABLED.of(metadata.configuration, table):
+        return
+    if SYMLINK_MANIFEST_ENABLED.of(snapshot.metadata.configuration, table):
+        return
+    marked = snapshot.files.filter(snapshot.files["deletion_vector"].is_valid())
+    removed = {file_key(action, table) for action in actions if isinstance(action, RemoveFile)}
+    left = [key for key in file_keys(marked, table).to_pylist() if key not in removed]
+    if left:
+        raise UnsupportedFeatureError(
+            f"Manifests cannot express that rows of a file are deleted, and {len(left)} files of the table "
+            "have deletion vectors. Rewrite these files first: REORG TABLE ... APPLY (PURGE).",
+            features=["deletionVectors"],
+            error_class="DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED",
+            table=table,
+            version=snapshot.version,
+        )
 
 
 def _check(snapshot: Snapshot) -> None:

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.errors import DeltaIllegalArgumentException, VersionNotFoundError
+from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.files.data_places import LogPlaces, comparable_places
 from deltaflow.log.files.deletion_vectors import vector_uris
 from deltaflow.log.files.file_rows import DELETION_VECTOR, vector_row
-from deltaflow.log.maintenance.data_listing import LISTING_SCHEMA, list_data
+from deltaflow.log.maintenance.data_listing import LISTING_SCHEMA
+from deltaflow.log.maintenance.vacuum_candidates import Find, VacuumSearch, in_directory, linked_places
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import DELETED_FILE_RETENTION_MS, RETENTION_CHECK_ENABLED
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.snapshot import Snapshot
-from deltaflow.log.replay.time_travel import version_at
 from deltaflow.store import DataDirectory
 
 _HOUR_MS = 3_600_000
@@ -78,6 +78,9 @@ class VacuumPlan:
     empty_directories: list[str]
     num_directories: int
     """How many directories were listed, the table's own included."""
+    done_version: int
+    """When everything of the plan has been deleted, vacuums have deleted what commits up to this version
+    removed; -1 if that cannot be said."""
 
     @property
     def size_in_bytes(self) -> int:
@@ -85,28 +88,42 @@ class VacuumPlan:
         return int(pc.sum(self.files["size"]).as_py() or 0)
 
 
-def plan_vacuum(log: LogFiles, snapshot: Snapshot, retention_ms: int) -> VacuumPlan:
+def plan_vacuum(
+    log: LogFiles, snapshot: Snapshot, retention_ms: int, find: Find = in_directory
+) -> VacuumPlan:
     """What may be deleted of the table whose metadata `snapshot` has.
 
-    These are kept: files that were modified within the retention; files of every version that was the newest
-    at some time within the retention, as far as the log has it; files whose tombstones say that they were
-    removed within the retention; and whatever `list_data` leaves out. UnsupportedFeatureError if the table
-    has features that deltaflow does not write.
+    Of the files that are found, these are kept: files that were modified within the retention, as far as that
+    is known; files of every version that was the newest at some time within the retention, as far as the log
+    has it; files whose tombstones say that they were removed within the retention; and whatever a listing of
+    the directory leaves out. UnsupportedFeatureError if the table has features that deltaflow does not write.
     """
     check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
-    before_ms = log.clock() - retention_ms
     directory = log.store.data_directory(log.path)
     places = LogPlaces(directory)
-    # The log is read after the listing, so that it names every listed file that is committed by then.
-    listing = list_data(directory, [*snapshot.physical_partition_columns.values()], before_ms)
-    version, referenced = _referenced(log, places, before_ms)
-    files = files_outside(pa.Table.from_batches(listing.files, LISTING_SCHEMA), referenced)
+    search = VacuumSearch(log, snapshot, directory, places, log.clock() - retention_ms)
+    # The log is read after the files are found, so that it names every one that is committed by then.
+    found = find(search)
+    newest, referenced = _referenced(log, places, search.before_ms)
+    files = files_outside(pa.Table.from_batches(found.files, LISTING_SCHEMA), referenced)
     referenced.clear()
-    files = _without_linked(files, listing.linked)
+    if found.linked is None and files.num_rows:
+        named = (newest.files, newest.tombstones)
+        found.linked = [link for each in named for link in linked_places(search, each["path"].chunks)]
+    files = _without_linked(files, found.linked or ())
     if files.num_rows:
-        files = files_outside(files, _removed_since(log, snapshot, version, places, before_ms))
+        # Tombstones do not suffice: the time of one may be earlier than its commit, and a checkpoint leaves
+        # out those that have expired by the table's property, which may be shorter than this retention.
+        since = log.commits_present(search.last_version + 1, newest.version)
+        files = files_outside(files, places.of_each(_removed_paths(since)))
     return VacuumPlan(
-        directory, places, version, files, sorted(listing.empty_directories), listing.num_directories
+        directory,
+        places,
+        newest.version,
+        files,
+        sorted(found.empty_directories),
+        found.num_directories,
+        search.last_version if found.is_complete else -1,
     )
 
 
@@ -120,16 +137,18 @@ def files_outside(files: pa.Table, places: Iterable[pa.Array]) -> pa.Table:
 
 
 def paths_added_since(log: LogFiles, version: int) -> tuple[int, list[str]]:
-    """The newest version, and the paths of all files that commits after `version` add, and of the files of
-    their deletion vectors."""
+    """The newest version, and the paths of all files that commits after `version` add, of the files of their
+    deletion vectors, and of their change files."""
     listing = log.list_next(version)
     latest = max(listing.latest_version, version)
-    adds = [add for commit in log.commits(listing, version + 1, latest) for add in commit.adds]
+    commits = list(log.commits(listing, version + 1, latest))
+    adds = [add for commit in commits for add in commit.adds]
+    changes = [change.path for commit in commits for change in commit.cdc]
     vectors = pa.array([vector_row(add.deletion_vector) for add in adds], DELETION_VECTOR)
-    return latest, [*(add.path for add in adds), *vector_uris(vectors)]
+    return latest, [*(add.path for add in adds), *vector_uris(vectors), *changes]
 
 
-def _referenced(log: LogFiles, places: LogPlaces, before_ms: int) -> tuple[int, list[pa.Array]]:
+def _referenced(log: LogFiles, places: LogPlaces, before_ms: int) -> tuple[Snapshot, list[pa.Array]]:
     """The newest version, and the places of its files and of those that were removed within the retention."""
     with_paths = replace(log, file_fields=_FIELDS)
     listing = list_newest(with_paths)
@@ -141,7 +160,7 @@ def _referenced(log: LogFiles, places: LogPlaces, before_ms: int) -> tuple[int, 
     for files in (newest.files, tombstones.filter(is_young)):
         found += places.of(files["path"].chunks)
         found += places.of_vectors(files["deletion_vector"].chunks)
-    return newest.version, found
+    return newest, found
 
 
 def _without_linked(files: pa.Table, linked: Iterable[str]) -> pa.Table:
@@ -153,26 +172,8 @@ def _without_linked(files: pa.Table, linked: Iterable[str]) -> pa.Table:
     return files
 
 
-def _removed_since(
-    log: LogFiles, snapshot: Snapshot, newest_version: int, places: LogPlaces, before_ms: int
-) -> Iterator[pa.Array]:
-    """The places of files, with their deletion vectors, that commits have removed since the retention began,
-    and of their change data.
-
-    Tombstones do not suffice: the time of one may be earlier than its commit, and a checkpoint leaves out
-    those that have expired by the table's property, which may be shorter than this retention.
-    """
-    listing = log.list(0)
-    try:
-        first = version_at(log, listing, snapshot, before_ms)
-    except VersionNotFoundError as error:
-        if error.error_class == "DELTA_TIMESTAMP_GREATER_THAN_COMMIT":
-            return
-        first = listing.rebuildable_versions()[0]
-    yield from places.of_each(_removed_paths(log.commits_present(first + 1, newest_version)))
-
-
 def _removed_paths(commits: Iterable[Commit]) -> Iterator[str]:
+    """The paths of files, with those of deletion vectors, that commits have removed, and of change data."""
     for commit in commits:
         yield from (remove.path for remove in commit.removes)
         vectors = [vector_row(remove.deletion_vector) for remove in commit.removes]

@@ -20,9 +20,9 @@ _COLUMNS = "<zOrderBy[]:column> (',' <zOrderBy[]:column>)*"
 
 STATEMENTS: Mapping[str, str] = {
     "Vacuum": """VACUUM <table> ( FULL @full | LITE @lite | RETAIN <retentionHours:number> HOURS
-        | DRY RUN @dryRun )*""",
-    "VacuumInventory": """VACUUM <table> ( FULL | LITE | RETAIN <:number> HOURS | DRY RUN )*
-        USING INVENTORY <:rest>""",
+        | DRY RUN @dryRun
+        | USING INVENTORY ( '(' <inventory.query:text> ')' | <inventory.table:name> ) )*""",
+    "Fsck": "FSCK REPAIR TABLE <table> [DRY RUN @dryRun]",
     "Optimize": f"""OPTIMIZE <table> [FULL @full] [WHERE <where[]:sql ZORDER>]
         [ZORDER BY ( '(' {_COLUMNS} ')' | {_COLUMNS} )]""",
     "DescribeHistory": "(DESCRIBE | DESC) HISTORY <table> [LIMIT <limit:number>]",
@@ -33,8 +33,8 @@ STATEMENTS: Mapping[str, str] = {
     "Generate": "GENERATE <mode:word> FOR TABLE <table>",
     "Reorg": "REORG TABLE <table> [WHERE <where[]:sql APPLY>] APPLY '(' PURGE ')'",
     "ReorgUniform": "REORG TABLE <table> APPLY '(' UPGRADE <:rest>",
-    "ShallowClone": f"""( CREATE [OR REPLACE @replace] | REPLACE @replace @mustExist ) TABLE
-        [IF NOT EXISTS @ifNotExists] <target:name> SHALLOW CLONE <table> [{_AT}]
+    "Clone": f"""( CREATE [OR REPLACE @replace] | REPLACE @replace @mustExist ) TABLE
+        [IF NOT EXISTS @ifNotExists] <target:name> [SHALLOW @isShallow | DEEP] CLONE <table> [{_AT}]
         [TBLPROPERTIES <properties:properties>] [LOCATION <location:literal>]""",
     "AddCheckConstraint": """ALTER TABLE <table> ADD CONSTRAINT <checkConstraint.userProvidedName:word>
         CHECK '(' <checkConstraint.condition:text> ')'""",

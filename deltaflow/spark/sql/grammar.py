@@ -167,6 +167,8 @@ class Reading:
         fields = self.fields
         for parent in parents:
             fields = fields.setdefault(parent, {})
+        if last in fields:  # A part of several in any order has come twice.
+            raise MismatchError(self.at)
         fields[last] = value
 
     def _token(self) -> Token:

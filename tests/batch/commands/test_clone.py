@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 
 from deltaflow import DeltaTable
 from deltaflow.batch.commands.clone import CLONED
-from deltaflow.errors import DeltaError, DeltaIllegalArgumentException, VersionNotFoundError
+from deltaflow.errors import DeltaError, VersionNotFoundError
 from deltaflow.log import DeltaLog
 from deltaflow.spark.sql.statements import NamedTable, run_statement
 from tests.plans import files_read
@@ -56,8 +56,9 @@ def condition_of(error: pytest.ExceptionInfo[Any]) -> str:
 def statement(spark: SparkSession, source: str, target: str, **fields: Any) -> Rows:
     """What the SQL statement does, of which `fields` are the parts."""
     table = NamedTable(f"delta.`{source}`", source)
+    fields.setdefault("isShallow", True)
     fields["target"] = target.replace("`", "").split(".", 1)
-    return run_statement(spark, "ShallowClone", table, fields).collect()
+    return run_statement(spark, "Clone", table, fields).collect()
 
 
 def test_by_path(spark: SparkSession, source: str, target: str) -> None:
@@ -271,9 +272,6 @@ def test_arguments(spark: SparkSession, source: str, target: str) -> None:
     for call, message in wrong:
         with pytest.raises(ValueError, match=message):
             call()
-    with pytest.raises(DeltaIllegalArgumentException) as error:
-        table.clone(target)
-    assert condition_of(error) == "DELTA_UNSUPPORTED_DEEP_CLONE"
     assert not Path(target).exists()
 
 

@@ -24,6 +24,7 @@ from deltaflow import DeltaTable
 from deltaflow.batch.commands import vacuum_deletion
 from deltaflow.errors import (
     DeltaIllegalArgumentException,
+    DeltaIllegalStateException,
     DeltaUnsupportedOperationException,
     StoreError,
 )
@@ -231,11 +232,21 @@ def test_statements(spark: Any, rewritten: str, setting: Any, name: str) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["LITE", "USING INVENTORY (SELECT 'a' AS path)", "RETAIN '7' HOURS", "RETAIN 7"]
+    "text",
+    [
+        "FULL LITE",
+        "LITE USING INVENTORY (SELECT 'a' AS path)",
+        "USING INVENTORY nothing",
+        "USING INVENTORY SELECT 1",
+        "RETAIN '7' HOURS",
+        "RETAIN 7",
+        "RETAIN 7 HOURS RETAIN 700 HOURS",
+        "DRY RUN DRY RUN",
+    ],
 )
 def test_statements_that_are_refused(spark: Any, rewritten: str, text: str) -> None:
     before = data_files(rewritten)
-    with pytest.raises((AnalysisException, ParseException)):
+    with pytest.raises((AnalysisException, ParseException, DeltaUnsupportedOperationException)):
         spark.sql(f"VACUUM delta.`{rewritten}` {text}").collect()
     assert data_files(rewritten) == before
 
@@ -251,11 +262,136 @@ def test_a_statement_on_a_name(spark: Any, database: Path, unchecked: None) -> N
         spark.sql("VACUUM other").collect()
 
 
-def test_lite_is_refused_by_name(spark: Any, rewritten: str, setting: Any) -> None:
+def history(path: str) -> list[str]:
+    return [info["operation"] for info in every_action(path, "commitInfo")]
+
+
+def test_lite_by_every_door(spark: Any, rewritten: str, unchecked: None, setting: Any) -> None:
+    """It finds what the commits removed, and not what was never in the log."""
+    table, first = DeltaTable.forPath(spark, rewritten), active(rewritten, 0)
+    Path(rewritten, "p=0", "left behind.parquet").write_bytes(b"x")
+    named = {f"file:{rewritten}/{place}" for place in first}
+    lite = spark.sql(f"VACUUM delta.`{rewritten}` DRY RUN LITE RETAIN 0 HOURS")
+    assert {row.path for row in lite.collect()} == named
+    frame = table.vacuum(0, dryRun=True, lite=True)
+    assert {row.path: row.size for row in frame.collect()} == {
+        place: os.path.getsize(place.removeprefix("file:")) for place in named
+    }
     setting("spark.databricks.delta.vacuum.lite.enabled", "true")
-    for dry in (True, False):
-        with pytest.raises(DeltaUnsupportedOperationException, match="VACUUM LITE"):
-            DeltaTable.forPath(spark, rewritten).vacuum(dryRun=dry)
+    assert {row.path for row in table.vacuum(0, dryRun=True).collect()} == named
+    full = spark.sql(f"VACUUM delta.`{rewritten}` FULL RETAIN 0 HOURS DRY RUN")
+    assert len(full.collect()) == len(named) + 1 == table.vacuum(0, dryRun=True, lite=False).count()
+    # Without RETAIN the table's retention holds.
+    assert spark.sql(f"VACUUM delta.`{rewritten}` LITE DRY RUN").count() == 0
+    [row] = spark.sql(f"VACUUM delta.`{rewritten}` RETAIN 0 HOURS").collect()
+    assert row.path == f"file:{rewritten}"
+    assert data_files(rewritten) == {*active(rewritten), "p=0/left behind.parquet"}
+    assert history(rewritten)[-2:] == ["VACUUM START", "VACUUM END"]
+    assert table.vacuum(0, dryRun=True).count() == 0
+    table.vacuum(0, lite=False)
+    assert data_files(rewritten) == active(rewritten)
+
+
+def test_lite_without_the_log_that_it_needs(spark: Any, rewritten: str, unchecked: None) -> None:
+    before = data_files(rewritten)
+    write_ids(spark, rewritten, 60, 90, "overwrite")
+    DeltaLog.for_table(rewritten).checkpoint()
+    for file in (commit_file(rewritten, 0), *Path(rewritten, "_delta_log").glob(".*0.json.crc")):
+        file.unlink()
+    for run in (
+        lambda: spark.sql(f"VACUUM delta.`{rewritten}` LITE RETAIN 0 HOURS"),
+        lambda: DeltaTable.forPath(spark, rewritten).vacuum(0, lite=True, dryRun=True),
+    ):
+        with pytest.raises(DeltaIllegalStateException, match="Run VACUUM FULL") as raised:
+            run()
+        assert (raised.value.getErrorClass(), raised.value.getSqlState()) == (
+            "DELTA_CANNOT_VACUUM_LITE",
+            "55000",
+        )
+    assert before <= data_files(rewritten)
+    # A full one remembers where the next one goes on.
+    DeltaTable.forPath(spark, rewritten).vacuum(0)
+    write_ids(spark, rewritten, 0, 3, "overwrite")
+    spark.sql(f"VACUUM delta.`{rewritten}` LITE RETAIN 0 HOURS")
+    assert data_files(rewritten) == active(rewritten)
+
+
+def test_lite_deletes_deletion_vectors_and_a_failure_is_tried_again(
+    spark: Any, rewritten: str, unchecked: None, monkeypatch: Any
+) -> None:
+    table = DeltaTable.forPath(spark, rewritten)
+    spark.sql(f"ALTER TABLE delta.`{rewritten}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    table.delete("id = 31")
+    table.vacuum(0, lite=True)
+    assert len(list(Path(rewritten).glob("*.bin"))) == 1
+    assert table.toDF().count() == 29
+    write_ids(spark, rewritten, 0, 3, "overwrite")
+    stuck = min(place for place in data_files(rewritten) - active(rewritten) if place.endswith(".parquet"))
+    unlink = os.unlink
+
+    def failing(name: Any, **options: Any) -> None:
+        if name == Path(stuck).name:
+            raise PermissionError(13, "Permission denied", name)
+        unlink(name, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", failing)
+        with pytest.raises(StoreError, match="could not delete 1 others"):
+            table.vacuum(0, lite=True)
+    assert data_files(rewritten) == {*active(rewritten), stuck}
+    table.vacuum(0, lite=True)
+    assert data_files(rewritten) == active(rewritten)
+
+
+INVENTORY = "path STRING, length BIGINT, isDir BOOLEAN, modificationTime BIGINT"
+
+
+def inventory_of(spark: Any, path: str, *left_out: str) -> Any:
+    files = [file for file in Path(path).rglob("*") if str(file.relative_to(path)) not in left_out]
+    rows = [
+        (f"file:{file}", file.stat().st_size, file.is_dir(), int(file.stat().st_mtime * 1_000))
+        for file in files
+    ]
+    return spark.createDataFrame(rows, INVENTORY)
+
+
+def test_an_inventory_by_every_door(
+    spark: Any, rewritten: str, database: Path, unchecked: None, setting: Any
+) -> None:
+    table = DeltaTable.forPath(spark, rewritten)
+    listed = {row.path for row in table.vacuum(0, dryRun=True).collect()}
+    missed = min(active(rewritten, 0))
+    inventory = inventory_of(spark, rewritten, missed).selectExpr("*", "1 AS more")
+    inventory.write.format("delta").saveAsTable("inventory")
+    inventory.createOrReplaceTempView("listed")
+    expected = listed - {f"file:{rewritten}/{missed}"}
+    for text in ("inventory", "(SELECT * FROM `listed` WHERE (length >= 0))", "`listed`"):
+        found = spark.sql(f"VACUUM delta.`{rewritten}` USING INVENTORY {text} RETAIN 0 HOURS DRY RUN")
+        assert {row.path for row in found.collect()} == expected
+    assert {row.path for row in table.vacuum(0, dryRun=True, inventory=inventory).collect()} == expected
+    # An inventory is older than the retention, or nothing of it may go.
+    assert table.vacuum(dryRun=True, inventory=inventory).count() == 0
+    setting("spark.databricks.delta.vacuum.lite.enabled", "true")
+    spark.sql(f"VACUUM delta.`{rewritten}` RETAIN 0 HOURS USING INVENTORY inventory")
+    assert data_files(rewritten) == {*active(rewritten), missed}
+    # What it has missed, the next one finds.
+    table.vacuum(0)
+    assert data_files(rewritten) == active(rewritten)
+    assert ids(table.toDF()) == list(range(30, 60))
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT path, isDir FROM v", "SELECT path, length, isDir, CAST(modificationTime AS INT) FROM v"]
+)
+def test_an_inventory_without_its_columns(spark: Any, rewritten: str, query: str) -> None:
+    inventory_of(spark, rewritten).createOrReplaceTempView("v")
+    for run in (
+        lambda: spark.sql(f"VACUUM delta.`{rewritten}` USING INVENTORY ({query})"),
+        lambda: DeltaTable.forPath(spark, rewritten).vacuum(inventory=spark.sql(query)),
+    ):
+        with pytest.raises(DeltaIllegalArgumentException, match="modificationTime bigint") as raised:
+            run()
+        assert raised.value.getErrorClass() == "DELTA_INVALID_INVENTORY_SCHEMA"
 
 
 def test_a_table_by_name(spark: Any, database: Path, unchecked: None) -> None:
@@ -430,7 +566,7 @@ def killed(*arguments):
 directory.delete = killed
 vacuum_deletion._FILES_OF_A_TASK = 1
 settings = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
-log, kept, plan = vacuum._plan(sys.argv[1], 0, settings, ())
+log, kept, plan = vacuum._plan(sys.argv[1], 0, settings, (), vacuum.in_directory)
 vacuum._delete(log, kept, plan, settings)
 """
 

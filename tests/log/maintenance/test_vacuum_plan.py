@@ -16,61 +16,8 @@ from hypothesis import strategies as st
 from deltaflow.errors import CorruptLogError, StoreError, UnsupportedFeatureError
 from deltaflow.log import DeltaLog
 from deltaflow.store import LocalLogStore
-from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol, remove
-
-NOW_MS = 1_800_000_000_000
-HOUR_MS = 3_600_000
-WEEK_MS = 168 * HOUR_MS
-
-
-def hours_ago(hours: float) -> int:
-    return int(NOW_MS - hours * HOUR_MS)
-
-
-class Aged:
-    """A table in a directory, whose files and commits are as old as a test says."""
-
-    def __init__(self, path: Path) -> None:
-        self.written = HandWrittenTable(path)
-        self.path = path
-        self.version = -1
-
-    def commit(self, *actions: dict[str, Any], age: float) -> int:
-        """The next version, of so many hours ago."""
-        self.version += 1
-        _set_age(self.written.commit(self.version, *actions), age)
-        return self.version
-
-    def create(self, *actions: dict[str, Any], age: float, **metadata: Any) -> int:
-        return self.commit(protocol(), meta_data(**metadata), *actions, age=age)
-
-    def file(self, place: str, age: float = 1_000, size: int = 10) -> Path:
-        file = self.path / place
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(b"x" * size)
-        _set_age(file, age)
-        return file
-
-    def directory(self, place: str, age: float = 1_000) -> Path:
-        directory = self.path / place
-        directory.mkdir(parents=True)
-        _set_age(directory, age)
-        return directory
-
-    def log(self) -> DeltaLog:
-        return DeltaLog(LocalLogStore(), str(self.path), clock=lambda: NOW_MS)
-
-    def doomed(self, retention_ms: int = WEEK_MS) -> set[str]:
-        plan = self.log().plan_vacuum(retention_ms)
-        paths = plan.files["path"].to_pylist()
-        assert len(set(paths)) == len(paths)
-        assert plan.size_in_bytes == sum((self.path / path).stat().st_size for path in paths)
-        return set(paths)
-
-
-def _set_age(path: Path, hours: float) -> None:
-    seconds = hours_ago(hours) / 1_000
-    os.utime(path, (seconds, seconds))
+from tests.log.aged_table import HOUR_MS, NOW_MS, WEEK_MS, Aged, hours_ago, set_age
+from tests.log.hand_written import add, meta_data, protocol, remove
 
 
 @pytest.fixture
@@ -209,7 +156,7 @@ def test_nothing_is_looked_for_beyond_a_link(empty: Aged) -> None:
     outside = empty.path.with_name("outside")
     outside.mkdir()
     (outside / "a.parquet").write_bytes(b"x")
-    _set_age(outside / "a.parquet", 1_000)
+    set_age(outside / "a.parquet", 1_000)
     (empty.path / "linked").symlink_to(outside)
     (empty.path / "a.parquet").symlink_to(outside / "a.parquet")
     (empty.path / "broken").symlink_to(outside / "none")
@@ -301,7 +248,7 @@ def test_files_of_deletion_vectors_that_are_still_named_are_kept(empty: Aged) ->
 def test_a_name_that_is_no_text_is_left_alone(empty: Aged) -> None:
     raw = os.fsencode(empty.path) + b"/\xff.parquet"
     Path(os.fsdecode(raw)).write_bytes(b"x")
-    _set_age(Path(os.fsdecode(raw)), 1_000)
+    set_age(Path(os.fsdecode(raw)), 1_000)
     assert empty.doomed() == set()
 
 

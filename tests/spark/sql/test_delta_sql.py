@@ -37,6 +37,7 @@ def seen(answers: Callable[..., None]) -> Seen:
 NOTHING: dict[str, Any] = {"version": None, "timestamp": None}
 CLONE: dict[str, Any] = {
     **NOTHING,
+    "isShallow": True,
     "replace": False,
     "mustExist": False,
     "ifNotExists": False,
@@ -60,11 +61,23 @@ READ: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("VACUUM '{path}' FULL ; ;", "Vacuum", VACUUM | {"full": True}),
     (
+        "VACUUM {t} USING INVENTORY (SELECT (1) AS a -- )\n) DRY RUN",
+        "Vacuum",
+        VACUUM | {"dryRun": True, "inventory": {"query": "SELECT (1) AS a"}},
+    ),
+    (
+        "VACUUM {t} RETAIN 3 HOURS USING INVENTORY a.`b c`",
+        "Vacuum",
+        VACUUM | {"retentionHours": 3, "inventory": {"table": ["a", "b c"]}},
+    ),
+    (
         "-- one\n/* two */ VACUUM /* three */ {t} -- four\n RETAIN /**/ 12 HOURS -- RETAIN 1 HOURS",
         "Vacuum",
         VACUUM | {"retentionHours": 12},
     ),
     ("VACUUM IDENTIFIER('delta.`' || '{path}`') DRY RUN", "Vacuum", VACUUM | {"dryRun": True}),
+    ("fsck repair table {t}", "Fsck", {"dryRun": False}),
+    ("FSCK REPAIR TABLE '{path}' DRY RUN;", "Fsck", {"dryRun": True}),
     ("OPTIMIZE {t}", "Optimize", OPTIMIZE),
     ("OPTIMIZE {t} FULL", "Optimize", OPTIMIZE | {"full": True}),
     (
@@ -97,20 +110,26 @@ READ: list[tuple[str, str, dict[str, Any]]] = [
         "Convert",
         {"noStatistics": True, "partitionedBy": "`x y` DECIMAL(3, 2), z DATE"},
     ),
-    ("CREATE TABLE a.b SHALLOW CLONE {t}", "ShallowClone", CLONE),
+    ("CREATE TABLE a.b SHALLOW CLONE {t}", "Clone", CLONE),
     (
         "CREATE OR REPLACE TABLE `a`.b SHALLOW CLONE {t} VERSION AS OF 2 "
         "TBLPROPERTIES ('x' = 'y', a.b = 3, c true) LOCATION '/x'",
-        "ShallowClone",
+        "Clone",
         CLONE
         | {"replace": True, "version": 2, "properties": {"x": "y", "a.b": 3, "c": "true"}, "location": "/x"},
     ),
     (
         "CREATE TABLE IF NOT EXISTS a.b SHALLOW CLONE {t} TIMESTAMP AS OF '2024-01-01' LOCATION 'x'",
-        "ShallowClone",
+        "Clone",
         CLONE | {"ifNotExists": True, "timestamp": "2024-01-01", "location": "x"},
     ),
-    ("REPLACE TABLE a.b SHALLOW CLONE {t}", "ShallowClone", CLONE | {"replace": True, "mustExist": True}),
+    ("CREATE TABLE a.b DEEP CLONE {t}", "Clone", CLONE | {"isShallow": False}),
+    (
+        "REPLACE TABLE a.b CLONE {t} VERSION AS OF 2",
+        "Clone",
+        CLONE | {"isShallow": False, "replace": True, "mustExist": True, "version": 2},
+    ),
+    ("REPLACE TABLE a.b SHALLOW CLONE {t}", "Clone", CLONE | {"replace": True, "mustExist": True}),
     (
         "ALTER TABLE {t} DROP FEATURE deletionVectors TRUNCATE HISTORY",
         "DropFeature",
@@ -191,6 +210,8 @@ WRONG = [
     ("VACUUM {t} RETAIN 3", "end of input"),
     ("VACUUM {t} RETAIN 3 DAYS", "'DAYS'"),
     ("VACUUM {t} HOURS", "'HOURS'"),
+    ("VACUUM {t} DRY RUN DRY RUN FULL", "'FULL'"),
+    ("VACUUM {t} USING INVENTORY (SELECT 1", "end of input"),
     ("OPTIMIZE {t} WHERE", "end of input"),
     ("OPTIMIZE {t} ZORDER BY (a", "end of input"),
     ("OPTIMIZE {t} ZORDER BY 3", "'3'"),

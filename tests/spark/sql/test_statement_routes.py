@@ -177,7 +177,7 @@ STATEMENTS = [
     "GENERATE symlink_format_manifest FOR TABLE numbers",
     "REORG TABLE numbers APPLY (PURGE)",
     "CONVERT numbers TO DELTA",
-    "CREATE TABLE alike DEEP CLONE numbers",
+    "CREATE TABLE x DEEP CLONE",
     "ALTER TABLE numbers ADD CONSTRAINT c CHECK (id > 0)",
     "ALTER TABLE numbers ADD CONSTRAINT",
     "ALTER TABLE numbers DROP CONSTRAINT c",

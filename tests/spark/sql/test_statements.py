@@ -307,8 +307,8 @@ def test_refused_before_a_file_is_touched(named: World, tree: Callable[[Path], A
 @pytest.mark.parametrize(
     ("statement", "name"),
     [
-        ("VACUUM {t} LITE", "VACUUM LITE"),
-        ("VACUUM {t} DRY RUN USING INVENTORY (SELECT 'a' AS path)", "VACUUM USING INVENTORY"),
+        ("VACUUM {t} LITE FULL", "VACUUM FULL LITE"),
+        ("VACUUM {t} LITE USING INVENTORY (SELECT 'a' AS path)", "VACUUM LITE with an inventory"),
     ],
 )
 def test_statements_that_only_delta_has(
