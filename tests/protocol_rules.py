@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,6 +176,7 @@ def _problems(table: _Table, actions: list[Action], version: int) -> Iterator[st
         yield from _problems_of_protocol(table.protocol)
     yield from _problems_of_metadata(table, table.metadata, changed=changed)
     yield from _problems_of_files(table, bodies)
+    yield from _problems_of_changes(table, bodies)
     yield from _problems_of_row_ids(table, bodies)
     yield from _problems_of_times(table, bodies)
     if any(name == "domainMetadata" for name, _ in bodies) and "domainMetadata" not in table.features:
@@ -301,6 +303,56 @@ def _problems_of_files(table: _Table, bodies: list[tuple[str, Action]]) -> Itera
             missing = {"partitionValues", "size"} - body.keys()
             if missing:
                 yield f"remove with extendedFileMetadata lacks {sorted(missing)}"
+
+
+_CHANGES = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
+
+
+def _problems_of_changes(table: _Table, bodies: list[tuple[str, Action]]) -> Iterator[str]:
+    """Those of the change files, and of their lack."""
+    changes = [body for name, body in bodies if name == "cdc"]
+    info = next(body for name, body in bodies if name == "commitInfo")
+    if not changes:
+        metrics = info.get("operationMetrics") or {}
+        needed = ("numUpdatedRows", "numTargetRowsUpdated", "numCopiedRows", "numTargetRowsCopied")
+        counted = {name: metrics[name] for name in needed if metrics.get(name, "0") != "0"}
+        if counted and table.is_on("delta.enableChangeDataFeed"):
+            yield f"there are no change files, though the commit counts {counted}"
+        return
+    if not table.is_on("delta.enableChangeDataFeed"):
+        yield "there are change files without a change data feed"
+    if len({body["path"] for body in changes}) < len(changes):
+        yield "a change file is named twice"
+    partition_names = _partition_names(table)
+    added = {body["path"] for name, body in bodies if name == "add"}
+    rows = Counter[str]()
+    for body in changes:
+        if body["dataChange"]:
+            yield "cdc with dataChange"
+        if body["partitionValues"].keys() != partition_names:
+            yield f"cdc has values of {sorted(body['partitionValues'])}, not of {sorted(partition_names)}"
+        if not body["path"].startswith("_change_data/") and body["path"] not in added:
+            yield f"cdc names {body['path']}, which is no change file"
+        file = table.folder / unquote(body["path"])
+        if not file.is_file():
+            return  # vacuumed since
+        if file.stat().st_size != body["size"]:
+            yield f"{body['path']} has {file.stat().st_size} bytes, and the log says {body['size']}"
+        rows.update(pq.ParquetFile(file).read(["_change_type"])["_change_type"].to_pylist())
+    if not rows.keys() <= _CHANGES.keys():
+        yield f"kinds of changes: {sorted(map(str, rows))}"
+    if rows["update_preimage"] != rows["update_postimage"]:
+        yield f"rows before and after updates do not pair up: {dict(rows)}"
+    live = {"add": 0, "remove": 0}
+    for name, body in bodies:
+        if name in live and body["dataChange"]:
+            records = json.loads(body.get("stats") or "{}").get("numRecords")
+            if records is None:
+                return
+            live[name] += records - ((body.get("deletionVector") or {}).get("cardinality") or 0)
+    grown = sum(_CHANGES.get(kind, 0) * number for kind, number in rows.items())
+    if grown != live["add"] - live["remove"]:
+        yield f"the table grows by {live['add'] - live['remove']} rows, and by {grown} in {dict(rows)}"
 
 
 def _problems_of_row_ids(table: _Table, bodies: list[tuple[str, Action]]) -> Iterator[str]:

@@ -28,6 +28,7 @@ from deltaflow.errors import (
 )
 from deltaflow.log import DeltaLog, Operation, Snapshot, remove_files
 from deltaflow.log.protocol.column_mapping import visible_schema
+from deltaflow.log.protocol.features import listed_features
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.scan.file_index import hadoop_path
 from deltaflow.store import table_path
@@ -121,7 +122,7 @@ def refuse_other_format(request: OtherFormatRequest) -> None:
 
 def _described(snapshot: Snapshot, path: str, version: int | None) -> LoadedTable:
     protocol = snapshot.protocol
-    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    features = listed_features(protocol)
     return LoadedTable(
         path=path,
         version=version,

@@ -7,12 +7,7 @@ from collections.abc import Mapping, Sequence
 from deltaflow.batch.ddl.changes import begin_change
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog, Operation
-from deltaflow.log.protocol.clustering import (
-    CLUSTERING_DOMAIN,
-    clustering_columns,
-    clustering_paths,
-    is_clustered,
-)
+from deltaflow.log.protocol.clustering import clustering_paths, is_clustered
 
 
 def change_clustering(log: DeltaLog, columns: Sequence[str], settings: Mapping[str, str]) -> int | None:
@@ -31,7 +26,7 @@ def change_clustering(log: DeltaLog, columns: Sequence[str], settings: Mapping[s
         )
     if not columns and not is_clustered(snapshot.protocol):
         return None
-    before = clustering_columns(snapshot.domains.get(CLUSTERING_DOMAIN), snapshot.schema)
+    before = snapshot.clustering_columns
     after = clustering_paths(columns, snapshot.schema, log.path)
     transaction.clustering.by(columns)
     if not is_clustered(snapshot.protocol):

@@ -15,10 +15,9 @@ from pyspark.sql import functions as F
 
 from deltaflow.batch.ddl.changes import begin_change, commit_change
 from deltaflow.batch.rewrite.touched_files import TouchedFiles
-from deltaflow.batch.rows.row_checks import CONSTRAINTS
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog, Operation, OptimisticTransaction, Snapshot
-from deltaflow.log.protocol.properties import CONSTRAINTS_ASSUME_DROP_IF_EXISTS
+from deltaflow.log.protocol.properties import CONSTRAINTS_ASSUME_DROP_IF_EXISTS, CONSTRAINTS_PREFIX
 from deltaflow.spark.expressions.analysis import analysed
 from deltaflow.spark.expressions.expressions import has_subquery
 from deltaflow.spark.sql.statements import NamedTable
@@ -45,7 +44,7 @@ def add_constraint(
     transaction.record_read_of_whole_table()
     snapshot = transaction.snapshot
     assert snapshot is not None
-    key = CONSTRAINTS + name.lower()
+    key = CONSTRAINTS_PREFIX + name.lower()
     if key in metadata.configuration:
         raise DeltaAnalysisException(
             error_class="DELTA_CONSTRAINT_ALREADY_EXISTS",
@@ -70,7 +69,7 @@ def drop_constraint(table: NamedTable, name: str, if_exists: bool, settings: Map
     """
     assert table.path is not None
     transaction, metadata = begin_change(DeltaLog.for_table(table.path), settings)
-    key = CONSTRAINTS + name.lower()
+    key = CONSTRAINTS_PREFIX + name.lower()
     expression = metadata.configuration.get(key)
     if_exists = if_exists or CONSTRAINTS_ASSUME_DROP_IF_EXISTS.of(settings, table.path)
     if expression is None and not if_exists:

@@ -13,7 +13,6 @@ from deltaflow.batch.optimize.compaction import whole_partitions
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, schema_to_string
-from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_columns
 from deltaflow.log.protocol.column_mapping import MAX_ID, mapping_mode, without_mapping
 from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
 from deltaflow.log.protocol.schema import names_with_invalid_characters
@@ -63,7 +62,7 @@ def remove_column_mapping(
             "be written again. Delete or update the rows of this partition first.",
             table=log.path,
         )
-    columns = clustering_columns(snapshot.domains.get(CLUSTERING_DOMAIN), snapshot.schema)
+    columns = snapshot.clustering_columns
     transaction.clustering.by([".".join(map(quoted, path)) for path in columns])
     transaction.update_metadata(metadata, replaces_table=True)
     if bins:

@@ -41,6 +41,7 @@ from deltaflow.log.protocol.properties import (
     LOG_RETENTION_MS,
     MAX_COMMIT_ATTEMPTS,
     ROW_TRACKING_SUSPENDED,
+    check_constraints,
 )
 from deltaflow.log.protocol.protocols import without_feature
 from deltaflow.log.protocol.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
-_CONSTRAINTS_PREFIX = "delta.constraints."
 _ATTEMPTS = 5
 _TRACELESS = ("checkConstraints", "identityColumns", "vacuumProtocolCheck")
 """They leave no trace in a table whose metadata does not ask for them."""
@@ -60,7 +60,16 @@ _IN_HISTORY = ("columnMapping", "deletionVectors", "typeWidening", "v2Checkpoint
 """Features whose traces in older versions need a reader that has them."""
 _OF_HISTORY = (*_IN_HISTORY, "vacuumProtocolCheck", _CHECKPOINT_PROTECTION)
 """Features for which delta-spark accepts TRUNCATE HISTORY."""
-_OTHERS = ("domainMetadata", "inCommitTimestamp", CLUSTERING, ROW_TRACKING, _CHECKPOINT_PROTECTION)
+_ENABLES_PARTITION_COLUMNS_IN_FILES = "delta.enableMaterializePartitionColumnsFeature"
+_PARTITION_COLUMNS_IN_FILES = "materializePartitionColumns"
+_OTHERS = (
+    "domainMetadata",
+    "inCommitTimestamp",
+    CLUSTERING,
+    ROW_TRACKING,
+    _CHECKPOINT_PROTECTION,
+    _PARTITION_COLUMNS_IN_FILES,
+)
 _REMOVABLE = (*_TRACELESS, *_IN_HISTORY, *_OTHERS)
 _BARRIERS = 3
 """So many checkpoints a reader of delta-spark tries, one before the other, until it gives up."""
@@ -124,12 +133,11 @@ def _removable(given: str, truncate_history: bool, snapshot: Snapshot) -> str:
 
 def _check_no_constraints(snapshot: Snapshot) -> None:
     # A change of the protocol must not remove constraints.
-    names = [name for name in snapshot.metadata.configuration if name.startswith(_CONSTRAINTS_PREFIX)]
+    names = check_constraints(snapshot.metadata.configuration)
     if names:
-        constraints = ", ".join(name.removeprefix(_CONSTRAINTS_PREFIX) for name in names)
         raise DeltaAnalysisException(
             error_class="DELTA_CANNOT_DROP_CHECK_CONSTRAINT_FEATURE",
-            constraints=constraints,
+            constraints=", ".join(names),
             table=snapshot.path,
         )
 
@@ -255,6 +263,8 @@ def _commit(
         assert snapshot is not None
         metadata = _without_timestamps(metadata) if feature == "inCommitTimestamp" else metadata
         removed: list[DomainMetadata] = []
+        if feature == _PARTITION_COLUMNS_IN_FILES:
+            metadata = _with_property(metadata, _ENABLES_PARTITION_COLUMNS_IN_FILES, None)
         if feature == ROW_TRACKING:
             metadata = without_row_tracking(metadata)
             if ROW_TRACKING_DOMAIN in snapshot.domains:

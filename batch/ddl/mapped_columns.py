@@ -16,13 +16,11 @@ from pyspark.sql import types as T
 from deltaflow.batch.ddl.changes import begin_change, commit_change
 from deltaflow.batch.ddl.columns import edited, position_of
 from deltaflow.batch.rows.column_expressions import generation_expressions
-from deltaflow.batch.rows.row_checks import CONSTRAINTS
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
 from deltaflow.log import DeltaLog, Metadata, Operation, Snapshot, schema_to_string
-from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_columns
 from deltaflow.log.protocol.column_mapping import without_mapping
-from deltaflow.log.protocol.properties import DATA_SKIPPING_STATS_COLUMNS
+from deltaflow.log.protocol.properties import DATA_SKIPPING_STATS_COLUMNS, check_constraints
 from deltaflow.log.protocol.schema_reading import Path, dotted
 
 if TYPE_CHECKING:
@@ -119,7 +117,7 @@ def drop_columns(
 def _check_not_clustering(snapshot: Snapshot, dropped: Sequence[Path]) -> None:
     """Raises DELTA_UNSUPPORTED_DROP_CLUSTERING_COLUMN for clustering columns, and what they are in."""
     found = []
-    for column in clustering_columns(snapshot.domains.get(CLUSTERING_DOMAIN), snapshot.schema):
+    for column in snapshot.clustering_columns:
         folded = [name.lower() for name in column]
         if any([name.lower() for name in path] == folded[: len(path)] for path in dropped):
             found.append(".".join(column))
@@ -170,11 +168,7 @@ def _check_constraints(
     analysed any more."""
     rows = spark.createDataFrame([], without_mapping(schema))
     changed = ", ".join(map(dotted, paths))
-    constraints = {
-        name.removeprefix(CONSTRAINTS): expression
-        for name, expression in sorted(metadata.configuration.items())
-        if name.lower().startswith(CONSTRAINTS)
-    }
+    constraints = check_constraints(metadata.configuration)
     if broken := _broken(rows.where, constraints):
         raise DeltaAnalysisException(
             error_class="DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE",

@@ -21,7 +21,7 @@ from deltaflow.log import (
     check_writable_schema,
     schema_to_string,
 )
-from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_columns, clustering_paths
+from deltaflow.log.protocol.clustering import clustering_paths
 from deltaflow.log.protocol.column_mapping import MAX_ID
 from deltaflow.log.protocol.configuration import asks_for_mapping, canonical_name, checked_name
 from deltaflow.log.protocol.data_types import types_within
@@ -227,7 +227,7 @@ class TableDefinition(Message, frozen=True):
             )
 
     def _check_same_clustering(self, snapshot: Snapshot) -> None:
-        existing = clustering_columns(snapshot.domains.get(CLUSTERING_DOMAIN), snapshot.schema)
+        existing = snapshot.clustering_columns
         if clustering_paths(self.clustering_columns, snapshot.schema, self.path) != existing:
             raise DeltaAnalysisException(
                 error_class="DELTA_CREATE_TABLE_WITH_DIFFERENT_CLUSTERING",

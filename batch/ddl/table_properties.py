@@ -11,7 +11,7 @@ from deltaflow.batch.ddl.row_tracking import give_row_ids
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog, Operation
 from deltaflow.log.protocol.configuration import canonical_name, checked_name
-from deltaflow.log.protocol.properties import ENABLE_ROW_TRACKING
+from deltaflow.log.protocol.properties import CONSTRAINTS_PREFIX, ENABLE_ROW_TRACKING
 
 _COMMENT = "comment"
 _RESERVED = {"location": "DELTA_CANNOT_CHANGE_LOCATION", "provider": "DELTA_CANNOT_CHANGE_PROVIDER"}
@@ -75,7 +75,7 @@ def unset_properties(
 
 def _refuse_reserved_names(properties: Mapping[str, str], path: str) -> None:
     for name in properties:
-        if name.lower().startswith("delta.constraints."):
+        if name.lower().startswith(CONSTRAINTS_PREFIX):
             raise DeltaAnalysisException(error_class="DELTA_ADD_CONSTRAINTS", table=path)
         if name in _RESERVED:
             raise DeltaAnalysisException(error_class=_RESERVED[name], table=path)

@@ -15,9 +15,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from deltaflow.batch.rows.column_expressions import default_value
+from deltaflow.batch.rows.column_expressions import default_value, null_number
 from deltaflow.batch.rows.row_plan import plain_type
 from deltaflow.errors import DeltaAnalysisException
+from deltaflow.log.protocol.identity_columns import is_identity
 from deltaflow.spark.expressions.analysis import Analysed, analysed, store_assigned
 from deltaflow.spark.expressions.expressions import name_parts
 
@@ -204,7 +205,7 @@ def values_or_defaults(
             raise
     fields = {field.name.lower(): field for field in schema.fields}
     given = [
-        default_value(fields[path[0].lower()])
+        _default(fields[path[0].lower()])
         if is_word and len(path) == 1 and path[0].lower() in fields
         else F.lit(None)
         if is_word
@@ -212,6 +213,12 @@ def values_or_defaults(
         for value, path, is_word in zip(values, paths, words, strict=True)
     ]
     return analysed(frame, given)
+
+
+def _default(field: T.StructField) -> Column:
+    if is_identity(field):
+        raise null_number(field.name)
+    return default_value(field)
 
 
 def _struct(data_type: T.StructType, fields: Sequence[Column]) -> Column:

@@ -15,9 +15,11 @@ from pyspark.sql import functions as F
 
 from deltaflow.batch.dml.materialized_rows import MaterializedRows
 from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
+from deltaflow.batch.rewrite.recorded_changes import change_type
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
 from deltaflow.batch.sql_names import quoted
 from deltaflow.log import Operation
+from deltaflow.log.files.change_files import DELETE
 from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.spark.expressions.expressions import has_subquery
 
@@ -62,7 +64,7 @@ def delete(
             columns = map(quoted, [*operation.snapshot.schema.names, *operation.row_id_names])
             return materialized.beside(rows, found.matching_rows).where(~materialized.found).select(*columns)
 
-        return _rewrite(operation, touched, kept, predicates)
+        return _rewrite(operation, touched, kept, predicates, places=materialized is not None)
 
 
 def _remove(operation: RowLevelOperation, files: pa.Table, predicates: Sequence[str]) -> int | None:
@@ -75,9 +77,19 @@ def _remove(operation: RowLevelOperation, files: pa.Table, predicates: Sequence[
 def _mark(
     operation: RowLevelOperation, touched: pa.Table, marks: Sequence[BitMap64], predicates: Sequence[str]
 ) -> int:
-    """The rows are marked as deleted; files of which no row stays are removed."""
+    """The rows are marked as deleted; files of which no row stays are removed. For a change data feed without
+    deletion vectors, the rows are recorded, and the others copied."""
     account = operation.mark(touched, marks)
-    operation.replace(account, None, lambda changed: _operation(operation, changed, predicates, account.gone))
+    before = None
+    if operation.records(account):
+        before = operation.rows(account.deleted).select("*", change_type(DELETE))
+    operation.replace(
+        account,
+        None,
+        lambda changed: _operation(operation, changed, predicates, account.gone),
+        copied=operation.copied(account),
+        before=before,
+    )
     return account.gone
 
 
@@ -86,8 +98,11 @@ def _rewrite(
     touched: pa.Table,
     kept: Callable[[DataFrame], DataFrame],
     predicates: Sequence[str],
+    *,
+    places: bool,
 ) -> int:
-    """The other rows of the files are copied by one job; files of which no row stays are removed unread."""
+    """The other rows of the files are copied by one job; files of which no row stays are removed unread.
+    `kept`: those of a frame of the files' rows, with the places of the rows."""
     account = operation.account(touched, gone=touched[MATCHING_ROWS.name])
 
     def describe(changed: Changed) -> Operation:
@@ -95,7 +110,7 @@ def _rewrite(
 
     rows = None
     if account.files_to_read.num_rows:
-        rows = kept(operation.with_row_ids(operation.rows(account.files_to_read)))
+        rows = kept(operation.with_row_ids(operation.rows(account.files_to_read, places=places)))
     operation.replace(account, rows, describe, as_they_are=True)
     return account.gone
 

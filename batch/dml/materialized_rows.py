@@ -15,10 +15,9 @@ from pyspark.sql import functions as F
 
 from deltaflow.batch.dml.merge_source import with_broadcast_hint
 from deltaflow.batch.dml.row_level_operation import RowLevelOperation
-from deltaflow.batch.rewrite.touched_files import FILE, POSITION
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.spark.expressions.frames import read_at, release, source_facts
-from deltaflow.spark.scan.file_index import hadoop_path
+from deltaflow.spark.scan.file_index import FILE, POSITION, hadoop_path
 from deltaflow.store import is_same_directory
 
 if TYPE_CHECKING:
@@ -57,36 +56,34 @@ class MaterializedRows:
         the position of each."""
         operation = self._operation
         matching = self._rows.where(self._where)
-        place = matching.metadataColumn("_metadata")
         values = [value.alias(f"{_VALUE}{i}") for i, value in enumerate(self._values.values())]
-        wanted = matching.select(
-            place.getField("file_path").alias(FILE), place.getField("row_index").alias(POSITION), *values
-        )
+        wanted = operation.rows(like=matching.select(*values), places=True)
         read_at(wanted, hadoop_path(operation.snapshot.path), operation.snapshot.version)
-        self._record_reads(source_facts(wanted).scans)
+        record_reads(operation, source_facts(wanted).scans)
         self._kept = wanted.localCheckpoint(eager=True)
         return self._kept.select(FILE, POSITION)
 
-    def _record_reads(self, scans: Sequence[str]) -> None:
-        """DeltaIllegalStateException if Spark has an older version of the table in its cache."""
-        snapshot = self._operation.snapshot
-        for scan in map(msgspec.json.decode, scans):
-            if scan.get("timeTravel", True) or not is_same_directory(scan["path"], snapshot.path):
-                continue
-            if scan["version"] != snapshot.version:
-                raise DeltaIllegalStateException(
-                    f"A subquery of {self._operation.name} reads version {scan['version']} of the table "
-                    f"{snapshot.path}, which Spark has cached, and its newest is {snapshot.version}. "
-                    "Take it out of the cache: spark.catalog.uncacheTable, or unpersist() of the DataFrame.",
-                    table=snapshot.path,
-                    version=snapshot.version,
-                )
-            self._operation.transaction.record_read_of_whole_table()
-
     def beside(self, rows: DataFrame, matching_rows: int) -> DataFrame:
-        """A frame of rows of the table, with `found` and `values`. `matching_rows`: how many there are."""
+        """A frame of rows of the table and their places, with `found` and `values`. `matching_rows`: how many
+        there are."""
         assert self._kept is not None
-        place = rows.metadataColumn("_metadata")
-        placed = rows.withColumns({FILE: place.getField("file_path"), POSITION: place.getField("row_index")})
         kept = with_broadcast_hint(self._kept.withColumn(_FOUND, F.lit(True)), matching_rows)
-        return placed.join(kept, [FILE, POSITION], "left")
+        return rows.join(kept, [FILE, POSITION], "left")
+
+
+def record_reads(operation: RowLevelOperation, scans: Sequence[str]) -> None:
+    """Records what subqueries read of the operation's table, by their scans. DeltaIllegalStateException if
+    Spark has an older version of the table in its cache."""
+    snapshot = operation.snapshot
+    for scan in map(msgspec.json.decode, scans):
+        if scan.get("timeTravel", True) or not is_same_directory(scan["path"], snapshot.path):
+            continue
+        if scan["version"] != snapshot.version:
+            raise DeltaIllegalStateException(
+                f"A subquery of {operation.name} reads version {scan['version']} of the table "
+                f"{snapshot.path}, which Spark has cached, and its newest is {snapshot.version}. "
+                "Take it out of the cache: spark.catalog.uncacheTable, or unpersist() of the DataFrame.",
+                table=snapshot.path,
+                version=snapshot.version,
+            )
+        operation.transaction.record_read_of_whole_table()

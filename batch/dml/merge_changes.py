@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -15,14 +16,15 @@ from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log import FILES_SCHEMA
 from deltaflow.spark.expressions.frames import with_one_reducer
+from deltaflow.spark.scan.file_index import FILE, POSITION
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
-FILE, ROW, POSITION, ACTION = "\0file", "\0row", "\0position", "\0action"
-"""Columns of the rows that match or that a clause changes: the file, the position in it, and the number of
-the clause, from 1, or 0. ROW is the position, but null for a row without a match."""
+ACTION, IS_MATCH = "\0action", "\0matched"
+"""Columns of the rows that match or that a clause changes, beside FILE and POSITION: the number of the
+clause, from 1, or 0, and whether the row matches one of the source."""
 _BUCKET, _MATCHES, _MATCHED = "bucket", "matches", "matched"
 _ACTIONS = ("update", "delete")
 
@@ -52,100 +54,71 @@ def changed_rows(
     with_positions: bool,
     is_kept: bool,
 ) -> ChangedRows:
-    """The rows that the clauses change, of a frame with FILE, ROW, ACTION and, `with_positions`, POSITION;
-    records their files as touched. One query; of a frame that Spark keeps (`is_kept`), its last shuffle ends
-    in one task.
+    """The rows that the clauses change, of a frame with FILE, POSITION, ACTION and IS_MATCH; records their
+    files as touched. One query; of a frame that Spark keeps (`is_kept`), its last shuffle ends in one task.
 
     `may_have_several_matches`: the first clause deletes all rows that match, so that rows may match several
     rows of the source.
     """
-    if with_positions:
-        frame = _positions(found, clauses)
-        rows = (with_one_reducer(frame) if is_kept else frame).collect()
-        return _with_positions(operation, rows, clauses, may_have_several_matches=may_have_several_matches)
-    rows = _counted(found, clauses).collect()
-    if not may_have_several_matches and any((row["most"] or 0) > 1 for row in rows):
-        return ChangedRows(has_several_matches=True)
-    numbers = range(1, len(clauses) + 1)
-    rows = [row for row in rows if any(row[f"n{i}"] for i in numbers)]
-    deletes = _numbers(clauses, "delete")
-    files = operation.record_files_at({row[FILE]: sum(row[f"n{i}"] for i in deletes) for row in rows})
-    return ChangedRows(files, [sum(row[f"n{i}"] for row in rows) for i in numbers])
-
-
-def _counted(found: DataFrame, clauses: Sequence[ResolvedClause]) -> DataFrame:
-    """The rows of each file by clause (n1, n2, …), and the most matches that a row has."""
-    numbers = range(1, len(clauses) + 1)
-    is_match = F.col(ROW).isNotNull()
-    of_rows = found.groupBy(FILE, ROW).agg(
-        F.count(F.lit(1)).alias("n"), *[F.count_if(F.col(ACTION) == i).alias(f"n{i}") for i in numbers]
-    )
-    # Rows without a match have no row number here: each counts. One that is deleted twice counts once.
-    return of_rows.groupBy(FILE).agg(
-        F.max(F.when(is_match, F.col("n"))).alias("most"),
-        *[
-            F.sum(F.when(is_match, F.least(f"n{i}", F.lit(1))).otherwise(F.col(f"n{i}"))).alias(f"n{i}")
-            for i in numbers
-        ],
-    )
-
-
-def _positions(found: DataFrame, clauses: Sequence[ResolvedClause]) -> DataFrame:
-    """Of each bucket of a file: the matches and their positions, the rows by clause (n1, n2, …), and the
-    positions of those that are updated and deleted."""
-    is_match = F.col(ROW).isNotNull()
-    position = F.col(POSITION)
-    columns = [
-        F.count_if(is_match).alias(_MATCHES),
-        bucket_with(F.when(is_match, position)).alias(_MATCHED),
-        *[F.count_if(F.col(ACTION) == i).alias(f"n{i}") for i in range(1, len(clauses) + 1)],
-    ]
-    for action in _ACTIONS:
-        changes = F.col(ACTION).isin(_numbers(clauses, action))
-        columns.append(bucket_with(F.when(changes, position)).alias(action))
-    return found.groupBy(FILE, bucket_of(position).alias(_BUCKET)).agg(*columns)
-
-
-def _with_positions(
-    operation: TouchedFiles,
-    rows: Sequence[Any],
-    clauses: Sequence[ResolvedClause],
-    *,
-    may_have_several_matches: bool,
-) -> ChangedRows:
-    of_file: dict[str, dict[str, list[tuple[int, bytes]]]] = {}
-    for row in rows:
-        buckets = of_file.setdefault(row[FILE], {name: [] for name in (_MATCHED, *_ACTIONS)})
-        for name, of_name in buckets.items():
-            of_name.append((row[_BUCKET], row[name]))
-    marked = {path: {n: positions(b) for n, b in buckets.items()} for path, buckets in of_file.items()}
-
-    def number(name: str) -> int:
-        return sum(len(of_path[name]) for of_path in marked.values())
-
-    of_clauses = [sum(row[f"n{i}"] for row in rows) for i in range(1, len(clauses) + 1)]
-    repeated = sum(row[_MATCHES] for row in rows) - number(_MATCHED)
+    frame = _buckets(found, clauses, with_positions=with_positions)
+    rows = (with_one_reducer(frame) if is_kept else frame).collect()
+    repeated = sum(row[_MATCHES] - row[_MATCHED] for row in rows)
     if repeated and not may_have_several_matches:
         return ChangedRows(has_several_matches=True)
+    of_clauses = [sum(row[f"n{i}"] for row in rows) for i in range(1, len(clauses) + 1)]
     if repeated:
         of_clauses[0] -= repeated  # rows that it deletes several times
     for action in _ACTIONS:
         said = sum(of_clauses[i - 1] for i in _numbers(clauses, action))
-        if said != number(action):
+        has = sum(row[action] for row in rows)
+        if said != has:
             raise DeltaIllegalStateException(
-                f"Spark found {said} rows to {action} for {operation.name}, at {number(action)} positions. "
-                "Nothing was committed.",
+                f"Spark found {said} rows to {action} for {operation.name}, at {has} positions. Nothing was "
+                "committed.",
                 table=operation.snapshot.path,
                 version=operation.snapshot.version,
             )
-    changed = {path: of_path for path, of_path in marked.items() if any(of_path[name] for name in _ACTIONS)}
-    files = operation.record_files_at({path: len(of_path["delete"]) for path, of_path in changed.items()})
+    changing = [row for row in rows if any(row[action] for action in _ACTIONS)]
+    deleted: defaultdict[int, int] = defaultdict(int)
+    for row in changing:
+        deleted[row[FILE]] += row["delete"]
+    files = operation.record_files_at(deleted)
+    if not with_positions:
+        return ChangedRows(files, of_clauses)
     updates, deletes = (
-        operation.of_files(files, {path: of_path[name] for path, of_path in changed.items()})
-        for name in _ACTIONS
+        [_positions(changing, file, action) for file in sorted(deleted)] for action in _ACTIONS
     )
     marks = [update | delete for update, delete in zip(updates, deletes, strict=True)]
     return ChangedRows(files, of_clauses, marks=marks, updated=updates)
+
+
+def _buckets(found: DataFrame, clauses: Sequence[ResolvedClause], *, with_positions: bool) -> DataFrame:
+    """Of each bucket of a file: how many matches there are, of how many rows; how many rows each clause
+    changes (n1, n2, …); how many positions are updated and deleted and, `with_positions`, which."""
+    position = F.col(POSITION)
+    matched = bucket_with(F.when(F.col(IS_MATCH), position))
+    columns = [F.count_if(F.col(IS_MATCH)).alias(_MATCHES), F.bitmap_count(matched).alias(_MATCHED)]
+    columns += [F.count_if(F.col(ACTION) == i).alias(f"n{i}") for i in range(1, len(clauses) + 1)]
+    for action in _ACTIONS:
+        numbers = _numbers(clauses, action)
+        if not numbers:
+            columns.append(F.lit(0).alias(action))
+            continue
+        bitmap = bucket_with(F.when(F.col(ACTION).isin(numbers), position))
+        columns.append(F.bitmap_count(bitmap).alias(action))
+        if with_positions:
+            columns.append(bitmap.alias(_bitmap(action)))
+    return found.groupBy(FILE, bucket_of(position).alias(_BUCKET)).agg(*columns)
+
+
+def _positions(rows: Sequence[Row], file: int, action: str) -> BitMap64:
+    return positions(
+        [(row[_BUCKET], row[_bitmap(action)]) for row in rows if row[FILE] == file and row[action]]
+    )
+
+
+def _bitmap(action: str) -> str:
+    return f"bitmap of {action}"
 
 
 def _numbers(clauses: Sequence[ResolvedClause], action: str) -> list[int]:

@@ -30,7 +30,6 @@ from deltaflow.log.protocol.identity_columns import identity_columns
 from deltaflow.log.protocol.schema import READS_VOID
 from deltaflow.log.protocol.type_widening import can_widen
 from deltaflow.spark.expressions.analysis import Analysed, analysed
-from deltaflow.spark.expressions.expressions import has_subquery, sql_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -131,6 +130,10 @@ class Resolution:
         self._evolves = evolves
         self._may_widen = may_widen
         self._assigner = Assigner(target.sparkSession, path, may_lack_fields=evolves)
+        self.reads_metadata = False
+        """Whether something that was resolved may need Spark's column `_metadata`."""
+        self.has_subqueries = False
+        """Whether something that was resolved has a subquery."""
 
     def resolve(self, condition: Column, clauses: Sequence[Clause]) -> ResolvedMerge:
         """DELTA_MERGE_UNRESOLVED_EXPRESSION, or what else delta-spark raises for what is wrong."""
@@ -226,8 +229,6 @@ class Resolution:
         return ResolvedClause(clause.when, clause.action, found.condition, checked, computed)
 
     def _condition(self, frame: DataFrame, condition: Column, name: str) -> Analysed:
-        if has_subquery(condition):
-            raise self._refusal("DELTA_UNSUPPORTED_SUBQUERY", name, cond=sql_text(condition))
         [found] = self._analysed(frame, [condition], f"{name} condition")
         if found.nondeterministic is not None:
             error_class = "DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED"
@@ -262,7 +263,16 @@ class Resolution:
                 cols=", ".join(frame.columns),
                 table=self._path,
             ) from error
+        self.reads_metadata |= any("_metadata" in one.sql for one in found)
+        self.has_subqueries |= any(one.has_subquery for one in found)
         for one in found:
+            if one.is_correlated:
+                raise DeltaAnalysisException(
+                    error_class="DELTA_UNSUPPORTED_SUBQUERY",
+                    operation=f"{where} of MERGE operation",
+                    cond=one.sql,
+                    table=self._path,
+                )
             if one.aggregate is not None or not one.of_row:
                 raise DeltaAnalysisException(
                     error_class="DELTA_AGGREGATION_NOT_SUPPORTED",

@@ -74,7 +74,7 @@ def operation_of_merge(
         "numOutputRows": changed.rows,
         "numTargetFilesAdded": sizes["numAddedFiles"],
         "numTargetFilesRemoved": sizes["numRemovedFiles"],
-        "numTargetChangeFilesAdded": 0,
+        "numTargetChangeFilesAdded": sizes["numAddedChangeFiles"],
         "materializeSourceTimeMs": materialized_ms,
         "numTargetDeletionVectorsAdded": sizes["numDeletionVectorsAdded"],
         "numTargetDeletionVectorsRemoved": sizes["numDeletionVectorsRemoved"],

@@ -26,10 +26,11 @@ from deltaflow.spark.expressions.frames import SourceFacts, pinned, release, sou
 from deltaflow.store import is_same_directory
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 # So many values of the source's keys are looked for in each file's statistics; of more, the range.
 _LISTED = 100
+_OF_A_TABLE = {"DeltaScan", "SubqueryAlias", "View"}
 _RANGED = (T.StringType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampType, T.TimestampNTZType)
 
 
@@ -84,7 +85,8 @@ class MergeSource:
 
     def key_bounds(self, keys: Sequence[tuple[Column, Column]], *, by_list: Sequence[bool]) -> Column | None:
         """Counts the rows, and says what is true of the target's side of all keys that equal one of theirs:
-        None if nothing is known. One job for a source of few rows; else two, and one for each listed key.
+        None if nothing is known. One job for a source of few rows; else two, and one for each listed key. Of
+        a Delta table of many rows, the log mostly tells all of it without a job.
 
         `keys`: expressions over the target and the source. `by_list`: of which of them a list of values is
         wanted, whatever the number of rows.
@@ -95,23 +97,35 @@ class MergeSource:
             for i, ((target, key), data_type, wanted) in enumerate(zip(keys, types, by_list, strict=True))
             if isinstance(data_type, _RANGED)
         ]
-        columns = [key.source for key in ranged]
-        first = self.frame.select(F.lit(True), *columns).limit(_LISTED + 1).collect()
-        if len(first) <= _LISTED:
-            self.rows = len(first)
-            lists = [key.among({row[i] for row in first}) for i, key in enumerate(ranged, 1)]
-            if not self.rows:
-                return F.lit(False)
-            return functools.reduce(operator.and_, lists) if lists else None
-        bounds = [bound for key in columns for bound in (F.min(key), F.max(key))]
-        found = self.frame.agg(F.count(F.lit(1)), *bounds).first()
-        assert found is not None
+        found = self._bounds(ranged) if self._has_statistics else None
+        if found is None or found[0] <= _LISTED:
+            first = (
+                self.frame.select(F.lit(True), *(key.source for key in ranged)).limit(_LISTED + 1).collect()
+            )
+            if len(first) <= _LISTED:
+                self.rows = len(first)
+                lists = [key.among({row[i] for row in first}) for i, key in enumerate(ranged, 1)]
+                if not self.rows:
+                    return F.lit(False)
+                return functools.reduce(operator.and_, lists) if lists else None
+            found = self._bounds(ranged)
         self.rows = found[0]
         conditions = [
             (self._listed(key) if key.by_list else None) or key.between(found[1 + 2 * i], found[2 + 2 * i])
             for i, key in enumerate(ranged)
         ]
         return functools.reduce(operator.and_, conditions) if conditions else None
+
+    @property
+    def _has_statistics(self) -> bool:
+        """Whether the source is a Delta table, whose log mostly tells rows and bounds without a job."""
+        return self._checkpointed is None and not self._facts.cached and self._facts.operators <= _OF_A_TABLE
+
+    def _bounds(self, keys: Sequence[_Key]) -> Row:
+        """The number of rows, and the least and greatest value of each key."""
+        bounds = [bound for key in keys for bound in (F.min(key.source), F.max(key.source))]
+        [found] = self.frame.agg(F.count(F.lit(1)), *bounds).collect()
+        return found
 
     def _listed(self, key: _Key) -> Column | None:
         """None if there are too many values."""

@@ -33,15 +33,23 @@ from deltaflow.batch.files.file_layout import optimized_write_bytes
 from deltaflow.batch.idempotent import idempotent_write
 from deltaflow.batch.optimize.auto_compaction import auto_compaction
 from deltaflow.batch.read.load_path import no_table_at
-from deltaflow.batch.rewrite.marked_rows import MarkedRows
+from deltaflow.batch.rewrite.marked_rows import MarkedRows, RewrittenFiles
 from deltaflow.batch.rewrite.new_files import NewFiles
-from deltaflow.batch.rewrite.recorded_changes import refuse_unrecorded_changes
+from deltaflow.batch.rewrite.recorded_changes import change_type
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
+from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaUnsupportedOperationException
-from deltaflow.log import AddFile, Committed, DeltaLog, Operation, RemoveFile, remove_files
+from deltaflow.log import AddCDCFile, AddFile, Committed, DeltaLog, Operation, RemoveFile, remove_files
+from deltaflow.log.files.change_files import UPDATE_PREIMAGE
+from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.observer import observe
-from deltaflow.log.protocol.features import check_writable, is_append_only, may_write_deletion_vectors
+from deltaflow.log.protocol.features import (
+    check_writable,
+    has_change_data_feed,
+    is_append_only,
+    may_write_deletion_vectors,
+)
 from deltaflow.log.protocol.isolation import isolation_of_table
 from deltaflow.log.protocol.properties import SYMLINK_MANIFEST_ENABLED
 from deltaflow.spark.expressions.analysis import analysed, without_subqueries
@@ -52,6 +60,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _LOG = logging.getLogger(__name__)
+# Of a task that writes inserted rows, or rows as they were before.
+_BYTES_OF_A_TASK = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,9 @@ class Changed:
     removes: Sequence[RemoveFile]
     marked: Sequence[AddFile] = ()
     """The removed files that stay in the table with another deletion vector, as they are then."""
+    inserted: int = 0
+    """How many of the rows of the new files are in the place of none."""
+    change_files: Sequence[AddCDCFile] = ()
 
     @property
     def metrics(self) -> dict[str, int]:
@@ -76,12 +89,15 @@ class Changed:
             "numRemovedBytes": sum(remove.size or 0 for remove in gone),
             "numAddedFiles": len(self.adds),
             "numAddedBytes": sum(add.size for add in self.adds),
-            "numAddedChangeFiles": 0,
+            "numAddedChangeFiles": len(self.change_files),
             "numDeletionVectorsAdded": len(self.marked),
             "numDeletionVectorsRemoved": len(had_vectors),
             "numDeletionVectorsUpdated": len(staying.intersection(had_vectors)),
         }
 
+
+INSERTED = "deltaflow: inserted rows"
+"""The name of the observation (DataFrame.observe) by which a frame counts its new rows."""
 
 Describe = Callable[[Changed], Operation]
 """How the commit names itself, with parameters and metrics (delta-spark's DeltaOperations)."""
@@ -148,9 +164,16 @@ class RowLevelOperation(TouchedFiles):
             snapshot.protocol, snapshot.metadata
         ) and not SYMLINK_MANIFEST_ENABLED.of(snapshot.metadata.configuration, snapshot.path)
         """Whether the operation marks rows as deleted, and does not write the others of their files again."""
+        self.records_changes = has_change_data_feed(snapshot.metadata)
+        """Whether the table has a change data feed."""
+        self.finds_positions = self.may_mark or self.records_changes
+        """Whether the operation has to know which rows of a file it changes."""
+        self._kept: list[DataFrame] = []
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
+        for frame in self._kept:
+            frame.unpersist()
         if exception[0] is not None:
             return
         if self._idempotent is not None:
@@ -178,7 +201,7 @@ class RowLevelOperation(TouchedFiles):
         if places is not None:
             matching = places()
         is_found_in_rows = facts.has_data_filters or places is not None
-        if is_found_in_rows and self.may_mark:
+        if is_found_in_rows and self.finds_positions:
             touched, marks = self.record_marked_rows(matching)
             return Found(text, touched, all_rows_match=False, marks=marks)
         if is_found_in_rows:
@@ -192,8 +215,48 @@ class RowLevelOperation(TouchedFiles):
     def mark(
         self, touched: pa.Table, marks: Sequence[BitMap64], rewritten: Sequence[BitMap64] | None = None
     ) -> MarkedRows:
-        """The account of the rows that the operation marks as deleted. See MarkedRows."""
-        return MarkedRows(self.name, self.snapshot, touched, marks, rewritten)
+        """The account of the rows that the operation changes. See MarkedRows."""
+        kind = MarkedRows if self.may_mark else RewrittenFiles
+        return kind(self.name, self.snapshot, touched, marks, rewritten)
+
+    def records(self, account: RowAccount | MarkedRows) -> bool:
+        """Whether the commit has to record its change rows (deltaflow.batch.rewrite.recorded_changes)."""
+        return self.records_changes and account.needs_change_files
+
+    def before(
+        self,
+        rows: DataFrame,
+        account: RowAccount | MarkedRows,
+        select: Callable[[DataFrame, Sequence[Column]], DataFrame] | None = None,
+    ) -> DataFrame:
+        """The rows that are updated, as they were, for `replace`. `select` selects the columns that the table
+        has afterwards, and the given ones; by default, the table has the same columns.
+
+        Two jobs read `rows`, which Spark keeps for them unless they are many of the rows that it reads for
+        them. Then they are found by their positions again.
+        """
+        kind = change_type(UPDATE_PREIMAGE)
+        if select is None:
+            before = rows.select(*map(quoted, self.snapshot.schema.names), kind)
+        else:
+            before = select(rows, [kind])
+        if isinstance(account, MarkedRows) and account.is_sparse:
+            self._kept.append(rows.persist())
+            before = before.coalesce(self.tasks_for(account.number))
+        return before
+
+    def tasks_for(self, rows: int) -> int:
+        """How many tasks write so many rows of the table."""
+        known = number_of_rows(self.snapshot.files) or 0
+        bytes_of_row = self.snapshot.size_in_bytes / known if known else 0
+        return int(rows * bytes_of_row // _BYTES_OF_A_TASK) + 1
+
+    def copied(self, account: MarkedRows) -> DataFrame | None:
+        """The rows that the account wants to be copied; None without any."""
+        rows = account.unmarked
+        if not rows.files.num_rows:
+            return None
+        return self.with_row_ids(self.rows(rows))
 
     def replace(
         self,
@@ -201,45 +264,58 @@ class RowLevelOperation(TouchedFiles):
         rows: DataFrame | None,
         describe: Describe,
         *,
-        inserted: int = 0,
+        inserted: int | None = 0,
         as_they_are: bool = False,
         bytes_of_partitions: int | None = None,
         numbered: Iterable[str] = (),
+        copied: DataFrame | None = None,
+        before: DataFrame | None = None,
     ) -> Changed:
         """Writes the frame's rows, and commits their files and what the account does with the old ones;
         returns what was changed.
 
         The frame has all rows of the account's `files_to_read` that stay (where rows are marked: those that
-        are rewritten), and as many `inserted` ones besides; None where there are neither. For its columns
-        see NewFiles.write and, of rows that are copied `as_they_are`, NewFiles.copy.
-        DELTA_NUM_RECORDS_MISMATCH, and no commit, if rows are missing. `bytes_of_partitions`: the rows of a
-        partition go to one task, or to several of that size; None: they stay in the tasks that have them.
-        `numbered`: the identity columns for which the frame makes numbers.
+        are rewritten), and as many `inserted` ones besides; None where there are neither. Where `inserted` is
+        None, the frame counts them itself, by the observation INSERTED. For the frame's columns see
+        NewFiles.write and, of rows that are copied `as_they_are`, NewFiles.copy.
+        DELTA_NUM_RECORDS_MISMATCH, and no commit, if rows are missing. `bytes_of_partitions`: see
+        `bytes_of_a_task`. `numbered`: the identity columns for which the frame makes numbers.
+
+        `copied`: more rows of the files that stay (MarkedRows.unmarked), for NewFiles.copy. `before`: where
+        the commit `records` its changes, the rows of the files that do not stay as they are, for
+        NewFiles.record; `rows` has the column CHANGE_TYPE then.
         """
         transaction, path = self.transaction, self.snapshot.path
         metadata = transaction.metadata
         assert metadata is not None
-        if rows is not None:
-            refuse_unrecorded_changes(metadata, account.files_to_read, self.name, path)
-        bytes_of_a_task = optimized_write_bytes(
-            {},
-            transaction.session,
-            metadata.configuration,
-            path,
-            by_default=bytes_of_partitions if metadata.partition_columns else None,
-        )
+        bytes_of_a_task = self.bytes_of_a_task(bytes_of_partitions)
         data_files = DataFiles(metadata, path)
         data_files.track_numbers(numbered)
         new = NewFiles(transaction, data_files, file_options={}, optimized_write_bytes=bytes_of_a_task)
         compaction = auto_compaction(transaction, {}, {})
         try:
             if rows is not None:
-                (new.copy if as_they_are else new.write)(rows, self.name)
+                observed = (new.copy if as_they_are else new.write)(rows, self.name)
+                inserted = observed[INSERTED] if inserted is None else inserted
+            inserted = inserted or 0
+            updated = new.rows - inserted
+            if before is not None:
+                new.record(before, self.name)
+                observe("change files written", path=path, files=len(new.change_files))
+            if copied is not None:
+                new.copy(copied, self.name)
+            if rows is not None or copied is not None:
                 observe("files written", path=path, files=len(new.adds))
             account.check(new.rows - inserted)
-            transaction.update_identity_marks(data_files.numbers)
+            if before is not None:
+                account.check_recorded(new.recorded_rows, updated)
+            if inserted:
+                transaction.update_identity_marks(data_files.numbers)
             marked, removes = account.actions(new, transaction.log.clock())
-            changed = Changed(new.adds, new.rows, removes, marked)
+            changed = Changed(new.adds, new.rows, removes, marked, inserted, new.change_files)
+            if not changed.adds and not changed.removes:
+                self.commit_if_needed(describe)
+                return changed
             self.commit(changed, describe)
         except BaseException:
             new.discard(is_certain=transaction.cancel())
@@ -249,13 +325,26 @@ class RowLevelOperation(TouchedFiles):
             following.run(self.spark)
         return changed
 
+    def bytes_of_a_task(self, of_partitions: int | None = None) -> int | None:
+        """How many bytes of rows a task writes after a shuffle; None: the rows stay in the tasks that have
+        them. `of_partitions`: what it is where a table has partitions and says nothing itself."""
+        metadata = self.transaction.metadata
+        assert metadata is not None
+        return optimized_write_bytes(
+            {},
+            self.transaction.session,
+            metadata.configuration,
+            self.snapshot.path,
+            by_default=of_partitions if metadata.partition_columns else None,
+        )
+
     def remove(self, removed: pa.Table, describe: Describe) -> None:
         """Commits the removal of files whose rows all go, as their partitions tell; no Spark job."""
         self.commit(Changed((), 0, remove_files(removed, self.transaction.log.clock())), describe)
 
     def commit(self, changed: Changed, describe: Describe) -> None:
         """The commit; for `replace` and `remove`."""
-        actions: list[Any] = [*changed.adds, *changed.marked, *changed.removes]
+        actions: list[Any] = [*changed.adds, *changed.marked, *changed.removes, *changed.change_files]
         if self._idempotent is not None:
             actions.insert(0, self._idempotent.action(self.transaction))
         self.committed = self.transaction.commit(actions, operation=describe(changed))

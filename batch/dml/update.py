@@ -19,6 +19,7 @@ from deltaflow.batch.dml.assignments import Assigner, Assignment, Value, values_
 from deltaflow.batch.dml.materialized_rows import MaterializedRows
 from deltaflow.batch.dml.row_level_operation import Changed, RowLevelOperation
 from deltaflow.batch.rewrite.marked_rows import MarkedRows
+from deltaflow.batch.rewrite.recorded_changes import change_type
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rows.column_expressions import (
     check_no_numbers_set,
@@ -28,6 +29,7 @@ from deltaflow.batch.rows.column_expressions import (
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import Operation
+from deltaflow.log.files.change_files import CHANGE_TYPE, UPDATE_POSTIMAGE
 from deltaflow.spark.expressions.analysis import Analysed, analysed
 from deltaflow.spark.expressions.expressions import has_subquery
 
@@ -76,35 +78,43 @@ def update(
         account: RowAccount | MarkedRows
         if found.marks is None:
             account = operation.account(touched)
-            rows, is_updated = operation.rows(touched), where
+            rows, is_updated = operation.rows(touched, places=materialized is not None), where
         else:
             # By their positions: no other rows are written, whatever the condition is the next time.
             account = operation.mark(touched, found.marks, rewritten=found.marks)
-            rows = operation.rows(account.files_to_read, without=account.others())
+            rows = operation.rows(account.rewritten, places=materialized is not None)
             is_updated = F.lit(True)
         rows = operation.with_row_ids(rows)
+        if materialized is not None:
+            rows = materialized.beside(rows, found.matching_rows)
+            if found.marks is None:
+                is_updated = materialized.found
+        before = operation.before(rows, account) if operation.records(account) else None
         if materialized is None:
             rows = named(rows)
             new = new_values.over(rows)
         else:
-            rows, new = materialized.beside(rows, found.matching_rows), materialized.values
-            if found.marks is None:
-                is_updated = materialized.found
+            new = materialized.values
         columns = [
             F.when(is_updated, new[column]).otherwise(F.col(quoted(column))).alias(column)
             if column in new
             else F.col(quoted(column))
             for column in operation.snapshot.schema.names
         ]
-        row_ids = operation.row_ids(is_updated)
+        more = operation.row_ids(is_updated)
+        others = list(operation.row_id_names)
+        if before is not None:
+            more.append(change_type(UPDATE_POSTIMAGE))
+            others.append(CHANGE_TYPE)
         computed = generation_expressions(operation.snapshot.schema).keys() - new.keys()
         if computed:
-            marked = rows.select(*columns, is_updated.alias(_UPDATED), *row_ids)
+            marked = rows.select(*columns, is_updated.alias(_UPDATED), *more)
             conditions = {name: F.col(_UPDATED) for name in computed}
-            rows = with_generated(marked, operation.snapshot.schema, conditions, operation.row_id_names)
+            rows = with_generated(marked, operation.snapshot.schema, conditions, others)
         else:
-            rows = rows.select(*columns, *row_ids)
-        changed = operation.replace(account, rows, describe)
+            rows = rows.select(*columns, *more)
+        copied = operation.copied(account) if isinstance(account, MarkedRows) else None
+        changed = operation.replace(account, rows, describe, copied=copied, before=before)
         return changed.rows if updated is None else updated
 
 

@@ -13,9 +13,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaflow.batch.files.file_layout import random_prefix
 from deltaflow.errors import DeltaIllegalStateException, StoreError
-from deltaflow.log import AddFile, Metadata
+from deltaflow.log import AddCDCFile, AddFile, Metadata
 from deltaflow.log.files.data_path import encoded_uri, hadoop_path, store_path
-from deltaflow.log.files.footers import collect_statistics
+from deltaflow.log.files.footers import collect_statistics, numbers_of_rows
 from deltaflow.log.files.partition_values import partition_values_of
 from deltaflow.log.protocol.column_mapping import physical_indexed_leaves, physical_name, table_schema
 from deltaflow.log.protocol.identity_columns import Identity, identity_columns
@@ -32,10 +32,11 @@ class DataFiles:
     Raises DeltaIllegalArgumentException for a wrong property of the table, before any file is written.
     """
 
-    def __init__(self, metadata: Metadata, path: str) -> None:
+    def __init__(self, metadata: Metadata, path: str, folder: str | None = None) -> None:
+        """`folder`: the folder inside of the table for the files; by default the one of the properties."""
         schema = table_schema(metadata, table=path)
         self._path = path
-        self.folder = random_prefix(metadata.configuration, path)
+        self.folder = folder or random_prefix(metadata.configuration, path)
         """The folder inside of the table for the files; None for the table's own directory."""
         partition_columns = [schema[name] for name in metadata.partition_columns]
         # Files lie in folders of the physical names.
@@ -82,12 +83,11 @@ class DataFiles:
                 empty.append(path)
                 continue
             rows += records
-            relative = _relative(file.path, path, self._path)
-            partition = relative if self.folder is None else relative.removeprefix(f"{self.folder}/")
+            relative, partition_values = self._named(file.path, path)
             adds.append(
                 AddFile(
                     path=relative,
-                    partition_values=partition_values_of(partition, self._partition_schema),
+                    partition_values=partition_values,
                     size=file.size,
                     modification_time=file.modification_time,
                     data_change=data_change,
@@ -97,6 +97,31 @@ class DataFiles:
         if empty:
             self._remove(empty)
         return adds, rows
+
+    def change_actions(self, files: Sequence[WrittenFile]) -> tuple[list[AddCDCFile], int]:
+        """The cdc actions of files of change rows, and the number of these rows, by the files' footers.
+
+        Removes files without rows.
+        """
+        paths = [store_path(file.path) for file in files]
+        counted = numbers_of_rows([(path, file.size) for path, file in zip(paths, files, strict=True)])
+        actions: list[AddCDCFile] = []
+        for file, path, rows in zip(files, paths, counted, strict=True):
+            if rows:
+                relative, partition_values = self._named(file.path, path)
+                actions.append(
+                    AddCDCFile(
+                        path=relative, partition_values=partition_values, size=file.size, data_change=False
+                    )
+                )
+        self._remove([path for path, rows in zip(paths, counted, strict=True) if not rows])
+        return actions, sum(counted)
+
+    def _named(self, encoded: str, path: str) -> tuple[str, dict[str, str | None]]:
+        """How the log names a file, and its partition values."""
+        relative = _relative(encoded, path, self._path)
+        partition = relative if self.folder is None else relative.removeprefix(f"{self.folder}/")
+        return relative, partition_values_of(partition, self._partition_schema)
 
     def written_file(self, name: str, size: int) -> WrittenFile:
         """A file in the table that is not one of Spark's, for `discard`."""

@@ -30,7 +30,8 @@ def names_of_columns(columns: Sequence[ColumnPath]) -> list[str]:
 def files_to_cluster(
     files: pa.Table, columns: Sequence[ColumnPath], settings: Mapping[str, str], *, full: bool
 ) -> pa.Table:
-    """Those of `files` that OPTIMIZE clusters: none if all are in one small ZCube, and large ZCubes never.
+    """Those of `files` that OPTIMIZE clusters: large ZCubes never, and small ones only together with files
+    that are in none, or if fewer of them come out.
 
     Files of ZCubes by other columns, or of another kind of clustering, are clustered only by OPTIMIZE FULL.
     """
@@ -49,11 +50,11 @@ def files_to_cluster(
     others = pc.invert(fits)
     if full and pc.any(others).as_py():
         chosen = pc.or_(chosen, others)
-    else:
-        small = pc.unique(pc.if_else(is_in_cube, cubes, pa.scalar("")).filter(chosen))
-        if len(small) == 1 and small[0].as_py() != "":
-            return files.slice(0, 0)
-    return files.filter(chosen)
+        return files.filter(chosen)
+    small = pc.unique(pc.if_else(is_in_cube, cubes, pa.scalar("")).filter(chosen)).to_pylist()
+    found = files.filter(chosen)
+    gains = "" in small or len(cubes_of(found, settings)) < len(small)
+    return found if gains else found.slice(0, 0)
 
 
 def cubes_of(files: pa.Table, settings: Mapping[str, str]) -> list[pa.Table]:

@@ -45,11 +45,13 @@ def bins_after_commit(
     """
     bins: list[pa.Table] = []
     at_least = max(min_num_files, 2)
-    small = files.filter(pc.less(files["size"], smaller_than))
-    for partition in _partitions(small, partition_columns, at_least, changed):
+    small = pc.indices_nonzero(pc.less(files["size"], smaller_than))
+    # Of a large table's files this takes no statistics, which are most of their bytes.
+    of_small = files.select(["partition_values", "size"]).take(small)
+    for partition in _partitions(of_small, partition_columns, at_least, changed):
         count = _count_in_lower_tiers(partition.sizes, max(at_least // 2, 2))
         for start, end in _bins(partition.sizes.slice(0, count), target_size, to_the_full=True):
-            bins.append(small.take(partition.rows.slice(start, end - start)))
+            bins.append(files.take(small.take(partition.rows.slice(start, end - start))))
     return bins
 
 

@@ -25,7 +25,7 @@ from deltaflow.builders import OptimizeBuilder
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.file_statistics import number_of_rows
-from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_columns, is_clustered
+from deltaflow.log.protocol.clustering import is_clustered
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import (
     OPTIMIZE_MAX_DELETED_ROWS_RATIO,
@@ -71,7 +71,7 @@ def optimize(
     snapshot = transaction.snapshot
     assert snapshot is not None
     check_writable(snapshot.protocol, snapshot.metadata, snapshot.path, snapshot.version)
-    clustering = clustering_columns(snapshot.domains.get(CLUSTERING_DOMAIN), snapshot.schema)
+    clustering = snapshot.clustering_columns
     if is_clustered(snapshot.protocol):
         _check_clustered(snapshot, where, z_order_by)
     if full and not clustering:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from deltaflow.log import Snapshot
-from deltaflow.log.files.data_path import store_paths
+from deltaflow.log.files.data_path import sized_paths
 from deltaflow.log.files.footers import arrow_schemas
 from deltaflow.log.protocol.column_mapping import ID, physical_name
 from deltaflow.log.protocol.properties import (
@@ -83,8 +83,7 @@ def files_of_older_types(snapshot: Snapshot, files: pa.Table) -> pa.Table:
 
 
 def _schemas(snapshot: Snapshot, files: pa.Table) -> Iterator[pa.Schema]:
-    paths = store_paths(snapshot.path, files["path"]).to_pylist()
-    return arrow_schemas(list(zip(paths, files["size"].to_pylist(), strict=True)))
+    return arrow_schemas(sized_paths(snapshot.path, files))
 
 
 def _is_older(found: pa.Schema | pa.DataType, of_table: T.DataType, *, by_id: bool) -> bool:

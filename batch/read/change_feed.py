@@ -3,8 +3,7 @@
 The relation that a load returns has a description of the range. At each execution of a query Spark's
 optimizer asks for its scans (`pin`), since a range without an end goes to the newest version. There are two
 kinds of scans: of the files in which commits have recorded their change rows, and of the files of the table
-that commits have added and removed. All change columns are partition columns, but for _change_type in the
-first kind.
+that commits have added and removed.
 Source: delta-spark's CDCReader.
 """
 
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -21,6 +20,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from deltaflow.batch.options import boolean_option, option, required_path
+from deltaflow.batch.read.change_scans import change_relation, partition_names, with_change_columns
+from deltaflow.batch.read.computed_changes import is_net, keys_of, steps
 from deltaflow.batch.read.load_path import load_path, no_table_at, version_number
 from deltaflow.batch.read.messages import (
     ChangeFeedAnswer,
@@ -37,7 +38,7 @@ from deltaflow.errors import (
     VersionNotFoundError,
 )
 from deltaflow.log import Commit, DeltaLog, Metadata, Snapshot
-from deltaflow.log.files.change_files import CHANGE_COLUMNS, CHANGE_TYPE, change_files
+from deltaflow.log.files.change_files import change_files
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.column_mapping import (
     is_mapped,
@@ -53,7 +54,7 @@ from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.messages import Message
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
-from deltaflow.spark.scan.file_index import ScannedFiles, column_mapping, finds_files, hadoop_path
+from deltaflow.spark.scan.file_index import ScannedFiles, finds_files, hadoop_path
 from deltaflow.spark.scan.messages import Relation
 
 _OPTIONS = ("readChangeFeed", "readChangeData")
@@ -75,6 +76,10 @@ class DescribedRange(Message, frozen=True):
     mapping_mode: str
     is_empty: bool = False
     """Whether the range has no version, as one after the newest may have."""
+    keys: tuple[str, ...] = ()
+    """The key columns by which the change rows are computed; none if they are as the commits tell them."""
+    is_net: bool = False
+    """Whether a key has at most one change in the range."""
 
 
 class DescribedChanges(Message, frozen=True):
@@ -87,6 +92,8 @@ class DescribedChanges(Message, frozen=True):
     schema: str
     recorded: bool
     """Whether the files are those of cdc actions."""
+    computed: bool
+    """Whether cdc actions are passed over."""
     partition_columns: tuple[str, ...]
     """The physical names of the columns by which the files are partitioned."""
     reads: str = "changes"
@@ -139,11 +146,14 @@ def load(request: ChangeFeedRequest) -> ChangeFeedAnswer:
         schema_version=schema_of.version,
         mapping_mode=schema_of.mapping_mode,
         is_empty=is_empty,
+        keys=keys_of(options, visible, log.path),
+        is_net=is_net(options),
     )
     return ChangeFeedAnswer(
         root=hadoop_path(log.path),
         scan=msgspec.json.encode(description).decode(),
-        schema=StructType([*visible.fields, *CHANGE_COLUMNS.fields]).json(),
+        schema=with_change_columns(visible).json(),
+        is_computed=bool(description.keys),
     )
 
 
@@ -226,11 +236,19 @@ def pin(request: ChangeScansRequest) -> ChangeScansAnswer:
     log = DeltaLog.for_table(described.path, with_files=False)
     newest = request.version if request.version is not None else log.snapshot().version
     if described.is_empty:
-        return ChangeScansAnswer(version=newest, relations=[])
+        return ChangeScansAnswer(version=newest, relations=[], steps=[])
     end = newest if described.end is None else min(described.end, newest)
-    changes = _changes(described.path, described.id, described.start, end)
+    changes = _changes(described.path, described.id, described.start, end, computed=bool(described.keys))
     _check(changes, described, end)
-    return ChangeScansAnswer(version=newest, relations=list(_relations(changes, described, end)))
+    relations = list(_relations(changes, described, end))
+    if not described.keys:
+        return ChangeScansAnswer(version=newest, relations=relations, steps=[])
+    visible = without_mapping(StructType.fromJson(msgspec.json.decode(described.schema)))
+    return ChangeScansAnswer(
+        version=newest,
+        relations=relations,
+        steps=steps(described.keys, net=described.is_net, schema=visible, table=described.path),
+    )
 
 
 @dataclass(frozen=True)
@@ -244,7 +262,7 @@ class _Changes:
 
 
 @functools.lru_cache(_KEPT_RANGES)
-def _changes(path: str, table_id: str, start: int, end: int) -> _Changes:
+def _changes(path: str, table_id: str, start: int, end: int, *, computed: bool) -> _Changes:
     log = DeltaLog.for_table(path, with_files=False)
     first = _snapshot_at(log, start).metadata
     if first.id != table_id:
@@ -265,7 +283,8 @@ def _changes(path: str, table_id: str, start: int, end: int) -> _Changes:
             columns = tuple(physical_partition_columns(commit.metadata, path).values())
             if commit.version == start:
                 columns_before = _columns_before(log, commit, columns)
-        found = change_files(commit, _time_ms(commit, times), path)
+        of_table = replace(commit, cdc=()) if computed else commit
+        found = change_files(of_table, _time_ms(commit, times), path)
         for recorded, partitioned_by, files in (
             (True, columns, found.recorded),
             (False, columns_before, found.removed),
@@ -295,7 +314,7 @@ def _check(changes: _Changes, described: DescribedRange, end: int) -> None:
     schema = StructType.fromJson(msgspec.json.decode(described.schema))
     first, *later = sorted(changes.metadata)
     for version in (first, *later):
-        if not has_change_data_feed(changes.metadata[version]):
+        if not (described.keys or has_change_data_feed(changes.metadata[version])):
             raise DeltaAnalysisException(
                 error_class="DELTA_MISSING_CHANGE_DATA",
                 start=described.start,
@@ -334,7 +353,6 @@ def _is_compatible(found: StructType, version: int, schema: StructType, schema_v
 def _relations(changes: _Changes, described: DescribedRange, end: int) -> Iterator[Relation]:
     schema = StructType.fromJson(msgspec.json.decode(described.schema))
     names = {physical_name(field): field.name for field in schema.fields}
-    visible = without_mapping(schema)
     for (recorded, partitioned_by), files in changes.files.items():
         scan = DescribedChanges(
             path=described.path,
@@ -343,21 +361,18 @@ def _relations(changes: _Changes, described: DescribedRange, end: int) -> Iterat
             end=end,
             schema=described.schema,
             recorded=recorded,
+            computed=bool(described.keys),
             partition_columns=partitioned_by,
         )
-        fields = [visible[names[column]] for column in scan.partition_columns]
-        fields += [field for field in CHANGE_COLUMNS.fields if not (recorded and field.name == CHANGE_TYPE)]
-        yield Relation(
-            root=hadoop_path(described.path),
-            pinned=True,
-            scan=msgspec.json.encode(scan).decode(),
-            partition_schema=StructType(fields).json(),
-            data_schema=StructType([*visible.fields, *CHANGE_COLUMNS.fields]).json(),
-            mapping=column_mapping(schema, described.mapping_mode),
+        yield change_relation(
+            scan,
+            described.path,
+            schema,
+            described.mapping_mode,
+            [names[column] for column in partitioned_by],
+            recorded=recorded,
             size_in_bytes=pc.sum(files["size"]).as_py(),
-            options={},
             vectors=files.num_rows - files["deletion_vector"].null_count,
-            row_ids=None,
         )
 
 
@@ -365,10 +380,11 @@ def _relations(changes: _Changes, described: DescribedRange, end: int) -> Iterat
 def files_of_changes(description: dict[str, Any]) -> ScannedFiles:
     """The files of one scan of change rows."""
     scan = msgspec.convert(description, DescribedChanges)
-    changes = _changes(scan.path, scan.id, scan.start, scan.end)
+    changes = _changes(scan.path, scan.id, scan.start, scan.end, computed=scan.computed)
     schema = StructType.fromJson(msgspec.json.decode(scan.schema))
     names = {physical_name(field): field.name for field in schema.fields}
-    columns = {names[column]: column for column in scan.partition_columns}
-    columns |= {name: name for name in CHANGE_COLUMNS.names if not (scan.recorded and name == CHANGE_TYPE)}
+    columns = partition_names(
+        {names[column]: column for column in scan.partition_columns}, recorded=scan.recorded
+    )
     files = changes.files[scan.recorded, scan.partition_columns]
     return ScannedFiles(scan.path, columns, files, FileStatistics(files, schema))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from deltaflow.spark.bridge.messages import Message
 from deltaflow.spark.scan.messages import ColumnMapping, Relation, RowIdColumns
 
@@ -48,6 +50,8 @@ class ChangeFeedAnswer(Message, frozen=True):
     scan: str
     """The description of the range."""
     schema: str
+    is_computed: bool
+    """Whether the change rows are computed from those of the scans, by the steps of ChangeScansAnswer."""
 
 
 class ChangeScansRequest(Message, frozen=True):
@@ -58,7 +62,19 @@ class ChangeScansRequest(Message, frozen=True):
     """The version of the table that another scan of this execution has got."""
 
 
+class ChangeStep(Message, frozen=True, kw_only=True):
+    """A step of a computation by Spark: columns, or aggregates of groups, and a condition for the result."""
+
+    columns: list[str]
+    """SQL, with aliases."""
+    group_by: list[str] = msgspec.field(default_factory=list)
+    """Columns, which the result has, too; then `columns` are aggregates."""
+    condition: str | None = None
+
+
 class ChangeScansAnswer(Message, frozen=True):
     version: int
     """The newest version of the table, for this execution."""
     relations: list[Relation]
+    steps: list[ChangeStep]
+    """Of change rows that are computed."""

@@ -15,13 +15,16 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.files.data_files import DataFiles
 from deltaflow.batch.files.file_layout import shredding_options
+from deltaflow.batch.rewrite.recorded_changes import CHANGE_FOLDER, as_change_file, with_change_type
 from deltaflow.batch.rows.row_checks import checks_of_table
 from deltaflow.batch.rows.row_plan import plain_schema, row_plan
 from deltaflow.errors import DeltaIllegalStateException
-from deltaflow.log import AddFile, DeletionVectorDescriptor, OptimisticTransaction
+from deltaflow.log import AddCDCFile, AddFile, DeletionVectorDescriptor, OptimisticTransaction
+from deltaflow.log.files.change_files import CHANGE_TYPE
 from deltaflow.log.files.deletion_vectors import packed_vectors
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.column_mapping import table_schema
+from deltaflow.log.protocol.features import has_partition_columns_in_files
 from deltaflow.log.protocol.row_tracking import row_id_columns
 from deltaflow.spark.scan.file_index import mapping_of
 from deltaflow.spark.write.file_write import RowPlan, WrittenFile, write_frame
@@ -48,6 +51,7 @@ class NewFiles:
         `file_options` and `optimized_write_bytes` see deltaflow.spark.write.file_write.FileWrite, for
         `log_level` see DataFiles.discard."""
         assert transaction.metadata is not None
+        assert transaction.protocol is not None
         transaction.keeps_row_ids = True
         self._metadata = transaction.metadata
         self.path = transaction.path
@@ -56,6 +60,7 @@ class NewFiles:
             None if snapshot is None else row_id_columns(snapshot.protocol, snapshot.metadata, self.path)
         )
         self.partition_columns = tuple(self._metadata.partition_columns)
+        self.keeps_partition_columns = has_partition_columns_in_files(transaction.protocol, self._metadata)
         self.mapping = mapping_of(self._metadata, self.path)
         self.file_options = {
             **file_options,
@@ -65,33 +70,59 @@ class NewFiles:
         self.adds: list[AddFile] = []
         self.rows = 0
         """How many rows the files hold."""
+        self.change_files: list[AddCDCFile] = []
+        """The files that hold change rows, those of `adds` that do included."""
+        self.recorded_rows = 0
+        """How many rows `record` has written."""
         self._data_change = data_change
         self._log_level = log_level
         self._data_files = data_files
         self.folder = data_files.folder
         self._written: list[WrittenFile] = []
 
-    def write(self, rows: DataFrame, operation: str) -> None:
-        """Writes the frame's rows by one job.
+    def write(self, rows: DataFrame, operation: str) -> dict[str, int]:
+        """Writes the frame's rows by one job; returns what the frame's observations have counted.
 
         The frame has the table's columns by name, of any types that store assignment allows, and those of
-        TouchedFiles.with_row_ids. Every row has to pass the table's checks.
+        TouchedFiles.with_row_ids. Every row has to pass the table's checks. If it has the column CHANGE_TYPE,
+        too, every row is a change: then the files are change files as well (PROTOCOL.md, "Add CDC File").
         """
         schema = table_schema(self._metadata, table=self.path)
         checks = checks_of_table(self._metadata, schema)
-        plan = row_plan(
-            rows.schema, self._with_row_ids(schema, rows), self.partition_columns, checks, self.path
-        )
-        write_frame(rows, _Write(self, plan), operation)
+        columns = self._with_row_ids(schema, rows)
+        are_changes = CHANGE_TYPE in rows.columns
+        if are_changes:
+            columns = with_change_type(columns)
+        plan = row_plan(rows.schema, columns, self.partition_columns, checks, self.path)
+        known = len(self.adds)
+        observed = write_frame(rows, _Write(self, plan), operation)
+        if are_changes:
+            self.change_files += map(as_change_file, self.adds[known:])
+        return observed
 
-    def copy(self, rows: DataFrame, operation: str) -> None:
+    def copy(self, rows: DataFrame, operation: str) -> dict[str, int]:
         """Writes rows of the table as they are, by one job.
 
         The frame has the table's columns in their order, and then those of TouchedFiles.with_row_ids.
         """
-        schema = plain_schema(self._with_row_ids(table_schema(self._metadata, table=self.path), rows))
-        plan = row_plan(schema, schema, self.partition_columns, (), self.path)
-        write_frame(rows, _Write(self, plan), operation)
+        schema = self._with_row_ids(table_schema(self._metadata, table=self.path), rows)
+        return self._copy(rows, schema, operation)
+
+    def record(self, rows: DataFrame, operation: str) -> None:
+        """Writes change rows by one job, into files that no reader of the table reads.
+
+        The frame has the table's columns in their order, and then CHANGE_TYPE.
+        """
+        schema = with_change_type(table_schema(self._metadata, table=self.path))
+        self._copy(rows, schema, operation, DataFiles(self._metadata, self.path, CHANGE_FOLDER))
+
+    def _copy(
+        self, rows: DataFrame, schema: T.StructType, operation: str, changes: DataFiles | None = None
+    ) -> dict[str, int]:
+        plan = row_plan(
+            plain_schema(rows.schema), plain_schema(schema), self.partition_columns, (), self.path
+        )
+        return write_frame(rows, _Write(self, plan, changes), operation)
 
     def _with_row_ids(self, schema: T.StructType, rows: DataFrame) -> T.StructType:
         """The schema of the files: the table's, and the columns in which rows keep their ids."""
@@ -122,6 +153,13 @@ class NewFiles:
         self.rows += rows
         self._written += files
 
+    def add_changes(self, files: Sequence[WrittenFile], change_files: DataFiles) -> None:
+        """Adds the files of change rows that one job has written."""
+        actions, rows = change_files.change_actions(files)
+        self.change_files += actions
+        self.recorded_rows += rows
+        self._written += files
+
     def discard(self, *, is_certain: bool) -> None:
         """Removes the files if it `is_certain` that no commit names them."""
         if self._written:
@@ -138,19 +176,25 @@ class _Write:
     settings_to_unset: Sequence[str] = ()
     quarantine = None
 
-    def __init__(self, files: NewFiles, rows: RowPlan) -> None:
+    def __init__(self, files: NewFiles, rows: RowPlan, changes: DataFiles | None = None) -> None:
+        """`changes`: the place of change rows; None for rows of the table."""
         self.path = files.path
-        self.folder = files.folder
+        self.folder = files.folder if changes is None else changes.folder
         self.rows = rows
         self.partition_columns = files.partition_columns
+        self.keeps_partition_columns = files.keeps_partition_columns
         self.mapping = files.mapping
         self.file_options = files.file_options
-        self.optimized_write_bytes = files.optimized_write_bytes
+        self.optimized_write_bytes = files.optimized_write_bytes if changes is None else None
         self._files = files
+        self._changes = changes
 
     def commit(self, files: Sequence[WrittenFile]) -> None:
         """Notes the files for the operation's commit."""
-        self._files.add(files)
+        if self._changes is None:
+            self._files.add(files)
+        else:
+            self._files.add_changes(files, self._changes)
 
     def cancel(self, files: Sequence[WrittenFile] | None) -> None:
         """Removes the files: the job has failed, or its files could not be added."""

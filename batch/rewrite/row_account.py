@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.errors import DeltaIllegalStateException, StoreError
 from deltaflow.log import AddFile, RemoveFile, Snapshot, remove_files
-from deltaflow.log.files.data_path import store_paths
+from deltaflow.log.files.data_path import sized_paths
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.footers import numbers_of_rows
 
@@ -52,12 +52,22 @@ class RowAccount:
         number: int = pc.sum(self._gone, min_count=0).as_py()
         return number
 
+    @property
+    def needs_change_files(self) -> bool:
+        """As MarkedRows: whether rows of the files are written again."""
+        return self.files_to_read.num_rows > 0
+
     def check(self, kept: int) -> None:
         """Raises DELTA_NUM_RECORDS_MISMATCH unless `kept` is the number of rows that stay."""
         records = self._records.filter(self._stays)
         known: int = pc.sum(records, min_count=0).as_py()
         not_in_log = self.files_to_read.filter(records.is_null())
         self._check(self._stays, known + sum(self._footers(not_in_log)), kept)
+
+    def check_recorded(self, before: int, updated: int) -> None:
+        """As MarkedRows, of an operation that updates all rows of the files; after `check`."""
+        if before != updated:
+            raise self._mismatch(self.files, self._records, before, 0)
 
     def actions(self, new: NewFiles, now_ms: int) -> tuple[list[AddFile], list[RemoveFile]]:
         """The actions that remove the files; as those of MarkedRows."""
@@ -70,8 +80,7 @@ class RowAccount:
 
     def _footers(self, files: pa.Table) -> list[int]:
         """The rows of the files that are in the table, by their footers."""
-        paths = store_paths(self._snapshot.path, files["path"]).to_pylist()
-        rows = numbers_of_rows(list(zip(paths, files["size"].to_pylist(), strict=True)))
+        rows = numbers_of_rows(sized_paths(self._snapshot.path, files))
         deleted = [
             0 if vector is None else vector["cardinality"] for vector in files["deletion_vector"].to_pylist()
         ]

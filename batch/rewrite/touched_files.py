@@ -16,19 +16,21 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from deltaflow.batch.files.partition_conditions import implied_condition
-from deltaflow.batch.rewrite.marked_rows import bucket_of, bucket_with, positions
+from deltaflow.batch.rewrite.marked_rows import RowsOfFiles, bucket_of, bucket_with, positions
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalStateException
 from deltaflow.log import OptimisticTransaction, Snapshot
-from deltaflow.log.files.data_path import store_path, store_paths
 from deltaflow.log.files.deletion_vectors import DeletionVector
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.row_tracking import row_id_columns
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.expressions.analysis import FilterFacts, analysed, filter_facts
+from deltaflow.spark.expressions.call_sites import without_call_sites
 from deltaflow.spark.expressions.expressions import simple_string
 from deltaflow.spark.expressions.frames import new_handle, scanned, scanned_like, with_one_reducer
 from deltaflow.spark.scan.file_index import (
+    FILE,
+    POSITION,
     READ_ALL,
     ScannedFiles,
     finds_files,
@@ -45,9 +47,7 @@ if TYPE_CHECKING:
 
 _ALL = "all"
 
-_FILE, _BUCKET, _BITMAP, _ROWS = "file", "bucket", "bitmap", "rows"
-FILE, POSITION = "\0file", "\0position"
-"""The columns of a frame of rows whose places are known: `_metadata.file_path` and `_metadata.row_index`."""
+_BUCKET, _BITMAP, _ROWS = "bucket", "bitmap", "rows"
 
 MATCHING_ROWS = pa.field("matching_rows", pa.int64())
 """The column that `record_touched_files` adds to the snapshot's `files`: how many rows of a file match."""
@@ -77,34 +77,48 @@ class TouchedFiles:
         snapshot = self.snapshot
         self._row_ids = row_id_columns(snapshot.protocol, snapshot.metadata, snapshot.path)
         self._handle = new_handle(spark)
+        self._quiet = without_call_sites()
         self._scanned = {_ALL: self._files(self.snapshot.files, self.snapshot.statistics)}
         self._started_ns = self._found_ns = time.perf_counter_ns()
 
     def __enter__(self) -> Self:
         dispatcher.keep(self._handle, self)
+        self._quiet.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._quiet.__exit__(None, None, None)
         dispatcher.release(self._handle)
 
     def rows(
         self,
-        files: pa.Table | None = None,
+        files: pa.Table | RowsOfFiles | None = None,
         like: DataFrame | None = None,
         *,
-        without: Sequence[DeletionVector] | None = None,
+        places: bool = False,
     ) -> DataFrame:
         """A frame over `files` of the snapshot, by default all of them. It has Spark's column `_metadata`,
         and a filter on it skips files by their statistics.
 
-        If `like` is given, another frame of this object, the new frame has the same attributes. `without`:
-        the rows of each of the files that are left out, instead of those that its deletion vector deletes.
+        If `like` is given, another frame of this object, or filters and projections over it, the new frame
+        has the same attributes. `places`: with the places of the rows, in columns FILE (the row of the
+        snapshot's `files`) and POSITION.
         """
         key, chosen = _ALL, self.snapshot.files
+        without: Sequence[DeletionVector] | None = None
+        statistics = self.snapshot.statistics
+        if isinstance(files, RowsOfFiles):
+            chosen, without = files
+        elif files is not None:
+            chosen = files
         if files is not None:
-            key, chosen = str(len(self._scanned)), files.select(self.snapshot.files.column_names)
-            self._scanned[key] = self._files(chosen, FileStatistics(chosen, self.schema), without)
-        described = self._relation(key, chosen, None if without is None else len(without))
+            chosen = chosen.select(self.snapshot.files.column_names)
+            statistics = FileStatistics(chosen, self.schema)
+        if files is not None or places:
+            key = str(len(self._scanned))
+            numbers = self._numbers(chosen) if places else None
+            self._scanned[key] = self._files(chosen, statistics, without, numbers)
+        described = self._relation(key, chosen, None if without is None else len(without), places=places)
         return scanned(self.spark, described) if like is None else scanned_like(like, described)
 
     @property
@@ -112,12 +126,12 @@ class TouchedFiles:
         """The names of the columns in which rows keep their ids; empty without row tracking."""
         return self._row_ids or ()
 
-    def with_row_ids(self, rows: DataFrame) -> DataFrame:
+    def with_row_ids(self, rows: DataFrame, metadata: Column | None = None) -> DataFrame:
         """A frame that `rows` has made, with the columns in which the rows keep their ids in new files; the
-        frame itself if the table has no row tracking."""
+        frame itself if the table has no row tracking. `metadata`: its column `_metadata`, if it has one."""
         if self._row_ids is None:
             return rows
-        metadata = rows.metadataColumn("_metadata")
+        metadata = rows.metadataColumn("_metadata") if metadata is None else metadata
         return rows.withColumns(
             {
                 self._row_ids.row_id: metadata.getField("row_id"),
@@ -143,13 +157,20 @@ class TouchedFiles:
         files: pa.Table,
         statistics: FileStatistics | None,
         vectors: Sequence[DeletionVector] | None = None,
+        numbers: pa.Array | None = None,
     ) -> ScannedFiles:
         snapshot = self.snapshot
-        return ScannedFiles(
-            snapshot.path, snapshot.physical_partition_columns, files, statistics, vectors=vectors
-        )
+        columns = snapshot.physical_partition_columns
+        return ScannedFiles(snapshot.path, columns, files, statistics, vectors, numbers)
 
-    def _relation(self, key: str, files: pa.Table, vectors: int | None = None) -> Relation:
+    def _numbers(self, files: pa.Table) -> pa.Array:
+        """Of each file the row of the snapshot's `files`."""
+        found = pc.index_in(files["path"], self.snapshot.files["path"])
+        return found.combine_chunks()
+
+    def _relation(
+        self, key: str, files: pa.Table, vectors: int | None = None, *, places: bool = False
+    ) -> Relation:
         snapshot = self.snapshot
         scan = {
             "reads": "touched files",
@@ -172,6 +193,7 @@ class TouchedFiles:
             READ_ALL,
             vectors=vectors,
             row_ids=row_ids_of(snapshot),
+            places=places,
         )
 
     def scanned_files(self, key: str) -> ScannedFiles:
@@ -218,26 +240,28 @@ class TouchedFiles:
     def record_touched_files(self, matching: DataFrame) -> pa.Table:
         """The files that hold rows of a filter over `rows()`, with the number of those rows (MATCHING_ROWS).
 
-        `matching` may be a frame of FILE and POSITION instead. Runs one job. It reads the columns of the
+        `matching` may be a frame with FILE and POSITION instead. Runs one job. It reads the columns of the
         condition, in the files that partitions and statistics keep.
         """
-        path, _ = place_of(matching)
-        counted = with_one_reducer(matching.groupBy(path.alias("path")).count()).collect()
-        return self.record_files_at({row["path"]: row["count"] for row in counted})
+        counted = with_one_reducer(self._placed(matching).groupBy(FILE).count()).collect()
+        return self.record_files_at({row[FILE]: row["count"] for row in counted})
+
+    def _placed(self, matching: DataFrame) -> DataFrame:
+        return matching if FILE in matching.columns else self.rows(like=matching, places=True)
 
     def record_marked_rows(self, matching: DataFrame) -> tuple[pa.Table, list[BitMap64]]:
         """As `record_touched_files`, with the positions of the rows in each file, too. Runs one job."""
-        path, position = place_of(matching)
-        buckets = matching.groupBy(path.alias(_FILE), bucket_of(position).alias(_BUCKET))
+        position = F.col(POSITION)
+        buckets = self._placed(matching).groupBy(FILE, bucket_of(position).alias(_BUCKET))
         found = buckets.agg(bucket_with(position).alias(_BITMAP), F.count(F.lit(1)).alias(_ROWS))
         rows = with_one_reducer(found).collect()
-        counts: defaultdict[str, int] = defaultdict(int)
-        bitmaps: defaultdict[str, list[tuple[int, bytes]]] = defaultdict(list)
+        counts: defaultdict[int, int] = defaultdict(int)
+        bitmaps: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
         for row in rows:
-            counts[row[_FILE]] += row[_ROWS]
-            bitmaps[row[_FILE]].append((row[_BUCKET], row[_BITMAP]))
+            counts[row[FILE]] += row[_ROWS]
+            bitmaps[row[FILE]].append((row[_BUCKET], row[_BITMAP]))
         touched = self.record_files_at(counts)
-        marks = self.of_files(touched, {path: positions(of_path) for path, of_path in bitmaps.items()})
+        marks = [positions(bitmaps[file]) for file in sorted(bitmaps)]
         found_rows = touched[MATCHING_ROWS.name].to_pylist()
         for path, number, marked in zip(touched["path"].to_pylist(), found_rows, marks, strict=True):
             if len(marked) != number:
@@ -250,33 +274,14 @@ class TouchedFiles:
                 )
         return touched, marks
 
-    def of_files(self, touched: pa.Table, of_path: Mapping[str, BitMap64]) -> list[BitMap64]:
-        """For each row of `files`, what is told of its path (`_metadata.file_path`)."""
-        by_place = {store_path(path): marked for path, marked in of_path.items()}
-        places = store_paths(self.snapshot.path, touched["path"]).to_pylist()
-        return [by_place[place] for place in places]
-
-    def record_files_at(self, matching_rows: Mapping[str, int]) -> pa.Table:
-        """The files at these paths (`_metadata.file_path`), with their numbers of rows (MATCHING_ROWS)."""
-        files, path = self.snapshot.files, self.snapshot.path
-        wanted = pa.table(
-            {
-                "path": pa.array([store_path(found) for found in matching_rows], pa.string()),
-                MATCHING_ROWS.name: pa.array(matching_rows.values(), pa.int64()),
-            }
-        )
-        positions = pc.index_in(store_paths(path, files["path"]), value_set=wanted["path"])
-        touched = files.filter(positions.is_valid())
-        if touched.num_rows != wanted.num_rows:
-            raise DeltaIllegalStateException(
-                f"Spark found rows for {self.name} in {wanted.num_rows} files, of which the table has "
-                f"{touched.num_rows}.",
-                table=path,
-                version=self.snapshot.version,
-            )
+    def record_files_at(self, matching_rows: Mapping[int, int]) -> pa.Table:
+        """The files of these numbers (FILE) in their order, with their numbers of rows (MATCHING_ROWS)."""
+        numbers = sorted(matching_rows)
+        touched = self.snapshot.files.take(pa.array(numbers, pa.int64()))
         self.transaction.record_read_of_files(touched)
         self._found_ns = time.perf_counter_ns()
-        return touched.append_column(MATCHING_ROWS, wanted[MATCHING_ROWS.name].take(positions.drop_null()))
+        rows = pa.array([matching_rows[number] for number in numbers], pa.int64())
+        return touched.append_column(MATCHING_ROWS, rows)
 
     def times_ms(self) -> dict[str, int]:
         """The metrics of time until now, divided at the moment when the touched files were found."""
@@ -287,15 +292,6 @@ class TouchedFiles:
             "rewriteTimeMs": now - self._found_ns,
         }
         return {name: ns // 1_000_000 for name, ns in spent.items()}
-
-
-def place_of(rows: DataFrame) -> tuple[Column, Column]:
-    """Of the rows of a frame over a table's files, or of one that has them in FILE and POSITION: the file and
-    the position of each."""
-    if FILE in rows.columns:
-        return F.col(FILE), F.col(POSITION)
-    place = rows.metadataColumn("_metadata")
-    return place.getField("file_path"), place.getField("row_index")
 
 
 @finds_files("touched files")

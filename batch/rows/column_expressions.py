@@ -76,6 +76,20 @@ def _refused(error_class: str, column: str, table: str) -> DeltaAnalysisExceptio
     return DeltaAnalysisException(error_class=error_class, column_name=column, table=table, column=column)
 
 
+def null_number(name: str) -> DeltaInvariantViolationException:
+    """The error for an identity column that a new row gives null. Spark makes null of the word DEFAULT."""
+    return DeltaInvariantViolationException(
+        error_class="DELTA_IDENTITY_COLUMNS_NULL_NOT_SUPPORTED", column_name=name, column=name
+    )
+
+
+def checks_of_numbers(schema: T.StructType, given: Collection[str]) -> Iterator[Check]:
+    """The checks of the identity columns that new rows give themselves."""
+    for name in identity_columns(schema):
+        if name in given:
+            yield Check(f"{quoted(name)} IS NOT NULL", str(null_number(name)))
+
+
 def checks_of_generated(schema: T.StructType, given: Collection[str]) -> Iterator[Check]:
     """The checks of the generated columns that rows give themselves."""
     for name, sql in generation_expressions(schema).items():

@@ -10,10 +10,10 @@ from pyspark.sql import types as T
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaInvariantViolationException, UnsupportedFeatureError
 from deltaflow.log import Metadata
+from deltaflow.log.protocol.properties import check_constraints
 from deltaflow.spark.write.file_write import Check
 
 _INVARIANTS = "delta.invariants"
-CONSTRAINTS = "delta.constraints."
 
 
 def checks_of_table(metadata: Metadata, schema: T.StructType, *, schema_changes: bool = False) -> list[Check]:
@@ -32,12 +32,11 @@ def checks_of_table(metadata: Metadata, schema: T.StructType, *, schema_changes:
         *(
             Check(
                 expression,
-                _violation_message(name[len(CONSTRAINTS) :], expression),
+                _violation_message(name, expression),
                 shows_values=True,
                 without_column=without_column,
             )
-            for name, expression in sorted(metadata.configuration.items())
-            if name.lower().startswith(CONSTRAINTS)
+            for name, expression in check_constraints(metadata.configuration).items()
         ),
     ]
 

@@ -25,7 +25,7 @@ from deltaflow.log import (
     merge_schemas,
     schema_to_string,
 )
-from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_columns, clustering_paths
+from deltaflow.log.protocol.clustering import clustering_paths
 from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.configuration import asks_for_mapping
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_metadata
@@ -125,7 +125,7 @@ def update_metadata(
 
 def _check_clustering(snapshot: Snapshot, names: Sequence[str], path: str) -> None:
     """Raises DELTA_CLUSTERING_COLUMNS_MISMATCH unless the table is clustered by these columns."""
-    existing = clustering_columns(snapshot.domains.get(CLUSTERING_DOMAIN), snapshot.schema)
+    existing = snapshot.clustering_columns
     if clustering_paths(names, snapshot.schema, path) != existing:
         raise DeltaAnalysisException(
             error_class="DELTA_CLUSTERING_COLUMNS_MISMATCH",

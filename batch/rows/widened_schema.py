@@ -12,11 +12,11 @@ from typing import Final
 from pyspark.sql import types as T
 
 from deltaflow.batch.rows.column_expressions import generation_expressions
-from deltaflow.batch.rows.row_checks import CONSTRAINTS
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import Snapshot
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields
 from deltaflow.log.protocol.features import supported_features, widens_types
+from deltaflow.log.protocol.properties import check_constraints
 from deltaflow.log.protocol.schema_reading import Path, dotted
 from deltaflow.log.protocol.type_widening import can_widen, with_type_changes
 
@@ -67,11 +67,7 @@ def _changes(
 def _check_expressions(
     snapshot: Snapshot, path: Path, old: T.DataType, new: T.DataType, *, by_alter: bool
 ) -> None:
-    constraints = {
-        name.removeprefix(CONSTRAINTS): expression
-        for name, expression in sorted(snapshot.metadata.configuration.items())
-        if name.lower().startswith(CONSTRAINTS)
-    }
+    constraints = check_constraints(snapshot.metadata.configuration)
     generated = generation_expressions(snapshot.schema)
     what = "DEPENDENT_COLUMN_CHANGE" if by_alter else "DATA_TYPE_MISMATCH"
     found = {

@@ -10,20 +10,24 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from deltaflow.batch.files.partition_conditions import in_any_partition
+from deltaflow.batch.rewrite.marked_rows import RewrittenFiles
 from deltaflow.batch.rewrite.new_files import NewFiles
-from deltaflow.batch.rewrite.recorded_changes import refuse_unrecorded_changes
+from deltaflow.batch.rewrite.recorded_changes import change_type, with_change_type
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import FILES_SCHEMA, AddFile, OptimisticTransaction, Snapshot
+from deltaflow.log.files.change_files import DELETE, INSERT
 from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.protocol.column_mapping import physical_name, table_schema
+from deltaflow.log.protocol.features import has_change_data_feed
 from deltaflow.spark.expressions.analysis import analysed, references
 from deltaflow.spark.expressions.expressions import has_subquery
 from deltaflow.spark.write.file_write import Check, session_of_write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 _OPERATION = "replaceWhere"
 _MISMATCH = "DELTA_REPLACE_WHERE_MISMATCH"
@@ -38,6 +42,10 @@ class OverwriteScope:
 
     def begin(self, transaction: OptimisticTransaction) -> None:
         """Is called before a file is written; records what the write reads."""
+
+    def columns_of_files(self, transaction: OptimisticTransaction, schema: StructType) -> StructType:
+        """The columns of the write's files, for a table with this schema."""
+        return schema
 
     def copy_rows(self, transaction: OptimisticTransaction, copies: NewFiles) -> None:
         """Is called after the write's own job; writes the rows of removed files that stay in the table."""
@@ -84,7 +92,7 @@ class MatchingRows(WholeTable):
 
     If the predicate names partition columns alone, the files of its partitions are removed unread. Otherwise
     two jobs follow the write's own: one counts the rows that match in each file, and one writes the other
-    rows of these files again.
+    rows of these files again. For a change data feed, one more records the rows that match.
     """
 
     def __init__(
@@ -146,6 +154,14 @@ class MatchingRows(WholeTable):
             table=snapshot.path,
         )
 
+    def columns_of_files(self, transaction: OptimisticTransaction, schema: StructType) -> StructType:
+        return with_change_type(schema, INSERT) if self._may_record(transaction) else schema
+
+    def _may_record(self, transaction: OptimisticTransaction) -> bool:
+        """Whether the table has a change data feed that may need more than added and removed files."""
+        assert transaction.metadata is not None
+        return self._has_data_filters and has_change_data_feed(transaction.metadata)
+
     def record_removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
         return self._touched
 
@@ -161,12 +177,12 @@ class MatchingRows(WholeTable):
         assert transaction.snapshot is not None
         matches = F.expr(self._predicate)
         with self._touched_files(transaction) as files:
-            touched = files.record_touched_files(files.rows().where(matches))
+            matching = files.rows().where(matches)
+            if self._may_record(transaction):
+                self._record_changes(files, matching, copies)
+                return
+            touched = files.record_touched_files(matching)
             account = RowAccount(_OPERATION, transaction.snapshot, touched, touched[MATCHING_ROWS.name])
-            assert transaction.metadata is not None
-            refuse_unrecorded_changes(
-                transaction.metadata, account.files_to_read, _OPERATION, transaction.path
-            )
             if account.files_to_read.num_rows:
                 # Rows for which the predicate is null stay, too.
                 kept = files.with_row_ids(files.rows(account.files_to_read)).where(
@@ -174,6 +190,17 @@ class MatchingRows(WholeTable):
                 )
                 copies.copy(kept, _OPERATION)
             account.check(copies.rows)
+        self._touched, self._rows_removed = account.files, account.gone
+
+    def _record_changes(self, files: TouchedFiles, matching: DataFrame, copies: NewFiles) -> None:
+        """Copies the other rows, and records the rows that match if there are others."""
+        account = RewrittenFiles(_OPERATION, files.snapshot, *files.record_marked_rows(matching))
+        others = account.unmarked
+        if others.files.num_rows:
+            copies.record(files.rows(account.deleted).select("*", change_type(DELETE)), _OPERATION)
+            copies.copy(files.with_row_ids(files.rows(others)), _OPERATION)
+            account.check_recorded(copies.recorded_rows, 0)
+        account.check(copies.rows)
         self._touched, self._rows_removed = account.files, account.gone
 
     def _touched_files(self, transaction: OptimisticTransaction) -> TouchedFiles:

@@ -21,7 +21,8 @@ from deltaflow.batch.files.file_layout import file_options, optimized_write_byte
 from deltaflow.batch.optimize.auto_compaction import auto_compaction
 from deltaflow.batch.options import option
 from deltaflow.batch.rewrite.new_files import NewFiles
-from deltaflow.batch.rows.column_expressions import check_no_numbers_given
+from deltaflow.batch.rewrite.recorded_changes import as_change_file
+from deltaflow.batch.rows.column_expressions import check_no_numbers_given, checks_of_numbers
 from deltaflow.batch.rows.row_checks import checks_of_table
 from deltaflow.batch.rows.row_plan import row_plan
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules, named_as_table, update_metadata
@@ -38,7 +39,7 @@ from deltaflow.log import (
 )
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.column_mapping import table_schema
-from deltaflow.log.protocol.features import check_writable, is_append_only
+from deltaflow.log.protocol.features import check_writable, has_partition_columns_in_files, is_append_only
 from deltaflow.log.protocol.isolation import isolation_of_table
 from deltaflow.spark.scan.file_index import mapping_of
 from deltaflow.spark.write.file_write import FollowUp, Quarantine, RowPlan, WrittenFile
@@ -77,9 +78,13 @@ class TransactionalWrite:
         only_with_files: bool,
     ) -> None:
         assert transaction.metadata is not None
+        assert transaction.protocol is not None
         self.path = transaction.log.path
         self.partition_columns = tuple(transaction.metadata.partition_columns)
         self.rows = rows
+        self.keeps_partition_columns = has_partition_columns_in_files(
+            transaction.protocol, transaction.metadata
+        )
         self.mapping = mapping_of(transaction.metadata, self.path)
         self.file_options = {
             **file_options(options, self.path),
@@ -127,10 +132,12 @@ class TransactionalWrite:
     def _commit(self, adds: Sequence[AddFile], rows: int, copies: NewFiles, removed: pa.Table) -> bool:
         """Whether there was something to commit."""
         removes = remove_files(removed, self._transaction.log.clock(), data_change=self._data_change)
+        # A commit with change files has all of its changes in them.
+        changes = [*map(as_change_file, adds), *copies.change_files] if copies.change_files else []
         if self._only_with_files and not adds and not copies.adds and not removes:
             return False
         actions: list[Any] = [] if self._application is None else [self._application]
-        actions += [*adds, *copies.adds, *removes]
+        actions += [*adds, *copies.adds, *removes, *changes]
         name_of_added, name_of_removed = self._operation.file_count_metrics
         metrics = {
             **({name_of_removed: len(removes)} if name_of_removed else {}),
@@ -139,6 +146,8 @@ class TransactionalWrite:
             "numOutputBytes": sum(add.size for add in (*adds, *copies.adds)),
             **self._overwrite_scope.metrics(removed, copies.rows),
         }
+        if changes:
+            metrics["numAddedChangeFiles"] = len(changes)
         self._transaction.update_identity_marks(self._data_files.numbers)
         metadata = self._transaction.metadata
         assert metadata is not None
@@ -199,11 +208,21 @@ def begin_write(
     schema = table_schema(metadata, table=path)
     overwrite_scope.begin(transaction)
     schema_changes = snapshot is not None and schema != snapshot.schema
-    checks = [*checks_of_table(metadata, schema, schema_changes=schema_changes), *overwrite_scope.checks]
     named = named_as_table(frame_schema, schema, rules, path)
+    checks = [
+        *checks_of_table(metadata, schema, schema_changes=schema_changes),
+        *overwrite_scope.checks,
+        *checks_of_numbers(schema, named.names),
+    ]
     return TransactionalWrite(
         transaction,
-        row_plan(named, schema, metadata.partition_columns, checks, path),
+        row_plan(
+            named,
+            overwrite_scope.columns_of_files(transaction, schema),
+            metadata.partition_columns,
+            checks,
+            path,
+        ),
         options,
         overwrite_scope=overwrite_scope,
         operation=operation,

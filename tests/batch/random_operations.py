@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ Row = tuple[int, str | None, int | None]
 """id, p (a partition in half of the tables), v."""
 _SCHEMA = "id LONG, p STRING, v INT"
 _PARTS = ("a", "b", None)
+_BEFORE = ("delete", "update_preimage")
 _GENERATED = "id * 2 + coalesce(v, 0)"
 
 
@@ -43,6 +45,8 @@ class Features:
     """A column g, which the operations leave to the table."""
     vectors: bool
     """`delta.enableDeletionVectors`."""
+    feed: bool
+    """`delta.enableChangeDataFeed`."""
 
     @staticmethod
     def by_chance(chance: random.Random) -> Features:
@@ -51,6 +55,7 @@ class Features:
             mapping=chance.choice(["none", "none", "name", "id"]),
             generated=chance.random() < 0.3,
             vectors=chance.random() < 0.5,
+            feed=chance.random() < 0.7,
         )
 
     def create(self, spark: SparkSession, path: str) -> None:
@@ -63,6 +68,8 @@ class Features:
             table = table.property("delta.columnMapping.mode", self.mapping)
         if self.vectors:
             table = table.property("delta.enableDeletionVectors", "true")
+        if self.feed:
+            table = table.property("delta.enableChangeDataFeed", "true")
         table.execute()
 
 
@@ -131,12 +138,15 @@ class Game:
         self.done.append(str(self.features))
         self.check("create", [])
         often = [self.append, self.update, self.delete, self.merge]
-        operations = [*often, *often, self.overwrite, self.optimize, self.vacuum, self.restore]
+        seldom = [self.overwrite, self.replace, self.optimize, self.vacuum, self.restore]
+        operations = [*often, *often, *seldom]
         for _ in range(steps):
             operation = self.chance.choice(operations)
             self.rows_after = self.rows
             operation()
             self.check(operation.__name__, self.rows_after)
+        if self.features.feed:
+            self.check_feed()
 
     def check(self, name: str, rows: list[Row]) -> None:
         newest = deltalake.DeltaTable(self.path).version()
@@ -154,6 +164,29 @@ class Game:
             at = f"version {version} after {self.done}"
             assert _sorted(loaded.option("versionAsOf", version).load(self.path)) == of_version, at
             assert _by_deltalake(self.path, version) == of_version, at
+
+    def check_feed(self) -> None:
+        """The changes of each pair of versions, applied to the rows of the one, give those of the other."""
+        first, last = min(self.retained), max(self.retained)
+        feed = self.spark.read.format("delta").option("readChangeFeed", "true")
+        of_version: dict[int, list[tuple[Row, str]]] = {version: [] for version in self.retained}
+        if first < last:
+            changes = feed.option("startingVersion", first + 1).option("endingVersion", last).load(self.path)
+            for row in changes.toArrow().to_pylist():
+                of_version[row["_commit_version"]].append(
+                    ((row["id"], row["p"], row["v"]), row["_change_type"])
+                )
+        for start in sorted(self.retained):
+            rows = Counter(self.versions[start])
+            for end in range(start + 1, last + 1):
+                kinds = Counter(kind for _, kind in of_version[end])
+                assert kinds["update_preimage"] == kinds["update_postimage"], self.done
+                rows.subtract(row for row, kind in of_version[end] if kind in _BEFORE)
+                assert min(rows.values(), default=0) >= 0, (
+                    f"{end} deletes rows that are not there: {self.done}"
+                )
+                rows.update(row for row, kind in of_version[end] if kind not in _BEFORE)
+                assert +rows == Counter(self.versions[end]), f"changes from {start} to {end} of {self.done}"
 
     def new_rows(self, number: int, ids: Sequence[int] | None = None) -> list[Row]:
         chance = self.chance
@@ -180,6 +213,13 @@ class Game:
         self.write(rows, "overwrite")
         self.done.append(f"overwrite {rows}")
         self.rows_after = rows
+
+    def replace(self) -> None:
+        rows = [row for row in self.new_rows(self.chance.randint(0, 8)) if row[0] % 3 == 1]
+        writer = self.frame(rows).write.format("delta").mode("overwrite")
+        writer.option("replaceWhere", "id % 3 = 1").save(self.path)
+        self.done.append(f"replace where id % 3 = 1 by {rows}")
+        self.rows_after = [*(row for row in self.rows if row[0] % 3 != 1), *rows]
 
     def delete(self) -> None:
         where = condition(self.chance)

@@ -238,7 +238,7 @@ PARAMETERS = {
     "IdentityGenerator": {},
 }
 """The public methods of `delta.tables` and the names of their parameters."""
-OF_ITS_OWN = {"DeltaTable.addConstraint", "DeltaTable.dropConstraint"}
+OF_ITS_OWN = {"DeltaTable.addConstraint", "DeltaTable.dropConstraint", "DeltaTable.repair"}
 
 
 def public_methods(name: str) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
@@ -187,6 +188,12 @@ def test_a_table_gets_the_feature_with_its_first_variant(spark: SparkSession, tm
     assert versions(path) == before
 
 
+def newly_shredded(path: str) -> list[bool]:
+    """Whether the files that the newest commit has added have columns for the fields of variants."""
+    files = [Path(path, unquote(add["path"])) for add in actions(path, "add")]
+    return ["typed_value" in str(pq.ParquetFile(file).schema) for file in files]
+
+
 @pytest.mark.skipif(not READS_SHREDDED_VARIANTS, reason="this Spark reads no shredded variants")
 def test_shredded_files_where_the_table_asks_for_them(spark: SparkSession, path: str) -> None:
     wanted = texts(rows(spark, 0, 4))
@@ -194,7 +201,12 @@ def test_shredded_files_where_the_table_asks_for_them(spark: SparkSession, path:
     [protocol] = actions(path, "protocol")
     assert {*protocol["readerFeatures"]} - {"columnMapping"} == {"variantType", "variantShredding"}
     spark.sql(f"UPDATE delta.`{path}` SET p = p WHERE id < 2")
+    assert any(newly_shredded(path))
     rows(spark, 4, 6).write.format("delta").mode("append").save(path)
+    assert all(newly_shredded(path))
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableVariantShredding' = 'false')")
+    spark.sql(f"UPDATE delta.`{path}` SET p = p WHERE id = 5")
+    assert not any(newly_shredded(path))
     wanted += texts(rows(spark, 4, 6))
     assert texts(load(spark, path)) == wanted
     assert [row.id for row in load(spark, path).where("variant_get(v, '$.a', 'int') = 5").collect()] == [5]

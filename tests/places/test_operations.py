@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltaflow.errors import StoreError
+from deltaflow.store import store_for
 from deltaflow.tables import DeltaTable
 from tests.tables import ids, load, write
 
@@ -51,12 +52,35 @@ def test_vacuum_deletes_what_no_version_needs(
     listed = spark.sql(f"VACUUM delta.`{place.path('t')}` RETAIN 0 HOURS DRY RUN").collect()
     assert place.files("t") == before
     assert len(listed) == 4
-    rewritten.vacuum(0)
+    lite = rewritten.vacuum(0, lite=True, dryRun=True).collect()
+    assert {row.path for row in lite} == {row.path for row in listed}
+    frame = spark.createDataFrame(
+        [(row.path, row.size, False, 0) for row in lite],
+        "path string, length bigint, isDir boolean, modificationTime bigint",
+    )
+    found = rewritten.vacuum(0, inventory=frame, dryRun=True)
+    assert sorted(found.collect()) == sorted(rewritten.vacuum(0, dryRun=True).collect())
+    rewritten.vacuum(0, lite=True)
     left = place.files("t")
+    rewritten.vacuum(0)
+    assert place.files("t") == left
     assert len([name for name in left if "/" not in name]) == 1
     assert [name for name in left if name.startswith("inner/other/")]
     assert ids(rewritten.toDF()) == [*range(4)]
     assert ids(load(spark, place.path("t/inner/other"))) == [*range(9)]
+
+
+def test_a_lost_file_is_removed_from_the_log(place: Place, spark: SparkSession) -> None:
+    for start in (0, 2):
+        write(spark.range(start, start + 2).coalesce(1), place.path("t"))
+    table = DeltaTable.forPath(spark, place.path("t"))
+    assert table.repair().collect() == []
+    store, root = store_for(place.path("t"))
+    lost = min(name for name in place.files("t") if name.endswith(".parquet"))
+    store.delete(f"{root}/{lost}")
+    [row] = table.repair().collect()
+    assert (row.dataFilePath.rpartition("/")[2], row.numRows) == (lost, 2)
+    assert table.toDF().count() == 2
 
 
 def test_restore_looks_for_files(
@@ -102,7 +126,18 @@ def test_a_clone_in_another_file_system(
     clone.restoreToVersion(0)
     clone.vacuum(0)
     assert ids(clone.toDF()) == [*range(4)]
-    assert source.files("a b") == before
+    # Deep: the same files, byte for byte.
+    deep = DeltaTable.forPath(spark, table_of_source).clone(target.path("deep"))
+    assert len(target.files("deep")) == len(before)
+    spark.sql(
+        f"ALTER TABLE delta.`{table_of_source}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    DeltaTable.forPath(spark, table_of_source).delete("id = 0")
+    text = f"CREATE OR REPLACE TABLE delta.`{target.path('deep')}` CLONE delta.`{table_of_source}`"
+    assert spark.sql(text).first().num_copied_files == 0
+    assert ids(deep.toDF()) == [1, 2, 3]
+    deep.vacuum(0)
+    assert ids(deep.toDF()) == [1, 2, 3]
 
 
 def test_convert(spark: SparkSession, place: Place) -> None:

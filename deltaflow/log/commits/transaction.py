@@ -37,7 +37,7 @@ from deltaflow.log.commits.reads import PartitionPredicate, Reads
 from deltaflow.log.commits.row_ids import RowIds, check_enablement
 from deltaflow.log.commits.validation import WritableAction, check_actions, check_reserved_columns
 from deltaflow.log.maintenance.checkpoint_hook import checkpoint_if_due
-from deltaflow.log.maintenance.manifests import update_manifests
+from deltaflow.log.maintenance.manifests import check_manifests_possible, update_manifests
 from deltaflow.log.protocol.actions import (
     AddFile,
     AnyAction,
@@ -335,6 +335,7 @@ class OptimisticTransaction:
         check_actions(actions, protocol, metadata, self.path, append_only=is_append_only(before))
         if self.snapshot is not None and self._new_metadata is not None:
             check_enablement(self.snapshot, protocol, metadata, actions)
+            check_manifests_possible(self.snapshot, metadata, actions)
         of_table = isolation_of_table(metadata, self.path)
         return isolation_of_commit(actions, of_table, changes_metadata=self._changes_metadata)
 

@@ -8,6 +8,7 @@ from deltaflow.errors import DeltaIllegalStateException, DeltaUnsupportedOperati
 from deltaflow.log.files.change_files import CHANGE_COLUMNS
 from deltaflow.log.files.file_key import file_key
 from deltaflow.log.protocol.actions import (
+    AddCDCFile,
     AddFile,
     DomainMetadata,
     Metadata,
@@ -24,7 +25,7 @@ from deltaflow.log.protocol.features import (
 from deltaflow.log.protocol.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
 from deltaflow.log.protocol.row_tracking import FEATURE as ROW_TRACKING
 
-WritableAction = AddFile | RemoveFile | SetTransaction | DomainMetadata
+WritableAction = AddFile | RemoveFile | AddCDCFile | SetTransaction | DomainMetadata
 _SYSTEM_DOMAIN_PREFIX = "delta."
 _FEATURES_OF_DOMAINS = {ROW_TRACKING_DOMAIN: ROW_TRACKING}
 
@@ -53,6 +54,9 @@ def check_actions(
                     raise DeltaUnsupportedOperationException(
                         error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY", table=table
                     )
+            case AddCDCFile():
+                category, name = "change file", action.path
+                _check_partition_columns(action, partition_columns, table)
             case SetTransaction():
                 category, name = "application", action.app_id
             case DomainMetadata():
@@ -87,7 +91,7 @@ def check_reserved_columns(metadata: Metadata, before: Metadata | None, table: s
         )
 
 
-def _check_partition_columns(action: AddFile, partition_columns: set[str], table: str) -> None:
+def _check_partition_columns(action: AddFile | AddCDCFile, partition_columns: set[str], table: str) -> None:
     if set(action.partition_values) != partition_columns:
         raise DeltaIllegalStateException(
             f"The file {action.path} has values of the partition columns "

@@ -13,6 +13,7 @@ from deltaflow.log.protocol.properties import (
     ALLOW_ARBITRARY_PROPERTIES,
     CHECKPOINTS_PROTECTED_BEFORE,
     COLUMN_MAPPING_MODE,
+    CONSTRAINTS_PREFIX,
     IGNORE_PROTOCOL_DEFAULTS,
     KNOWN,
     MATERIALIZED_ROW_COMMIT_VERSION_COLUMN,
@@ -21,7 +22,6 @@ from deltaflow.log.protocol.properties import (
 from deltaflow.log.protocol.protocols import FEATURE_PREFIX, is_of_protocol
 
 _SESSION_DEFAULTS = "spark.databricks.delta.properties.defaults."
-_CONSTRAINTS_PREFIX = "delta.constraints."
 _NOT_FOR_USERS = {
     name.lower(): name
     for name in (
@@ -102,7 +102,7 @@ def with_protected_checkpoints(metadata: Metadata, before: Mapping[str, str]) ->
 def checked_name(name: str, value: str, session: Mapping[str, str], table: str) -> str:
     """The canonical name of a property, checked with its value; raises as `with_checked_properties`."""
     lower = name.lower()
-    if not lower.startswith("delta.") or lower.startswith((_CONSTRAINTS_PREFIX, FEATURE_PREFIX)):
+    if not lower.startswith("delta.") or lower.startswith((CONSTRAINTS_PREFIX, FEATURE_PREFIX)):
         return canonical_name(name)
     if lower in _NOT_FOR_USERS:
         raise DeltaIllegalArgumentException(

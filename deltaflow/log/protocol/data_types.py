@@ -36,6 +36,13 @@ def with_inner_fields(data_type: T.DataType, fields: Sequence[T.StructField]) ->
     return data_type
 
 
+def has_order(data_type: T.DataType) -> bool:
+    """Whether Spark can compare two values of a type."""
+    if isinstance(data_type, T.MapType | T.NullType) or data_type.typeName() == "variant":
+        return False
+    return all(has_order(inner.dataType) for inner in inner_fields(data_type))
+
+
 def is_nested(data_type: T.DataType) -> bool:
     """Whether it is a struct, an array or a map."""
     return isinstance(data_type, T.StructType | T.ArrayType | T.MapType)

@@ -10,6 +10,7 @@ import msgspec
 
 from deltaflow.errors import UnsupportedFeatureError
 from deltaflow.log.protocol.actions import Metadata, Protocol
+from deltaflow.log.protocol.properties import CONSTRAINTS_PREFIX
 from deltaflow.log.protocol.schema import CURRENT_DEFAULT, GENERATION_EXPRESSION, READS_SHREDDED_VARIANTS
 from deltaflow.log.protocol.type_widening import TYPE_CHANGES, check_type_changes
 
@@ -110,6 +111,10 @@ _DOMAIN_METADATA = Feature("domainMetadata", _no_metadata, "always")
 _V2_CHECKPOINT = Feature(
     "v2Checkpoint", _property("delta.checkpointPolicy", "v2"), "always", for_readers=True
 )
+_PARTITION_COLUMNS_IN_FILES = Feature(
+    "materializePartitionColumns", _property("delta.enableMaterializePartitionColumnsFeature"), "always"
+)
+_WRITES_PARTITION_COLUMNS = _property("delta.writePartitionColumnsToParquet")
 _CHECKPOINT_PROTECTION = Feature("checkpointProtection", _no_metadata, "always")
 # Nothing activates it: a default without the feature is an error, as with delta-spark.
 _COLUMN_DEFAULTS = Feature("allowColumnDefaults", _no_metadata, "always")
@@ -163,7 +168,7 @@ def _unwritable(name: str, reason: str, is_active: Activity = _no_metadata) -> F
 _LISTED = (
     _APPEND_ONLY,
     Feature("invariants", _has_constrained_columns, "always", legacy_writer=2),
-    Feature("checkConstraints", _property_prefix("delta.constraints."), "always", legacy_writer=3),
+    Feature("checkConstraints", _property_prefix(CONSTRAINTS_PREFIX), "always", legacy_writer=3),
     Feature("changeDataFeed", has_change_data_feed, "supported", legacy_writer=4),
     Feature("generatedColumns", _column_metadata(GENERATION_EXPRESSION), "supported", legacy_writer=4),
     _COLUMN_MAPPING,
@@ -182,10 +187,7 @@ _LISTED = (
         )
         for i in (1, 2, 3)
     ),
-    _unwritable(
-        "materializePartitionColumns",
-        "Its data files have to hold the partition columns, which deltaflow leaves out.",
-    ),
+    _PARTITION_COLUMNS_IN_FILES,
     _CHECKPOINT_PROTECTION,
     _unwritable("coordinatedCommits-preview", "A service, not the file system, decides who commits."),
     _DELETION_VECTORS,
@@ -265,6 +267,14 @@ def has_v2_checkpoints(protocol: Protocol) -> bool:
     return _V2_CHECKPOINT.name in supported_features(protocol)
 
 
+def has_partition_columns_in_files(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether new data files hold the partition columns: by the feature materializePartitionColumns they have
+    to, by the property delta.writePartitionColumnsToParquet they should."""
+    if _PARTITION_COLUMNS_IN_FILES.name in supported_features(protocol):
+        return True
+    return _WRITES_PARTITION_COLUMNS(metadata)
+
+
 def has_column_defaults(protocol: Protocol) -> bool:
     """Whether columns may get default values (PROTOCOL.md, "Default Columns")."""
     return _COLUMN_DEFAULTS.name in supported_features(protocol)
@@ -331,10 +341,15 @@ def required_features(name: str) -> set[str]:
     return set() if required is None else {required}
 
 
+def listed_features(protocol: Protocol) -> set[str]:
+    """The features that the protocol lists, for readers or writers."""
+    return {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+
+
 def supported_features(protocol: Protocol) -> set[str]:
     """The features that the protocol lists or its version implies (PROTOCOL.md, "Supported Features")."""
     if protocol.min_writer_version == NEWEST_WRITER_VERSION:
-        return {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+        return listed_features(protocol)
     return {
         feature.name
         for feature in FEATURES.values()

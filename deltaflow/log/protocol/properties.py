@@ -11,6 +11,8 @@ from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.protocol.column_names import column_paths
 from deltaflow.log.protocol.intervals import interval_ms
 
+CONSTRAINTS_PREFIX = "delta.constraints."
+"""Of the properties that are CHECK constraints, in any case: the name follows it."""
 _Value = TypeVar("_Value")
 _INTERVAL = (
     "a calendar interval such as '2 weeks'; months and years are not accepted (365 days may stand for a year)"
@@ -232,6 +234,9 @@ STREAMING_ALLOW_SCHEMA_LOCATION_OUTSIDE_CHECKPOINT = _flag(
 STREAMING_MERGE_CONSECUTIVE_SCHEMA_CHANGES = _flag(
     "spark.databricks.delta.streaming.schemaTracking.mergeConsecutiveSchemaChanges.enabled", default=True
 )
+STREAMING_SCHEMA_TRACKING_ENABLED = _flag(
+    "spark.databricks.delta.streaming.schemaTracking.enabled", default=True
+)
 STREAMING_METADATA_PATH_CHECK = _flag(
     "spark.databricks.delta.streaming.schemaTracking.metadataPathCheck.enabled", default=True
 )
@@ -257,6 +262,9 @@ STREAMING_UNSAFE_SCHEMA_CHANGES_AT_START = _flag(
 )
 STREAMING_TYPE_CHANGES_ALLOWED = _flag(
     "spark.databricks.delta.typeWidening.allowTypeChangeStreamingDeltaSource", default=True
+)
+STREAMING_TYPE_CHANGES_UNCHECKED = _flag(
+    "spark.databricks.delta.typeWidening.bypassStreamingTypeChangeCheck", default=False
 )
 STREAMING_TYPE_CHANGES_TRACKED = _flag(
     "spark.databricks.delta.typeWidening.enableStreamingSchemaTracking", default=False
@@ -326,8 +334,10 @@ _OTHER_FLAGS = (
     "delta.enableIcebergCompatV2",
     "delta.enableIcebergCompatV3",
     "delta.enableInCommitTimestamps",
+    "delta.enableMaterializePartitionColumnsFeature",
     "delta.enableTypeWidening",
     "delta.ignoreIcebergBucketPartition",
+    "delta.writePartitionColumnsToParquet",
 )
 _OTHER_INTERVALS = (
     "delta.checkpointRetentionDuration",
@@ -336,11 +346,6 @@ _OTHER_INTERVALS = (
 _OTHER_NUMBERS = (
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
-)
-# deltaflow does not write what these properties ask for, so they can only be false.
-_OFF_ONLY = (
-    "delta.enableMaterializePartitionColumnsFeature",
-    "delta.writePartitionColumnsToParquet",
 )
 _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     APPEND_ONLY,
@@ -376,11 +381,16 @@ _TABLE_PROPERTIES: tuple[Property[Any], ...] = (
     *(_flag(name, default=False) for name in _OTHER_FLAGS),
     *(Property(name, None, interval_ms, _INTERVAL) for name in _OTHER_INTERVALS),
     *(Property(name, None, _at_least(0), "an integer, 0 or larger") for name in _OTHER_NUMBERS),
-    *(
-        Property(name, "false", _one_of("false"), "false: deltaflow does not support it")
-        for name in _OFF_ONLY
-    ),
 )
 KNOWN: Mapping[str, Property[Any]] = {known.name.lower(): known for known in _TABLE_PROPERTIES}
 """All table properties, by their names in lower case. deltaflow.log.protocol.features says which of them
 activate features."""
+
+
+def check_constraints(configuration: Mapping[str, str]) -> dict[str, str]:
+    """The expressions of the CHECK constraints by their names, in the order of these."""
+    return {
+        name[len(CONSTRAINTS_PREFIX) :]: expression
+        for name, expression in sorted(configuration.items())
+        if name.lower().startswith(CONSTRAINTS_PREFIX)
+    }

@@ -17,9 +17,11 @@ from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.file_totals import FileTotals
 from deltaflow.log.files.generated_bounds import generated_bounds
 from deltaflow.log.protocol.actions import DomainMetadata, SetTransaction
+from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_columns
 from deltaflow.log.protocol.column_mapping import mapping_mode, physical_partition_columns, table_schema
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.features import check_readable, has_generated_columns
+from deltaflow.log.protocol.indexed_columns import ColumnPath
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.state import TableState
@@ -92,6 +94,11 @@ class Snapshot:
     def domains(self) -> Mapping[str, DomainMetadata]:
         """The domainMetadata of every domain that was not removed."""
         return self._state.domains
+
+    @property
+    def clustering_columns(self) -> list[ColumnPath]:
+        """The paths of the columns by which the table is clustered, in their order."""
+        return clustering_columns(self.domains.get(CLUSTERING_DOMAIN), self.schema)
 
     @cached_property
     def files(self) -> pa.Table:

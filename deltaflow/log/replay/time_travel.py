@@ -20,14 +20,21 @@ def available_versions(listing: Listing) -> str:
     return ", ".join(f"[{first}, {last}]" for first, last in version_runs(listing.rebuildable_versions()))
 
 
-def version_at(log: LogFiles, listing: Listing, newest: Snapshot, timestamp_ms: int) -> int:
-    """The last version committed at `timestamp_ms` or before, of those that a listing from 0 can give.
+def version_at(
+    log: LogFiles,
+    listing: Listing,
+    newest: Snapshot,
+    timestamp_ms: int,
+    versions: Sequence[int] | None = None,
+) -> int:
+    """The last version committed at `timestamp_ms` or before, of the given ones or, without any, of those
+    that a listing from 0 can give.
 
     VersionNotFoundError before the first of them, and after the last. A commit's time is its in-commit
     timestamp from the version on that enabled them; before, the modification time of its file, made at
     least 1 ms later than that of the version before.
     """
-    versions = listing.rebuildable_versions()
+    versions = listing.rebuildable_versions() if versions is None else versions
     first_in_commit, enabled_at_ms = len(versions), None
     in_commit_since = first_in_commit_version(newest)
     if in_commit_since is not None:

@@ -19,6 +19,10 @@ OFFSETS = "offsets"
 COMMITS = "commits"
 EDITS = "edits"
 """Where changes of a checkpoint (checkpoint_edit) leave a note; Spark knows no folder of this name."""
+SOURCES = "sources"
+"""Where each source of the query has a folder of its own."""
+RECORD = "deltaflow.json"
+"""What deltaflow records of a source, in the source's folder."""
 _NEWEST_FORMAT = 2
 _NO_OFFSET = "-"
 
@@ -135,6 +139,14 @@ class StreamCheckpoint:
             offsets[source] = None if json == _NO_OFFSET else json
         return BatchOffsets(batch_id, version, lines[1].strip(), offsets, path)
 
+    def reads_change_feed(self, source: str) -> bool | None:
+        """Whether a source of a stream of deltaflow reads change rows; None for another stream's source."""
+        try:
+            record = self.store.read(f"{self.directory}/{SOURCES}/{source}/{RECORD}")
+            return msgspec.json.decode(record, type=_Record).options.read_change_feed
+        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+            return None
+
     def path_of(self, log: str, batch_id: int) -> str:
         """Where the entry of a batch is in the log `offsets` or `commits`."""
         return f"{self.directory}/{log}/{batch_id}"
@@ -157,6 +169,16 @@ class StreamCheckpoint:
             return msgspec.json.decode(text, type=_Metadata).id
         except msgspec.DecodeError as error:
             raise _corrupt(path, f"it does not name the query's id ({error})") from error
+
+
+class _RecordedOptions(msgspec.Struct):
+    read_change_feed: bool = False
+
+
+class _Record(msgspec.Struct):
+    """What this module needs of a record (deltaflow.streaming.stream_records)."""
+
+    options: _RecordedOptions
 
 
 class _Metadata(msgspec.Struct):

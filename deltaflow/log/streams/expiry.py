@@ -80,7 +80,9 @@ def _time_of_later_checkpoint(listing: Listing, version: int) -> int | None:
     return next((time for v, time in zip(versions, times, strict=True) if v >= later > version), None)
 
 
-def vacuum_expiry(log: LogFiles, newest: Snapshot, position: DeltaSourceOffset) -> Expiry | None:
+def vacuum_expiry(
+    log: LogFiles, newest: Snapshot, position: DeltaSourceOffset, *, of_changes: bool
+) -> Expiry | None:
     """When a vacuum with the table's own retention may delete the first file that a stream at the position
     needs; None if the table still has all of them.
 
@@ -88,7 +90,7 @@ def vacuum_expiry(log: LogFiles, newest: Snapshot, position: DeltaSourceOffset) 
     """
     if position.reservoir_version > newest.version:
         return None
-    removed = removed_files(log, newest.version, position)
+    removed = removed_files(log, newest.version, position, of_changes=of_changes)
     if removed.num_rows == 0:
         return None
     retention_ms = DELETED_FILE_RETENTION_MS.of(newest.metadata.configuration, log.path)
@@ -98,12 +100,15 @@ def vacuum_expiry(log: LogFiles, newest: Snapshot, position: DeltaSourceOffset) 
     return Expiry(row["version"], row["path"], row["removed_ms"] + retention_ms, is_gone)
 
 
-def removed_files(log: LogFiles, last_version: int, position: DeltaSourceOffset) -> pa.Table:
+def removed_files(
+    log: LogFiles, last_version: int, position: DeltaSourceOffset, *, of_changes: bool
+) -> pa.Table:
     """The files of `needed_files` that the table no longer has, and when they were removed (`removed_ms`).
 
-    That is 0, long ago, where the tombstone has expired or has no time.
+    That is 0, long ago, where the tombstone has expired or has no time. A change file that the table has
+    never had may be deleted by a vacuum as if its commit had removed it.
     """
-    needed = needed_files(log, position, last_version)
+    needed = needed_files(log, position, last_version, of_changes=of_changes)
     needed = needed.append_column("removed_ms", pa.repeat(pa.scalar(0, pa.int64()), needed.num_rows))
     if needed.num_rows == 0:
         return needed
@@ -121,7 +126,7 @@ def removed_files(log: LogFiles, last_version: int, position: DeltaSourceOffset)
     # A file may have been removed several times, with another deletion vector each time: the last one counts.
     last_first = pc.sort_indices(times, sort_keys=[("", "descending")])
     of_needed = pc.index_in(own, value_set=removed.take(last_first))
-    removed_ms = pc.fill_null(times.take(last_first).take(of_needed), 0)
+    removed_ms = pc.coalesce(times.take(last_first).take(of_needed), needed["recorded_ms"], pa.scalar(0))
     return needed.set_column(needed.column_names.index("removed_ms"), "removed_ms", removed_ms)
 
 

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log.files.data_places import comparable_places
 from deltaflow.log.maintenance.vacuum_plan import VacuumPlan
+from deltaflow.log.protocol.actions import Metadata
+from deltaflow.log.protocol.features import has_change_data_feed
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint
 from deltaflow.log.streams.needed_files import needed_files
@@ -22,22 +24,29 @@ _LOG = logging.getLogger(__name__)
 _NAMED_FILES = 3
 
 
-def check_streams(log: LogFiles, table_id: str, plan: VacuumPlan, checkpoints: Sequence[str]) -> None:
+def check_streams(log: LogFiles, metadata: Metadata, plan: VacuumPlan, checkpoints: Sequence[str]) -> None:
     """DELTA_VACUUM_BREAKS_STREAM if a stream has yet to read a file that the plan deletes, or if the plan
     deletes files of its checkpoint.
 
     `checkpoints` are the checkpoint directories of streams; DeltaIllegalArgumentException if one is not.
-    A checkpoint whose stream does not read the table is ignored, with a warning.
+    A checkpoint whose stream does not read the table is ignored, with a warning. `metadata` is the table's.
     """
     for checkpoint in checkpoints:
-        positions = list(_positions(StreamCheckpoint(checkpoint), table_id))
+        found = StreamCheckpoint(checkpoint)
+        positions = list(_positions(found, metadata.id))
         _check_checkpoint_stays(plan, checkpoint, log.path)
         if not positions:
             _LOG.warning("The stream of the checkpoint %s has nothing to read of %s", checkpoint, log.path)
-        for position in positions:
-            missed = _missed_files(log, plan, position)
-            if missed is not None:
-                raise _error_of_missed_files(checkpoint, missed, log.path)
+        for source, position in positions:
+            of_changes = found.reads_change_feed(source)
+            kinds = [of_changes]
+            if of_changes is None:
+                # A stream of delta-spark may read either.
+                kinds = [False, True] if has_change_data_feed(metadata) else [False]
+            for kind in kinds:
+                missed = _missed_files(log, plan, position, of_changes=bool(kind))
+                if missed is not None:
+                    raise _error_of_missed_files(checkpoint, missed, log.path)
 
 
 def _check_checkpoint_stays(plan: VacuumPlan, checkpoint: str, table: str) -> None:
@@ -85,13 +94,14 @@ def _error_of_missed_files(
 # ------------------------------------------------------------------------------------------- checkpoints
 
 
-def _positions(checkpoint: StreamCheckpoint, table_id: str) -> Iterator[DeltaSourceOffset]:
-    """The offsets from which a stream will go on; several if its start is not known."""
+def _positions(checkpoint: StreamCheckpoint, table_id: str) -> Iterator[tuple[str, DeltaSourceOffset]]:
+    """The offsets from which the sources of a stream will go on; several if its start is not known."""
     if checkpoint.newest_done is not None:
         yield from _offsets(checkpoint.offsets(checkpoint.newest_done), table_id)
     elif checkpoint.planned:
-        for end in _offsets(checkpoint.offsets(checkpoint.planned[0]), table_id):
-            yield from _before_first_batch(end)
+        for source, end in _offsets(checkpoint.offsets(checkpoint.planned[0]), table_id):
+            for start in _before_first_batch(end):
+                yield source, start
 
 
 def _before_first_batch(end: DeltaSourceOffset) -> Iterator[DeltaSourceOffset]:
@@ -109,22 +119,24 @@ def _start_of(end: DeltaSourceOffset, version: int, *, is_initial: bool) -> Delt
     return DeltaSourceOffset(end.reservoir_id, version, BASE_INDEX, is_initial)
 
 
-def _offsets(entry: BatchOffsets, table_id: str) -> Iterator[DeltaSourceOffset]:
-    """The table's offsets at the end of a batch."""
+def _offsets(entry: BatchOffsets, table_id: str) -> Iterator[tuple[str, DeltaSourceOffset]]:
+    """The table's offsets at the end of a batch, with the names of the sources."""
     for source in entry.offsets:
         offset = entry.delta_offset(source)
         if offset is not None and offset.reservoir_id == table_id:
-            yield offset
+            yield source, offset
 
 
 # ------------------------------------------------------------------------------------------------- needs
 
 
-def _missed_files(log: LogFiles, plan: VacuumPlan, position: DeltaSourceOffset) -> _Missed | None:
+def _missed_files(
+    log: LogFiles, plan: VacuumPlan, position: DeltaSourceOffset, *, of_changes: bool
+) -> _Missed | None:
     """The files that a stream at the position needs and the plan deletes, of the first such version."""
     doomed = pa.chunked_array([comparable_places(chunk) for chunk in plan.files["path"].chunks], pa.string())
     # All commits at once: to search the plan for few files costs as much as for many.
-    needed = needed_files(log, position, plan.version)
+    needed = needed_files(log, position, plan.version, of_changes=of_changes)
     places = pa.chunked_array(list(plan.places.of(needed["path"].chunks)), pa.string())
     is_missed = pc.is_in(places, value_set=doomed)
     version = pc.min(needed["version"].filter(is_missed)).as_py()

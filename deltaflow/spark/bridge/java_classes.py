@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,5 +12,40 @@ if TYPE_CHECKING:
 
 def java_classes(spark: SparkSession) -> Any:
     """The Java package io.deltaflow.spark, with its sub-packages."""
-    jvm: Any = spark.sparkContext._jvm
-    return jvm.io.deltaflow.spark
+    return _names(spark.sparkContext._jvm).io.deltaflow.spark
+
+
+def java_list(spark: SparkSession, values: Iterable[Any]) -> Any:
+    """A list of Java with these values: strings and objects of Java."""
+    filled = _names(spark.sparkContext._jvm).java.util.ArrayList()
+    for value in values:
+        filled.add(value)
+    return filled
+
+
+@functools.lru_cache(maxsize=1)
+def _names(jvm: Any) -> _Names:
+    return _Names(jvm)
+
+
+class _Names:
+    """Packages, classes and methods of Java by their names. Each is looked up once: Py4J asks the JVM what
+    each part of a name is, every time, which takes up to a millisecond."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def __getattr__(self, name: str) -> Any:
+        from py4j.java_gateway import JavaClass, JavaMember, JavaPackage
+
+        member = getattr(self._found, name)
+        if isinstance(member, JavaPackage) and name[0].isupper():
+            return member  # a class that is not there yet
+        if isinstance(member, JavaPackage | JavaClass):
+            member = _Names(member)
+        if isinstance(member, JavaMember | _Names):
+            setattr(self, name, member)
+        return member
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._found(*arguments)

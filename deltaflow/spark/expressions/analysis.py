@@ -10,7 +10,7 @@ import msgspec
 from pyspark.sql import types as T
 
 from deltaflow.log.files.data_skipping import Predicate
-from deltaflow.spark.bridge.java_classes import java_classes
+from deltaflow.spark.bridge.java_classes import java_classes, java_list
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -24,6 +24,8 @@ class Facts(msgspec.Struct, frozen=True, rename="camel"):
     path: list[str] | None
     of_row: bool
     nondeterministic: str | None
+    has_subquery: bool
+    is_correlated: bool
     aggregate: str | None = None
     function: str | None = None
 
@@ -50,6 +52,9 @@ class Analysed:
     """The SQL of its first aggregate; None without any."""
     function: str | None
     """The SQL of its first user-defined function; None without any."""
+    has_subquery: bool
+    is_correlated: bool
+    """Whether a subquery in it refers to columns outside of the subquery."""
 
 
 class FilterFacts(msgspec.Struct, frozen=True, rename="camel"):
@@ -84,6 +89,8 @@ def analysed(frame: DataFrame, columns: Sequence[Column]) -> list[Analysed]:
             fact.nondeterministic,
             fact.aggregate,
             fact.function,
+            fact.has_subquery,
+            fact.is_correlated,
         )
         for column, fact in zip(_columns(found), facts, strict=True)
     ]
@@ -141,11 +148,8 @@ def _java(frame: DataFrame) -> Any:
 
 
 def _java_list(frame: DataFrame, values: Sequence[Column] | Sequence[str]) -> Any:
-    jvm: Any = frame.sparkSession.sparkContext._jvm
-    filled = jvm.java.util.ArrayList()
-    for value in values:
-        filled.add(value if isinstance(value, str) else value._jc)
-    return filled
+    found = (value if isinstance(value, str) else value._jc for value in values)
+    return java_list(frame.sparkSession, found)
 
 
 def _analysis(spark: SparkSession) -> Any:

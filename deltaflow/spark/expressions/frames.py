@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from deltaflow.spark.bridge.java_classes import java_classes
+from deltaflow.spark.bridge.java_classes import java_classes, java_list
 from deltaflow.spark.bridge.messages import Message
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # As conservative as delta-spark: filters and projections of Delta tables and of rows that the query has.
 _REPEATABLE = {
@@ -90,13 +90,15 @@ def with_one_reducer(frame: DataFrame) -> DataFrame:
     return _frame(spark, _frames(spark).withOneReducer(_java_session(spark), _java(frame)))
 
 
-def write_rows(rows: DataFrame, write: int, name: str) -> None:
-    """Has Spark write the frame's rows by the FileWrite that is kept under the handle `write`.
+def write_rows(rows: DataFrame, write: int, name: str) -> dict[str, int]:
+    """Has Spark write the frame's rows by the FileWrite that is kept under the handle `write`; returns the
+    number that each observation in the frame (DataFrame.observe) has found, by its name.
 
     `name` is shown with the query in Spark's UI.
     """
     spark = rows.sparkSession
-    _frames(spark).write(_java_session(spark), _java(rows), write, name)
+    observed = _frames(spark).write(_java_session(spark), _java(rows), write, name)
+    return msgspec.json.decode(observed, type=dict[str, int])
 
 
 def is_cancelled_job(error: Exception) -> bool:
@@ -114,6 +116,31 @@ def recache(spark: SparkSession, path: str) -> None:
 def source_facts(source: DataFrame) -> SourceFacts:
     """What the frame reads. From now on its executions read the newest tables at these versions."""
     return msgspec.json.decode(_sources(source).described(_java(source)), type=SourceFacts)
+
+
+class EvaluatedSubqueries(NamedTuple):
+    """Columns whose subqueries are evaluated (see Subqueries.java)."""
+
+    columns: Sequence[Column]
+    rows: Sequence[DataFrame]
+    """What the subqueries found, checkpointed: `release` gives it back."""
+    scans: Sequence[str]
+    """As those of SourceFacts."""
+
+
+def evaluated_subqueries(pinned: DataFrame, columns: Sequence[Column]) -> EvaluatedSubqueries:
+    """Evaluates each subquery in analysed columns, by a job. They read the versions of Delta tables that
+    executions of the frame `pinned` read, and refer to no columns outside of them."""
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    spark = pinned.sparkSession
+    given = java_list(spark, [column._jc for column in columns])
+    found = java_classes(spark).expressions.Subqueries(_java_session(spark), _java(pinned), given)
+    scans = msgspec.json.decode(found.scans())["scans"]
+    rows = found.rows()
+    kept = [_frame(spark, rows.get(i)) for i in range(rows.size())]
+    new = found.columns()
+    return EvaluatedSubqueries([ClassicColumn(new.get(i)) for i in range(new.size())], kept, scans)
 
 
 def read_at(frame: DataFrame, root: str, version: int) -> None:

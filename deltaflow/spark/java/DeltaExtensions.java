@@ -10,6 +10,7 @@ import io.deltaflow.spark.scan.LiveRows;
 import io.deltaflow.spark.scan.MetadataOnlyQuery;
 import io.deltaflow.spark.scan.PinScans;
 import io.deltaflow.spark.scan.RowIds;
+import io.deltaflow.spark.scan.StreamMetadata;
 import io.deltaflow.spark.sql.DeltaParser;
 import io.deltaflow.spark.sql.DynamicOverwrite;
 import io.deltaflow.spark.sql.NamedChanges;
@@ -31,6 +32,7 @@ public final class DeltaExtensions {
     addStrategy(session);
     DeltaParser.replace(session);
     NamedChanges.add(session);
+    StreamMetadata.add(session);
     inject(session);
     TableChanges.register(session);
   }
@@ -60,6 +62,7 @@ public final class DeltaExtensions {
     session.extensions().injectParser(new DeltaParser.Injected());
     TableChanges.inject(session);
     NamedChanges.inject(session);
+    StreamMetadata.inject(session);
   }
 
   /** An existing session has built its optimizer. Only this list of rules is read each time. */

@@ -15,6 +15,7 @@ import io.deltaflow.spark.scan.ChangeFeeds;
 import io.deltaflow.spark.scan.DeltaSource;
 import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.scan.SourceFilter;
+import io.deltaflow.spark.scan.StreamMetadata;
 import io.deltaflow.spark.sql.Callers;
 import io.deltaflow.spark.write.DeltaSink;
 import io.deltaflow.spark.write.FileWrite;
@@ -25,7 +26,6 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
-import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.streaming.*;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.CreatableRelationProvider;
@@ -46,10 +46,10 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class DeltaProvider implements RelationProvider, CreatableRelationProvider, StreamSourceProvider,
                                             StreamSinkProvider, DataSourceRegister, TableProvider {
   /**
-   * The schemas with which streams were defined, as JSON, by the maps of their options, which are compared by identity:
+   * Python's answers with which streams were defined, by the maps of their options, which are compared by identity:
    * Spark passes the same map when the query starts, though to another instance of this class.
    */
-  private static final ConcurrentMap DEFINED_SCHEMAS = new MapMaker().weakKeys().makeMap();
+  private static final ConcurrentMap DEFINED = new MapMaker().weakKeys().makeMap();
 
   public String shortName() { return "delta"; }
 
@@ -65,7 +65,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
   }
 
   /** The relation over the table of a request, which has the path and the options. */
-  public static HadoopFsRelation read(SparkSession session, Map request) {
+  public static BaseRelation read(SparkSession session, Map request) {
     request.put("settings", FileWrite.deltaSettings(session));
     if (ChangeFeeds.areAsked((Map) request.get("options"))) return ChangeFeeds.of(session, request);
     return Relations.of(session, Python.call("read", request));
@@ -90,8 +90,10 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     request.put("settings", FileWrite.deltaSettings(session(context)));
     request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
     JsonNode answer = Python.call("source.schema", request);
-    DEFINED_SCHEMAS.put(options, answer.get("schema").asText());
-    return new Tuple2("delta", (StructType) DataType.fromJson(answer.get("schema").asText()));
+    DEFINED.put(options, answer);
+    StructType found = (StructType) DataType.fromJson(answer.get("schema").asText());
+    StreamMetadata.define(found, answer.get("rowIds"));
+    return new Tuple2("delta", found);
   }
 
   // readStream.format("delta"), when the query starts
@@ -99,10 +101,12 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
       SQLContext context, String metadataPath, Option schema, String provider, scala.collection.immutable.Map options) {
     Map request = request(options);
     request.put("metadataPath", metadataPath);
-    request.put("definedSchema", DEFINED_SCHEMAS.get(options));
+    JsonNode defined = (JsonNode) DEFINED.get(options);
+    request.put("defined", defined == null ? null : defined.toString());
     request.put("settings", FileWrite.deltaSettings(session(context)));
     request.put("sourceFilter",
-        SourceFilter.of(session(context), (Map) request.get("options"), (String) request.get("definedSchema")));
+        SourceFilter.of(
+            session(context), (Map) request.get("options"), defined == null ? null : defined.get("schema").asText()));
     return new DeltaSource(session(context), Python.call("source.start", request));
   }
 

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType, TimestampType
 
 from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, StoreError
 from deltaflow.log import Metadata, Snapshot
@@ -76,6 +76,13 @@ class ScannedFiles:
     """The statistics of `files`, row by row, for data skipping."""
     vectors: Sequence[DeletionVector] | None = None
     """The rows of each file that are left out; by default those that the log's deletion vectors delete."""
+    numbers: pa.Array | None = None
+    """The number of each file, which its rows have in the column FILE. See `relation`."""
+
+
+FILE, POSITION = "\0file", "_tmp_metadata_row_index"
+"""Columns with the places of rows: the number of the file, and the position in it. Spark's reader fills the
+second by its name. The same are fields of `_metadata`, which Spark makes for every row before it filters."""
 
 
 def finds_files(reads: str) -> Callable[[FilesOf], FilesOf]:
@@ -99,20 +106,27 @@ def relation(
     *,
     vectors: int | None,
     row_ids: RowIdColumns | None = None,
+    places: bool = False,
 ) -> Relation:
     """The answer from which the JVM makes a HadoopFsRelation over the scan.
 
     `options` are those of Spark's Parquet reader. The data schema has the partition columns, too, so that
     they keep their positions in the table. `schema` and `mapping_mode` are those of
     deltaflow.log.protocol.column_mapping. `vectors`: how many files have deletion vectors, None if that
-    is not known yet. `row_ids`: for `_metadata` with row ids (`row_ids_of`).
+    is not known yet. `row_ids`: for `_metadata` with row ids (`row_ids_of`). `places`: FILE and
+    POSITION, too.
     """
     visible = visible_schema(schema)
+    partition_schema = StructType([visible[name] for name in partition_columns])
+    if places:
+        # A table can have columns of many names, but not of these.
+        visible = StructType([*visible.fields, StructField(POSITION, LongType())])
+        partition_schema = StructType([*partition_schema.fields, StructField(FILE, IntegerType())])
     return Relation(
         root=hadoop_path(path),
         pinned=description["reads"] != NEWEST,
         scan=msgspec.json.encode(description).decode(),
-        partition_schema=StructType([visible[name] for name in partition_columns]).json(),
+        partition_schema=partition_schema.json(),
         # With all columns, Spark keeps the table's order, by which a stream matches columns.
         data_schema=visible.json(),
         mapping=column_mapping(schema, mapping_mode),
@@ -186,7 +200,9 @@ def failed_read_error(uri: str, reason: str | None) -> StoreError | None:
                 table=description["path"],
                 version=version,
                 path=file,
-                read="a stream of the table" if version is None else f"version {version} of the table",
+                read="a stream or the change data feed of the table"
+                if version is None
+                else f"version {version} of the table",
                 root=description["path"],
                 reason=reason,
             )
@@ -196,6 +212,10 @@ def failed_read_error(uri: str, reason: str | None) -> StoreError | None:
 def _list(scanned: ScannedFiles) -> _Listing:
     files = scanned.files
     partitions, numbers = partitions_of(files, scanned.partition_columns)
+    if scanned.numbers is not None:  # Each file is a partition.
+        values = {name: partitions[name].take(numbers) for name in partitions.column_names}
+        partitions = pa.table({**values, FILE: scanned.numbers.cast(pa.string())})
+        numbers = pa.array(range(files.num_rows), pa.int32())
     has_vector = files["deletion_vector"].is_valid()
     if scanned.vectors is not None:
         has_vector = pa.chunked_array([pa.repeat(True, files.num_rows)])

@@ -93,6 +93,10 @@ class FileWrite(Protocol):
         """The table's partition columns."""
 
     @property
+    def keeps_partition_columns(self) -> bool:
+        """Whether the files hold the partition columns, too."""
+
+    @property
     def mapping(self) -> ColumnMapping | None:
         """The names and ids that the columns get in the files; None if the table is not mapped."""
 
@@ -199,6 +203,7 @@ def _target(write: FileWrite) -> dict[str, Any]:
     return {
         "path": hadoop_path(write.path if write.folder is None else f"{write.path}/{write.folder}"),
         "partition_columns": list(write.partition_columns),
+        "keeps_partition_columns": write.keeps_partition_columns,
         "mapping": write.mapping,
         # Spark writes the timestamps in partition folders in this zone; the log has them in UTC.
         "options": {**write.file_options, "timeZone": "UTC"},
@@ -287,12 +292,13 @@ def _begin_frame(request: FrameWriteRequest) -> FileWrite:
     return write
 
 
-def write_frame(rows: DataFrame, write: FileWrite, operation: str) -> None:
-    """Lets Spark write a frame's rows by a write that Python has begun. Spark's UI shows the `operation`."""
+def write_frame(rows: DataFrame, write: FileWrite, operation: str) -> dict[str, int]:
+    """Lets Spark write a frame's rows by a write that Python has begun; returns what `write_rows` returns.
+    Spark's UI shows the `operation`."""
     handle = new_handle(rows.sparkSession)
     dispatcher.keep(handle, write)
     try:
-        write_rows(rows, handle, operation)
+        return write_rows(rows, handle, operation)
     finally:
         dispatcher.release(handle)
 

@@ -65,6 +65,7 @@ class Target(Message, frozen=True, kw_only=True):
 
     path: str
     partition_columns: list[str]
+    keeps_partition_columns: bool
     mapping: ColumnMapping | None
     options: dict[str, str]
     """Of Spark's Parquet writer."""

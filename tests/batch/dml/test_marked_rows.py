@@ -34,6 +34,7 @@ from tests.tables import (
     ids,
     latest_version,
     load,
+    operations,
     rows,
     rows_by_deltalake,
     write,
@@ -53,6 +54,11 @@ FEATURES = {"delta.feature.allowColumnDefaults": "supported", "delta.constraints
 MAPPED = {"delta.columnMapping.mode": "name", "delta.randomizeFilePrefixes": "true"}
 SOURCE = "(SELECT explode(array(5L, 6L, 7L, 8L, 30L, 200L, 201L)) AS k, 'new' AS s) AS s ON target.id = s.k"
 HISTORY = {
+    "delete by place": "DELETE FROM {0} WHERE _metadata.row_index = 1 AND _metadata.file_size > 0",
+    "update by place": "UPDATE {0} SET v = 7 WHERE _metadata.row_index >= 0 AND id = 27",
+    "merge by place": "MERGE INTO {0} AS target USING (SELECT 29L AS k) AS s "
+    "ON target.id = s.k AND target._metadata.row_index > 1 "
+    "WHEN MATCHED THEN UPDATE SET st = struct(k AS x, target._metadata.file_block_start AS y)",
     "delete": "DELETE FROM {0} WHERE id % 10 = 3",
     "delete what is deleted and more": "DELETE FROM {0} WHERE id % 10 = 3 OR c = 'c1'",
     "delete nothing": "DELETE FROM {0} WHERE id = 13",
@@ -384,6 +390,17 @@ def test_settings_and_manifests(spark: SparkSession, tmp_path: Path) -> None:
     delete(DeltaTable.forPath(spark, table))
     assert not marks(table)
     assert load(spark, table).count() == 32
+    # Where rows are marked already, manifests cannot be switched on.
+    marked = numbers(spark, tmp_path / "marked")
+    delete(DeltaTable.forPath(spark, marked))
+    alter = f"ALTER TABLE delta.`{marked}` SET TBLPROPERTIES ('{next(iter(options))}' = 'true')"
+    with pytest.raises(Exception, match=r"have deletion vectors. Rewrite these files first") as refused:
+        spark.sql(alter)
+    assert "DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED" in str(refused.value)
+    assert operations(marked)[-1] == "DELETE"
+    spark.sql(f"REORG TABLE delta.`{marked}` APPLY (PURGE)")
+    spark.sql(alter)
+    assert Path(marked, "_symlink_format_manifest", "manifest").exists()
 
 
 def test_many_marks(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""DELETE and UPDATE with subqueries: the rows are those that a SELECT finds, by every door."""
+"""DELETE, UPDATE and MERGE with subqueries: the rows are those that a SELECT finds, by every door."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from deltaflow.errors import ConcurrentAppendException, DeltaAnalysisException
 from deltaflow.log.observer import set_observer
 from deltaflow.tables import DeltaTable
-from tests.batch.rows.test_identity_columns import sql as run
+from tests.batch.rows.doors import sql as run
 from tests.tables import load, rows_by_deltalake, tuples, versions
 
 if TYPE_CHECKING:
@@ -160,6 +160,58 @@ def test_tables_of_other_kinds(spark: SparkSession, path: str, tmp_path: Path, p
     )
 
 
+MERGE = """
+    MERGE INTO @T t USING (SELECT explode(array(0L, 1L, 3L, 7L, 8L, 9L, 99L, 100L)) AS k) s
+    ON t.id = s.k AND (t.id IN (SELECT k FROM other) OR t.id > (SELECT min(id) + 7 FROM @T))
+    WHEN MATCHED AND v IN (SELECT k * 10 FROM other WHERE k > 3) THEN DELETE
+    WHEN MATCHED AND EXISTS (SELECT 1 FROM other WHERE s = 'a') AND t.id <> 3
+        THEN UPDATE SET v = (SELECT max(v) FROM @T) + t.id
+    WHEN NOT MATCHED
+        AND s.k NOT IN (SELECT id FROM @T WHERE id IS NOT NULL AND id > (SELECT min(k) - 2 FROM other))
+        THEN INSERT (id, v) VALUES (s.k, (SELECT count(*) FROM other))
+    WHEN NOT MATCHED BY SOURCE AND t.id = (SELECT max(k) - 94 FROM other) THEN DELETE
+    WHEN NOT MATCHED BY SOURCE AND t.id IN (SELECT k * 2 FROM other) THEN UPDATE SET p = (SELECT 42)
+"""
+
+
+@pytest.mark.parametrize("with_vectors", [False, True])
+def test_merge(spark: SparkSession, path: str, *, with_vectors: bool) -> None:
+    """Rows 1, 8 and 9 are updated, 7 is deleted, and 3 stays; 99 and 100 are new, as 0 is there."""
+    if with_vectors:
+        run(
+            spark,
+            path,
+            "ALTER TABLE @T SET TBLPROPERTIES (delta.enableDeletionVectors = true)",
+            load(spark, path),
+        )
+    expected = {i: (10 * i, i % 2) for i in range(10)} | {None: (-1, 0)}
+    del expected[7], expected[5]
+    expected |= {i: (90 + i, i % 2) for i in (1, 8, 9)} | {99: (5, None), 100: (5, None)}
+    expected |= {2: (20, 42), 6: (60, 42)}
+    set_observer(_rival_once(spark, path))
+    with pytest.raises(ConcurrentAppendException):
+        run(spark, path, MERGE, load(spark, path))
+    DeltaTable.forPath(spark, path).restoreToVersion(0)
+    if with_vectors:
+        run(
+            spark,
+            path,
+            "ALTER TABLE @T SET TBLPROPERTIES (delta.enableDeletionVectors = true)",
+            load(spark, path),
+        )
+    run(spark, path, MERGE, load(spark, path))
+    assert {row.id: (row.v, row.p) for row in load(spark, path).collect()} == expected
+
+
+def _rival_once(spark: SparkSession, path: str) -> Callable[[str, dict[str, Any]], None]:
+    def rival(point: str, facts: dict[str, Any]) -> None:
+        if point == "files written":
+            set_observer(None)
+            spark.sql(f"INSERT INTO delta.`{path}` VALUES (500, 5000, 0)")
+
+    return rival
+
+
 def test_one_version_of_every_table(spark: SparkSession, path: str, tmp_path: Path) -> None:
     """What others commit while the statement runs does not count, in any of its passes."""
     other = str(tmp_path / "other")
@@ -180,17 +232,14 @@ def test_one_version_of_every_table(spark: SparkSession, path: str, tmp_path: Pa
     [
         "DELETE FROM @T WHERE id = 1 AND v < (SELECT max(v) FROM @T)",
         "UPDATE @T SET v = (SELECT max(v) FROM @T) WHERE id = 1",
+        "MERGE INTO @T t USING other o ON t.id = o.k AND t.id = 1 AND v < (SELECT max(v) FROM @T) "
+        "WHEN MATCHED THEN UPDATE SET v = 5",
     ],
 )
 def test_what_a_subquery_reads_of_the_table_may_not_change(
     spark: SparkSession, path: str, statement: str
 ) -> None:
-    def rival(point: str, facts: dict[str, Any]) -> None:
-        if point == "files written":
-            set_observer(None)
-            spark.sql(f"INSERT INTO delta.`{path}` VALUES (500, 5000, 0)")
-
-    set_observer(rival)
+    set_observer(_rival_once(spark, path))
     with pytest.raises(ConcurrentAppendException):
         run(spark, path, statement, load(spark, path))
     run(spark, path, statement, load(spark, path))
@@ -201,8 +250,12 @@ def test_what_is_refused(spark: SparkSession, path: str) -> None:
     for statement in (
         "DELETE FROM @T WHERE id IN (SELECT k FROM other WHERE rand() > 0.5)",
         "UPDATE @T SET v = 1 WHERE id > (SELECT max(k) * rand() FROM other)",
-        "MERGE INTO @T t USING other o ON t.id IN (SELECT k FROM other) WHEN MATCHED THEN DELETE",
-        "MERGE INTO @T t USING other o ON t.id = o.k WHEN MATCHED AND v > (SELECT 1) THEN DELETE",
+        "MERGE INTO @T t USING other o ON EXISTS (SELECT 1 FROM other WHERE k = t.id AND o.k = k) "
+        "WHEN MATCHED THEN DELETE",
+        "MERGE INTO @T t USING other o ON t.id = o.k "
+        "WHEN MATCHED AND v > (SELECT max(k) FROM other WHERE k < t.id) THEN DELETE",
+        "MERGE INTO @T t USING other o ON t.id = o.k "
+        "WHEN MATCHED THEN UPDATE SET v = (SELECT count(*) FROM other WHERE k = t.id)",
     ):
         with pytest.raises(DeltaAnalysisException, match=r"NON_DETERMINISTIC|DELTA_UNSUPPORTED_SUBQUERY"):
             run(spark, path, statement, load(spark, path))

@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from deltaflow import DeltaTable
 from deltaflow.errors import (
     ConcurrentAppendException,
-    DeltaError,
     DeltaInvariantViolationException,
     DeltaUnsupportedOperationException,
 )
@@ -420,14 +419,6 @@ class TestTransaction:
         assert seen(skipChangeCommits="true") == []
         with pytest.raises(Exception, match="DELTA_SOURCE_TABLE_IGNORE_CHANGES"):
             seen(ignoreDeletes="true")
-
-    def test_a_table_with_a_change_data_feed_is_refused(self, spark, made, table):
-        deltas = made(PARTS)
-        spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
-        for change in (lambda: deltas.update(set={"x": "1"}), lambda: deltas.update("id = 1", {"x": "1"})):
-            with pytest.raises(DeltaError, match="DELTA_CHANGE_FILES_NOT_WRITTEN"):
-                change()
-        assert latest_version(table) == 1
 
     def test_idempotent(self, made, table, setting):
         deltas = made(PARTS)

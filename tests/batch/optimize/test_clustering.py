@@ -194,6 +194,94 @@ def test_columns_that_are_renamed_dropped_and_replaced(spark: SparkSession, tmp_
     assert _columns(table) is None
 
 
+def test_small_cubes_are_merged_only_into_fewer(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
+    """A second OPTIMIZE has nothing to do, also where the ZCubes that come out are small ones."""
+    table, prefix = str(tmp_path / "table"), "spark.databricks.delta.optimize.clustering.mergeStrategy."
+    for number in range(4):
+        frame = spark.range(number * 100, number * 100 + 100, 1, 1)
+        write(frame.selectExpr("id", "repeat(uuid(), 30) AS x"), table)
+    spark.sql(f"ALTER TABLE delta.`{table}` CLUSTER BY (id)")
+    size = DeltaLog.for_table(table).snapshot().size_in_bytes // 4
+    small = {
+        f"{prefix}minCubeSize.threshold": str(int(size * 1.2)),
+        f"{prefix}minCubeSize.targetCubeSize": str(int(size * 1.5)),
+    }
+    with settings(small):
+        spark.sql(f"OPTIMIZE delta.`{table}`")
+        assert len(set(_cubes(table))) == 4
+        version = latest_version(table)
+        spark.sql(f"OPTIMIZE delta.`{table}`")
+        assert latest_version(table) == version
+    spark.sql(f"OPTIMIZE delta.`{table}`")
+    assert len(set(_cubes(table))) == 1
+    assert load(spark, table).agg({"id": "sum"}).collect()[0][0] == sum(range(400))
+
+
+TYPES = {
+    "tinyint": "CAST(id AS TINYINT)",
+    "float": "IF(id % 5 = 0, float('NaN'), IF(id % 7 = 0, NULL, IF(id % 3 = 0, -0.0F, float(id))))",
+    "double": "IF(id % 5 = 0, double('-Infinity'), -double(id) / 3)",
+    "decimal(38,10)": "IF(id % 3 = 0, NULL, CAST(id AS DECIMAL(38,10)) * 1.1)",
+    "date": "IF(id % 9 = 0, NULL, date_add(DATE'1500-01-01', CAST(id * 4000 AS INT)))",
+    "timestamp": "timestamp_micros(id * 123456789012 - 1)",
+    "timestamp_ntz": "CAST(timestamp_micros(id * 1234567890) AS TIMESTAMP_NTZ)",
+    "string": "concat(repeat('x', 200), id)",
+    "varchar(20)": r"IF(id % 4 = 0, '', concat('ü\'\"\\\\', id))",
+    "char(5)": "IF(id % 2 = 0, NULL, CAST(id AS STRING))",
+}
+
+
+def test_every_type_in_one_table(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
+    """Rows, nulls, special values and row ids stay, of a table with deletion vectors and mapped columns."""
+    table = str(tmp_path / "table")
+    names = {data_type: f"c{number}" for number, data_type in enumerate(TYPES)}
+    columns = ", ".join(f"{name} {data_type}" for data_type, name in names.items())
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` (id BIGINT, {columns}, s STRUCT<`a.b`: STRUCT<u: INT>>) USING delta "
+        "CLUSTER BY (s.`a.b`.u) TBLPROPERTIES ('delta.columnMapping.mode' = 'id', "
+        "'delta.enableDeletionVectors' = 'true', 'delta.enableRowTracking' = 'true')"
+    )
+    values = ", ".join(TYPES.values())
+    spark.sql(
+        f"INSERT INTO delta.`{table}` SELECT id, {values}, named_struct('a', named_struct('u', INT(id % 9))) "
+        "FROM range(0, 100, 1, 2)"
+    )
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE id % 10 = 1")
+
+    def found() -> list[str]:
+        texts = [f"CAST({name} AS STRING)" for name in names.values()]
+        frame = load(spark, table).selectExpr("id", *texts, "to_json(s)", "_metadata.row_id")
+        return sorted(map(str, frame.collect()))
+
+    before = found()
+    assert len(before) == 90
+    spark.sql(f"OPTIMIZE delta.`{table}`")
+    assert found() == before
+    assert DeltaLog.for_table(table).snapshot().num_deletion_vectors == 0
+    names_of = list(names.values())
+    with settings({"spark.databricks.delta.optimize.maxFileSize": "4000"}):
+        for first in range(0, len(names_of), 4):
+            spark.sql(f"ALTER TABLE delta.`{table}` CLUSTER BY ({', '.join(names_of[first : first + 4])})")
+            spark.sql(f"OPTIMIZE delta.`{table}` FULL")
+            version = latest_version(table)
+            spark.sql(f"OPTIMIZE delta.`{table}` FULL")
+            assert latest_version(table) == version
+            assert found() == before
+            assert len(_cubes(table)) > 1
+    # Names with dots, by every door that writes them down.
+    spark.sql(f"ALTER TABLE delta.`{table}` CLUSTER BY (s.`a.b`.u, id)")
+    physical = _columns(table)
+    assert physical is not None
+    assert [len(path) for path in physical] == [3, 1]
+    [[shown]] = spark.sql(f"SHOW CREATE TABLE delta.`{table}`").collect()
+    assert "CLUSTER BY (`s`.`a.b`.`u`, `id`)" in shown
+    like = str(tmp_path / "like")
+    spark.sql(f"CREATE TABLE delta.`{like}` LIKE delta.`{table}`")
+    found_paths = _columns(like)
+    assert found_paths is not None
+    assert [len(path) for path in found_paths] == [3, 1]
+
+
 def test_what_cannot_be_clustered(spark: SparkSession, tmp_path: Path) -> None:
     table = str(tmp_path / "table")
     frame = _frame(spark).selectExpr("*", "array(id) AS l", "id AS e")

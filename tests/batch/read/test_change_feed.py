@@ -15,18 +15,15 @@ import pytest
 
 from deltaflow.errors import DeltaError
 from tests.deletion_vectors import mark_deleted, paths
+from tests.feed_tables import FEED, START_MS, feed_table
 from tests.goldens import ENTRIES, FEATURES, GOLDENS, SUPPORTED, missing_features, needed
 from tests.plans import executed_plan, file_scans
-from tests.tables import commit_file, edit_commit, load, set_time
+from tests.tables import commit_file, edit_commit, load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-
-FEED = {"delta.enableChangeDataFeed": "true"}
-SECOND_MS = 1_000
-START_MS = 1_700_000_000_000
 
 
 def changes(spark: SparkSession, path: str, **options: Any) -> DataFrame:
@@ -35,22 +32,7 @@ def changes(spark: SparkSession, path: str, **options: Any) -> DataFrame:
 
 @pytest.fixture
 def feed(tmp_path: Path) -> str:
-    """A table by another writer, with a commit a second.
-
-    0: ids 0 to 5 in partitions by p; 1: id 1 gets v = 10 (with change files); 2: partition b is deleted as a
-    whole; 3: id 0 is deleted (with a change file); 4: id 9 is added.
-    """
-    path = str(tmp_path / "feed")
-    first = pa.table({"id": range(6), "v": range(6), "p": ["a", "a", "b", "b", "c", "c"]})
-    deltalake.write_deltalake(path, first, partition_by=["p"], configuration=FEED)
-    deltalake.DeltaTable(path).update(updates={"v": "10"}, predicate="id = 1")
-    deltalake.DeltaTable(path).delete("p = 'b'")
-    deltalake.DeltaTable(path).delete("id = 0")
-    last = pa.table({"id": [9], "v": [9], "p": ["d"]})
-    deltalake.write_deltalake(path, last, mode="append")
-    for version in range(5):
-        set_time(commit_file(path, version), START_MS + version * SECOND_MS)
-    return path
+    return feed_table(str(tmp_path / "feed"))
 
 
 def row(id_: int, v: int, p: str, change: str, version: int) -> dict[str, Any]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog
 from deltaflow.tables import DeltaTable
+from tests.batch.rows.doors import Write, sql, streamed
 from tests.goldens import FEATURES, GOLDENS, needed
 from tests.tables import actions, load, rows_by_deltalake, tuples, versions
 
@@ -47,20 +47,6 @@ def right(spark: SparkSession, path: str) -> list[int]:
     return ids
 
 
-def streamed(rows: DataFrame, path: str, folder: Path) -> None:
-    source = str(folder / "source")
-    rows.write.format("delta").save(source)
-    stream = rows.sparkSession.readStream.format("delta").load(source).writeStream.format("delta")
-    writer = stream.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
-    writer.start(path).awaitTermination()
-
-
-def sql(spark: SparkSession, path: str, statement: str, rows: DataFrame) -> None:
-    rows.createOrReplaceTempView("rows")
-    spark.sql(statement.replace("@T", f"delta.`{path}`")).collect()
-
-
-Write = Callable[["SparkSession", str, "DataFrame", Path], Any]
 DOORS: dict[str, Write] = {
     "save": lambda spark, path, rows, _: rows.write.format("delta").mode("append").save(path),
     "save with partitionBy": lambda spark, path, rows, _: (

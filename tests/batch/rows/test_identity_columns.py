@@ -14,6 +14,7 @@ from deltaflow.log import DeltaLog
 from deltaflow.log.observer import set_observer
 from deltaflow.log.protocol.identity_columns import identity_columns
 from deltaflow.tables import DeltaTable, IdentityGenerator
+from tests.batch.rows.doors import Write, sql, streamed
 from tests.goldens import FEATURES, GOLDENS, needed
 from tests.tables import actions, commit_info, latest_version, load, rows_by_deltalake, tuples, versions
 
@@ -62,20 +63,6 @@ def numbers(spark: SparkSession, path: str) -> dict[int, int]:
     return found
 
 
-def streamed(rows: DataFrame, path: str, folder: Path, **options: str) -> None:
-    source = str(folder / "source")
-    rows.write.format("delta").save(source)
-    stream = rows.sparkSession.readStream.format("delta").load(source).writeStream.format("delta")
-    writer = stream.options(checkpointLocation=str(folder / "checkpoint"), **options)
-    writer.trigger(availableNow=True).start(path).awaitTermination()
-
-
-def sql(spark: SparkSession, path: str, statement: str, rows: DataFrame) -> None:
-    rows.createOrReplaceTempView("rows")
-    spark.sql(statement.replace("@T", f"delta.`{path}`")).collect()
-
-
-Write = Callable[["SparkSession", str, "DataFrame", Path], Any]
 DOORS: dict[str, Write] = {
     "save": lambda spark, path, rows, _: rows.write.format("delta").mode("append").save(path),
     "optimized write": lambda spark, path, rows, _: (
@@ -188,6 +175,25 @@ def test_numbers_of_rows_are_refused(spark: SparkSession, path: str, tmp_path: P
     table.delete("v = 6")
     assert numbers(spark, path) == {5: 10}
     assert mark(path) == 10
+
+
+def test_the_word_default_is_no_number(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark replaces it by null, and a row without a number is a row without its name."""
+    path = str(tmp_path / "t")
+    spark.sql(f"CREATE TABLE delta.`{path}` {BY_DEFAULT}")
+    for statement in (
+        "INSERT INTO {0} VALUES (DEFAULT, 1)",
+        "INSERT INTO {0} VALUES (7, 1), (DEFAULT, 2)",
+        "INSERT INTO {0} (v, id) VALUES (1, DEFAULT)",
+        "INSERT INTO {0} SELECT CAST(NULL AS BIGINT), 1",
+        "MERGE INTO {0} t USING (SELECT 1 AS v) s ON t.v = s.v WHEN NOT MATCHED THEN INSERT (id, v) "
+        "VALUES (DEFAULT, s.v)",
+    ):
+        with pytest.raises(Exception, match=r"DELTA_IDENTITY_COLUMNS_NULL_NOT_SUPPORTED.*column id"):
+            spark.sql(statement.format(f"delta.`{path}`"))
+    assert versions(path) == [0]
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (7, 1)")
+    assert numbers(spark, path) == {1: 7}
 
 
 def test_numbers_of_rows_by_default(spark: SparkSession, tmp_path: Path) -> None:

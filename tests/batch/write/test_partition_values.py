@@ -86,7 +86,7 @@ TYPED = {
 }
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("ansi", [pytest.param("true", marks=pytest.mark.long), "false"])
 def test_values_of_every_type_come_back(spark, tmp_path, sound, ansi, settings):
     with settings({"spark.sql.ansi.enabled": ansi}):
         for name, (type_name, values) in TYPED.items():

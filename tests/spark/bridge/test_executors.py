@@ -9,6 +9,7 @@ import pytest
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 SCRIPT = """
+import os
 import deltaflow
 spark = deltaflow.session("executors", master="local-cluster[2,1,1024]", config={
     **SETTINGS,
@@ -76,6 +77,24 @@ parted.option("quarantinePath", "aside").trigger(availableNow=True).start("tiny"
 assert ids(load(spark, "tiny")) == list(range(0, 128, 2))
 aside = load(spark, "aside").selectExpr("row.id").collect()
 assert sorted(row.id for row in aside) == list(range(128, 200, 2))
+
+marked = f"delta.`{os.path.abspath('marked')}`"
+spark.sql(f'''CREATE TABLE {marked} (id BIGINT, v STRING) USING delta TBLPROPERTIES (
+    delta.enableDeletionVectors = true, delta.columnMapping.mode = 'name', delta.enableRowTracking = true)''')
+spark.range(0, 100, 1, 4).selectExpr("id", "'old' AS v").write.format("delta").mode("append").save("marked")
+spark.sql(f"DELETE FROM {marked} WHERE id % 10 = 3")
+spark.sql(f"UPDATE {marked} SET v = 'set' WHERE id % 10 = 4")
+spark.range(95, 110).selectExpr("id", "'merged' AS v").createOrReplaceTempView("source")
+spark.sql(f'''MERGE INTO {marked} t USING source s ON t.id = s.id
+    WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *''')
+expected = {id: "set" if id % 10 == 4 else "old" for id in range(100) if id % 10 != 3}
+expected |= {id: "merged" for id in range(95, 110)}
+rows = load(spark, "marked")
+assert {row.id: row.v for row in rows.collect()} == expected
+assert rows.count() == len(expected)
+assert rows.select("_metadata.row_id").distinct().count() == len(expected)
+spark.sql(f"REORG TABLE {marked} APPLY (PURGE)")
+assert {row.id: row.v for row in load(spark, "marked").collect()} == expected
 assert sent() == [0, 0, 0], sent()
 assert on_executors("io.deltaflow.spark.sources") == {"absent"}
 spark.stop()

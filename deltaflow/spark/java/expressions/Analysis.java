@@ -26,6 +26,7 @@ import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.expressions.UpCast;
 import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
@@ -84,6 +85,8 @@ public final class Analysis {
       found.put("ofRow", Boolean.valueOf(isOfRow(expression, plan(frame))));
       found.put("nondeterministic", expression.deterministic() ? null : nondeterministic(expression).sql());
       addParts(expression, found);
+      found.put("hasSubquery", Boolean.valueOf(SubqueryExpression.hasSubquery(expression)));
+      found.put("isCorrelated", Boolean.valueOf(SubqueryExpression.hasCorrelatedSubquery(expression)));
       facts.add(found);
     }
     return Python.json(facts);

@@ -6,10 +6,12 @@ import java.util.List;
 import java.util.Map;
 
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.scan.LiveRows;
 import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.sql.DeltaV1Write;
 import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.AliasIdentifier;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -43,18 +45,35 @@ public final class Frames {
         session, LogicalRelation$.MODULE$.apply(Relations.of(session, Python.parse(relation)), false));
   }
 
-  /** The frame over a scan of a table, but over another one: CHAR columns are padded above it, as Spark planned it. */
-  public static Dataset scan(final SparkSession session, String relation, Dataset like) {
+  /**
+   * A frame of filters and projections over a scan of a table, but over another one: CHAR columns are padded above it,
+   * as Spark planned it. Columns that this scan alone has, the places of rows, are added to the frame.
+   */
+  public static Dataset scan(SparkSession session, String relation, Dataset like) {
     final HadoopFsRelation other = Relations.of(session, Python.parse(relation));
+    final List added = new ArrayList();
     return org.apache.spark.sql.classic.Dataset.ofRows(
         session, (LogicalPlan) plan(like).transformUp(new AbstractPartialFunction() {
-          public boolean isDefinedAt(Object node) { return node instanceof LogicalRelation; }
+          public boolean isDefinedAt(Object node) {
+            return node instanceof LogicalRelation || (node instanceof Project && !added.isEmpty());
+          }
 
           public Object applyOrElse(Object node, scala.Function1 otherwise) {
             if (!isDefinedAt(node)) return otherwise.apply(node);
-            return new LogicalRelation(other, ((LogicalRelation) node).output(), Option.empty(), false, Option.empty());
+            if (node instanceof Project) {
+              return new Project(with(((Project) node).projectList(), added), ((Project) node).child());
+            }
+            Seq output = ((LogicalRelation) node).output();
+            added.addAll(LiveRows.places(other.schema()));
+            return new LogicalRelation(other, with(output, added), Option.empty(), false, Option.empty());
           }
         }));
+  }
+
+  private static Seq with(Seq columns, List more) {
+    List all = new ArrayList(CollectionConverters.asJava(columns));
+    all.addAll(more);
+    return Plans.seq(all);
   }
 
   /** The rows as those of a table of this name. */
@@ -112,9 +131,9 @@ public final class Frames {
 
   /**
    * Writes the rows by a write that Python keeps under a handle. An execution of its own: its tasks get the session's
-   * settings.
+   * settings. Returns the first value of each observation of the frame, as JSON.
    */
-  public static void write(final SparkSession session, final Dataset rows, long write, String name) {
+  public static String write(final SparkSession session, final Dataset rows, long write, String name) {
     final Map request = new LinkedHashMap();
     request.put("write", Long.valueOf(write));
     QueryExecution query = ((org.apache.spark.sql.classic.Dataset) rows).queryExecution();
@@ -124,6 +143,10 @@ public final class Frames {
         return BoxedUnit.UNIT;
       }
     });
+    Map observed = new LinkedHashMap();
+    Map found = CollectionConverters.asJava(query.observedMetrics());
+    for (Object observation : found.keySet()) observed.put(observation, ((Row) found.get(observation)).get(0));
+    return Python.json(observed);
   }
 
   /** What the session sets of Delta's own settings, as JSON. */

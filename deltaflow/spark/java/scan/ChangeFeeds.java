@@ -6,6 +6,9 @@ import java.util.Map;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Python;
+import org.apache.spark.sql.Column;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
@@ -21,6 +24,8 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.functions;
+import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
@@ -50,10 +55,13 @@ public final class ChangeFeeds extends Rule {
   private static boolean isAsked(String option) { return option != null && !option.equalsIgnoreCase("false"); }
 
   /** The relation with the change rows for a request, which has the path, the options and the settings. */
-  public static HadoopFsRelation of(SparkSession session, Map request) {
+  public static BaseRelation of(SparkSession session, Map request) {
     JsonNode feed = Python.call("changes.load", request);
-    return new HadoopFsRelation(new ChangeFeedScan(feed.get("root").asText(), feed.get("scan").asText()),
-        new StructType(), (StructType) DataType.fromJson(feed.get("schema").asText()), Option.empty(),
+    String root = feed.get("root").asText();
+    String description = feed.get("scan").asText();
+    StructType schema = (StructType) DataType.fromJson(feed.get("schema").asText());
+    if (feed.get("isComputed").asBoolean()) return new ComputedChanges(session, root, description, schema);
+    return new HadoopFsRelation(new ChangeFeedScan(root, description), new StructType(), schema, Option.empty(),
         new ParquetFileFormat(),
         scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(new java.util.HashMap())), session);
   }
@@ -62,10 +70,12 @@ public final class ChangeFeeds extends Rule {
     final Pins pins = Pins.ofThisExecution();
     LogicalPlan before = (LogicalPlan) plan;
     LogicalPlan after = (LogicalPlan) before.transformWithSubqueries(new AbstractPartialFunction() {
-      public boolean isDefinedAt(Object node) { return scan(node) != null; }
+      public boolean isDefinedAt(Object node) { return scan(node) != null || isComputed(node); }
 
       public Object applyOrElse(Object node, Function1 otherwise) {
-        return isDefinedAt(node) ? changeRows((LogicalRelation) node, pins) : otherwise.apply(node);
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        LogicalRelation feed = (LogicalRelation) node;
+        return isComputed(node) ? computed(feed, pins) : changeRows(feed, pins);
       }
     });
     return after == before ? before : pushedDown(after);
@@ -79,14 +89,56 @@ public final class ChangeFeeds extends Rule {
     return files instanceof ChangeFeedScan ? (ChangeFeedScan) files : null;
   }
 
+  private static boolean isComputed(Object node) {
+    return node instanceof LogicalRelation && ((LogicalRelation) node).relation() instanceof ComputedChanges;
+  }
+
   private static LogicalPlan changeRows(LogicalRelation node, Pins pins) {
     HadoopFsRelation feed = (HadoopFsRelation) node.relation();
+    JsonNode answer = pins.changes(scan(node).description(), scan(node).root());
+    return union(node, (SparkSession) feed.sparkSession(), feed.dataSchema(), answer);
+  }
+
+  /** What Python has computed of the rows of the files that commits have added and removed. */
+  private static LogicalPlan computed(LogicalRelation node, Pins pins) {
+    ComputedChanges feed = (ComputedChanges) node.relation();
+    JsonNode answer = pins.changes(feed.description(), feed.root());
+    LogicalPlan rows = union((LogicalRelation) node.newInstance(), feed.session(), feed.schema(), answer);
+    if (answer.get("relations").size() == 0) return LocalRelation$.MODULE$.apply(node.output());
+    Dataset changes = org.apache.spark.sql.classic.Dataset.ofRows(feed.session(), rows);
+    for (JsonNode step : answer.get("steps")) changes = after(changes, step);
+    // Most rules of the optimizer have run before this one, so this plan gets all of them by itself.
+    LogicalPlan plan = ((org.apache.spark.sql.classic.Dataset) changes).queryExecution().optimizedPlan();
+    List columns = new ArrayList();
+    for (int i = 0; i < node.output().size(); i++) {
+      Attribute column = (Attribute) node.output().apply(i);
+      columns.add(new Alias((Attribute) plan.output().apply(i), column.name(), column.exprId(), column.qualifier(),
+          Option.apply(column.metadata()), seq(new ArrayList())));
+    }
+    return new Project(seq(columns), plan);
+  }
+
+  private static Dataset after(Dataset rows, JsonNode step) {
+    List columns = new ArrayList();
+    for (JsonNode column : step.get("columns")) columns.add(functions.expr(column.asText()));
+    if (step.get("groupBy").size() > 0) {
+      List keys = new ArrayList();
+      for (JsonNode key : step.get("groupBy")) keys.add(functions.expr(key.asText()));
+      Column[] others = (Column[]) columns.subList(1, columns.size()).toArray(new Column[0]);
+      rows = rows.groupBy((Column[]) keys.toArray(new Column[0])).agg((Column) columns.get(0), others);
+    } else {
+      rows = rows.select((Column[]) columns.toArray(new Column[0]));
+    }
+    return step.get("condition").isNull() ? rows : rows.where(step.get("condition").asText());
+  }
+
+  private static LogicalPlan union(LogicalRelation node, SparkSession session, StructType schema, JsonNode answer) {
     List scans = new ArrayList();
-    for (JsonNode relation : pins.changes(scan(node).description(), scan(node).root()).get("relations")) {
-      HadoopFsRelation found = Relations.of((SparkSession) feed.sparkSession(), relation);
+    for (JsonNode relation : answer.get("relations")) {
+      HadoopFsRelation found = Relations.of(session, relation);
       // The feed's own columns: Spark may have left out some of them, and fields of structs.
       scans.add(rows(node,
-          new HadoopFsRelation(found.location(), found.partitionSchema(), feed.dataSchema(), found.bucketSpec(),
+          new HadoopFsRelation(found.location(), found.partitionSchema(), schema, found.bucketSpec(),
               found.fileFormat(), found.options(), found.sparkSession()),
           scans.isEmpty()));
     }

@@ -9,6 +9,8 @@ import java.util.Optional;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Python;
 import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.read.streaming.CompositeReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReadAllAvailable;
@@ -18,14 +20,16 @@ import org.apache.spark.sql.connector.read.streaming.ReadMaxFiles;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
 import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
+import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.execution.streaming.*;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * The source of a streaming query. Python reads and writes the offsets, which are JSON. A batch is a lazy TableScan
- * of the files between two offsets.
+ * of the files between two offsets; a batch of change rows is the union of up to two.
  *
  * Crossings into Python for a micro-batch: latestOffset, getBatch, metrics, and those of its scan; with a schema log
  * commit, too.
@@ -95,9 +99,13 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
     Map request = request();
     request.put("start", start.isEmpty() ? null : ((Offset) start.get()).json());
     request.put("end", end.json());
-    JsonNode batch = Python.call("source.getBatch", request);
-    Dataset rows = org.apache.spark.sql.classic.Dataset.ofRows(session,
-        org.apache.spark.sql.execution.datasources.LogicalRelation$.MODULE$.apply(Relations.of(session, batch), true));
+    List scans = new ArrayList();
+    for (JsonNode scan : Python.call("source.getBatch", request).get("relations")) {
+      scans.add(LogicalRelation$.MODULE$.apply(Relations.of(session, scan), true));
+    }
+    LogicalPlan plan = (LogicalPlan) scans.get(0);
+    if (scans.size() > 1) plan = new Union(CollectionConverters.asScala(scans).toList(), false, false);
+    Dataset rows = org.apache.spark.sql.classic.Dataset.ofRows(session, plan);
     return filter == null ? rows : rows.where(filter);
   }
 

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 
 import org.apache.spark.broadcast.Broadcast;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
@@ -32,6 +33,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.ObjectType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.roaringbitmap.RoaringBitmap;
 import scala.Function1;
@@ -43,7 +45,7 @@ import scala.runtime.ScalaRunTime;
 
 /**
  * Leaves out the rows that deletion vectors delete, by a filter above each scan that has files with vectors. All other
- * scans stay as they are. Runs after PinScans and MetadataOnlyQuery.
+ * scans stay as they are, but those that select the position of a row twice. Runs after PinScans and MetadataOnlyQuery.
  *
  * The filter compares the position of a row in its file with the bitmap of the file. Executors need none of our
  * classes: the bitmaps are RoaringBitmap's, which is one of Spark's jars, in broadcast variables that the scan makes
@@ -52,6 +54,8 @@ import scala.runtime.ScalaRunTime;
 public final class LiveRows extends Rule {
   /** Spark's Parquet reader fills a column of this name with the position of each row in its file. */
   private static final String POSITION = "_tmp_metadata_row_index";
+  /** The column with the number of a file, in scans that have the places of rows. */
+  private static final String FILE = "\0file";
   /** In the metadata of the attribute with which a query selects Spark's column _metadata. */
   private static final String OF_FILE_SOURCE = "__file_source_metadata_col";
 
@@ -59,13 +63,53 @@ public final class LiveRows extends Rule {
     return ((LogicalPlan) plan).transformWithSubqueries(new AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {
         TableScan scan = PinScans.scan(node);
-        return scan != null && scan.isPinned() && !scan.hasLiveRowsOnly() && scan.vectors() > 0;
+        if (scan == null || !scan.isPinned() || scan.hasLiveRowsOnly()) return false;
+        return scan.vectors() > 0 || hasTwoPositions((LogicalRelation) node);
       }
 
       public Object applyOrElse(Object node, Function1 otherwise) {
-        return isDefinedAt(node) ? liveRows((LogicalRelation) node) : otherwise.apply(node);
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        LogicalRelation scan = (LogicalRelation) node;
+        LogicalPlan rows = hasTwoPositions(scan) ? withOnePosition(scan) : scan;
+        if (PinScans.scan(node).vectors() == 0) return rows;
+        return rows == scan ? liveRows(scan)
+                            : rows.withNewChildren(seq(liveRows((LogicalRelation) ((Project) rows).child())));
       }
     });
+  }
+
+  /** The columns with the places of rows, of the columns of a scan: the number of the file, and the position in it. */
+  public static List places(StructType columns) {
+    List places = new ArrayList();
+    for (String name : columns.fieldNames()) {
+      if (name.equals(FILE)) places.add(attribute(FILE, DataTypes.IntegerType));
+      if (name.equals(POSITION)) places.add(attribute(POSITION, DataTypes.LongType));
+    }
+    return places;
+  }
+
+  private static boolean hasTwoPositions(LogicalRelation node) {
+    List output = CollectionConverters.asJava(node.output());
+    return column(output, POSITION) != null && positionInMetadata(output) != null;
+  }
+
+  /** The position of _metadata alone is read: Spark's reader would give it once only. */
+  private static LogicalPlan withOnePosition(LogicalRelation node) {
+    HadoopFsRelation relation = (HadoopFsRelation) node.relation();
+    List read = new ArrayList(CollectionConverters.asJava(node.output()));
+    Attribute position = column(read, POSITION);
+    List columns = new ArrayList(read);
+    columns.set(read.indexOf(position),
+        new Alias(positionInMetadata(read), POSITION, position.exprId(), position.qualifier(), Option.empty(), none()));
+    read.remove(position);
+    StructType schema = new StructType();
+    for (StructField field : relation.dataSchema().fields()) {
+      if (!field.name().equals(POSITION)) schema = schema.add(field);
+    }
+    HadoopFsRelation without = new HadoopFsRelation(relation.location(), relation.partitionSchema(), schema,
+        relation.bucketSpec(), relation.fileFormat(), relation.options(), relation.sparkSession());
+    return new Project(
+        seq(columns), new LogicalRelation(without, seq(read), node.catalogTable(), node.isStreaming(), node.stream()));
   }
 
   private static LogicalPlan liveRows(LogicalRelation node) {
@@ -120,8 +164,20 @@ public final class LiveRows extends Rule {
     return new Invoke(target, method, type, arguments, none(), true, true, true);
   }
 
-  /** The position, if the query selects it already: Spark's reader would give it once only. */
+  /** The position, if the query selects it already. */
   private static Expression selectedPosition(List output) {
+    Attribute column = column(output, POSITION);
+    return column == null ? positionInMetadata(output) : column;
+  }
+
+  private static Attribute column(List output, String name) {
+    for (Object column : output) {
+      if (((Attribute) column).name().equals(name)) return (Attribute) column;
+    }
+    return null;
+  }
+
+  private static Expression positionInMetadata(List output) {
     Attribute metadata = metadata(output);
     if (metadata == null) return null;
     String[] names = ((StructType) metadata.dataType()).fieldNames();

@@ -117,7 +117,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
   public Table createTable(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     if (!isDeltaProvider(properties)) return super.createTable(ident, columns, partitions, properties);
-    return createDelta(ident, IdentityColumns.schema(columns), partitions, properties);
+    return createDelta(ident, DefinedColumns.schema(columns), partitions, properties);
   }
 
   private Table createDelta(Identifier ident, StructType schema, Transform[] partitions, Map properties)
@@ -133,7 +133,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
   public StagedTable stageCreate(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     if (isDeltaProvider(properties)) {
-      return stageDelta("create", ident, IdentityColumns.schema(columns), partitions, properties);
+      return stageDelta("create", ident, DefinedColumns.schema(columns), partitions, properties);
     }
     return new OtherStagedTable(this, ident, createTable(ident, columns, partitions, properties));
   }
@@ -155,7 +155,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
   private StagedTable replaceDelta(
       String operation, Identifier ident, Column[] columns, Transform[] partitions, Map properties) {
     try {
-      return stageDelta(operation, ident, IdentityColumns.schema(columns), partitions, properties);
+      return stageDelta(operation, ident, DefinedColumns.schema(columns), partitions, properties);
     } catch (TableAlreadyExistsException e) {
       throw Thrown.asIs(e);
     }

@@ -1,12 +1,12 @@
 package io.deltaflow.spark.sql;
 
-import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
 import io.deltaflow.spark.DeltaProvider;
+import io.deltaflow.spark.bridge.PrivateFields;
 import io.deltaflow.spark.scan.ChangeFeeds;
 import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
@@ -17,7 +17,6 @@ import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import scala.Function1;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractPartialFunction;
@@ -47,23 +46,7 @@ public final class NamedChanges extends Rule {
       if (rule instanceof NamedChanges) return;
     }
     rules.add(new NamedChanges(session));
-    set(analyzer, CollectionConverters.asScala(rules).toList());
-  }
-
-  private static void set(Analyzer analyzer, Seq rules) {
-    for (Class owner = analyzer.getClass(); owner != null; owner = owner.getSuperclass()) {
-      try {
-        Field field = owner.getDeclaredField("hintResolutionRules");
-        field.setAccessible(true);
-        field.set(analyzer, rules);
-        return;
-      } catch (NoSuchFieldException e) {
-        continue; // a class above has it
-      } catch (IllegalAccessException e) {
-        throw new IllegalStateException(e);
-      }
-    }
-    throw new IllegalStateException("the analyzer of this Spark has no field hintResolutionRules");
+    PrivateFields.set(analyzer, "hintResolutionRules", CollectionConverters.asScala(rules).toList());
   }
 
   public TreeNode apply(TreeNode plan) {

@@ -96,9 +96,9 @@ public final class TableDefinition {
     for (Transform partition : partitions) {
       List columns = new ArrayList();
       for (NamedReference reference : partition.references()) {
-        StringBuilder name = new StringBuilder();
-        for (String part : reference.fieldNames()) name.append(name.length() == 0 ? "" : ".").append(part);
-        columns.add(name.toString());
+        // Names of fields can have dots, and those of the columns of CLUSTER BY may be paths.
+        boolean isPath = partition.name().equals("cluster_by");
+        columns.add(isPath ? reference.toString() : String.join(".", reference.fieldNames()));
       }
       Map transform = new LinkedHashMap();
       transform.put("transform", partition.name());

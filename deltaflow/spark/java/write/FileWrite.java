@@ -17,6 +17,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Metrics;
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.expressions.Plans;
 import io.deltaflow.spark.scan.CachedScans;
 import io.deltaflow.spark.scan.ColumnMapping;
 import io.deltaflow.spark.scan.PinScans;
@@ -25,9 +26,18 @@ import io.deltaflow.spark.scan.TableScan;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.mapreduce.Job;
 import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.If;
+import org.apache.spark.sql.catalyst.expressions.Length;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
+import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.FileFormatWriter;
@@ -35,6 +45,8 @@ import org.apache.spark.sql.execution.datasources.OutputWriterFactory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.streaming.*;
 import org.apache.spark.sql.execution.streaming.sinks.*;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
@@ -132,6 +144,29 @@ public final class FileWrite {
         if (((Attribute) named.get(i)).name().equals(name.asText())) partitionColumns.add(columns.get(i));
       }
     }
+    if (plan.get("keepsPartitionColumns").asBoolean()) {
+      // Spark leaves the columns out of the files by which it makes folders: it gets copies of them. It makes null of
+      // an empty string there, and so the file has null, too.
+      List output = new ArrayList(CollectionConverters.asJava(rows.output()));
+      List all = new ArrayList(columns);
+      for (int i = 0; i < partitionColumns.size(); i++) {
+        Attribute column = (Attribute) partitionColumns.get(i);
+        int index = columns.indexOf(column);
+        Attribute value = (Attribute) output.get(index);
+        if (value.dataType() instanceof StringType) {
+          Expression zero = Literal.create(Integer.valueOf(0), DataTypes.IntegerType);
+          Expression isEmpty = new EqualTo(new Length(value), zero);
+          Expression orNull = new If(isEmpty, Literal.create(null, value.dataType()), value);
+          output.set(index, alias(orNull, value.name(), value.exprId()));
+        }
+        Alias copy = alias(value, column.name(), NamedExpression.newExprId());
+        output.add(copy);
+        all.add(copy.toAttribute());
+        partitionColumns.set(i, copy.toAttribute());
+      }
+      rows = new ProjectExec(Plans.seq(output), rows);
+      columns = all;
+    }
     scala.collection.immutable.Map scalaOptions =
         scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(Python.strings(plan.get("options"))));
     Written written = Written.create(session);
@@ -160,6 +195,10 @@ public final class FileWrite {
       session.sparkContext().setLocalProperty(CALENDAR, calendar);
     }
     return written.files;
+  }
+
+  private static Alias alias(Expression value, String name, ExprId id) {
+    return new Alias(value, name, id, Plans.seq(new ArrayList()), Option.empty(), Plans.seq(new ArrayList()));
   }
 
   private static final String CALENDAR = "spark.sql.parquet.datetimeRebaseModeInWrite";

@@ -1,0 +1,50 @@
+"""Subqueries in the conditions and values of a MERGE, whose jobs have to find the same answers in them.
+
+Each is evaluated once, before the other jobs, on one version of each Delta table, and its rows are kept until
+the commit (Spark's local checkpoint).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deltaflow.batch.dml.materialized_rows import record_reads
+from deltaflow.batch.dml.merge_clauses import ResolvedClause, ResolvedMerge
+from deltaflow.batch.dml.row_level_operation import RowLevelOperation
+from deltaflow.spark.expressions.analysis import Analysed
+from deltaflow.spark.expressions.frames import evaluated_subqueries, read_at, release
+from deltaflow.spark.scan.file_index import hadoop_path
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from pyspark.sql import Column
+
+
+def with_evaluated_subqueries(
+    operation: RowLevelOperation, merge: ResolvedMerge, resources: ExitStack
+) -> ResolvedMerge:
+    """The MERGE with its subqueries evaluated, a job each, and what they read of the table recorded. The end
+    of `resources` gives back what is kept."""
+    pinned = operation.rows()
+    read_at(pinned, hadoop_path(operation.snapshot.path), operation.snapshot.version)
+    found = evaluated_subqueries(pinned, merge.columns)
+    for rows in found.rows:
+        resources.callback(release, rows)
+    record_reads(operation, found.scans)
+    columns = iter(found.columns)
+
+    def condition(of: Analysed) -> Analysed:
+        return replace(of, column=next(columns))
+
+    # In the order of ResolvedMerge.columns.
+    search = condition(merge.condition)
+    conditions = [
+        None if clause.condition is None else condition(clause.condition) for clause in merge.clauses
+    ]
+    clauses: list[ResolvedClause] = []
+    for clause, given in zip(merge.clauses, conditions, strict=True):
+        values: list[Column] = [next(columns) for _ in clause.values]
+        clauses.append(replace(clause, condition=given, values=values))
+    return replace(merge, condition=search, clauses=clauses)
