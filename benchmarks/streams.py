@@ -1,13 +1,15 @@
 """Micro-batches of deltaflow's sink and source beside those of Spark's Parquet files, in one run.
 
-    python benchmarks/streams.py [--batches 2000] [--segment 100] [--directory DIR]
+    python benchmarks/streams.py [--batches 2000] [--segment 100] [--directory DIR] [--feed]
 
 A batch has 1,000 rows. For the sink, a stream into a Delta table and one into a Parquet sink run in turn, by
 segments of batches, each from its own checkpoint, until both have made all batches. For the source, a stream
 out of this table and one out of the same files as plain Parquet run in turn into Spark's noop sink, with one
 file in each batch. Prints the median and the 95th percentile of triggerExecution, their ratios and bounds,
-Spark's own parts of a batch, and for the sink the milliseconds of its steps. Exits with 1 if a figure exceeds
-its bound. Run it on a quiet machine.
+Spark's own parts of a batch, and for the sink the milliseconds of its steps. With --feed instead, streams of
+change rows (readChangeFeed) beside plain ones, over a table of appends and over one of updates, which the
+plain stream reads with ignoreChanges; a commit in each batch. Exits with 1 if a figure exceeds its bound. Run
+it on a quiet machine.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from side_by_side import session
@@ -32,6 +36,7 @@ from deltaflow.log import DeltaLog, OptimisticTransaction
 
 BOUND = 1.3
 GROWTH_BOUND = 1.2
+FEED_BOUND = 1.2
 ROWS_PER_BATCH = 1_000
 # The first batches of a segment load classes and plans, and pay for the start of the query.
 WARM_UP = 5
@@ -209,11 +214,43 @@ def run(spark: SparkSession, directory: Path, batches: int, segment: int) -> boo
     return all(results)
 
 
+def run_feed(spark: SparkSession, directory: Path, batches: int, segment: int) -> bool:
+    """Streams of change rows beside plain ones over the same commits."""
+    results = []
+    for kind in ("appends", "updates"):
+        path = str(directory / kind)
+        rows = pa.table({"id": range(ROWS_PER_BATCH), "v": range(ROWS_PER_BATCH)})
+        feed_is_on = {"delta.enableChangeDataFeed": "true"}
+        deltalake.write_deltalake(path, rows, configuration=feed_is_on)
+        for _ in range(batches):
+            if kind == "appends":
+                deltalake.write_deltalake(path, rows, mode="append")
+            else:
+                deltalake.DeltaTable(path).update(
+                    updates={"v": "v + 1"}, predicate=f"id < {ROWS_PER_BATCH // 2}"
+                )
+
+        def frame(path: str = path, **options: str) -> DataFrame:
+            reader = spark.readStream.format("delta").option("maxFilesPerTrigger", 1)
+            return reader.options(startingVersion="1", **options).load(path)
+
+        def changes(frame: Callable[..., DataFrame] = frame) -> DataFrame:
+            return frame(readChangeFeed="true")
+
+        def added(frame: Callable[..., DataFrame] = frame) -> DataFrame:
+            return frame(ignoreChanges="true")
+
+        sides = source(changes, f"{kind} feed", directory), source(added, f"{kind} plain", directory)
+        results.append(take_turns(*sides, batches, segment, FEED_BOUND))
+    return all(results)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batches", type=int, default=2_050)
     parser.add_argument("--segment", type=int, default=100)
     parser.add_argument("--directory", type=Path)
+    parser.add_argument("--feed", action="store_true")
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="deltaflow-benchmark-", dir=arguments.directory))
     spark = session(
@@ -224,7 +261,8 @@ def main() -> int:
         }
     )
     try:
-        return 0 if run(spark, directory, arguments.batches, arguments.segment) else 1
+        measured = run_feed if arguments.feed else run
+        return 0 if measured(spark, directory, arguments.batches, arguments.segment) else 1
     finally:
         spark.stop()
         shutil.rmtree(directory, ignore_errors=True)

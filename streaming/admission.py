@@ -63,6 +63,28 @@ class Limits:
             first += look.num_rows
         return pieces, files.num_rows
 
+    @property
+    def are_used_up(self) -> bool:
+        """Whether no further file is admitted."""
+        return any(left is not None and left <= 0 for left in (self.files, self.bytes, self.rows))
+
+    @property
+    def are_none(self) -> bool:
+        """Whether there is no limit at all."""
+        return self.files is None and self.bytes is None and self.rows is None
+
+    def admit_together(self, files: pa.Table, *, is_first: bool, places: int = 0) -> bool:
+        """Admits all files or none of them, and takes them off the limits in either case.
+
+        The first ones of a batch are always admitted, others if the limits have room for all of them.
+        `places` are taken off the number of files besides. A file whose number of rows is unknown takes all
+        rows that are left.
+        """
+        self._take(files)
+        if self.files is not None:
+            self.files -= places
+        return is_first or all(left is None or left >= 0 for left in (self.files, self.bytes, self.rows))
+
     def _files_to_look_at(self, waiting: int, selects: Selection | None) -> int:
         """One file more than can be admitted, if that is known: the batch ends before this file."""
         if selects is not None or self.bytes is not None or self.rows is not None:

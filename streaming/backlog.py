@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from deltaflow.log import Commit
+from deltaflow.log.files.change_files import change_actions, changes_nothing, files_to_admit
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.replay.log_files import Clock, system_clock
 from deltaflow.log.streams.source_offset import DeltaSourceOffset
@@ -82,9 +84,13 @@ class Backlog:
         reading counts rows, a long backlog is counted over several calls. Until it is counted, the numbers of
         files and bytes are None.
         """
-        index = max(done.index, -1) + 1
-        first = done.reservoir_version + (0 if initial is None else 1)
+        index, done_version = max(done.index, -1) + 1, done.reservoir_version
+        first = done_version + (0 if initial is None else 1)
         self._count(first, last_version)
+        begun = None if initial is not None or index == 0 else self._counts.get(first)
+        if begun is not None and index >= len(begun.sizes):
+            # A stream of change rows stays at the last file of a commit that it has read.
+            index, first, done_version = 0, first + 1, done_version + 1
         counts = [self._counts[v] for v in range(first, last_version + 1) if v in self._counts]
         left: list[tuple[int | None, int | None, int | None]]
         left = [count.left(index if initial is None and i == 0 else 0) for i, count in enumerate(counts)]
@@ -93,7 +99,7 @@ class Backlog:
         # Without all commits nothing is known.
         is_counted = first + len(counts) > last_version
         return Outstanding(
-            max(0, last_version + 1 - done.reservoir_version),
+            max(0, last_version + 1 - done_version),
             self._seconds_since(counts[0].timestamp_ms if counts else None, initial),
             _sum(files for files, _, _ in left) if is_counted else None,
             _sum(size for _, size, _ in left) if is_counted else None,
@@ -130,17 +136,31 @@ class Backlog:
             expected = commit.version + 1
 
     def _files_of(self, commit: Commit) -> _FilesOfCommit:
+        if self.reading.options.read_change_feed:
+            return self._files_of_changes(commit)
         skips = self.reading.options.skip_change_commits and any(r.data_change for r in commit.removes)
         adds = [] if skips else [add for add in commit.adds if add.data_change]
-        sizes, rows = array("q", [add.size for add in adds]), array("q")
-        selects = file_selection(self.reading)
-        if selects is not None or self.reading.counts_rows:
-            files = files_of_adds(adds, with_stats=True)
-            if self.reading.counts_rows:
-                counted = FileStatistics(files, StructType()).num_rows
-                rows.extend(counted.fill_null(_UNKNOWN).to_pylist())
-            for number, is_wanted in enumerate(() if selects is None else selects(files).to_pylist()):
-                sizes[number] = sizes[number] if is_wanted else -1
+        sizes = array("q", [add.size for add in adds])
+        if file_selection(self.reading) is None and not self.reading.counts_rows:
+            return _FilesOfCommit(commit.timestamp_ms, sizes, array("q"))
+        return self._counted(commit, sizes, files_of_adds(adds, with_stats=True))
+
+    def _files_of_changes(self, commit: Commit) -> _FilesOfCommit:
+        actions = change_actions(commit)
+        sizes = array("q", [action.size or 0 for action in actions])
+        if changes_nothing(commit) and not commit.cdc:
+            sizes = array("q", [-1] * len(actions))
+        if file_selection(self.reading) is None and not self.reading.counts_rows:
+            return _FilesOfCommit(commit.timestamp_ms, sizes, array("q"))
+        return self._counted(commit, sizes, files_to_admit(actions, self.reading.path))
+
+    def _counted(self, commit: Commit, sizes: array[int], files: pa.Table) -> _FilesOfCommit:
+        rows, selects = array("q"), file_selection(self.reading)
+        if self.reading.counts_rows:
+            counted = FileStatistics(files, StructType()).num_rows
+            rows.extend(counted.fill_null(_UNKNOWN).to_pylist())
+        for number, is_wanted in enumerate(() if selects is None else selects(files).to_pylist()):
+            sizes[number] = sizes[number] if is_wanted else -1
         return _FilesOfCommit(commit.timestamp_ms, sizes, rows)
 
 

@@ -9,14 +9,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.errors import DeltaIllegalStateException
+from deltaflow.log import Commit
+from deltaflow.log.files.change_files import CHANGE_FILES
 from deltaflow.log.streams.source_offset import BASE_INDEX, METADATA_CHANGE, DeltaSourceOffset
 from deltaflow.spark.expressions.java_regex import regex_found
 from deltaflow.streaming.admission import Files, Limits
+from deltaflow.streaming.change_feed import (
+    CommitChanges,
+    CommitTimes,
+    SnapshotInserts,
+    check_commit,
+    check_recorded,
+    feed_selection,
+)
 from deltaflow.streaming.commits import COLUMNS, check_data_loss, checked_files, commits, emitted_files
 from deltaflow.streaming.initial_snapshot import initial_snapshot
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.schema_tracking import is_barrier
 from deltaflow.streaming.source_filter import file_selection
+
+Changes = SnapshotInserts | CommitChanges
 
 
 @dataclass(frozen=True)
@@ -25,7 +37,7 @@ class _Version:
 
     version: int
     is_initial: bool
-    files: Files
+    files: Files | Changes
     first: int
     is_barrier: bool = False
     """Whether the version changes the metadata: a batch of the stream's schema ends before its files."""
@@ -38,6 +50,8 @@ def next_batch(
 
     The batch of a stream that tracks its schema ends at the next barrier, too.
     """
+    if reading.options.read_change_feed:
+        return _next_batch_of_changes(reading, start, last_version, limits)
     offset = start
     pieces: list[pa.Table] = []
     selects = file_selection(reading)
@@ -58,6 +72,53 @@ def next_batch(
     return offset, _files_to_read(reading, pieces)
 
 
+def _next_batch_of_changes(
+    reading: Reading, start: DeltaSourceOffset, last_version: int, limits: Limits
+) -> tuple[DeltaSourceOffset, pa.Table]:
+    """As `next_batch`, for change rows: some commits are admitted as a whole or not at all.
+
+    Of a commit with cdc actions the offset is its last file, and not the version after it, unless there is no
+    limit: so it is in delta-spark's checkpoints.
+    """
+    offset = start
+    pieces: list[pa.Table] = []
+    selects = feed_selection(reading)
+    has_none, is_first, seen = limits.are_none, True, start.reservoir_version - 1
+    for version in _versions(reading, start, last_version):
+        seen, files, count = version.version, version.files, version.files.num_rows
+        if version.is_barrier:
+            return _offset_at(start, seen, METADATA_CHANGE, False), _files_to_read(reading, pieces)
+        assert isinstance(files, Changes)
+        behind = _offset_at(start, seen + 1, BASE_INDEX, False)
+        stop = count
+        if files.is_whole:
+            left = files.slice(version.first, count - version.first)
+            numbers = pa.array(range(left.num_rows), pa.int64())
+            if selects is not None:
+                numbers = pc.indices_nonzero(selects(left))
+                left = left.take(numbers)
+            if files.is_recorded and not has_none:
+                if len(numbers):
+                    behind = _offset_at(start, seen, version.first + numbers[-1].as_py(), False)
+                elif version.first:
+                    continue  # The batch before has read this commit.
+            # delta-spark counts the beginning and the end of a commit with vectors as files.
+            places = 0 if files.is_recorded else 1 if seen == start.reservoir_version else 2
+            if not limits.admit_together(left, is_first=is_first, places=places):
+                return offset, _files_to_read(reading, pieces)
+        else:
+            _, stop = limits.admit(files, version.first, selects)
+        pieces.append(files.read(version.first, stop))
+        if stop < count:
+            return _offset_at(start, seen, stop - 1, version.is_initial), _files_to_read(reading, pieces)
+        offset, is_first = behind, False
+        if limits.are_used_up:
+            return offset, _files_to_read(reading, pieces)
+    if seen < last_version:
+        check_data_loss(reading, seen + 1, last_version + 1)
+    return offset, _files_to_read(reading, pieces)
+
+
 def files_between(reading: Reading, start: DeltaSourceOffset, end: DeltaSourceOffset) -> pa.Table:
     """The files after `start` up to `end`: those of a batch that was planned earlier."""
     if end.position <= start.position:
@@ -67,8 +128,12 @@ def files_between(reading: Reading, start: DeltaSourceOffset, end: DeltaSourceOf
     pieces: list[pa.Table] = []
     for version in _versions(reading, start, last, stops_at_barrier=False):
         ends_here = (version.version, version.is_initial) == (end.reservoir_version, end.is_starting_version)
-        stop = end.index + 1 if ends_here else version.files.num_rows
-        pieces.append(version.files.slice(version.first, max(0, stop - version.first)))
+        stop = max(version.first, end.index + 1 if ends_here else version.files.num_rows)
+        files = version.files
+        if isinstance(files, Changes):
+            pieces.append(files.read(version.first, stop))
+        else:
+            pieces.append(files.slice(version.first, stop - version.first))
         seen = version.version
     if seen < last and reading.options.validate_trailing_commit:
         raise DeltaIllegalStateException(
@@ -78,6 +143,9 @@ def files_between(reading: Reading, start: DeltaSourceOffset, end: DeltaSourceOf
             table=reading.path,
         )
     return _files_to_read(reading, pieces)
+
+
+_NO_FILES = COLUMNS.empty_table()
 
 
 def _offset_at(offset: DeltaSourceOffset, version: int, index: int, initial: bool) -> DeltaSourceOffset:
@@ -90,22 +158,51 @@ def _versions(
     """The versions after `start`, up to `last_version`, read lazily; a barrier is the last one."""
     first = max(start.index, -1) + 1
     next_version = start.reservoir_version
+    contents = _Contents(reading, next_version, last_version)
     if start.is_starting_version:
-        yield _Version(next_version, True, initial_snapshot(reading, next_version), first)
+        yield _Version(next_version, True, contents.of_snapshot(), first)
         next_version += 1
         first = 0
     for commit in commits(reading, next_version, last_version):
         if stops_at_barrier and is_barrier(reading, commit, start):
-            checked_files(reading, commit)
-            yield _Version(commit.version, False, COLUMNS.empty_table(), 0, is_barrier=True)
+            if not reading.options.read_change_feed:
+                checked_files(reading, commit)
+            yield _Version(commit.version, False, _NO_FILES, 0, is_barrier=True)
             return
         is_begun = commit.version == next_version
-        yield _Version(commit.version, False, emitted_files(reading, commit), first if is_begun else 0)
+        yield _Version(commit.version, False, contents.of_commit(commit), first if is_begun else 0)
+
+
+class _Contents:
+    """What a stream reads of versions, which are given in order: files of the table, or change files."""
+
+    def __init__(self, reading: Reading, start: int, last_version: int) -> None:
+        self._reading = reading
+        self._start, self._last_version = start, last_version
+        self._times = CommitTimes()
+
+    def of_snapshot(self) -> Files | Changes:
+        """The files of the initial snapshot, which is that of the first version."""
+        reading, version = self._reading, self._start
+        snapshot = initial_snapshot(reading, version)
+        if not reading.options.read_change_feed:
+            return snapshot
+        check_recorded(reading, snapshot.metadata, version, version, self._last_version)
+        return SnapshotInserts(snapshot, version)
+
+    def of_commit(self, commit: Commit) -> Files | Changes:
+        """The files of the next commit."""
+        reading = self._reading
+        if not reading.options.read_change_feed:
+            return emitted_files(reading, commit)
+        check_commit(reading, commit, self._start, self._last_version)
+        return CommitChanges(reading, commit, self._times.of(commit))
 
 
 def _files_to_read(reading: Reading, pieces: Iterable[pa.Table]) -> pa.Table:
     """The files of a batch that the stream reads. The others count for its offsets, too."""
-    files = pa.concat_tables([COLUMNS.empty_table(), *pieces])
+    columns = CHANGE_FILES if reading.options.read_change_feed else COLUMNS
+    files = pa.concat_tables([columns.empty_table(), *pieces])
     selects = file_selection(reading)
     if selects is not None:
         files = files.filter(selects(files))

@@ -13,14 +13,23 @@ from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log import FILES_SCHEMA, AddFile, Commit, Protocol
 from deltaflow.log.files.file_rows import vector_row
 from deltaflow.log.files.file_statistics import FileStatistics
-from deltaflow.log.protocol.features import check_readable
+from deltaflow.log.protocol.features import check_readable, has_change_data_feed
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.schema_checks import check_metadata, check_partition_columns
 
 COLUMNS = pa.schema(
     [
         FILES_SCHEMA.field(name)
-        for name in ("path", "partition_values", "size", "modification_time", "stats", "deletion_vector")
+        for name in (
+            "path",
+            "partition_values",
+            "size",
+            "modification_time",
+            "stats",
+            "deletion_vector",
+            "base_row_id",
+            "default_row_commit_version",
+        )
     ]
 )
 """The columns of a stream's files: the columns of a snapshot's files that a batch needs."""
@@ -66,7 +75,13 @@ def emitted_files(reading: Reading, commit: Commit) -> pa.Table:
 
 
 def checked_files(reading: Reading, commit: Commit) -> Sequence[AddFile]:
-    """The files that a stream reads of a commit by its options; an error if it must not go on.
+    """The files that a stream reads of a commit by its options; an error if it must not go on."""
+    check_actions(reading, commit)
+    return _files_by_options(reading, commit)
+
+
+def check_actions(reading: Reading, commit: Commit) -> None:
+    """Raises an error if a stream must not go on with the protocol or the metadata of a commit.
 
     The schema log of a stream that has one decides whether it must stop for other metadata.
     """
@@ -75,7 +90,6 @@ def checked_files(reading: Reading, commit: Commit) -> Sequence[AddFile]:
         check_readable(protocol, commit.metadata, reading.path, commit.version)
     if commit.metadata is not None and reading.schema_log is None:
         check_metadata(reading, commit.metadata, commit.version)
-    return _files_by_options(reading, commit)
 
 
 def _files_by_options(reading: Reading, commit: Commit) -> Sequence[AddFile]:
@@ -88,18 +102,20 @@ def _files_by_options(reading: Reading, commit: Commit) -> Sequence[AddFile]:
         return []
     if options.ignore_changes or (options.ignore_deletes and not adds):
         return adds
-    info = _change_info(commit, removed.path)
+    info, feed = _change_info(commit, removed.path), _feed_as_remedy(reading, commit.version)
     if adds:
         raise DeltaIllegalStateException(
             error_class="DELTA_SOURCE_TABLE_IGNORE_CHANGES",
             change_info=info,
             changed_in=commit.version,
+            feed=feed,
             table=reading.path,
         )
     raise DeltaIllegalStateException(
         error_class="DELTA_SOURCE_IGNORE_DELETE",
         removed_file=info,
         changed_in=commit.version,
+        feed=feed,
         table=reading.path,
     )
 
@@ -109,6 +125,22 @@ def _change_info(commit: Commit, removed_path: str) -> str:
     if info is None or info.operation is None:
         return removed_path
     return f"{info.operation} ({msgspec.json.encode(info.operation_parameters or {}).decode()})"
+
+
+def _feed_as_remedy(reading: Reading, version: int) -> str:
+    """How a stream reads the rows that a version has changed, or those that later versions change."""
+    snapshot = reading.snapshot_if_there(version) or reading.log.snapshot()
+    if has_change_data_feed(snapshot.metadata):
+        return (
+            "The table records its changes: to read inserted, changed and deleted rows as such, start the "
+            'stream with .option("readChangeFeed", "true").'
+        )
+    return (
+        "The table did not record its changes at this version. For a stream of inserted, changed and deleted "
+        f"rows, run ALTER TABLE delta.`{reading.path}` SET TBLPROPERTIES "
+        "(delta.enableChangeDataFeed = true), and start one with a new checkpoint and "
+        '.option("readChangeFeed", "true").'
+    )
 
 
 def totals(files: pa.Table) -> tuple[int, int, int | None]:
@@ -128,6 +160,8 @@ def files_of_adds(adds: Sequence[AddFile], *, with_stats: bool) -> pa.Table:
             [add.modification_time for add in adds],
             [add.stats if with_stats else None for add in adds],
             [vector_row(add.deletion_vector) for add in adds],
+            [add.base_row_id for add in adds],
+            [add.default_row_commit_version for add in adds],
         ],
         schema=COLUMNS,
     )

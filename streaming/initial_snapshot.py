@@ -13,14 +13,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, VersionNotFoundError
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.streams.source_offset import INITIAL_SNAPSHOT_ORDER
 from deltaflow.streaming.commits import COLUMNS
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.schema_checks import check_metadata
 
-_FIELDS = frozenset({"path", "partitionValues", "size", "modificationTime", "deletionVector"})
+_FIELDS = frozenset(
+    {
+        "path",
+        "partitionValues",
+        "size",
+        "modificationTime",
+        "deletionVector",
+        "baseRowId",
+        "defaultRowCommitVersion",
+    }
+)
 
 
 class InitialSnapshot:
@@ -90,17 +99,8 @@ def initial_snapshot(reading: Reading, version: int) -> InitialSnapshot:
     with _lock:
         snapshot = _in_use.get(key)
     if snapshot is None:
-        try:
+        with reading.needs(version):
             snapshot = InitialSnapshot(reading, version)
-        except (VersionNotFoundError, CorruptLogError) as error:
-            if error.error_class not in ("DELTA_VERSION_NOT_FOUND", "DELTA_VERSIONS_NOT_CONTIGUOUS"):
-                raise
-            raise DeltaIllegalStateException(
-                error_class="DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE",
-                missing_version=version,
-                reason=error.message,
-                table=reading.path,
-            ) from error
         with _lock:
             _in_use[key] = snapshot
     if reading.schema_log is None:

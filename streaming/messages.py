@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from deltaflow.log.files.data_skipping import Predicate
 from deltaflow.spark.bridge.messages import Message
+from deltaflow.spark.scan.messages import Relation, RowIdColumns
 from deltaflow.spark.write.messages import WriteRequest
 
 
@@ -21,6 +22,8 @@ class SourceSchemaRequest(Message, frozen=True):
 
 class SourceSchemaAnswer(Message, frozen=True):
     schema: str
+    row_ids: RowIdColumns | None
+    """For _metadata of the stream's rows; None if the table has no row tracking."""
 
 
 class SourceFilter(Message, frozen=True):
@@ -38,8 +41,8 @@ class StartSourceRequest(Message, frozen=True):
     settings: dict[str, str]
     metadata_path: str
     """The directory that the source may use below the query's checkpoint."""
-    defined_schema: str | None
-    """The schema that source.schema answered; None if the JVM no longer knows it."""
+    defined: str | None
+    """What source.schema answered, a SourceSchemaAnswer as JSON; None if the JVM no longer knows it."""
     source_filter: SourceFilter | None
 
 
@@ -90,6 +93,11 @@ class GetBatchRequest(Message, frozen=True):
     handle: int
     start: str | None
     end: str
+
+
+class BatchAnswer(Message, frozen=True):
+    relations: list[Relation]
+    """Their rows together are those of the batch: one for the rows of a table, up to two for change rows."""
 
 
 class CommitRequest(Message, frozen=True):

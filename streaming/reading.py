@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from pyspark.sql.types import StructType
 
+from deltaflow.batch.read.change_scans import with_change_columns
+from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, VersionNotFoundError
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.protocol.column_mapping import mapping_mode, physical_names, table_schema
 from deltaflow.log.streams.schema_log import SchemaLog
 from deltaflow.spark.bridge.messages import Message
+from deltaflow.spark.scan.messages import RowIdColumns
 from deltaflow.streaming.source_options import SourceOptions
+
+_GONE = ("DELTA_VERSION_NOT_FOUND", "DELTA_VERSIONS_NOT_CONTIGUOUS")
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,13 @@ class Reading:
     """For a stream with schemaTrackingLocation."""
     counts_rows: bool = False
     """Whether the files come with their statistics even if the stream does not choose files by them."""
+    row_ids: RowIdColumns | None = None
+    """For a stream whose rows have `_metadata` with row ids."""
+
+    @property
+    def rows_schema(self) -> StructType:
+        """The schema of the rows that the stream gives: that of the table, or that of its change rows."""
+        return with_change_columns(self.schema) if self.options.read_change_feed else self.schema
 
     @property
     def reads_stats(self) -> bool:
@@ -49,6 +63,31 @@ class Reading:
         """The table's directory."""
         return self.log.path
 
+    def snapshot_if_there(self, version: int) -> Snapshot | None:
+        """The table at a version, or None if the log no longer has it."""
+        try:
+            return self.log.snapshot_at(version)
+        except (VersionNotFoundError, CorruptLogError) as error:
+            if error.error_class not in _GONE:
+                raise
+            return None
+
+    @contextmanager
+    def needs(self, version: int) -> Iterator[None]:
+        """Raises DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE if the log no longer has the version that the
+        block reads."""
+        try:
+            yield
+        except (VersionNotFoundError, CorruptLogError) as error:
+            if error.error_class not in _GONE:
+                raise
+            raise DeltaIllegalStateException(
+                error_class="DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE",
+                missing_version=version,
+                reason=error.message,
+                table=self.path,
+            ) from error
+
 
 def stream_log(path: str) -> DeltaLog:
     """The log of a table that a stream reads."""
@@ -61,6 +100,7 @@ def reading_of(
     *,
     schema_log: SchemaLog | None = None,
     counts_rows: bool = False,
+    row_ids: RowIdColumns | None = None,
 ) -> Reading:
     """The reading of a query that starts when its table has the newest version."""
     version, metadata, schema = newest.version, newest.metadata, None
@@ -77,6 +117,7 @@ def reading_of(
         mapping_mode(metadata, newest.path),
         schema_log,
         counts_rows,
+        row_ids,
     )
 
 
@@ -91,6 +132,7 @@ class DescribedReading(Message, frozen=True):
     options: SourceOptions
     mapping_mode: str
     schema_log: SchemaLog | None = None
+    row_ids: RowIdColumns | None = None
 
 
 class DescribedBatch(DescribedReading, frozen=True, kw_only=True):
@@ -99,6 +141,8 @@ class DescribedBatch(DescribedReading, frozen=True, kw_only=True):
     reads: str = "stream"
     start: str | None
     end: str
+    recorded: bool | None = None
+    """Of a batch of change rows: whether the scan has the files of cdc actions, or those of the table."""
 
 
 def described_fields(reading: Reading) -> dict[str, Any]:
@@ -112,6 +156,7 @@ def described_fields(reading: Reading) -> dict[str, Any]:
         "options": reading.options,
         "mapping_mode": reading.mapping_mode,
         "schema_log": reading.schema_log,
+        "row_ids": reading.row_ids,
     }
 
 
@@ -126,6 +171,7 @@ def described_reading(described: DescribedReading) -> Reading:
         described.options,
         described.mapping_mode,
         described.schema_log,
+        row_ids=described.row_ids,
     )
 
 

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from pyspark.sql import types as T
 
 from deltaflow.errors import (
-    CorruptLogError,
     DeltaIllegalStateException,
     DeltaUnsupportedOperationException,
-    VersionNotFoundError,
 )
 from deltaflow.log import Metadata
 from deltaflow.log.protocol.column_mapping import (
@@ -45,20 +43,16 @@ def check_start(reading: Reading, version: int, newest: int) -> None:
     """
     if version > newest or reading.options.unsafe_schema_at_start or reading.schema_log is not None:
         return
-    try:
-        snapshot = reading.log.snapshot_at(version)
-    except (VersionNotFoundError, CorruptLogError) as error:
-        if error.error_class not in ("DELTA_VERSION_NOT_FOUND", "DELTA_VERSIONS_NOT_CONTIGUOUS"):
-            raise
-        if is_mapped(reading.schema) and not reading.options.unsafe_mapping:
-            raise DeltaIllegalStateException(
-                error_class="DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT",
-                start_version=version,
-                config=STREAMING_UNSAFE_COLUMN_MAPPING_CHANGES.name,
-                table=reading.path,
-            ) from error
-        return
-    check_metadata(reading, snapshot.metadata, version)
+    snapshot = reading.snapshot_if_there(version)
+    if snapshot is not None:
+        check_metadata(reading, snapshot.metadata, version)
+    elif is_mapped(reading.schema) and not reading.options.unsafe_mapping:
+        raise DeltaIllegalStateException(
+            error_class="DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT",
+            start_version=version,
+            config=STREAMING_UNSAFE_COLUMN_MAPPING_CHANGES.name,
+            table=reading.path,
+        )
 
 
 def check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:

@@ -17,14 +17,12 @@ import msgspec
 from pyspark.sql.types import StructType
 
 from deltaflow.errors import (
-    CorruptLogError,
     DeltaIllegalArgumentException,
     DeltaIllegalStateException,
-    VersionNotFoundError,
 )
 from deltaflow.log import Commit, DeltaLog, Metadata, Protocol, Snapshot
 from deltaflow.log.protocol.column_mapping import keeps_columns, table_schema, without_mapping
-from deltaflow.log.protocol.features import supported_features
+from deltaflow.log.protocol.features import listed_features, supported_features
 from deltaflow.log.protocol.properties import STREAMING_MERGE_CONSECUTIVE_SCHEMA_CHANGES
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.log.streams.schema_changes import (
@@ -40,9 +38,6 @@ from deltaflow.store import store_for
 from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.source_options import SourceOptions
 from deltaflow.streaming.tracking_options import ALWAYS, SETTINGS, TrackingOptions, checkpoint_key
-
-_NO_SNAPSHOT = ("DELTA_VERSION_NOT_FOUND", "DELTA_VERSIONS_NOT_CONTIGUOUS")
-
 
 # ------------------------------------------------------------------------------------- load and start
 
@@ -275,11 +270,8 @@ def check_position(reading: Reading, start: DeltaSourceOffset, newest: Snapshot,
     tracked = _tracked(reading)
     if version in (-1, tracked.delta_commit_version):
         return
-    try:
-        snapshot = reading.log.snapshot_at(version)
-    except (VersionNotFoundError, CorruptLogError) as error:
-        if error.error_class not in _NO_SNAPSHOT:
-            raise
+    snapshot = reading.snapshot_if_there(version)
+    if snapshot is None:
         return
     if version < tracked.delta_commit_version:
         old = table_schema(snapshot.metadata, table=reading.path, version=version)
@@ -309,7 +301,7 @@ def _evolve(
 def _evolution(entry: TrackedMetadata, table: str) -> DeltaIllegalStateException:
     protocol = entry.protocol
     assert protocol is not None
-    features = sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())})
+    features = sorted(listed_features(protocol))
     return DeltaIllegalStateException(
         error_class="DELTA_STREAMING_METADATA_EVOLUTION",
         changed_in=entry.delta_commit_version,
@@ -328,14 +320,5 @@ def _tracked(reading: Reading) -> TrackedMetadata:
 
 
 def _snapshot(reading: Reading, version: int) -> Snapshot:
-    try:
+    with reading.needs(version):
         return reading.log.snapshot_at(version)
-    except (VersionNotFoundError, CorruptLogError) as error:
-        if error.error_class not in _NO_SNAPSHOT:
-            raise
-        raise DeltaIllegalStateException(
-            error_class="DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE",
-            missing_version=version,
-            reason=error.message,
-            table=reading.path,
-        ) from error

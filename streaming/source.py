@@ -1,4 +1,5 @@
-"""The streaming source: the rows of a first snapshot, then the rows that every later commit adds.
+"""The streaming source: the rows of a first snapshot, then the rows that every later commit adds, or, with
+the option readChangeFeed, the rows that it changes.
 
 `latest_offset` admits files up to the limits, and a batch has the files between two offsets. Both come from
 the log alone, so a batch can be listed again after a restart. A trigger lists the log once and reads each new
@@ -14,12 +15,15 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from deltaflow.batch.read.change_scans import change_relation, partition_names
 from deltaflow.errors import (
     DeltaIllegalArgumentException,
     DeltaIllegalStateException,
 )
 from deltaflow.log import Snapshot
+from deltaflow.log.files.change_files import recorded_files
 from deltaflow.log.protocol.column_mapping import physical_names
 from deltaflow.log.streams.source_offset import (
     BASE_INDEX,
@@ -37,9 +41,11 @@ from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.backlog import Backlog
 from deltaflow.streaming.batches import files_between, next_batch
 from deltaflow.streaming.bounds import ending_version, first_offset, offset_before
+from deltaflow.streaming.change_feed import check_recorded_at_start
 from deltaflow.streaming.commits import COLUMNS
 from deltaflow.streaming.initial_snapshot import InitialSnapshot, initial_snapshot
 from deltaflow.streaming.messages import (
+    BatchAnswer,
     CommitRequest,
     GetBatchRequest,
     LatestOffsetAnswer,
@@ -116,8 +122,13 @@ class DeltaSource:
         self._initial = initial_snapshot(reading, start.reservoir_version) if is_initial else None
         if not (is_initial or self._is_checked):
             check_start(reading, start.reservoir_version, newest.version)
-        self._is_checked = True
-        return next_batch(reading, start, last_version, limits)
+        end, files = next_batch(reading, start, last_version, limits)
+        # A stream that begins behind the newest version is checked when its first commit is there.
+        is_there = start.reservoir_version <= newest.version
+        if reading.options.read_change_feed and is_there and not (is_initial or self._is_checked):
+            check_recorded_at_start(reading, start.reservoir_version, last_version)
+        self._is_checked = is_there or not reading.options.read_change_feed
+        return end, files
 
     def _tracked(self, start: DeltaSourceOffset, newest: Snapshot, *, is_first: bool) -> Reading:
         """The reading at the start of a batch, which has a schema in its schema log, if it has such a log."""
@@ -147,8 +158,8 @@ class DeltaSource:
         last_version = self._bounded(self._newest.version)
         return DeltaSourceOffset(self.reading.table_id, last_version + 1, BASE_INDEX, False)
 
-    def batch(self, start_json: str | None, end_json: str) -> Relation:
-        """The relation over the files between two offsets. They are listed when Spark plans the batch."""
+    def batch(self, start_json: str | None, end_json: str) -> list[Relation]:
+        """The relations over the files between two offsets. They are listed when Spark plans the batch."""
         reading = self.reading
         end = parse_offset(end_json, reading.table_id, reading.path)
         if reading.schema_log is not None and reading.schema_log.current is None and start_json != end_json:
@@ -156,22 +167,18 @@ class DeltaSource:
         if start_json is not None and reading.options.validate_offsets:
             check_advance(parse_offset(start_json, reading.table_id, reading.path), end, reading.path)
         described = DescribedBatch(start=start_json, end=end_json, **described_fields(reading))
-        description: dict[str, Any] = msgspec.to_builtins(described)
-        vectors = None
+        files = None
         if self._admitted is not None and self._admitted[:2] == (start_json, end_json):
-            files = self._admitted[2]
-            _keep_planned(description, files)
-            vectors = files.num_rows - files["deletion_vector"].null_count
-            self._admitted = None
-        return relation(
-            description,
-            reading.path,
-            reading.schema,
-            reading.partition_columns,
-            _UNKNOWN_SIZE,
-            reading.mapping_mode,
-            vectors=vectors,
-        )
+            files, self._admitted = self._admitted[2], None
+        if not reading.options.read_change_feed:
+            return [_relation(reading, described, files)]
+        scans = [msgspec.structs.replace(described, recorded=recorded) for recorded in (False, True)]
+        if files is None:
+            return [_relation(reading, scan, None) for scan in scans]
+        parts = [(scan, _of_scan(files, scan.recorded)) for scan in scans]
+        # A scan without files is planned only if there is no other.
+        parts = [part for part in parts if part[1].num_rows] or parts[:1]
+        return [_relation(reading, scan, part) for scan, part in parts]
 
     def _with_entry_for_batch(self, start_json: str | None, end: DeltaSourceOffset) -> Reading:
         """The reading of a stream that had no schema log when it planned the batch."""
@@ -205,6 +212,44 @@ class DeltaSource:
         return newest
 
 
+def _relation(reading: Reading, scan: DescribedBatch, files: pa.Table | None) -> Relation:
+    """The relation over one scan of a batch, whose files are known if they were just admitted."""
+    description: dict[str, Any] = msgspec.to_builtins(scan)
+    vectors = None
+    if files is not None:
+        _keep_planned(description, files)
+        vectors = files.num_rows - files["deletion_vector"].null_count
+    if scan.recorded is not None:
+        return change_relation(
+            scan,
+            reading.path,
+            reading.schema,
+            reading.mapping_mode,
+            reading.partition_columns,
+            recorded=scan.recorded,
+            size_in_bytes=_UNKNOWN_SIZE,
+            vectors=vectors,
+        )
+    return relation(
+        description,
+        reading.path,
+        reading.schema,
+        reading.partition_columns,
+        _UNKNOWN_SIZE,
+        reading.mapping_mode,
+        vectors=vectors,
+        row_ids=reading.row_ids,
+    )
+
+
+def _of_scan(files: pa.Table, recorded: bool | None) -> pa.Table:
+    """The files of a batch that one of its scans has."""
+    if recorded is None:
+        return files
+    is_recorded = recorded_files(files)
+    return files.filter(is_recorded if recorded else pc.invert(is_recorded))
+
+
 # The files of batches that are about to be planned, by the description of the batch.
 _KEPT_BATCHES = 16
 _planned: OrderedDict[bytes, pa.Table] = OrderedDict()
@@ -226,13 +271,16 @@ def files_of_batch(description: dict[str, Any]) -> ScannedFiles:
     if files is None:
         files = _files_from_log(description)
     columns = physical_names(schema_of_json(description["schema"]), description["partitionColumns"])
+    if description["recorded"] is not None:
+        columns = partition_names(columns, recorded=description["recorded"])
     return ScannedFiles(description["path"], columns, files)
 
 
 def _files_from_log(description: dict[str, Any]) -> pa.Table:
     """The files of a batch that was planned before, for example by an earlier run of the query."""
     batch = msgspec.convert(description, DescribedBatch)
-    return files_of_planned_batch(described_reading(batch), batch.start, batch.end)
+    files = files_of_planned_batch(described_reading(batch), batch.start, batch.end)
+    return _of_scan(files, batch.recorded)
 
 
 def files_of_planned_batch(reading: Reading, start_json: str | None, end_json: str) -> pa.Table:
@@ -248,6 +296,8 @@ def files_of_planned_batch(reading: Reading, start_json: str | None, end_json: s
         start = parse_offset(start_json, reading.table_id, reading.path)
     if start.position < end.position and not start.is_starting_version:
         check_start(reading, start.reservoir_version, newest.version)
+        if reading.options.read_change_feed:
+            check_recorded_at_start(reading, start.reservoir_version, end.reservoir_version)
     return files_between(reading, start, end)
 
 
@@ -284,8 +334,8 @@ def _latest_offset(request: LatestOffsetRequest) -> LatestOffsetAnswer:
 
 
 @dispatcher.handle("source.getBatch")
-def _get_batch(request: GetBatchRequest) -> Relation:
-    return _source(request.handle).batch(request.start, request.end)
+def _get_batch(request: GetBatchRequest) -> BatchAnswer:
+    return BatchAnswer(relations=_source(request.handle).batch(request.start, request.end))
 
 
 @dispatcher.handle("source.commit")

@@ -15,6 +15,7 @@ from deltaflow.log.protocol.properties import (
     STREAMING_TRAILING_COMMIT_VALIDATION_ENABLED,
     STREAMING_TYPE_CHANGES_ALLOWED,
     STREAMING_TYPE_CHANGES_TRACKED,
+    STREAMING_TYPE_CHANGES_UNCHECKED,
     STREAMING_UNSAFE_COLUMN_MAPPING_CHANGES,
     STREAMING_UNSAFE_NULLABILITY_CHANGE,
     STREAMING_UNSAFE_PARTITION_COLUMN_CHANGES,
@@ -37,6 +38,8 @@ _CHANGE_FEED = ("readChangeFeed", "readChangeData")
 # Options that would change which rows come, by what they need: they are refused, not ignored.
 _NEEDS = {
     "withEventTimeOrder": "the event time order of the initial snapshot",
+    "computeUpdates": "all files of a commit in one batch",
+    "netChanges": "all commits of a range in one batch",
 }
 _KNOWN = (
     "path",
@@ -92,6 +95,9 @@ class SourceOptions:
     """Whether a type may be widened on the way of the stream."""
     asks_for_widened: bool = False
     """Whether that needs a schema log, and so consent, even without other changes."""
+    read_change_feed: bool = False
+    """Whether the stream reads change rows; it passes over nothing then, and ignores the options that say so.
+    """
     tracking: TrackingOptions = field(default_factory=TrackingOptions)
 
     @property
@@ -119,14 +125,20 @@ def check_load_options(options: Mapping[str, str]) -> None:
         raise DeltaUnsupportedOperationException(
             error_class="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS", options=", ".join(time_travel)
         )
-    asked = [name for name in _CHANGE_FEED if boolean_option(options, name)]
-    asked += [name for name in _NEEDS if (option(options, name) or "false").lower() != "false"]
+    reads_change_feed(options)
+    asked = [name for name in _NEEDS if (option(options, name) or "false").lower() != "false"]
     for name in asked:
         raise DeltaUnsupportedOperationException(
-            f"streaming with option {name} needs {_NEEDS.get(name, 'changeDataFeed')}, which deltaflow does "
-            "not support yet. Remove it",
+            f"streaming with option {name} needs {_NEEDS[name]}, which deltaflow does not support yet. "
+            "Remove it",
             error_class="DELTA_UNSUPPORTED_OPTION",
         )
+
+
+def reads_change_feed(options: Mapping[str, str]) -> bool:
+    """Whether the options ask for change rows; DELTA_ILLEGAL_OPTION for a value that is no boolean."""
+    asked = [boolean_option(options, name) for name in _CHANGE_FEED]
+    return any(asked)
 
 
 def source_options(
@@ -184,7 +196,9 @@ def source_options(
         unsafe_nullability=STREAMING_UNSAFE_NULLABILITY_CHANGE.of(settings),
         unsafe_mapping=STREAMING_UNSAFE_COLUMN_MAPPING_CHANGES.of(settings),
         reads_widened=STREAMING_TYPE_CHANGES_ALLOWED.of(settings),
-        asks_for_widened=STREAMING_TYPE_CHANGES_TRACKED.of(settings),
+        asks_for_widened=STREAMING_TYPE_CHANGES_TRACKED.of(settings)
+        and not STREAMING_TYPE_CHANGES_UNCHECKED.of(settings),
+        read_change_feed=reads_change_feed(options),
         tracking=tracking_options(options, settings, metadata_path),
     )
 
@@ -200,6 +214,7 @@ _FIELDS = {
     "ignoreFileDeletion": "ignore_changes",
     "skipChangeCommits": "skip_change_commits",
     "failOnDataLoss": "fail_on_data_loss",
+    **dict.fromkeys(_CHANGE_FEED, "read_change_feed"),
 }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from deltaflow.batch.options import required_path
+from deltaflow.batch.read.change_scans import with_change_columns
 from deltaflow.errors import (
     DeltaAnalysisException,
     DeltaIllegalArgumentException,
@@ -19,7 +20,8 @@ from deltaflow.log import Snapshot
 from deltaflow.log.protocol.column_mapping import table_schema, visible_schema
 from deltaflow.log.protocol.schema_reading import can_read
 from deltaflow.spark.bridge.dispatcher import dispatcher
-from deltaflow.spark.scan.file_index import hadoop_path
+from deltaflow.spark.scan.file_index import hadoop_path, row_ids_of
+from deltaflow.spark.scan.messages import RowIdColumns
 from deltaflow.streaming.messages import (
     ReadLimits,
     SourceSchemaAnswer,
@@ -35,7 +37,7 @@ from deltaflow.streaming.reading import (
     stream_log,
 )
 from deltaflow.streaming.schema_tracking import check_start_of_tracking, schema_log, with_merged_changes
-from deltaflow.streaming.source_options import check_load_options, source_options
+from deltaflow.streaming.source_options import check_load_options, reads_change_feed, source_options
 from deltaflow.streaming.stream_records import SourceRecord, record_source
 from deltaflow.streaming.tracking_options import check_location, tracking_options
 
@@ -63,7 +65,11 @@ def source_schema(request: SourceSchemaRequest) -> SourceSchemaAnswer:
                 schema=schema.simpleString(),
                 table=snapshot.path,
             )
-    return SourceSchemaAnswer(schema=visible_schema(schema).json())
+    visible = visible_schema(schema)
+    if reads_change_feed(request.options):
+        # delta-spark refuses row ids of change rows, too.
+        return SourceSchemaAnswer(schema=with_change_columns(visible).json(), row_ids=None)
+    return SourceSchemaAnswer(schema=visible.json(), row_ids=row_ids_of(snapshot))
 
 
 @dispatcher.handle("source.start")
@@ -79,29 +85,45 @@ def start_source(request: StartSourceRequest) -> StartSourceAnswer:
     if log is not None:
         check_location(options.tracking, request.metadata_path)
         check_start_of_tracking(log, options, snapshot.path)
-    reading = reading_of(snapshot, options, schema_log=log)
-    defined = None if request.defined_schema is None else schema_of_json(request.defined_schema)
+    answer = None
+    if request.defined is not None:
+        answer = msgspec.json.decode(request.defined, type=SourceSchemaAnswer)
+    reading = reading_of(snapshot, options, schema_log=log, row_ids=_row_ids(answer, snapshot))
+    defined = None if answer is None else schema_of_json(answer.schema)
     is_same = (
         defined is not None
-        and defined.simpleString() == reading.schema.simpleString()
-        and can_read(defined, reading.schema, may_add_columns=True)
+        and defined.simpleString() == reading.rows_schema.simpleString()
+        and can_read(defined, reading.rows_schema, may_add_columns=True)
     )
     if not is_same:
         raise DeltaIllegalStateException(
             error_class="DELTA_SCHEMA_CHANGED_SINCE_ANALYSIS",
             read_schema="unknown" if defined is None else defined.simpleString(),
-            data_schema=reading.schema.simpleString(),
+            data_schema=reading.rows_schema.simpleString(),
             table=snapshot.path,
         )
     record_source(request.metadata_path, SourceRecord(snapshot.path, snapshot.table_id, options))
     return StartSourceAnswer(
-        schema=visible_schema(reading.schema).json(),
+        schema=visible_schema(reading.rows_schema).json(),
         root=hadoop_path(snapshot.path),
         reading=msgspec.json.encode(DescribedReading(**described_fields(reading))).decode(),
         limits=ReadLimits(**options.limits()),
         filter=options.source_filter,
         has_schema_log=log is not None,
     )
+
+
+def _row_ids(defined: SourceSchemaAnswer | None, newest: Snapshot) -> RowIdColumns | None:
+    """The columns with row ids by which the stream was defined."""
+    row_ids = None if defined is None else defined.row_ids
+    if row_ids is not None and row_ids != row_ids_of(newest):
+        raise DeltaIllegalStateException(
+            "The table had row tracking when the stream was defined, and has none, or another one, now. Load "
+            "the stream again.",
+            error_class="DELTA_SCHEMA_CHANGED_SINCE_ANALYSIS",
+            table=newest.path,
+        )
+    return row_ids
 
 
 def snapshot_to_read(given: str | None, options: Mapping[str, str]) -> Snapshot:

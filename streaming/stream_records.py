@@ -15,14 +15,13 @@ import msgspec
 
 from deltaflow.batch.options import option
 from deltaflow.errors import StoreError
-from deltaflow.log.streams.checkpoint import StreamCheckpoint
+from deltaflow.log.streams.checkpoint import RECORD, SOURCES, StreamCheckpoint
 from deltaflow.store import is_absolute_path, store_for
 from deltaflow.streaming.source_options import SourceOptions
 from deltaflow.streaming.tracking_options import checkpoint_of, place_below
 
 _LOG = logging.getLogger(__name__)
-_FILE = "deltaflow.json"
-_SOURCES, _SINK = "sources", "sink"
+_SINK = "sink"
 # No others: options may hold credentials.
 _RECORDED_OPTIONS = ("mergeSchema", "overwriteSchema", "quarantinePath")
 
@@ -57,7 +56,7 @@ def record_source(metadata_path: str, record: SourceRecord) -> None:
 
 def metadata_path(checkpoint: StreamCheckpoint, source: str) -> str:
     """The directory of a source below its query's checkpoint."""
-    return f"{checkpoint.directory}/{_SOURCES}/{source}"
+    return f"{checkpoint.directory}/{SOURCES}/{source}"
 
 
 def record_sink(checkpoint: str, path: str, output_mode: str, options: Mapping[str, str]) -> None:
@@ -68,7 +67,7 @@ def record_sink(checkpoint: str, path: str, output_mode: str, options: Mapping[s
 
 def source_record(checkpoint: StreamCheckpoint, source: str) -> SourceRecord | None:
     """What is recorded of a source, which is named as in the checkpoint's offsets; None if nothing is."""
-    record = _read(checkpoint, f"{_SOURCES}/{source}", SourceRecord)
+    record = _read(checkpoint, f"{SOURCES}/{source}", SourceRecord)
     location = None if record is None else record.options.tracking.location
     if record is None or location is None or is_absolute_path(location):
         return record
@@ -91,7 +90,7 @@ def _write(directory: str, record: SourceRecord | SinkRecord) -> None:
     content = msgspec.json.encode(record, order="sorted")
     try:
         store, root = store_for(directory)
-        path = f"{root}/{_FILE}"
+        path = f"{root}/{RECORD}"
         try:
             if store.read(path) == content:
                 return
@@ -107,7 +106,7 @@ _Record = TypeVar("_Record", SourceRecord, SinkRecord)
 
 
 def _read(checkpoint: StreamCheckpoint, folder: str, kind: type[_Record]) -> _Record | None:
-    path = f"{checkpoint.directory}/{folder}/{_FILE}"
+    path = f"{checkpoint.directory}/{folder}/{RECORD}"
     try:
         return msgspec.json.decode(checkpoint.store.read(path), type=kind)
     except (FileNotFoundError, NotADirectoryError):

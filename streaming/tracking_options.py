@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from deltaflow.batch.options import option
-from deltaflow.errors import DeltaAnalysisException
+from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log.protocol.properties import (
     STREAMING_ALLOW_SCHEMA_LOCATION_OUTSIDE_CHECKPOINT,
     STREAMING_METADATA_PATH_CHECK,
+    STREAMING_SCHEMA_TRACKING_ENABLED,
+    STREAMING_TYPE_CHANGES_UNCHECKED,
     STREAMING_UNSAFE_COLUMN_MAPPING_CHANGES,
 )
 from deltaflow.store import qualified_path, store_for
@@ -52,10 +54,18 @@ def tracking_options(
     """The options of a query whose source has this directory below its checkpoint."""
     found = {} if settings is None else settings
     location = option(options, "schemaTrackingLocation") or option(options, "schemaLocation")
+    if location and not STREAMING_SCHEMA_TRACKING_ENABLED.of(found):
+        raise DeltaUnsupportedOperationException(
+            f"The option schemaTrackingLocation is given, and {STREAMING_SCHEMA_TRACKING_ENABLED.name} is "
+            "false in this session. Remove the option, or the setting.",
+            error_class="DELTA_UNSUPPORTED_OPTION",
+        )
     allowed = {
         field: (*_given(options, name), *(value for key in keys for value in _set(found, key, metadata_path)))
         for name, (field, keys) in _ALLOWING.items()
     }
+    if STREAMING_TYPE_CHANGES_UNCHECKED.of(found):
+        allowed["type_changes"] = (ALWAYS,)
     return TrackingOptions(
         location=None if not location else store_for(qualified_path(location))[1],
         tracking_id=option(options, "streamingSourceTrackingId"),

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -203,16 +204,16 @@ class _Batch:
         DELTA_INVALID_CHANGE if a row of the changes is none.
         """
         data_type, observed = self.columns.sequence, Observation()
-        kept = self._materialized(
-            summed.observe(
-                observed,
-                encodable(F.min(FIRST), data_type).alias("first"),
-                F.collect_set(encodable(F.col(TRUNCATED), data_type)).alias("truncates"),
-                F.count(DELETED).alias("deletes"),
-                F.coalesce(F.sum(INVALID), F.lit(0)).alias("invalid"),
-            )
+        found = F.struct(
+            encodable(F.min(FIRST), data_type).alias("first"),
+            F.collect_set(encodable(F.col(TRUNCATED), data_type)).alias("truncates"),
+            F.count(DELETED).alias("deletes"),
+            F.coalesce(F.sum(INVALID), F.lit(0)).alias("invalid"),
         )
-        summary = _Summary(**observed.get)
+        # As text: PySpark 4.0 gives observed arrays and structs as Java's objects.
+        text = F.to_json(found, {"ignoreNullFields": "false"}).alias("summary")
+        kept = self._materialized(summed.observe(observed, text))
+        summary = msgspec.json.decode(observed.get["summary"], type=_Summary)
         if summary.invalid:
             raise self._invalid(summary.invalid, changes)
         return kept, summary

@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaIllegalArgumentException
-from deltaflow.log.protocol.data_types import inner_fields
+from deltaflow.log.protocol.data_types import has_order
 from deltaflow.log.protocol.schema import char_length
 
 if TYPE_CHECKING:
@@ -203,13 +203,6 @@ def comparable(fields: Sequence[T.StructField], qualifier: str = "") -> Column:
     )
 
 
-def has_order(data_type: T.DataType) -> bool:
-    """Whether Spark can compare two values of a type."""
-    if isinstance(data_type, T.MapType | T.NullType) or data_type.typeName() == "variant":
-        return False
-    return all(has_order(inner.dataType) for inner in inner_fields(data_type))
-
-
 def as_literal(encoded: object, data_type: T.DataType) -> Column:
     """A value that was collected as `encodable`, as a literal of its type."""
     if encoded is None:
@@ -219,8 +212,8 @@ def as_literal(encoded: object, data_type: T.DataType) -> Column:
         return F.array(*elements).cast(data_type)
     if isinstance(data_type, T.StructType):
         values = [
-            as_literal(encoded[i], field.dataType).alias(field.name)  # type: ignore[index]
-            for i, field in enumerate(data_type.fields)
+            as_literal(encoded[field.name], field.dataType).alias(field.name)  # type: ignore[index]
+            for field in data_type.fields
         ]
         return F.struct(*values)
     if isinstance(data_type, T.TimestampType):

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
+from deltaflow.log.protocol.data_types import has_order
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     COLUMN_SEQUENCES,
@@ -34,7 +35,6 @@ from deltaflow.streaming.cdc.changes import (
     ChangeColumns,
     column,
     comparable,
-    has_order,
     is_set,
     summary_columns,
 )
@@ -59,7 +59,7 @@ class CurrentRows:
         """One row for each key of the changes, and one without keys for their truncates.
 
         `deletes` are older deletes (keys, SEQUENCE), None without any; `truncated` is the newest older
-        truncate.
+        truncate. DELETED is that of a delete which has to be remembered.
         """
         sequence = F.col(SEQUENCE)
         is_upsert = F.col(CHANGE) == UPSERT
@@ -88,7 +88,12 @@ class CurrentRows:
             ends.append(F.col("\0older"))
         if truncated is not None:
             ends.append(truncated)
-        return rows.withColumn(_DELETED, functools.reduce(_newer, ends))
+        rows = rows.withColumn(_DELETED, functools.reduce(_newer, ends))
+        if self.columns.partial:
+            return rows
+        # The row that a newer upsert leaves says as much as the delete.
+        is_superseded = _holds(F.col(_UPSERTED) > F.col(DELETED))
+        return rows.withColumn(DELETED, F.when(~is_superseded, F.col(DELETED)))
 
     def late(self, changes: DataFrame, target: DataFrame, deletes: DataFrame | None) -> DataFrame:
         """Of changes that are not younger than deletes which were forgotten: those that such a delete may

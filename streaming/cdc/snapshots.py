@@ -11,6 +11,7 @@ from pyspark.sql.window import Window
 
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaIllegalStateException
+from deltaflow.log.protocol.data_types import has_order
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     DELETE,
@@ -22,7 +23,6 @@ from deltaflow.streaming.cdc.changes import (
     check_names,
     column,
     encodable,
-    has_order,
 )
 from deltaflow.streaming.cdc.records import record_failure
 

@@ -192,7 +192,7 @@ def _measured(
         index=position.index,
         is_initial_snapshot=position.is_starting_version,
         newest_version=newest.version,
-        headroom=tuple(_headroom(reading.log.stream_expiry(position), clock())),
+        headroom=tuple(_headroom(_expiry(reading, position), clock())),
     )
     try:
         outstanding = _outstanding(reading, newest, position, clock)
@@ -210,6 +210,10 @@ def _outstanding(
     if position.is_starting_version:
         initial = initial_snapshot(reading, position.reservoir_version)
     return Backlog(reading, clock).outstanding(last_version, position, initial)
+
+
+def _expiry(reading: Reading, position: DeltaSourceOffset) -> Iterable[Expiry | None]:
+    return reading.log.stream_expiry(position, of_changes=reading.options.read_change_feed)
 
 
 def _headroom(expiries: Iterable[Expiry | None], now_ms: int) -> list[Headroom]:

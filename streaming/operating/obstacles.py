@@ -41,9 +41,14 @@ _NEW_CHECKPOINT = (
 )
 _REMEDIES = {
     "DELTA_SOURCE_IGNORE_DELETE": "Start with the option ignoreDeletes or skipChangeCommits, which leave out "
-    "such commits.",
+    "such commits, or with readChangeFeed, if the message says that the table records its changes.",
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES": "Start with the option skipChangeCommits, which leaves out such "
-    "commits, or with ignoreChanges, which reads rewritten files again with their unchanged rows.",
+    "commits, or with ignoreChanges, which reads rewritten files again with their unchanged rows, or with "
+    "readChangeFeed, which reads the changed rows, if the message says that the table records its changes.",
+    "DELTA_MISSING_CHANGE_DATA": "Start without the option readChangeFeed, or with a new checkpointLocation "
+    "and, if the table has recorded its changes since, with the startingVersion at which that began.",
+    "DELTA_REMOVE_FILE_CDC_MISSING_EXTENDED_METADATA": "Start with a new checkpointLocation and a later "
+    "startingVersion.",
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": "The table was created anew. Let the stream adopt it "
     "(deltaflow offsets adopt). Otherwise: " + _NEW_CHECKPOINT,
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION": "Restore the commits from a copy. To go on without their rows, "

@@ -246,7 +246,8 @@ class Restart:
         """Finds the files to which a vacuum may have come; the others are looked at in the first batch."""
         reading = running.delta.reading
         position = decode_offset(position_json, reading.path)
-        removed = reading.log.removed_files(position)["path"]
+        of_changes = reading.options.read_change_feed
+        removed = reading.log.removed_files(position, of_changes=of_changes)["path"]
         running.removed = pa.concat_arrays(removed.chunks) if removed.num_chunks else running.removed
 
     def _check_files(self, running: _Running, files: pa.Table, batch_id: int) -> None:

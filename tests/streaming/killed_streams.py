@@ -21,6 +21,8 @@ from pyspark.sql import functions as F
 
 import deltaflow
 from deltaflow.log.observer import set_observer
+from deltaflow.streaming import apply_changes
+from deltaflow.streaming.cdc import ChangeRows
 
 ROWS_PER_BATCH = 30
 
@@ -34,6 +36,9 @@ def read(spark: SparkSession, folder: Path, source: str) -> DataFrame:
             "allowSourceColumnRename": "always",
         }
         return spark.readStream.format("delta").options(**options).load(path).select("id")
+    if source == "changes":
+        options = {"readChangeFeed": "true", "startingVersion": "0", "maxFilesPerTrigger": "3"}
+        return spark.readStream.format("delta").options(**options).load(path).drop("_commit_timestamp")
     if source == "rate":
         reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS_PER_BATCH)
         return reader.load().select(F.col("value").alias("id"))
@@ -50,6 +55,11 @@ def stream(spark: SparkSession, folder: Path, source: str, query: str) -> tuple[
     if query == "distinct":
         return frame.select((F.col("id") % 50).alias("id")).dropDuplicates(["id"]), "append"
     return frame, "append"
+
+
+def replica(spark: SparkSession, folder: Path, source: str) -> Any:
+    """The writer of a stream of change rows that keeps a replica of their table."""
+    return apply_changes(read(spark, folder, source), str(folder / "sink"), keys="id", envelope=ChangeRows())
 
 
 def say(line: str) -> None:
@@ -99,14 +109,17 @@ def main(folder: Path, streams: list[tuple[str, str, str, str]]) -> None:
             time.sleep(0.02)
 
     def run(name: str, source: str, query_name: str) -> None:
-        frame, mode = stream(spark, folder / name, source, query_name)
-        writer = frame.writeStream.format("delta").outputMode(mode)
+        if query_name == "replica":
+            writer = replica(spark, folder / name, source)
+        else:
+            frame, mode = stream(spark, folder / name, source, query_name)
+            writer = frame.writeStream.format("delta").outputMode(mode)
         # Under availableNow the rate source ends after one batch.
         trigger: Any = {"processingTime": "0 seconds"} if source == "rate" else {"availableNow": True}
         writer = writer.option("checkpointLocation", str(folder / name / "checkpoint")).trigger(**trigger)
         if query_name == "quarantined":
             writer = writer.option("quarantinePath", str(folder / name / "quarantine"))
-        query = writer.start(str(folder / name / "sink"))
+        query = writer.start(None if query_name == "replica" else str(folder / name / "sink"))
         try:
             query.awaitTermination()
         except StreamingQueryException:

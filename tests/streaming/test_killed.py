@@ -21,6 +21,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import deltaflow
+from tests.feed_tables import feed_table
+from tests.streaming.change_tables import OF_VERSIONS
 from tests.streaming.changing_tables import ChangingTable
 from tests.tables import data_files, every_action, versions
 
@@ -80,6 +82,16 @@ CHANGES = [
     for point in ("files written", "write committed", "schema entry prepared", "schema entry put")
 ]
 """Streams whose table renames a column: the batch before the change, and the new entry of the schema log."""
+FEEDS = [
+    (f"feed-{point.replace(' ', '-')}", "changes", "rows", point)
+    for point in ("offset written", "files written", "commit put", "write committed")
+]
+"""Streams of change rows, whose second batch has change files and a removed one."""
+REPLICAS = [
+    (f"replica-{point.replace(' ', '-')}", "changes", "replica", point)
+    for point in ("commit prepared", "commit put")
+]
+"""Streams of change rows that keep a replica of their table."""
 RIVAL = ("rival", "delta", "rows", "commit prepared")
 """The stream that another process overtakes."""
 
@@ -107,10 +119,12 @@ def killed(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Killed:
         deliver("delta", folder / name, range(90))
     for name, *_ in CHANGES:
         make_change(spark, folder / name)
+    for name, *_ in (*FEEDS, *REPLICAS):
+        feed_table(str(folder / name / "source"))
     packages = str(Path(deltaflow.__file__).parents[1])
     search_path = os.pathsep.join([packages, *filter(None, [os.environ.get("PYTHONPATH")])])
     streams = [(held.name, held.source, held.query, held.point.name) for held in STREAMS]
-    streams += [*QUARANTINED, *CHANGES]
+    streams += [*QUARANTINED, *CHANGES, *FEEDS, *REPLICAS]
     shown: list[str] = []
     with (
         (folder / "stderr").open("w") as stderr,
@@ -319,6 +333,37 @@ def test_killed_around_a_change_of_the_schema(killed: Killed, streams: Any, name
     assert numbered(log) == [0, 1]
     batches = [txn["version"] for txn in every_action(folder / "sink", "txn")]
     assert batches == sorted(set(batches))
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in FEEDS])
+def test_killed_stream_of_change_rows(killed: Killed, streams: Any, name: str) -> None:
+    folder = killed.folder / name
+    assert numbered(folder / "checkpoint" / "commits") == [
+        *range(numbered(folder / "checkpoint" / "offsets")[-1])
+    ]
+    frame, _ = program().stream(streams.spark, folder, "changes", "rows")
+    streams.copy(frame, str(folder / "sink"), str(folder / "checkpoint"))
+    found = deltalake.DeltaTable(str(folder / "sink")).to_pyarrow_table().to_pylist()
+    columns = ("id", "v", "p", "_change_type", "_commit_version")
+    rows = sorted(tuple(row[column] for column in columns) for row in found)
+    assert rows == sorted(row for version in OF_VERSIONS.values() for row in version)
+    assert [txn["version"] for txn in every_action(folder / "sink", "txn")] == versions(folder / "sink")
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in REPLICAS])
+def test_killed_replica(killed: Killed, streams: Any, name: str) -> None:
+    folder = killed.folder / name
+    offsets = numbered(folder / "checkpoint" / "offsets")
+    assert numbered(folder / "checkpoint" / "commits") == [*range(offsets[-1])]
+    source = deltalake.DeltaTable(str(folder / "source"))
+    source.update(updates={"id": "id + 10"}, predicate="id = 4")
+    writer = program().replica(streams.spark, folder, "changes")
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+    streams.ended(writer.start())
+    sink = deltalake.DeltaTable(str(folder / "sink")).to_pyarrow_table().select(["id", "v", "p"])
+    assert sorted(map(str, sink.to_pylist())) == sorted(map(str, source.to_pyarrow_table().to_pylist()))
+    applied = [txn["version"] for txn in every_action(folder / "sink", "txn")]
+    assert applied == sorted(set(applied))
 
 
 def test_two_processes_with_one_checkpoint(killed: Killed) -> None:

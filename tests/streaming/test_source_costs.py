@@ -59,7 +59,7 @@ class Trigger:
         self.offset = self.source.latest_offset(start, Limits(**self.limits)).json()
         if self.offset == start:
             return []
-        batch = self.source.batch(start, self.offset)
+        [batch] = self.source.batch(start, self.offset)
         paths = files_of_batch(json.loads(batch.scan)).files["path"].to_pylist()
         self.source.metrics(self.offset)
         return [path.removesuffix(".parquet") for path in paths]
@@ -119,7 +119,8 @@ def test_a_planned_batch_is_found_again_without_its_files(tmp_path: Path) -> Non
     start, wanted = None, []
     for files in (["f000", "f001"], ["f002", "f003"], ["f004"]):
         end = source.latest_offset(start, Limits(files=2)).json()
-        wanted.append((json.loads(source.batch(start, end).scan), files))
+        [batch] = source.batch(start, end)
+        wanted.append((json.loads(batch.scan), files))
         start = end
     streaming_source._planned.clear()
     for description, files in wanted:

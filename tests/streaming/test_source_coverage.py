@@ -73,6 +73,7 @@ ERRORS = [
     "DELTA_STREAMING_SCHEMA_LOG_INIT_FAILED_INCOMPATIBLE_METADATA",
     "DELTA_STREAMING_METADATA_EVOLUTION",
     "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION",
+    "DELTA_MISSING_CHANGE_DATA",
 ]
 SETTINGS = [
     "streaming.offsetValidation.enabled",
@@ -88,7 +89,6 @@ SETTINGS = [
 ]
 # Errors that need a feature: the test that refuses the feature covers them until it is supported.
 WITH_FEATURES = {
-    "DELTA_MISSING_CHANGE_DATA": "changeDataFeed",
     "types that widen": "typeWidening",
     "identity columns": "identityColumns",
 }

@@ -168,24 +168,20 @@ def test_a_regex_that_is_none(streams: Any, table: str, checkpoint: str) -> None
 
 
 NEEDS = {
-    "readChangeFeed": "changeDataFeed",
-    "readChangeData": "changeDataFeed",
     "withEventTimeOrder": "event time order",
+    "computeUpdates": "all files of a commit",
+    "netChanges": "all commits of a range",
 }
 
 
-@pytest.mark.covers("readChangeFeed", "readChangeData", "withEventTimeOrder")
+@pytest.mark.covers("withEventTimeOrder")
 def test_options_whose_features_are_to_come(streams: Any, table: str, checkpoint: str) -> None:
     source = SourceTable(table, [1])
     for name, feature in NEEDS.items():
         with pytest.raises(DeltaUnsupportedOperationException, match=f"{name} needs .*{feature}") as refused:
             streams.read(table, **{name.upper(): "true"})
         assert (refused.value.error_class, refused.value.sqlstate) == ("DELTA_UNSUPPORTED_OPTION", "0AKDC")
-    with pytest.raises(DeltaIllegalArgumentException, match="must be 'true' or 'false'") as refused:
-        streams.read(table, readChangeFeed="yes")
-    assert refused.value.error_class == "DELTA_ILLEGAL_OPTION"
-    off = {"readChangeFeed": "FALSE", "withEventTimeOrder": "false"}
-    assert read_batches(streams, source, checkpoint, **off) == [[1]]
+    assert read_batches(streams, source, checkpoint, withEventTimeOrder="false") == [[1]]
 
 
 @pytest.mark.covers("versionAsOf", "timestampAsOf", "path", "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import types as T
 
+from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log.streams.fork import plan_fork
 from deltaflow.log.streams.rewind import plan_rewind
 from deltaflow.streaming import lag, plan_restart
@@ -289,6 +291,51 @@ def test_other_partition_columns(streams: Any, tmp_path: Path) -> None:
     assert stream.run().error == "DELTA_SOURCE_TABLE_IGNORE_CHANGES"
     assert stream.run(skipChangeCommits=True).ids == [3]
     assert json.loads(stream.entries()[1]["partitionSchemaJson"])["fields"][0]["name"] == "b"
+
+
+def test_a_table_with_deletion_vectors(streams: Any, tmp_path: Path) -> None:
+    """The first deletion vectors need a change of the protocol, at which the stream ends as at any other."""
+    stream = Tracked(streams, tmp_path)
+    sql, name = streams.spark.sql, f"delta.`{tmp_path}/marked`"
+    sql(
+        f"CREATE TABLE {name} (id BIGINT, a STRING) USING delta "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    sql(f"INSERT INTO {name} SELECT id, 'x' FROM range(0, 6, 1, 1)")
+    stream.table = SimpleNamespace(path=f"{tmp_path}/marked")
+    assert stream.run() == Run([(["id", "a"], [*range(6)])], None)
+    sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    sql(f"DELETE FROM {name} WHERE id < 2")
+    sql(f"INSERT INTO {name} SELECT id, 'y' FROM range(6, 8, 1, 1)")
+    assert stream.run().error == EVOLUTION
+    assert stream.run().error == "DELTA_SOURCE_TABLE_IGNORE_CHANGES"
+    assert stream.run(skipChangeCommits=True).batches == [(["id", "a"], [6, 7])]
+    sql(f"DELETE FROM {name} WHERE id = 7")
+    sql(f"ALTER TABLE {name} RENAME COLUMN a TO c")
+    sql(f"DELETE FROM {name} WHERE id = 5")
+    assert stream.run(ignoreChanges=True).ids == [6]
+    assert stream.run(ignoreChanges=True).error == CANNOT_CONTINUE
+    allowed = stream.run(ignoreChanges=True, allowSourceColumnRename="always")
+    assert (allowed.ids, allowed.error) == ([2, 3, 4], None)
+    # A stream that begins now reads the rows that are left, by their new names.
+    stream.checkpoint = f"{tmp_path}/other"
+    stream.location = f"{stream.checkpoint}/schema"
+    assert stream.run() == Run([(["id", "c"], [2, 3, 4, 6])], None)
+
+
+@pytest.mark.covers("streaming.schemaTracking.enabled", "typeWidening.bypassStreamingTypeChangeCheck")
+def test_settings_of_the_session(tracked: Tracked, setting: Any) -> None:
+    tracked.table.retype("b", T.LongType())
+    tracked.table.append(2)
+    assert tracked.run().error == EVOLUTION
+    setting(STREAMING + "schemaTracking.enabled", "false")
+    with pytest.raises(DeltaUnsupportedOperationException, match=r"schemaTracking\.enabled is") as refused:
+        tracked.run()
+    assert refused.value.getCondition() == "DELTA_UNSUPPORTED_OPTION"
+    setting(STREAMING + "schemaTracking.enabled", "true")
+    assert tracked.run().error == CANNOT_CONTINUE
+    setting("spark.databricks.delta.typeWidening.bypassStreamingTypeChangeCheck", "true")
+    assert tracked.run().ids == [2]
 
 
 def test_consent_by_the_session(tracked: Tracked, setting: Any) -> None:

@@ -101,22 +101,35 @@ def stop(query: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("point", "committed"),
+    ("point", "committed", "changes"),
     [
-        ("offset written", 0),
-        ("files written", 0),
-        ("commit prepared", 0),
-        ("commit put", 1),
-        ("write committed", 1),
+        ("offset written", 0, False),
+        ("files written", 0, False),
+        ("files written", 0, True),
+        ("commit prepared", 0, False),
+        ("commit put", 1, False),
+        ("write committed", 1, True),
     ],
 )
 def test_while_python_works(
-    streams: Any, table: str, sink: str, checkpoint: str, gate: Gate, calls: Calls, point: str, committed: int
+    streams: Any,
+    table: str,
+    sink: str,
+    checkpoint: str,
+    gate: Gate,
+    calls: Calls,
+    point: str,
+    committed: int,
+    changes: bool,
 ) -> None:
+    """`changes`: whether the stream reads change rows."""
+    if changes:
+        definition = "(id BIGINT) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        streams.spark.sql(f"CREATE TABLE delta.`{table}` {definition}")
     streams.append(table, 0, 5)
     handles = dispatcher.open_handles
     set_observer(holding(gate, point, sink))
-    source = streams.read(table)
+    source = streams.read(table, readChangeFeed=str(changes).lower()).select("id")
     query = streams.write(source, sink, checkpoint, trigger={"processingTime": "0 seconds"})
     assert gate.reached.wait(WAIT_S)
     stop(query)

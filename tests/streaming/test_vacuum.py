@@ -74,7 +74,7 @@ def test_inside_the_initial_snapshot(spark: Any, streams: Any, tmp_path: Path) -
     folder = tmp_path / "stream"
     stopped = Stopped(streams, folder, batches=2)
     compact(spark, stopped.source)
-    for options in ({}, {"dryRun": True}):
+    for options in ({}, {"dryRun": True}, {"lite": True}):
         message = refused(spark, stopped.source, stopped.checkpoint, **options)
         assert "the snapshot that it begins with, of version 2" in message
         assert "1 more" in message  # four files are left, and three are named

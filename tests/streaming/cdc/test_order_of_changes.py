@@ -125,8 +125,11 @@ def in_order(rows):
     return sorted(rows, key=repr)
 
 
+ROWS = [pytest.param(False, id="whole rows", marks=pytest.mark.long), pytest.param(True, id="parts of rows")]
+
+
 @pytest.mark.parametrize("seed", trials(5, short=1))
-@pytest.mark.parametrize("ignore_nulls", [False, True], ids=["whole rows", "parts of rows"])
+@pytest.mark.parametrize("ignore_nulls", ROWS)
 def test_current_rows(spark, table, ignore_nulls, seed):
     changes = worlds(seed)
     apply(spark, table, changes, seed, ignore_null_updates=ignore_nulls)
@@ -134,7 +137,7 @@ def test_current_rows(spark, table, ignore_nulls, seed):
 
 
 @pytest.mark.parametrize("seed", trials(5, short=1))
-@pytest.mark.parametrize("ignore_nulls", [False, True], ids=["whole rows", "parts of rows"])
+@pytest.mark.parametrize("ignore_nulls", ROWS)
 def test_history(spark, table, ignore_nulls, seed):
     changes = worlds(seed)
     apply(spark, table, changes, seed, scd_type=2, ignore_null_updates=ignore_nulls)
