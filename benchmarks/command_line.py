@@ -2,8 +2,8 @@
 
     python benchmarks/command_line.py [--repeats 15]
 
-Each line runs in a process of its own, all of them in turn, after a warm-up. Prints medians and their ratios
-to `python -c pass`. Exits with 1 if `--help` or `log PATH history` takes more than 0.5 s. Run it on a quiet
+Each line runs in a process of its own, all of them in turn, after a warm-up. Prints medians.
+Exits with 1 if `--help` or `log PATH history` takes more than 0.5 s. Run it on a quiet
 machine.
 """
 
@@ -18,7 +18,10 @@ import tempfile
 import time
 from pathlib import Path
 
-BOUND_S = 0.5
+from figures import Report
+
+BOUND_MS = 500
+BOUNDED = ("deltaflow --help", "deltaflow log PATH history")
 COMMITS = 20
 
 
@@ -75,11 +78,10 @@ def main() -> None:
             for name, line in lines.items():
                 measured[name].append(seconds(line))
     medians = {name: statistics.median(times) for name, times in measured.items()}
-    base = medians["python -c pass"]
+    report = Report("command_line")
     for name, median in medians.items():
-        print(f"{name:36} {median * 1000:6.0f} ms {median / base:6.1f}")
-    bounded = ("deltaflow --help", "deltaflow log PATH history")
-    sys.exit(any(medians[name] > BOUND_S for name in bounded))
+        report.value(name, median * 1000, "ms", BOUND_MS if name in BOUNDED else None)
+    sys.exit(report.failed)
 
 
 if __name__ == "__main__":

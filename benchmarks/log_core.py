@@ -27,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from figures import Report
 
 COMMITS_AFTER_CHECKPOINT = 10
 FILES_PER_COMMIT = 10
@@ -372,28 +373,6 @@ def run(probe: Callable[[str], dict[str, Any]], *tables: Path) -> dict[str, Any]
     return found
 
 
-class Report:
-    """Prints figures, and notes whether one exceeds its bound."""
-
-    def __init__(self) -> None:
-        self.failed = False
-
-    def ratio(self, name: str, ours: float, other: float, unit: str, bound: float | None) -> None:
-        ratio = ours / other
-        self._line(
-            f"{name:<44} {ours:9.2f} {unit:<2}  {other:9.2f} {unit:<2}  ratio {ratio:5.2f}", ratio, bound
-        )
-
-    def value(self, name: str, value: float, unit: str, bound: float | None) -> None:
-        self._line(f"{name:<44} {value:9.2f} {unit:<2}", value, bound)
-
-    def _line(self, text: str, value: float, bound: float | None) -> None:
-        is_above = bound is not None and value > bound
-        self.failed |= is_above
-        verdict = "" if bound is None else f"  (bound {bound:g})  {'ABOVE THE BOUND' if is_above else 'ok'}"
-        print(text + verdict, flush=True)
-
-
 def compare_opening(report: Report, name: str, table: Path, repeats: int, memory_bound: float | None) -> None:
     sides = (open_with_deltaflow, open_with_deltalake)
     found: dict[str, list[dict[str, Any]]] = {side.__name__: [] for side in sides}
@@ -459,7 +438,7 @@ def main() -> int:
     if arguments.probe:
         print(json.dumps(PROBES[arguments.probe](arguments.directory)))
         return 0
-    report = Report()
+    report = Report("log_core")
     with tempfile.TemporaryDirectory(dir=arguments.directory) as name:
         directory = Path(name)
         many, few, commits, late, early = (

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from figures import Figure, show
 from pyspark.sql import DataFrame, SparkSession
 
 import deltaflow
@@ -38,6 +39,13 @@ BATCHES = 30
 WARM_UP_BATCHES = 5
 # With less data than this, fixed costs would decide scans and writes.
 LEAST_BYTES = 500_000_000
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "4g",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
 
 
 @dataclass(frozen=True)
@@ -55,18 +63,16 @@ class Comparison:
     """What `parquet` are the seconds of."""
 
     @property
-    def is_met(self) -> bool:
-        return statistics.median(self.ours) <= statistics.median(self.parquet) * self.bound + self.extra
-
-    def __str__(self) -> str:
-        verdict = "ok" if self.is_met else "ABOVE THE BOUND"
+    def figure(self) -> Figure:
+        """The medians."""
         ours, parquet = statistics.median(self.ours), statistics.median(self.parquet)
-        bound = f"{self.bound}" + (f" and {self.extra} s" if self.extra else "")
-        return (
-            f"{self.name:<26} deltaflow {ours:7.3f} s ({min(self.ours):.3f} to {max(self.ours):.3f})  "
-            f"{self.other} {parquet:7.3f} s ({min(self.parquet):.3f} to {max(self.parquet):.3f})  "
-            f"ratio {ours / parquet:5.2f}  (bound {bound})  {verdict}"
+        return Figure(
+            Path(sys.argv[0]).stem, self.name, ours, "s", parquet, self.other, self.bound, self.extra or None
         )
+
+    @property
+    def is_met(self) -> bool:
+        return self.figure.is_met
 
 
 def compare(
@@ -90,7 +96,7 @@ def compare(
             else:
                 parquet_seconds.append(parquet())
     result = Comparison(name, ours_seconds, parquet_seconds, bound, extra, other)
-    print(result, flush=True)
+    show(result.figure)
     return result
 
 
@@ -226,14 +232,7 @@ def data(spark: SparkSession, rows: int) -> DataFrame:
 
 def session(settings: Mapping[str, str]) -> SparkSession:
     """A quiet session on two cores, with these additional settings."""
-    config = {
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.memory": "4g",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-    }
-    return deltaflow.session("benchmark", master="local[2]", config={**config, **settings})
+    return deltaflow.session("benchmark", master="local[2]", config={**SETTINGS, **settings})
 
 
 def main() -> int:

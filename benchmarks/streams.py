@@ -27,6 +27,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+from figures import Figure, show
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from side_by_side import session
@@ -111,14 +112,11 @@ def take_turns(ours: Batches, parquet: Batches, batches: int, segment: int, boun
         if (len(ours.took), len(parquet.took)) == before:
             break
         turn += 1
-    ratio = statistics.median(ours.counted()) / statistics.median(parquet.counted())
     print(ours, parquet, sep="\n")
-    print(f"{'':<16} ratio {ratio:.2f} (bound {bound}) {verdict(ratio <= bound)}", flush=True)
-    return ratio <= bound
-
-
-def verdict(holds: bool) -> str:
-    return "ok" if holds else "ABOVE THE BOUND"
+    medians = [statistics.median(side.counted()) for side in (ours, parquet)]
+    figure = Figure(Path(sys.argv[0]).stem, ours.name, medians[0], "ms", medians[1], parquet.name, bound)
+    show(figure)
+    return figure.is_met
 
 
 def grows_little(ours: Batches, parquet: Batches) -> bool:
@@ -132,8 +130,9 @@ def grows_little(ours: Batches, parquet: Batches) -> bool:
             f"{side.name:<16} growth: around batch {SEEN[0]} {first:.0f} ms, around {late} {last:.0f} ms, "
             f"ratio {ratios[-1]:.2f}"
         )
-    print(f"{'':<16} growth bound {GROWTH_BOUND} {verdict(ratios[0] <= GROWTH_BOUND)}", flush=True)
-    return ratios[0] <= GROWTH_BOUND
+    figure = Figure(Path(sys.argv[0]).stem, f"growth of {ours.name}", ratios[0], "", bound=GROWTH_BOUND)
+    show(figure)
+    return figure.is_met
 
 
 class Steps:

@@ -26,7 +26,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from log_core import METADATA, PROTOCOL, Report, file_columns, measured, write_commit
+from figures import Report
+from log_core import METADATA, PROTOCOL, file_columns, measured, write_commit
 
 PEAK_BOUND_MB = 640
 _WEEK_MS = 7 * 86_400_000
@@ -164,7 +165,7 @@ def main() -> None:
     if arguments.probe:
         print(json.dumps(plan(*arguments.probe)))
         return
-    report = Report()
+    report = Report("vacuum")
     with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
         table, stream = Path(folder) / "table", Path(folder) / "stream"
         numbers = write_table(table, arguments.files)
