@@ -1,10 +1,11 @@
 """deltaflow beside delta-spark, which runs in processes of its own, from a jar of the user's.
 
-    python benchmarks/engines.py --delta-jar JAR[,JAR…] [--rows 5000000] [--repeats 5] [--rounds 2] [--directory DIR]
+    python benchmarks/engines.py --delta-jar JAR[,JAR…] [--rows 5000000] [--repeats 5] [--rounds 2]
+                                 [--directory DIR]
 
-The jars are those of delta-spark and delta-storage for the PySpark that is installed. Both engines run the same
-statements over tables of their own: a process for each, in turn (A B, then B A), which measures each workload
-after a warm-up. Prints medians of all rounds and their ratios; there is no bound.
+The jars are those of delta-spark and delta-storage for the PySpark that is installed. Both engines run the
+same statements over tables of their own: a process for each, in turn (A B, then B A), which measures each
+workload after a warm-up. Prints medians of all rounds and their ratios; there is no bound.
 """
 
 from __future__ import annotations

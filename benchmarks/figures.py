@@ -1,6 +1,6 @@
 """Prints what a benchmark has measured, and keeps it for `benchmarks/run`.
 
-Where the environment names a file in DELTAFLOW_FIGURES, each figure is also written there, a line of JSON each.
+Where the environment names a file in DELTAFLOW_FIGURES, each figure is also written there, as a line of JSON.
 """
 
 from __future__ import annotations

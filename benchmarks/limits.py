@@ -3,16 +3,16 @@
     python benchmarks/limits.py [--batches 200] [--repeats 15] [--minutes 0] [--directory DIR] [--only NAME]
 
 - `sink`: streams into a Delta table, a Parquet sink and Spark's noop sink. Each of the three makes a batch of
-  the same 1,000 rows in turn, and between them a batch job writes these rows to a Parquet file and to nothing:
-  the difference is the Parquet file write. The Delta sink may take the noop sink's time, that of the file
-  write and 15 ms more.
+  the same 1,000 rows in turn, and between them a batch job writes these rows to a Parquet file and to
+  nothing: the difference is the Parquet file write. The Delta sink may take the noop sink's time, that of the
+  file write and 15 ms more.
 - `source`: a stream out of a Delta table, a file in each batch, and one out of Spark's rate source, both into
   the noop sink, in turn by segments. The Delta source may take 15 ms more.
-- `append`: a batch write of one row, beside a Spark job that does nothing and a Parquet file write: 30 ms more.
+- `append`: a batch write of one row, beside Spark's write of a Parquet file: 30 ms more.
 - `start`: a session that is registered and reads a small table for the first time, beside a plain one that
   reads its files, each in a process of its own: 1 s more.
 - `ten`: ten streams in one driver, a table each and all into one table, beside ten Parquet sinks.
-- `sustained`: with `--minutes`, a stream with two triggers in each second, for so long: it never falls behind.
+- `sustained`: with `--minutes`, a stream with two triggers in each second, for so long: it keeps up.
 
 Prints medians and what they may be. Exits with 1 if one is above. Run it on a quiet machine.
 """

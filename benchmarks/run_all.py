@@ -4,7 +4,7 @@
 
 Writes the table to benchmarks/RESULTS.md, too, with the machine and the commands, unless --quick or --only
 leaves something out. With --delta-jar, delta-spark is put beside us as well (engines.py). Exits with 1 if a
-figure exceeds its bound or a program fails. --quick makes small tables and few repeats, to see that everything
+figure exceeds its bound or a program fails. --quick makes small tables and few repeats, to see that all of it
 runs: its figures say nothing. Run it on a quiet machine.
 """
 
