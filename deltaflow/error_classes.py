@@ -1145,6 +1145,12 @@ CATALOGUE: dict[str, Entry] = {
         "Column {column_name} cannot be added by the commit that begins the column mapping of the table. Set "
         "delta.columnMapping.mode first, and add the column afterwards.",
     ),
+    "DELTA_UNSAFE_EXPRESSION": (
+        "42621",
+        "An expression of the table has {part}: {expression}. Whoever can write the table's log chooses its "
+        "expressions, so they may use columns and Spark's own functions, and none that calls Java or opens "
+        "files. Drop the constraint, or give the column another expression.",
+    ),
     "DELTA_UNSUPPORTED_DATA_TYPES": ("0AKDC", None),
     "DELTA_UNSUPPORTED_DATA_TYPE_IN_GENERATED_COLUMN": (
         "42621",

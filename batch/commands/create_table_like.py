@@ -13,6 +13,7 @@ from deltaflow.log import DeltaLog, schema_to_string
 from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.identity_columns import MARK
 from deltaflow.log.protocol.schema import CURRENT_DEFAULT
+from deltaflow.spark.expressions.table_expressions import table_expression
 from deltaflow.spark.sql.catalog_tables import create_table
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def create_table_like(
             field.name,
             field.dataType,
             field.nullable,
-            _definition(field),
+            _definition(field, source.path),
         )
         for field in without_mapping(snapshot.schema).fields
     ]
@@ -58,9 +59,10 @@ def create_table_like(
     )
 
 
-def _definition(field: T.StructField) -> dict[str, Any]:
-    """The metadata of a column that is defined like this one."""
+def _definition(field: T.StructField, table: str) -> dict[str, Any]:
+    """The metadata of a column that is defined like this one of the table at the path."""
     metadata = {key: value for key, value in field.metadata.items() if key != MARK}
     if CURRENT_DEFAULT in metadata:  # Spark takes a default only together with that of older rows
+        table_expression(metadata[CURRENT_DEFAULT], table)  # Spark evaluates it
         metadata["EXISTS_DEFAULT"] = metadata[CURRENT_DEFAULT]
     return metadata

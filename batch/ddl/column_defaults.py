@@ -16,6 +16,7 @@ from deltaflow.log.protocol.schema_merging import can_store
 from deltaflow.log.protocol.schema_reading import dotted
 from deltaflow.spark.expressions.analysis import analysed
 from deltaflow.spark.expressions.expressions import has_subquery
+from deltaflow.spark.expressions.table_expressions import table_expression
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +44,7 @@ def _check(spark: SparkSession, path: str, change: ColumnChange, data_type: T.Da
         value = F.expr(change.default)
         if has_subquery(value):
             raise _error(change, path, "it has a subquery", data_type)
+        table_expression(change.default, path)
         [found] = analysed(spark.createDataFrame([], T.StructType()), [value])
     except (AnalysisException, ParseException) as error:
         if isinstance(error, DeltaAnalysisException):

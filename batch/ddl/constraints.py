@@ -20,10 +20,11 @@ from deltaflow.log import DeltaLog, Operation, OptimisticTransaction, Snapshot
 from deltaflow.log.protocol.properties import CONSTRAINTS_ASSUME_DROP_IF_EXISTS, CONSTRAINTS_PREFIX
 from deltaflow.spark.expressions.analysis import analysed
 from deltaflow.spark.expressions.expressions import has_subquery
+from deltaflow.spark.expressions.table_expressions import table_expression
 from deltaflow.spark.sql.statements import NamedTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
 _RESERVED = "__CHAR_VARCHAR_STRING_LENGTH_CHECK__"
 """delta-spark's name for the check of the lengths of CHAR and VARCHAR."""
@@ -53,7 +54,8 @@ def add_constraint(
             table=table.path,
         )
     _check_expression(spark, snapshot, name, expression)
-    _check_rows(spark, table, transaction, expression)
+    condition = table_expression(expression, snapshot.path)
+    _check_rows(spark, table, transaction, expression, condition)
     return commit_change(
         transaction,
         msgspec.structs.replace(metadata, configuration={**metadata.configuration, key: expression}),
@@ -130,11 +132,15 @@ def _refused(error_class: str, expression: str, snapshot: Snapshot) -> DeltaAnal
 
 
 def _check_rows(
-    spark: SparkSession, table: NamedTable, transaction: OptimisticTransaction, expression: str
+    spark: SparkSession,
+    table: NamedTable,
+    transaction: OptimisticTransaction,
+    expression: str,
+    condition: Column,
 ) -> None:
     """Raises if rows break the constraint, which null does, too; 1 job."""
     with TouchedFiles(spark, transaction, "ADD CONSTRAINT") as files:
-        broken = files.rows().where(~F.coalesce(F.expr(expression), F.lit(False))).count()
+        broken = files.rows().where(~F.coalesce(condition, F.lit(False))).count()
     if broken:
         raise DeltaAnalysisException(
             error_class="DELTA_NEW_CHECK_CONSTRAINT_VIOLATION",

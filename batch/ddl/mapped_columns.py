@@ -22,9 +22,10 @@ from deltaflow.log import DeltaLog, Metadata, Operation, Snapshot, schema_to_str
 from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.properties import DATA_SKIPPING_STATS_COLUMNS, check_constraints
 from deltaflow.log.protocol.schema_reading import Path, dotted
+from deltaflow.spark.expressions.table_expressions import table_expression
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _NOT_FOUND = "DELTA_COLUMN_NOT_FOUND"
 
@@ -169,14 +170,14 @@ def _check_constraints(
     rows = spark.createDataFrame([], without_mapping(schema))
     changed = ", ".join(map(dotted, paths))
     constraints = check_constraints(metadata.configuration)
-    if broken := _broken(rows.where, constraints):
+    if broken := _broken(rows.where, constraints, table):
         raise DeltaAnalysisException(
             error_class="DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE",
             column_name=changed,
             constraints=broken,
             table=table,
         )
-    if broken := _broken(rows.selectExpr, generation_expressions(schema)):
+    if broken := _broken(rows.select, generation_expressions(schema), table):
         raise DeltaAnalysisException(
             error_class="DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE",
             column_name=changed,
@@ -185,12 +186,12 @@ def _check_constraints(
         )
 
 
-def _broken(analyse: Callable[[str], DataFrame], expressions: Mapping[str, str]) -> str:
-    """The expressions that cannot be analysed, a line for each; empty if all can."""
+def _broken(analyse: Callable[[Column], DataFrame], expressions: Mapping[str, str], table: str) -> str:
+    """The table's expressions that cannot be analysed, a line for each; empty if all can."""
     lines = []
     for name, expression in expressions.items():
         try:
-            analyse(expression)
+            analyse(table_expression(expression, table))
         except AnalysisException:
             lines.append(f"{name} -> {expression}")
     return "\n".join(lines)

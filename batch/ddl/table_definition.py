@@ -30,6 +30,7 @@ from deltaflow.log.protocol.protocols import is_of_protocol
 from deltaflow.log.protocol.schema import GENERATION_EXPRESSION, nullable_type
 from deltaflow.spark.bridge.messages import Message
 from deltaflow.spark.expressions.analysis import Facts
+from deltaflow.spark.expressions.table_expressions import table_expression
 from deltaflow.store import qualified_path, store_for, table_path
 
 # What TableCatalog passes as properties, though it is none of the table.
@@ -86,6 +87,7 @@ class GeneratedColumn(Message, frozen=True):
         ):
             if expr is not None:
                 raise self._error(error_class, path, expr=expr)
+        table_expression(self.expression, path)
         if any(isinstance(within, VariantType) for _, within in types_within(found.data_type)):
             raise self._error("DELTA_UNSUPPORTED_DATA_TYPE_IN_GENERATED_COLUMN", path, data_type="variant")
         if nullable_type(found.data_type) != nullable_type(field.dataType):

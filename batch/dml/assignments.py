@@ -76,7 +76,7 @@ class Assigner:
         return [
             self._aligned(by_name[field.name.lower()].value, field.dataType, field.name)
             if field.name.lower() in by_name
-            else default_value(field)
+            else default_value(field, self.table)
             for field in schema.fields
         ]
 
@@ -191,10 +191,14 @@ class Assigner:
 
 
 def values_or_defaults(
-    frame: DataFrame, values: Sequence[Column], paths: Sequence[Sequence[str]], schema: T.StructType
+    frame: DataFrame,
+    values: Sequence[Column],
+    paths: Sequence[Sequence[str]],
+    schema: T.StructType,
+    table: str,
 ) -> list[Analysed]:
     """The values as expressions over the frame; the word DEFAULT stands for the default of the column at its
-    path, which is null where the table has no column of that name."""
+    path, which is null where the table at the path `table` has no column of that name."""
     try:
         return analysed(frame, values)
     except AnalysisException as error:
@@ -205,7 +209,7 @@ def values_or_defaults(
             raise
     fields = {field.name.lower(): field for field in schema.fields}
     given = [
-        _default(fields[path[0].lower()])
+        _default(fields[path[0].lower()], table)
         if is_word and len(path) == 1 and path[0].lower() in fields
         else F.lit(None)
         if is_word
@@ -215,10 +219,10 @@ def values_or_defaults(
     return analysed(frame, given)
 
 
-def _default(field: T.StructField) -> Column:
+def _default(field: T.StructField, table: str) -> Column:
     if is_identity(field):
         raise null_number(field.name)
-    return default_value(field)
+    return default_value(field, table)
 
 
 def _struct(data_type: T.StructType, fields: Sequence[Column]) -> Column:

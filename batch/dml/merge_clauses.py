@@ -251,7 +251,9 @@ class Resolution:
         """With the `paths` to which they are assigned, the word DEFAULT stands for a column's default."""
         try:
             found = (
-                values_or_defaults(frame, columns, paths, self._table) if paths else analysed(frame, columns)
+                values_or_defaults(frame, columns, paths, self._table, self._path)
+                if paths
+                else analysed(frame, columns)
             )
         except AnalysisException as error:
             if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):

@@ -142,4 +142,4 @@ class MergeRows:
             return rows.select(*columns, *others)
         selected = rows.select(*columns, F.col(ACTION), *others)
         names = [*self._operation.row_id_names, *([CHANGE_TYPE] if self._records else [])]
-        return with_generated(selected, self._merge.schema, computed, names)
+        return with_generated(selected, self._merge.schema, computed, names, self._operation.snapshot.path)

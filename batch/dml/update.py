@@ -110,7 +110,9 @@ def update(
         if computed:
             marked = rows.select(*columns, is_updated.alias(_UPDATED), *more)
             conditions = {name: F.col(_UPDATED) for name in computed}
-            rows = with_generated(marked, operation.snapshot.schema, conditions, others)
+            rows = with_generated(
+                marked, operation.snapshot.schema, conditions, others, operation.snapshot.path
+            )
         else:
             rows = rows.select(*columns, *more)
         copied = operation.copied(account) if isinstance(account, MarkedRows) else None
@@ -186,7 +188,7 @@ class _NewValues:
         return dict(zip(new, [found.column for found in analysed(rows, list(new.values()))], strict=True))
 
     def _analysed(self, rows: DataFrame) -> list[Analysed]:
-        found = values_or_defaults(rows, self._values, self._paths, self._schema)
+        found = values_or_defaults(rows, self._values, self._paths, self._schema, self._table)
         if any(value.aggregate is not None or not value.of_row for value in found):
             raise DeltaAnalysisException(
                 error_class="DELTA_AGGREGATION_NOT_SUPPORTED",

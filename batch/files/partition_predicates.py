@@ -19,6 +19,7 @@ from deltaflow.log.files.partition_values import canonical_values
 from deltaflow.log.protocol.column_mapping import physical_name
 from deltaflow.log.protocol.schema import CHAR_VARCHAR, char_length
 from deltaflow.spark.expressions.expressions import has_subquery
+from deltaflow.spark.expressions.table_expressions import table_expression
 from deltaflow.spark.scan.file_index import partitions_of
 from deltaflow.spark.sql.sql_text import name_parts
 
@@ -48,7 +49,7 @@ def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], t
     else:
         values = pa.table({"partition": [None]})
     frame = spark.createDataFrame(values.append_column("\0", pa.array(range(values.num_rows), pa.int64())))
-    frame = frame.select(*[_typed_column(snapshot.schema[name]) for name in columns], "`\0`")
+    frame = frame.select(*[_typed_column(snapshot.schema[name], snapshot.path) for name in columns], "`\0`")
     for condition in where:
         check_predicate(condition, snapshot.path)
         frame = _filtered(frame, condition, snapshot)
@@ -56,9 +57,10 @@ def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], t
     return snapshot.files.filter(pc.is_in(numbers.cast(pa.int64()), chosen.combine_chunks()))
 
 
-def _typed_column(field: StructField) -> Column:
+def _typed_column(field: StructField, table: str) -> Column:
     """A partition column as readers see it: with its type, and CHAR filled up with blanks."""
-    value = F.expr(f"try_cast(nullif({quoted(field.name)}, '') as {field.dataType.simpleString()})")
+    text = f"try_cast(nullif({quoted(field.name)}, '') as {field.dataType.simpleString()})"
+    value = table_expression(text, table)
     length = char_length(field)
     return (
         value.alias(field.name)

@@ -20,6 +20,7 @@ from deltaflow.errors import DeltaAnalysisException, DeltaInvariantViolationExce
 from deltaflow.log.protocol.identity_columns import identity_columns, is_identity
 from deltaflow.log.protocol.schema import CURRENT_DEFAULT, GENERATION_EXPRESSION
 from deltaflow.spark.expressions.expressions import identity_numbers
+from deltaflow.spark.expressions.table_expressions import table_expression
 from deltaflow.spark.write.file_write import Check
 
 if TYPE_CHECKING:
@@ -40,10 +41,10 @@ def default_sql(field: T.StructField) -> str | None:
     return field.metadata.get(CURRENT_DEFAULT)
 
 
-def default_value(field: T.StructField) -> Column:
-    """The default of a column, null without one."""
+def default_value(field: T.StructField, table: str) -> Column:
+    """The default of a column of the table at this path, null without one."""
     sql = default_sql(field)
-    value = F.lit(None) if sql is None else F.expr(sql)
+    value = F.lit(None) if sql is None else table_expression(sql, table)
     return value.cast(field.dataType)
 
 
@@ -104,10 +105,14 @@ def checks_of_generated(schema: T.StructType, given: Collection[str]) -> Iterato
 
 
 def with_generated(
-    rows: DataFrame, schema: T.StructType, computed: Mapping[str, Column], others: Iterable[str] = ()
+    rows: DataFrame,
+    schema: T.StructType,
+    computed: Mapping[str, Column],
+    others: Iterable[str],
+    table: str,
 ) -> DataFrame:
-    """The table's columns of a frame, in which generated columns are computed anew, and identity columns get
-    new numbers, where `computed` is true; and `others` as they are.
+    """The columns of the table at the path `table` of a frame, in which generated columns are computed anew,
+    and identity columns get new numbers, where `computed` is true; and `others` as they are.
 
     The frame has the columns by name, with the values that the others are to have.
     """
@@ -124,7 +129,7 @@ def with_generated(
     for field in schema.fields:
         value = F.col(quoted(field.name))
         if field.name in computed and field.name in expressions:
-            generated = F.expr(expressions[field.name]).cast(field.dataType)
+            generated = table_expression(expressions[field.name], table).cast(field.dataType)
             value = F.when(computed[field.name], generated).otherwise(value)
         columns.append(value.alias(field.name))
     return rows.select(*columns, *map(quoted, others))

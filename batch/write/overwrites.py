@@ -108,7 +108,7 @@ class MatchingRows(WholeTable):
         self._rows_removed: int | None = 0
         if checks_rows:
             error = DeltaAnalysisException(error_class=_MISMATCH, predicate=predicate, violation="")
-            self.checks = (Check(predicate, str(error), shows_values=True),)
+            self.checks = (Check(predicate, str(error), shows_values=True, is_users=True),)
 
     def begin(self, transaction: OptimisticTransaction) -> None:
         """Has Spark analyse the predicate, and records the partitions that it names as read."""

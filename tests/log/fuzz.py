@@ -322,7 +322,7 @@ def _replayed(version: int, actions: list[dict[str, Any]]) -> State:
         version,
         (
             metadata["id"],
-            metadata["schemaString"],
+            metadata.get("schemaString"),  # some writers' first commits lack it
             tuple(metadata["partitionColumns"]),
             _pairs(metadata.get("configuration") or {}),
         ),

@@ -24,7 +24,7 @@ ID: Final = "delta.columnMapping.id"
 MAX_ID: Final = "delta.columnMapping.maxColumnId"
 """The table property with the highest id that a column of the table has or had."""
 _PREFIX: Final = "delta.columnMapping."
-_OF_VALUES: Final = ("delta.identity.", GENERATION_EXPRESSION)
+_OF_VALUES: Final = ("delta.identity.", GENERATION_EXPRESSION, "EXISTS_DEFAULT")
 """Metadata by which writers make values; only columns of the table itself have them."""
 
 
@@ -73,7 +73,8 @@ def visible_schema(schema: T.StructType) -> T.StructType:
     """The schema as Spark and its users see it: without what only the log says of columns.
 
     These are column mapping, changed types, identities and generation expressions (delta-spark's
-    DeltaTableUtils.removeInternalDeltaMetadata).
+    DeltaTableUtils.removeInternalDeltaMetadata), and EXISTS_DEFAULT, which is no word of the protocol: Spark
+    would evaluate it for files without the column.
     """
     visible = without_type_changes(without_mapping(schema))
     if not any(name.startswith(_OF_VALUES) for field in schema.fields for name in field.metadata):

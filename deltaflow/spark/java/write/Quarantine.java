@@ -84,7 +84,7 @@ public final class Quarantine {
     table = outputOf(selected);
     List violations = new ArrayList();
     for (JsonNode check : plan.get("checks")) {
-      Expression[] analyzed = RowChanges.check(session, selected, check);
+      Expression[] analyzed = RowChanges.check(session, selected, check, plan.get("path").asText());
       violations.add(new If(new IsNull(new TryEval(onlyTrue(analyzed[0]))), analyzed[1], nothing()));
     }
     // A row whose values do not fit would fail the checks only because of that.

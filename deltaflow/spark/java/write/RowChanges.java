@@ -13,6 +13,7 @@ import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.bridge.Thrown;
 import io.deltaflow.spark.expressions.Identities;
 import io.deltaflow.spark.expressions.Plans;
+import io.deltaflow.spark.expressions.TableExpressions;
 import org.apache.spark.sql.catalyst.analysis.TableOutputResolver$;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -54,7 +55,8 @@ public final class RowChanges {
     }
     LogicalPlan changed = selected(session, cast(session, attributes, changes), changes);
     changed = generated(session, numbered(session, changed, changes), changes);
-    for (JsonNode check : changes.get("checks")) changed = checked(session, changed, check);
+    for (JsonNode check : changes.get("checks"))
+      changed = checked(session, changed, check, changes.get("path").asText());
     plan = Plans.on(session, changed, rows);
     columns = Plans.renamed(changed.output(), Plans.schema(changes.get("tableSchema").asText()));
   }
@@ -102,7 +104,7 @@ public final class RowChanges {
     int i = 0;
     for (JsonNode column : changes.get("columns")) {
       StructField field = table.fields()[i++];
-      Expression value = Plans.parsed(session, column.asText());
+      Expression value = TableExpressions.parsed(column.asText(), changes.get("path").asText());
       Expression typed = new Cast(value, field.dataType(), Option.empty(), EvalMode$.MODULE$.ANSI());
       selected.add(new Alias(typed, field.name(), NamedExpression.newExprId(), Plans.seq(new ArrayList()),
           Option.apply(field.metadata()), Plans.seq(new ArrayList())));
@@ -140,7 +142,8 @@ public final class RowChanges {
         computed.add(column);
         continue;
       }
-      Expression value = Plans.parsed(session, expressions.get(column.name()).asText());
+      String sql = expressions.get(column.name()).asText();
+      Expression value = TableExpressions.parsed(sql, changes.get("path").asText());
       Expression typed = new Cast(value, column.dataType(), Option.empty(), EvalMode$.MODULE$.ANSI());
       computed.add(new Alias(typed, column.name(), NamedExpression.newExprId(), Plans.seq(new ArrayList()),
           Option.apply(column.metadata()), Plans.seq(new ArrayList())));
@@ -149,8 +152,8 @@ public final class RowChanges {
   }
 
   /** The rows, with an error at the first row that does not satisfy the condition. */
-  private static LogicalPlan checked(SparkSession session, LogicalPlan rows, JsonNode check) {
-    Expression[] analyzed = check(session, rows, check);
+  private static LogicalPlan checked(SparkSession session, LogicalPlan rows, JsonNode check, String table) {
+    Expression[] analyzed = check(session, rows, check, table);
     Expression error =
         new Cast(new RaiseError(analyzed[1]), DataTypes.BooleanType, Option.empty(), EvalMode$.MODULE$.ANSI());
     Expression holds = new If(analyzed[0], Literal.create(Boolean.TRUE, DataTypes.BooleanType), error);
@@ -158,9 +161,9 @@ public final class RowChanges {
   }
 
   /** A check as two expressions: whether a row satisfies it (true or false), and the message if it does not. */
-  public static Expression[] check(SparkSession session, LogicalPlan rows, JsonNode check) {
+  public static Expression[] check(SparkSession session, LogicalPlan rows, JsonNode check, String table) {
     // It is analysed by itself first, to make sure that it is a condition, and to find its columns.
-    Expression condition = analyzed(session, rows, check);
+    Expression condition = analyzed(session, rows, check, table);
     List message = new ArrayList();
     message.add(text(check.get("message").asText()));
     if (check.get("showsValues").asBoolean()) {
@@ -175,15 +178,17 @@ public final class RowChanges {
     return new Expression[] {holds, new Concat(Plans.seq(message))};
   }
 
-  private static Expression analyzed(SparkSession session, LogicalPlan rows, JsonNode check) {
-    LogicalPlan filter = new Filter(Plans.parsed(session, check.get("condition").asText()), rows);
+  private static Expression analyzed(SparkSession session, LogicalPlan rows, JsonNode check, String table) {
+    String sql = check.get("condition").asText();
+    boolean isUsers = check.get("isUsers").asBoolean();
+    LogicalPlan filter = new Filter(isUsers ? Plans.parsed(session, sql) : TableExpressions.parsed(sql, table), rows);
     try {
       return ((Filter) Plans.analyzedWithPadding(session, filter)).condition();
     } catch (Exception e) { // AnalysisException, a checked one
       Object column = Plans.unresolvedColumn(e);
       if (column == null || check.get("withoutColumn").isNull()) throw Thrown.asIs(e);
       Map request = new LinkedHashMap();
-      request.put("condition", check.get("condition").asText());
+      request.put("condition", sql);
       request.put("errorClass", check.get("withoutColumn").asText());
       request.put("column", column);
       Python.call("write.withoutColumn", request);

@@ -1,0 +1,81 @@
+package io.deltaflow.spark.expressions;
+
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+
+import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.bridge.Thrown;
+import org.apache.spark.sql.Column;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
+import org.apache.spark.sql.catalyst.analysis.FunctionRegistry$;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.parser.CatalystSqlParser$;
+import org.apache.spark.sql.classic.ExpressionUtils;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * The expressions that a table's log has: of constraints, generated columns and defaults. Whoever can write the log
+ * chooses them, and whoever writes rows evaluates them. So they may use columns and Spark's own functions, and no
+ * others; and Spark's parser for sessions does not see them, which puts settings and the environment of the driver
+ * in the place of `${…}`.
+ */
+public final class TableExpressions {
+  /** Functions of Spark that call any method of Java, or open what one of their arguments names. */
+  private static final Set REFUSED = new HashSet(Arrays.asList(new String[] {"reflect", "java_method", "try_reflect",
+      "from_xml", "schema_of_xml", "from_avro", "to_avro", "schema_of_avro", "from_protobuf", "to_protobuf"}));
+  /** What the parser leaves to the analysis, apart from functions. All else may stand for anything. */
+  private static final Set UNRESOLVED = new HashSet(Arrays.asList(
+      new String[] {"UnresolvedAttribute", "UnresolvedExtractValue", "UnresolvedStar", "UnresolvedCollation"}));
+  private static final String ANALYSIS = "org.apache.spark.sql.catalyst.analysis.";
+
+  private TableExpressions() {}
+
+  /** An expression of the table, parsed. Throws Python's error for one that is more than the class allows. */
+  public static Expression parsed(String sql, String table) {
+    Expression parsed;
+    try {
+      parsed = (Expression) CatalystSqlParser$.MODULE$.parseExpression(sql);
+    } catch (Exception e) { // ParseException, a checked one
+      throw Thrown.asIs(e);
+    }
+    check(parsed, sql, table);
+    return parsed;
+  }
+
+  /** For Python: the same as a column. */
+  public static Column column(String sql, String table) { return ExpressionUtils.column(parsed(sql, table)); }
+
+  private static void check(Expression part, String sql, String table) {
+    String refused = refused(part);
+    if (refused != null) {
+      Map request = new LinkedHashMap();
+      request.put("expression", sql);
+      request.put("part", refused);
+      request.put("table", table);
+      Python.call("expressions.refused", request);
+    }
+    for (Object child : CollectionConverters.asJava(part.children())) check((Expression) child, sql, table);
+  }
+
+  /** What is not allowed of a part, apart from its children; null if it is allowed. */
+  private static String refused(Expression part) {
+    if (part instanceof PlanExpression) return "a subquery";
+    if (part instanceof UnresolvedFunction) {
+      UnresolvedFunction function = (UnresolvedFunction) part;
+      String name = function.nameParts().mkString(".").toLowerCase(Locale.ROOT);
+      boolean isSparks = function.isInternal()
+          || (function.nameParts().size() == 1
+              && FunctionRegistry$.MODULE$.builtin().functionExists(FunctionIdentifier.apply(name)));
+      return isSparks && !REFUSED.contains(name) ? null : "the function " + name;
+    }
+    String type = part.getClass().getName();
+    if (!type.startsWith(ANALYSIS) || UNRESOLVED.contains(type.substring(ANALYSIS.length()))) return null;
+    return part.nodeName();
+  }
+}
