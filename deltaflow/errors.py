@@ -42,10 +42,23 @@ the log.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from deltaflow.error_classes import CATALOGUE
+
+_PASSWORD = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^/@:\s]*):[^/@\s]+@")
+_SIGNATURE = re.compile(
+    r"([?&](?:sig|signature|token|delegation|password|secret|x-amz-[a-z-]+)=)[^&\s\"']+", re.IGNORECASE
+)
+
+
+def without_secrets(text: str) -> str:
+    """The text with *** in place of the passwords and signatures of its URLs."""
+    if "://" not in text and "=" not in text:
+        return text
+    return _SIGNATURE.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))
 
 
 def _rebuild(cls: type[DeltaError], state: dict[str, Any]) -> DeltaError:
@@ -136,8 +149,8 @@ class DeltaError(Exception):
                 raise TypeError(f"{self.error_class} has no message in the catalogue: give one")
             message = template.format_map(parameters)
         self.table, self.version, self.file, self.column = table, version, file, column
-        self.parameters = {name: str(value) for name, value in parameters.items()}
-        self.message = message + self._where(message)
+        self.parameters = {name: without_secrets(str(value)) for name, value in parameters.items()}
+        self.message = without_secrets(message + self._where(message))
         Exception.__init__(self, str(self))
 
     def _where(self, message: str) -> str:

@@ -17,6 +17,7 @@ from deltaflow.store.s3 import S3LogStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _FILE_SYSTEM = re.compile(rf"{_SCHEME.pattern}(?://[^/]*)?")
+_WITH_PASSWORD = re.compile(rf"{_SCHEME.pattern}//[^/@]*:[^/@]*@")
 _FSSPEC_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 """Schemes of Hadoop whose file system has another name in fsspec; the others have the same."""
 _REQUIREMENTS = {
@@ -68,7 +69,7 @@ def table_path(path: str) -> str:
     lose their scheme. No path is URL-encoded: a `%` stays a `%`, as in Hadoop's `Path`. StoreError where
     Spark has no file system for it.
     """
-    _check_not_blank(path)
+    _check_given(path)
     scheme = scheme_part(path) or _default_scheme
     if scheme.lower() == "file":
         return local_path(path)
@@ -150,7 +151,7 @@ def store_for(
     same place. A path without a scheme is local. StoreError if there is no such file system, or its driver
     is missing.
     """
-    _check_not_blank(path)
+    _check_given(path)
     scheme = scheme_of(path)
     if scheme is None or scheme == "file":
         return LocalLogStore(single_writer=single_writer), local_path(path)
@@ -202,11 +203,18 @@ def real_path(path: str) -> str:
     return os.path.realpath(path)
 
 
-def _check_not_blank(path: str) -> None:
+def _check_given(path: str) -> None:
     if not path.strip():
         raise DeltaIllegalArgumentException(
             "'path' is not specified. Give the directory of the table.",
             error_class="DELTA_PATH_NOT_SPECIFIED",
+        )
+    if _WITH_PASSWORD.match(path):
+        raise DeltaIllegalArgumentException(
+            f"The path {path} has a password. Logs, histories and plans keep paths, so give the password to "
+            "Spark's Hadoop configuration or to the storage options instead.",
+            error_class="DELTA_PATH_WITH_PASSWORD",
+            file=path,
         )
 
 

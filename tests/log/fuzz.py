@@ -50,8 +50,8 @@ _COMPACTION = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _TOP = re.compile(r"(\d{20})\.checkpoint(\.[0-9a-fA-F-]{36})?\.(parquet|json)")
 _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
 _NEEDED = {
-    "add": ["path", "partitionValues", "size", "modificationTime", "stats"],
-    "remove": ["path"],
+    "add": ["path", "partitionValues", "size", "modificationTime", "stats", "deletionVector"],
+    "remove": ["path", "deletionVector"],
     "txn": ["appId", "version"],
     "metaData": ["id", "schemaString", "partitionColumns", "configuration"],
     "protocol": ["minReaderVersion", "minWriterVersion"],
@@ -250,18 +250,20 @@ def plain_states(log: Log, version: int | None = None) -> Iterator[State]:
         max([*versions, *(found for found, _ in checkpoints)], default=-1) if version is None else version
     )
     compactions = [(int(match[1]), int(match[2])) for name in log if (match := _COMPACTION.fullmatch(name))]
-    for base, compaction in itertools.product((None, *checkpoints), (None, *compactions)):
+    chosen = [some for number in range(3) for some in itertools.combinations(compactions, number)]
+    for base, some in itertools.product((None, *checkpoints), chosen):
         first = 0 if base is None else base[0] + 1
         if first > newest + 1:
             continue
         try:
             actions = [] if base is None else [row for name in checkpoints[base] for row in _rows(log, name)]
             for number in range(first, newest + 1):
-                if compaction is not None and compaction[0] <= number <= compaction[1]:
-                    if number == max(first, compaction[0]):
-                        actions += _lines(log[f"{compaction[0]:020}.{compaction[1]:020}.compacted.json"])
-                else:
+                inside = [found for found in some if found[0] <= number <= found[1]]
+                if not inside:
                     actions += _lines(log[f"{number:020}.json"])
+                for start, end in inside:
+                    if number == max(first, start):
+                        actions += _lines(log[f"{start:020}.{end:020}.compacted.json"])
             yield _replayed(newest, actions)
         # Whatever is wrong with the damaged files, this is no way to read them.
         except Exception:  # noqa: S112
@@ -305,7 +307,7 @@ def _rows(log: Log, name: str) -> list[dict[str, Any]]:
 def _replayed(version: int, actions: list[dict[str, Any]]) -> State:
     metadata: dict[str, Any] = {}
     protocol: dict[str, Any] = {}
-    files: dict[str, dict[str, Any]] = {}
+    files: dict[tuple[Any, ...], dict[str, Any]] = {}
     transactions: dict[str, Any] = {}
     for action in actions:
         if (value := action.get("metaData")) and value["id"] is not None:
@@ -313,9 +315,9 @@ def _replayed(version: int, actions: list[dict[str, Any]]) -> State:
         if (value := action.get("protocol")) and value["minReaderVersion"] is not None:
             protocol = value
         if (value := action.get("add")) and value["path"] is not None:
-            files[value["path"]] = value
+            files[_file(value)] = value
         if (value := action.get("remove")) and value["path"] is not None:
-            files.pop(value["path"], None)
+            files.pop(_file(value), None)
         if (value := action.get("txn")) and value["appId"] is not None:
             transactions[value["appId"]] = value["version"]
     return State(
@@ -329,16 +331,21 @@ def _replayed(version: int, actions: list[dict[str, Any]]) -> State:
         (protocol["minReaderVersion"], protocol["minWriterVersion"]),
         frozenset(
             (
-                path,
+                value["path"],
                 value["size"],
                 value["modificationTime"],
                 _pairs(value["partitionValues"]),
                 value.get("stats"),
             )
-            for path, value in files.items()
+            for value in files.values()
         ),
         frozenset(transactions.items()),
     )
+
+
+def _file(action: dict[str, Any]) -> tuple[Any, ...]:
+    vector = action.get("deletionVector") or {}
+    return (action["path"], *map(vector.get, ("storageType", "pathOrInlineDv", "offset")))
 
 
 def _pairs(value: Any) -> tuple[tuple[Any, Any], ...]:

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.files.data_path import encoded_path, store_paths
 from deltaflow.log.files.file_statistics import FileStatistics
+from deltaflow.log.limits import MAX_DELETION_VECTOR_BYTES
 from deltaflow.log.protocol.actions import DeletionVectorDescriptor
 from deltaflow.store import slices
 
@@ -108,7 +109,7 @@ class _Reader:
                 continue
             offset, size = vector["offset"] or 0, vector["sizeInBytes"]
             try:
-                if offset < 0 or size < 0:
+                if offset < 0 or not 0 <= size <= MAX_DELETION_VECTOR_BYTES:
                     raise ValueError(f"it has the offset {offset} and the size {size}")
                 uri = vector_uri(vector["storageType"], vector["pathOrInlineDv"])
             except ValueError as error:

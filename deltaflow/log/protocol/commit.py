@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from deltaflow.errors import CorruptLogError
+from deltaflow.log.limits import MAX_JSON_FILE_BYTES
 from deltaflow.log.protocol.actions import (
     AddCDCFile,
     AddFile,
@@ -59,11 +60,22 @@ def read_commit(store: LogStore, log_path: str, status: FileStatus, version: int
     """Read the commit (or log compaction) that makes a version; CorruptLogError if it cannot be understood
     or has gone since it was listed.
     """
+    check_size(f"{log_path}/{status.name}", status.size)
     try:
         data: bytes | None = store.read(f"{log_path}/{status.name}")
     except FileNotFoundError:
         data = None
     return parse_commit(data, log_path, status, version)
+
+
+def check_size(path: str, size: int) -> None:
+    """CorruptLogError if a file of the log that is read as a whole has more bytes than any may have."""
+    if size > MAX_JSON_FILE_BYTES:
+        raise CorruptLogError(
+            f"{path} has {size} bytes; a file of a log in JSON has at most {MAX_JSON_FILE_BYTES}. No table "
+            "needs such a file: look at who wrote it.",
+            file=path,
+        )
 
 
 def parse_commit(data: bytes | None, log_path: str, status: FileStatus, version: int) -> Commit:

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from pyspark.version import __version__ as SPARK_VERSION
 
 from deltaflow.errors import CorruptLogError, SchemaError, UnsupportedFeatureError
+from deltaflow.log.limits import MAX_SCHEMA_DEPTH
 from deltaflow.log.protocol.data_types import is_nested, transformed, types_within
 
 _INVALID_CHARACTERS = frozenset(" ,;{}()\n\t=")
@@ -73,6 +74,12 @@ def schema_from_string(
     if not isinstance(json, dict) or json.get("type") != "struct":
         raise CorruptLogError(
             "The schema in the table's metaData is not a struct.", table=table, version=version
+        )
+    if _is_too_deep(json):
+        raise CorruptLogError(
+            f"The schema in the table's metaData has more than {MAX_SCHEMA_DEPTH} types within types.",
+            table=table,
+            version=version,
         )
     # fromJson would import the Python class that a user-defined type names.
     if _has_user_defined_type(json):
@@ -270,6 +277,22 @@ def _unsupported(data_type: T.DataType) -> str | None:
     if is_nested(data_type) or type(data_type) in _WRITABLE_ATOMS or data_type == T.StringType():
         return None
     return data_type.simpleString()
+
+
+def _is_too_deep(schema: Any) -> bool:
+    """Of a struct's JSON."""
+    level = [schema]
+    # A type within a type is three levels of JSON deeper: in the list of fields, in a field.
+    for _ in range(3 * MAX_SCHEMA_DEPTH):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _has_user_defined_type(json: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,8 +26,9 @@ from deltaflow.log.files.file_rows import (
 )
 from deltaflow.log.files.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA, FileState, NoFileState
 from deltaflow.log.files.json_column import json_column
+from deltaflow.log.limits import MAX_CHECKPOINT_EXPANSION, MIN_EXPANDED_BYTES, MIN_ROW_BYTES
 from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
-from deltaflow.log.protocol.commit import Commit, to_commit
+from deltaflow.log.protocol.commit import Commit, check_size, to_commit
 from deltaflow.log.replay.listing import Checkpoint
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.state import TableState
@@ -108,6 +110,8 @@ class _Contents:
 def _read(log: LogFiles, checkpoint: Checkpoint, contents: _Contents) -> Commit:
     """Read all files of the checkpoint into `contents`; its other actions as a commit."""
     for status in checkpoint.files:
+        if status.name.endswith(".json"):
+            check_size(f"{log.directory}/{status.name}", status.size)
         _read_file(log, f"{log.directory}/{status.name}", contents)
     if contents.fields is None or contents.fields:
         for sidecar in [action for action in contents.actions if isinstance(action, Sidecar)]:
@@ -121,7 +125,16 @@ def _read(log: LogFiles, checkpoint: Checkpoint, contents: _Contents) -> Commit:
 
 
 def _sidecar_path(log: LogFiles, sidecar: Sidecar) -> str:
-    return resolve_data_path(f"{log.directory}/{SIDECARS_DIRECTORY}", sidecar.path).path
+    directory = f"{log.directory}/{SIDECARS_DIRECTORY}"
+    found = resolve_data_path(directory, sidecar.path)
+    if not found.deletable:  # so it is not in the directory
+        raise CorruptLogError(
+            f"A checkpoint names the sidecar {sidecar.path}, which is not in {directory}. A table has no "
+            'sidecars elsewhere (PROTOCOL.md, "Sidecar File Information").',
+            table=log.path,
+            file=sidecar.path,
+        )
+    return found.path
 
 
 def _read_file(log: LogFiles, path: str, contents: _Contents) -> None:
@@ -161,8 +174,10 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
     naive_is_utc = any(
         parquet.schema.column(index).physical_type == "INT96" for index in range(len(parquet.schema))
     )
+    budget = _Budget(parquet, stream.seek(0, os.SEEK_END), path)
     # Threads would decode several columns at once, which takes more memory and is hardly faster.
     for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
+        budget.spend(batch.nbytes)
         for name in batch.schema.names:
             if name == "add":
                 _read_adds(batch.column(name), contents, naive_is_utc)
@@ -173,6 +188,28 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
         # Otherwise the pool would keep the memory that decoding used.
         del batch
         pa.default_memory_pool().release_unused()
+
+
+class _Budget:
+    """What is left of the memory that a checkpoint may take when it is decoded; see deltaflow.log.limits."""
+
+    def __init__(self, parquet: pq.ParquetFile, stored: int, path: str) -> None:
+        self._path = path
+        self._left = max(MIN_EXPANDED_BYTES, MAX_CHECKPOINT_EXPANSION * stored)
+        self._check(parquet.metadata.num_rows * MIN_ROW_BYTES)
+
+    def spend(self, size: int) -> None:
+        self._check(size)
+        self._left -= size
+
+    def _check(self, size: int) -> None:
+        if size > self._left:
+            raise CorruptLogError(
+                f"{self._path} is a small file, but its content would fill the memory: it has more than "
+                f"{MAX_CHECKPOINT_EXPANSION} times as many bytes. No table needs such a checkpoint: look at "
+                "who wrote it.",
+                file=self._path,
+            )
 
 
 def _is_kept(column: str, fields: frozenset[str] | None) -> bool:

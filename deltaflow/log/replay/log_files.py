@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError
 from deltaflow.log.files.file_key import file_key
 from deltaflow.log.protocol.actions import AddFile, RemoveFile
-from deltaflow.log.protocol.commit import LOG_DIRECTORY, Commit, commit_name, parse_commit, read_commit
+from deltaflow.log.protocol.commit import (
+    LOG_DIRECTORY,
+    Commit,
+    check_size,
+    commit_name,
+    parse_commit,
+    read_commit,
+)
 from deltaflow.log.replay.listing import Compaction, Listing, listing_of
 from deltaflow.log.replay.own_commits import OwnCommits
 from deltaflow.store import FileStatus, LogStore, store_for
@@ -149,6 +156,7 @@ class LogFiles:
         begin = 0
         while begin < len(versions):
             statuses = _small_enough([listing.commits[v] for v in versions[begin : begin + together]])
+            check_size(f"{self.directory}/{statuses[0].name}", statuses[0].size)
             own = self.own_commits.content(versions[begin], statuses[0])
             statuses = statuses if own is None else statuses[:1]
             contents = self.store.read_together(self.directory, statuses) if own is None else [own]
