@@ -21,6 +21,9 @@ from deltaflow.store import store_for, table_path
 from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
 
 
+pytestmark = pytest.mark.breaks_protocol
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> HandWrittenTable:
     return HandWrittenTable(tmp_path / "table")
