@@ -40,6 +40,10 @@ OWN_LOCAL_FILES = {
     "deltaflow.spark.java_home": "it looks for a Java",
     "deltaflow.spark.bridge.java_jar": "it compiles the Java sources, and keeps the jar of them",
     "deltaflow.spark.session": "it reads an environment variable",
+    "deltaflow.testing.faults": "it kills its process",
+    "deltaflow.testing.plugin": "it makes the folders of trials",
+    "deltaflow.testing.trials": "it starts and kills processes, which report in files",
+    "deltaflow.testing.worker": "it reports in a file",
 }
 """What reaches local files outside of the stores, none of them a table's."""
 

@@ -1,0 +1,386 @@
+"""Trials: runs of a pipeline with faults, and then without, after which its tables have what they must have.
+
+A pipeline is a function `module:function(folder)`. It writes its tables somewhere below the folder, and
+does all that is left to do when it is called again. One run without a fault tells the steps, and the rows
+of every version of every table. Of a trial, whatever happens in it,
+
+- the tables have the same rows in the end, and no other table is there;
+- each version that a reader sees, who looks all the while, and each version that is in the log in the end,
+  is whole (every file that it names is there) and has the rows of a version of the run without a fault.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from deltaflow.errors import DeltaError
+from deltaflow.testing.faults import Fault, FaultKind
+from deltaflow.testing.table_states import Reader, tables_below
+from deltaflow.testing.worker import Orders, PointReport, Report, Task
+
+_TRIALS_WITHOUT_KILL = 100
+_PAUSE_S = 0.02
+Check = Callable[[str], object]
+"""Raises AssertionError if the content of a trial's folder is wrong."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What runs without a fault have done."""
+
+    points: Sequence[PointReport]
+    """The steps that every one of them has taken, in their order."""
+    varying: Sequence[str]
+    """The names of steps that one of them has taken more often than another."""
+    states: dict[str, list[str]]
+    """The digests of the versions of each table, by its place in the folder; that of the newest is first."""
+    losing: frozenset[str]
+    """The tables of which not every version was readable in the end."""
+
+    def faults(self, kind: FaultKind, at: str = "*") -> list[Fault]:
+        """One of this kind for each step where it can happen and whose name fits the pattern."""
+        return [
+            Fault(kind, point.occurrence, point.name)
+            for point in self.points
+            if kind in point.kinds and fnmatchcase(point.name, at)
+        ]
+
+
+@dataclass
+class Trial:
+    """A run for each of the stages, with its faults, and one without."""
+
+    name: str
+    stages: Sequence[Sequence[Fault]]
+    must_fire: bool = True
+    """Whether a fault that did not happen is an error."""
+
+
+@dataclass
+class Outcome:
+    """What has become of a trial; `problems` are in words, none if all was well."""
+
+    trial: Trial
+    problems: list[str]
+    fired: list[str]
+    runs: int
+    seconds: float
+    seen: int
+    """How many versions the reader has looked at."""
+
+
+@dataclass
+class _Active:
+    trial: Trial
+    folder: str
+    stages: Sequence[Sequence[Fault]]
+    fired: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    runs: int = 0
+    seconds: float = 0
+    readers: dict[str, Reader] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    seen: int = 0
+    is_done: bool = False
+
+
+class Pipeline:
+    """A pipeline under trial, in a folder for all its trials.
+
+    `function` is `module:function`, found with this process's `sys.path`. `check` is called with the folder
+    of each run that is over. `ignored` names columns whose values differ from run to run. Of `together`
+    trials, the processes are killed by one kill: more are faster, and each of them still stands at a point
+    of its own when its process is killed. A run that takes `timeout_s` is an error.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        folder: str,
+        *,
+        check: Check | None = None,
+        ignored: Iterable[str] = (),
+        together: int = 1,
+        timeout_s: float = 180,
+    ) -> None:
+        self.function = function
+        self._folder = folder
+        self._check = check
+        self._ignored = frozenset(ignored)
+        self._together = together
+        self._timeout_s = timeout_s
+        self._number = 0
+        self._recording: Recording | None = None
+        self._work = Path(folder) if "://" not in folder else Path(os.environ.get("TMPDIR", "/tmp"))
+
+    # ------------------------------------------------------------------------------------------- recording
+
+    def record(self) -> Recording:
+        """Runs the function twice, each time in a new folder, without a fault.
+
+        RuntimeError if it fails, and if its tables do not have the same rows in the end.
+        """
+        runs = [_Active(Trial(f"recording {n}", ()), self._new_folder(), ()) for n in (1, 2)]
+        reports = {report.folder: report for report in self._run(runs, records=True)}
+        for run in runs:
+            report = reports.get(run.folder)
+            if report is None or report.outcome != "done":
+                raise RuntimeError(f"{self.function} fails without a fault: {run.problems or report}")
+            if self._check is not None:
+                self._check(run.folder)
+        first, second = (reports[run.folder] for run in runs)
+        counts = [{p.name: p.occurrence for p in report.points} for report in (first, second)]
+        ends = [
+            {place: self._digest(posixpath.join(run.folder, place)) for place in tables_below(run.folder)}
+            for run in runs
+        ]
+        if ends[0] != ends[1]:
+            raise RuntimeError(
+                f"Two runs of {self.function} end with different rows: {ends}. "
+                "Name the columns that differ by nature in `ignored`."
+            )
+        points = [p for p in second.points if p.occurrence <= counts[0].get(p.name, 0)]
+        known = {(p.name, p.occurrence): p.kinds for p in first.points}
+        points = [
+            PointReport(p.name, p.occurrence, [k for k in p.kinds if k in known[p.name, p.occurrence]])
+            for p in points
+        ]
+        names = {*counts[0], *counts[1]}
+        varying = sorted(name for name in names if counts[0].get(name) != counts[1].get(name))
+        states = {}
+        for place, newest in ends[1].items():
+            seen = {*first.states.get(place, ()), *second.states.get(place, ())} - {newest}
+            states[place] = [newest, *sorted(seen)]
+        losing = frozenset(
+            place for place in states if self._unreadable(posixpath.join(runs[1].folder, place))
+        )
+        self._recording = Recording(points, varying, states, losing)
+        return self._recording
+
+    def _digest(self, table: str) -> str:
+        state = Reader(table, self._ignored).state()
+        assert state is not None
+        return state.digest
+
+    def _unreadable(self, table: str) -> bool:
+        reader = Reader(table, self._ignored)
+        versions = reader.readable_versions()
+        for version in versions:
+            try:
+                reader.state(version)
+            except FileNotFoundError:
+                return True
+        return versions[:1] != [0]
+
+    # -------------------------------------------------------------------------------------------- trials
+
+    def run(self, trials: Iterable[Trial]) -> Iterator[Outcome]:
+        """Makes the trials, and tells the outcome of each as soon as it is over; `record` comes first."""
+        assert self._recording is not None
+        waiting = deque(trials)
+        active: list[_Active] = []
+        while waiting or active:
+            while waiting and not self._is_full(active):
+                trial = waiting.popleft()
+                active.append(_Active(trial, self._new_folder(), trial.stages))
+            for _ in self._run(active, records=False):
+                pass
+            for each in active:
+                if each.is_done or each.problems:
+                    yield self._outcome(each)
+            active = [each for each in active if not (each.is_done or each.problems)]
+
+    def _is_full(self, active: Sequence[_Active]) -> bool:
+        kills = sum(any(fault.kind == "kill" for stage in a.stages for fault in stage) for a in active)
+        return kills >= self._together or len(active) >= _TRIALS_WITHOUT_KILL
+
+    def _outcome(self, active: _Active) -> Outcome:
+        trial = active.trial
+        wanted = sum(len(stage) for stage in trial.stages)
+        if not active.problems and trial.must_fire and len(active.fired) < wanted:
+            active.problems.append(
+                f"{wanted - len(active.fired)} faults did not happen: the run came to no such step"
+            )
+        if not active.problems:
+            try:
+                self._check_end(active)
+            except (AssertionError, DeltaError, OSError) as error:
+                active.problems.append(f"{type(error).__name__}: {error}")
+        return Outcome(trial, active.problems, active.fired, active.runs, active.seconds, active.seen)
+
+    def _check_end(self, active: _Active) -> None:
+        assert self._recording is not None
+        states = self._recording.states
+        places = tables_below(active.folder)
+        assert places == sorted(states), f"the tables are {places}, not {sorted(states)}"
+        for place in places:
+            reader = Reader(posixpath.join(active.folder, place), self._ignored)
+            newest = reader.state()
+            assert newest is not None
+            assert newest.digest == states[place][0], (
+                f"{place or 'the table'} has {newest.digest} in the end, not {states[place][0]}"
+            )
+            for version in reader.readable_versions():
+                try:
+                    state = reader.state(version)
+                except FileNotFoundError:
+                    if place not in self._recording.losing:
+                        raise
+                    continue
+                assert state is not None
+                self._check_state(place, version, state.digest)
+        if self._check is not None:
+            self._check(active.folder)
+
+    def _check_state(self, place: str, version: int, digest: str) -> None:
+        assert self._recording is not None
+        assert digest in self._recording.states[place], (
+            f"version {version} of {place or 'the table'} has {digest}, as no version without a fault has"
+        )
+
+    def _look(self, active: _Active) -> None:
+        """What a reader sees of the tables just now."""
+        assert self._recording is not None
+        for place in self._recording.states:
+            if place not in active.readers:
+                active.readers[place] = Reader(posixpath.join(active.folder, place), self._ignored)
+            reader = active.readers[place]
+            newest = reader.newest_version()
+            if newest < 0 or newest == active.versions.get(place):
+                continue
+            state = reader.state()
+            assert state is not None
+            active.versions[place] = state.version
+            active.seen += 1
+            self._check_state(place, state.version, state.digest)
+
+    # -------------------------------------------------------------------------------------------- processes
+
+    def _new_folder(self) -> str:
+        self._number += 1
+        folder = posixpath.join(self._folder, f"trial-{self._number:05}")
+        if "://" not in folder:
+            Path(folder).mkdir()
+        return folder
+
+    def _run(self, active: Sequence[_Active], *, records: bool) -> list[Report]:
+        """Lets one process go on with the trials; returns the last report of each run, and notes them."""
+        reports_file = self._work / f"reports-{self._number:05}-{time.monotonic_ns()}.jsonl"
+        output_file = reports_file.with_suffix(".out")
+        orders = Orders(
+            function=self.function,
+            reports=str(reports_file),
+            tasks=[Task(each.folder, each.stages) for each in active],
+            records=records,
+            ignored=sorted(self._ignored),
+            timeout_s=self._timeout_s,
+        )
+        by_folder = {each.folder: each for each in active}
+        ended: list[Report] = []
+        current: _Active | None = None
+        began = heard = time.monotonic()
+        with (
+            output_file.open("w") as output,
+            subprocess.Popen(
+                [sys.executable, "-m", "deltaflow.testing.worker", msgspec.json.encode(orders).decode()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # a process group that holds its JVM too
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *filter(None, sys.path)])},
+            ) as process,
+        ):
+            offset = 0
+            is_over = False
+            try:
+                while not is_over:
+                    is_over = process.poll() is not None
+                    found, offset = _new_reports(reports_file, offset)
+                    for report in found:
+                        heard = time.monotonic()
+                        each = by_folder[report.folder]
+                        if report.outcome == "began":
+                            current, began = each, heard
+                            each.runs += 1
+                        else:
+                            each.seconds += heard - began
+                            self._note(each, report)
+                            ended.append(report)
+                            current = None
+                    if current is not None and not (records or current.problems):
+                        try:
+                            self._look(current)
+                        except (AssertionError, DeltaError, OSError) as error:
+                            current.problems.append(f"a reader: {type(error).__name__}: {error}")
+                    if not found:
+                        if time.monotonic() - heard > self._timeout_s + 60:
+                            break
+                        time.sleep(_PAUSE_S)
+            finally:
+                _end_group(process.pid)
+        if current is not None and not current.problems:
+            text = output_file.read_text(errors="replace")
+            current.problems.append(
+                f"its process ended or hung, with code {process.poll()}:\n{text[-3_000:]}"
+            )
+        if not ended and current is None:
+            raise RuntimeError(f"The worker failed: {output_file.read_text(errors='replace')[-3_000:]}")
+        return ended
+
+    def _note(self, each: _Active, report: Report) -> None:
+        each.fired += report.fired
+        match report.outcome:
+            case "done":
+                each.is_done = True
+            case "stands" | "failed":
+                if report.outcome == "failed" and not report.fired:
+                    each.problems.append(f"it fails without a fault: {report.error}")
+                each.stages = each.stages[1:]
+
+
+def _new_reports(file: Path, offset: int) -> tuple[list[Report], int]:
+    """The whole lines of a file from an offset on, and the offset behind them."""
+    if not file.exists():
+        return [], offset
+    with file.open("rb") as opened:
+        opened.seek(offset)
+        lines = opened.read().rpartition(b"\n")[0].splitlines()
+    found = [msgspec.json.decode(line, type=Report) for line in lines]
+    return found, offset + sum(len(line) + 1 for line in lines)
+
+
+def _end_group(group: int) -> None:
+    """Ends a process group, and waits until none of it runs."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    deadline = time.monotonic() + 60
+    while _is_alive(group):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"A process of the group {group} outlives its SIGKILL.")
+        time.sleep(_PAUSE_S)
+
+
+def _is_alive(group: int) -> bool:
+    """Whether a process of the group runs. A zombie does not count."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, found = stat.read_text().rsplit(")", 1)[1].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(found) == group and state != "Z":
+            return True
+    return False

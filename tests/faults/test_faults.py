@@ -1,0 +1,132 @@
+"""The harness finds what it has to find, and a part of what `python -m tests.faults` tries."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deltaflow.testing import steps
+from deltaflow.testing.trials import Pipeline, Recording, Trial
+from tests.faults.pipelines import KINDS, PIPELINES, every_fault, schedules
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def in_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipelines' modules are found from the root of the repository."""
+    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
+
+
+def recorded(name: str, folder: Path, together: int) -> tuple[Pipeline, Recording]:
+    tried = PIPELINES[name]
+    pipeline = Pipeline(tried.function, str(folder), ignored=tried.ignored, together=together)
+    return pipeline, pipeline.record()
+
+
+def check(pipeline: Pipeline, trials: list[Trial]) -> None:
+    """All trials pass, and a reader has looked at versions of them."""
+    assert trials
+    outcomes = list(pipeline.run(trials))
+    assert {o.trial.name: o.problems for o in outcomes if o.problems} == {}
+    assert len(outcomes) == len(trials)
+    assert sum(outcome.seen for outcome in outcomes) > 0
+
+
+@pytest.mark.usefixtures("in_root")
+def test_commits_and_checkpoints_outlive_a_fault_at_every_ninth_step(tmp_path: Path) -> None:
+    pipeline, recording = recorded("commits", tmp_path, 40)
+    names = {point.name for point in recording.points}
+    assert {
+        "table: commit put",
+        "table: linked of commit",
+        "table: temporary file synced of checkpoint",
+    } <= names
+    trials = list(every_fault(recording))
+    assert {kind for trial in trials for [fault] in trial.stages for kind in [fault.kind]} == set(KINDS)
+    check(pipeline, trials[::9])
+
+
+@pytest.mark.usefixtures("in_root")
+def test_the_cleanup_of_a_log_outlives_random_schedules(tmp_path: Path) -> None:
+    pipeline, recording = recorded("clean_up", tmp_path, 20)
+    check(pipeline, list(schedules(recording, "clean_up", 16, 10)))
+
+
+WRONG = {
+    "twice": "appends without txn: a restart writes the rows again",
+    "lost": "marks its work as done before the commit",
+    "detour": "ends with the right rows, by a version with the wrong ones",
+}
+
+
+@pytest.mark.usefixtures("in_root")
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_wrong_pipeline_is_found(fault: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(f"tests.faults.wrong_pipelines:{fault}", str(tmp_path), together=20)
+    recording = pipeline.record()
+    trials = [Trial(str(fault), [[fault]]) for fault in recording.faults("kill", "*commit p*")]
+    wrong = [outcome for outcome in pipeline.run(trials) if outcome.problems]
+    assert 0 < len(wrong) < len(trials), WRONG[fault]
+
+
+@pytest.mark.usefixtures("in_root")
+def test_a_step_that_no_run_comes_to_is_an_error(tmp_path: Path) -> None:
+    pipeline, recording = recorded("replace", tmp_path, 1)
+    [fault] = recording.faults("kill", "table: commit put")[-1:]
+    later = type(fault)("kill", fault.occurrence + 1, fault.name)
+    [outcome] = pipeline.run([Trial("later", [[later]])])
+    assert outcome.problems == ["1 faults did not happen: the run came to no such step"]
+
+
+def test_a_process_that_does_not_watch_its_steps_has_the_stores_as_they_are() -> None:
+    program = (
+        "import sys; from deltaflow.store import LocalLogStore; import deltaflow.log;"
+        "assert 'deltaflow.testing' not in sys.modules;"
+        "assert not hasattr(LocalLogStore.put_if_absent, '__wrapped__')"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_steps_have_the_same_names_whatever_ids_and_versions_there_are() -> None:
+    names = {
+        "/w/t-1/sink/_delta_log/00000000000000000003.json": "sink: commit put of commit",
+        "/w/t-1/sink/_delta_log": "sink: commit put of log",
+        "/w/t-1/sink/part=1/part-0.parquet": "sink: commit put of data file",
+        "/w/t-1/sink": "sink: commit put",
+        "/w/t-1/checkpoint/offsets/17": "checkpoint/offsets/N: commit put",
+        "/w/t-1": "commit put",
+    }
+    found = {path: steps.name_of(steps.Step(path, "commit put", of_store=False), "/w/t-1") for path in names}
+    assert found == names
+
+
+def test_the_plugin_runs_a_pipeline_under_every_kill(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = "deltaflow.testing"\n')
+    (tmp_path / "copies.py").write_text(
+        "from tests.faults.log_pipelines import replace\nfrom tests.faults.wrong_pipelines import twice\n"
+    )
+    (tmp_path / "test_copies.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.faults(at='*after put_if_absent of commit', kinds=('kill', 'lost_reply'))\n"
+        "def test_right(fault_trials):\n"
+        "    assert len(fault_trials.run('copies:replace')) == 6\n"
+        "@pytest.mark.faults(at='*put_if_absent of commit', most=2)\n"
+        "def test_wrong(fault_trials):\n"
+        "    with pytest.raises(AssertionError, match='rows'):\n"
+        "        fault_trials.run('copies:twice')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
