@@ -1,4 +1,4 @@
-"""Deletion vectors for tests, written by hand."""
+"""Deletion vectors for tests, written and read by hand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import posixpath
 import time
 import uuid
 import zlib
-from base64 import b85encode
-from collections.abc import Iterable, Mapping
+from base64 import b85decode, b85encode
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,18 @@ from pyroaring import BitMap64
 from deltaflow.log import AddFile, DeltaLog, RemoveFile, add_files, encode_actions, remove_files
 
 MAGIC = (1681511377).to_bytes(4, "little")
-_FROM_B85 = bytes.maketrans(
-    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
-    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
-)
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_FROM_B85, _TO_B85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
 _FEATURES = ["deletionVectors"]
 
 
 def z85(content: bytes) -> str:
     return b85encode(content, pad=True).translate(_FROM_B85).decode()
+
+
+def of_z85(text: str) -> bytes:
+    return b85decode(text.encode().translate(_TO_B85))
 
 
 def bitmap(rows: Iterable[int]) -> bytes:
@@ -45,6 +48,25 @@ def described(kind: str, text: str, size: int, rows: int, offset: int | None = N
 def inline(rows: Iterable[int]) -> dict[str, Any]:
     content = bitmap(rows)
     return described("i", z85(content), len(content), len(set(rows)))
+
+
+def marked_rows(vector: Mapping[str, Any], read: Callable[[str], bytes]) -> set[int]:
+    """The rows that a vector marks, as the log describes it; `read` reads a file of the table by its path."""
+    text, size = vector["pathOrInlineDv"], vector["sizeInBytes"]
+    if vector["storageType"] == "i":
+        content = of_z85(text)[:size]
+    else:
+        assert vector["storageType"] == "u"
+        prefix, name = text[:-20], uuid.UUID(bytes=of_z85(text[-20:]))
+        start = vector["offset"]
+        file = read(posixpath.join(prefix, f"deletion_vector_{name}.bin"))
+        assert int.from_bytes(file[start : start + 4], "big") == size
+        content = file[start + 4 : start + 4 + size]
+        assert int.from_bytes(file[start + 4 + size : start + 8 + size], "big") == zlib.crc32(content)
+    assert content.startswith(MAGIC)
+    found = set(BitMap64.deserialize(content[len(MAGIC) :]))
+    assert len(found) == vector["cardinality"]
+    return found
 
 
 class Bin:

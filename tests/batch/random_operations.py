@@ -12,7 +12,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,15 @@ from pyspark.sql.types import StructType
 
 import deltaflow
 from deltaflow import DeltaTable
+from deltaflow.batch.dml.merge_builder import DeltaMergeBuilder
 
-Row = tuple[int, str | None, int | None]
-"""id, p (a partition in half of the tables), v."""
-_SCHEMA = "id LONG, p STRING, v INT"
+Row = tuple[Any, ...]
+"""id, p (a partition in half of the tables), v; in tests.races one more, which these operations leave."""
+SCHEMA = "id LONG, p STRING, v INT"
 _PARTS = ("a", "b", None)
-_BEFORE = ("delete", "update_preimage")
-_GENERATED = "id * 2 + coalesce(v, 0)"
+CLAUSES = ("update", "delete", "insert", "source update", "source delete")
+BEFORE = ("delete", "update_preimage")
+GENERATED = "id * 2 + coalesce(v, 0)"
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,11 @@ class Features:
             feed=chance.random() < 0.7,
         )
 
-    def create(self, spark: SparkSession, path: str) -> None:
-        table = DeltaTable.create(spark).location(path).addColumns(StructType.fromDDL(_SCHEMA))
+    def create(self, spark: SparkSession, path: str, **properties: str) -> None:
+        """Creates the table, with further properties."""
+        table = DeltaTable.create(spark).location(path).addColumns(StructType.fromDDL(SCHEMA))
         if self.generated:
-            table = table.addColumn("g", "LONG", generatedAlwaysAs=_GENERATED)
+            table = table.addColumn("g", "LONG", generatedAlwaysAs=GENERATED)
         if self.by_partition:
             table = table.partitionedBy("p")
         if self.mapping != "none":
@@ -70,6 +73,8 @@ class Features:
             table = table.property("delta.enableDeletionVectors", "true")
         if self.feed:
             table = table.property("delta.enableChangeDataFeed", "true")
+        for name, value in properties.items():
+            table = table.property(name, value)
         table.execute()
 
 
@@ -79,6 +84,11 @@ class Condition:
 
     sql: str
     holds: Callable[[Row], bool | None]
+
+    def of(self, alias: str) -> str:
+        """In SQL, with the columns of an alias."""
+        words = self.sql.split(" ")
+        return " ".join(f"{alias}.{word}" if word in ("id", "p", "v") else word for word in words)
 
 
 def _less(value: int | None, bound: int) -> bool | None:
@@ -109,6 +119,12 @@ def condition(chance: random.Random) -> Condition:
             Condition("v < 0", lambda row: _less(row[2], 0)),
         ]
     )
+
+
+def new_rows(chance: random.Random, number: int, ids: Sequence[int] | None = None) -> list[Row]:
+    """Rows of random ids, or of these."""
+    ids = [chance.randrange(60) for _ in range(number)] if ids is None else ids
+    return [(i, chance.choice(_PARTS), chance.choice([None, chance.randrange(40)])) for i in ids]
 
 
 @dataclass
@@ -158,7 +174,7 @@ class Game:
         frame = loaded.load(self.path)
         assert _sorted(frame) == _key_sorted(rows), self.done
         if self.features.generated:
-            assert frame.where(f"NOT g <=> {_GENERATED}").isEmpty(), self.done
+            assert frame.where(f"NOT g <=> {GENERATED}").isEmpty(), self.done
         for version in sorted(self.retained):
             of_version = _key_sorted(self.versions[version])
             at = f"version {version} after {self.done}"
@@ -181,20 +197,18 @@ class Game:
             for end in range(start + 1, last + 1):
                 kinds = Counter(kind for _, kind in of_version[end])
                 assert kinds["update_preimage"] == kinds["update_postimage"], self.done
-                rows.subtract(row for row, kind in of_version[end] if kind in _BEFORE)
+                rows.subtract(row for row, kind in of_version[end] if kind in BEFORE)
                 assert min(rows.values(), default=0) >= 0, (
                     f"{end} deletes rows that are not there: {self.done}"
                 )
-                rows.update(row for row, kind in of_version[end] if kind not in _BEFORE)
+                rows.update(row for row, kind in of_version[end] if kind not in BEFORE)
                 assert +rows == Counter(self.versions[end]), f"changes from {start} to {end} of {self.done}"
 
     def new_rows(self, number: int, ids: Sequence[int] | None = None) -> list[Row]:
-        chance = self.chance
-        ids = [chance.randrange(60) for _ in range(number)] if ids is None else ids
-        return [(i, chance.choice(_PARTS), chance.choice([None, chance.randrange(40)])) for i in ids]
+        return new_rows(self.chance, number, ids)
 
     def frame(self, rows: list[Row]) -> DataFrame:
-        return self.spark.createDataFrame(rows, _SCHEMA).repartition(self.chance.randint(1, 3))
+        return self.spark.createDataFrame(rows, SCHEMA).repartition(self.chance.randint(1, 3))
 
     def write(self, rows: list[Row], mode: str) -> None:
         writer = self.frame(rows).write.format("delta").mode(mode)
@@ -241,38 +255,17 @@ class Game:
             self.spark.sql(f"UPDATE delta.`{self.path}` SET {values_sql} WHERE {where.sql}")
         self.done.append(f"update {where.sql}, moves to {part}: {moves}")
 
-        def updated(row: Row) -> Row:
-            return (row[0], part if moves else row[1], None if row[2] is None else row[2] + 1)
-
-        self.rows_after = [updated(row) if where.holds(row) else row for row in self.rows]
+        self.rows_after = updated(self.rows, where, part if moves else None)
 
     def merge(self) -> None:
         chance = self.chance
         source = self.new_rows(0, chance.sample(range(80), chance.randint(0, 15)))
         when = condition(chance)
-        names = ["update", "delete", "insert", "source update", "source delete"]
-        clauses = chance.sample(names, chance.randint(1, len(names)))
+        clauses = chance.sample(CLAUSES, chance.randint(1, len(CLAUSES)))
         self.done.append(f"merge {source} when {when.sql} {clauses}")
-        of_target = " ".join(
-            f"t.{word}" if word in ("id", "p", "v") else word for word in when.sql.split(" ")
-        )
-        merge = self.table.alias("t").merge(self.frame(source).alias("s"), "t.id = s.id")
-        for clause in clauses:
-            match clause:
-                case "update":
-                    merge = merge.whenMatchedUpdate(of_target, {"v": "s.v", "t.p": F.col("s.p")})
-                case "delete":
-                    merge = merge.whenMatchedDelete("s.v < 20")
-                case "insert":
-                    merge = merge.whenNotMatchedInsert(
-                        "s.v IS NOT NULL", {"id": "s.id", "p": "s.p", "v": "s.v"}
-                    )
-                case "source update":
-                    merge = merge.whenNotMatchedBySourceUpdate(of_target, {"v": "t.v - 1"})
-                case "source delete":
-                    merge = merge.whenNotMatchedBySourceDelete("t.id % 7 = 0")
+        merge = merge_of(self.table, self.frame(source), when, clauses)
         told = merge.execute().collect()[0]
-        self.rows_after, updated, deleted, inserted = _merged(self.rows, source, when, clauses)
+        self.rows_after, updated, deleted, inserted = merged(self.rows, source, when, clauses)
         assert (told.num_updated_rows, told.num_deleted_rows) == (updated, deleted), self.done
         assert (told.num_inserted_rows, told.num_affected_rows) == (inserted, updated + deleted + inserted)
 
@@ -301,10 +294,40 @@ class Game:
         self.rows_after = self.versions[version]
 
 
-def _merged(
+def updated(rows: Iterable[Row], where: Condition, part: str | None) -> list[Row]:
+    """The rows after 1 was added to the `v` of some, which also moved to a part, if it is given."""
+
+    def one(row: Row) -> Row:
+        return (row[0], part or row[1], None if row[2] is None else row[2] + 1, *row[3:])
+
+    return [one(row) if where.holds(row) else row for row in rows]
+
+
+def merge_of(
+    table: DeltaTable, source: DataFrame, when: Condition, clauses: Sequence[str]
+) -> DeltaMergeBuilder:
+    """A MERGE by the column id, with some of CLAUSES in an order, as `merged` carries it out."""
+    of_target = when.of("t")
+    merge = table.alias("t").merge(source.alias("s"), "t.id = s.id")
+    for clause in clauses:
+        match clause:
+            case "update":
+                merge = merge.whenMatchedUpdate(of_target, {"v": "s.v", "t.p": F.col("s.p")})
+            case "delete":
+                merge = merge.whenMatchedDelete("s.v < 20")
+            case "insert":
+                merge = merge.whenNotMatchedInsert("s.v IS NOT NULL", {"id": "s.id", "p": "s.p", "v": "s.v"})
+            case "source update":
+                merge = merge.whenNotMatchedBySourceUpdate(of_target, {"v": "t.v - 1"})
+            case "source delete":
+                merge = merge.whenNotMatchedBySourceDelete("t.id % 7 = 0")
+    return merge
+
+
+def merged(
     rows: list[Row], source: list[Row], when: Condition, clauses: Sequence[str]
 ) -> tuple[list[Row], int, int, int]:
-    """The rows that Game.merge leaves; how many of them it updates, deletes and inserts."""
+    """The rows that `merge_of` leaves; how many of them it updates, deletes and inserts."""
     by_id = {row[0]: row for row in source}
     kept: list[Row] = []
     counts = {"update": 0, "delete": 0}
@@ -321,9 +344,9 @@ def _merged(
             counts[first.removeprefix("source ")] += 1
         if first == "update":
             assert other is not None
-            kept.append((row[0], other[1], other[2]))
+            kept.append((row[0], other[1], other[2], *row[3:]))
         elif first == "source update":
-            kept.append((row[0], row[1], None if row[2] is None else row[2] - 1))
+            kept.append((*row[:2], None if row[2] is None else row[2] - 1, *row[3:]))
         elif first is None:
             kept.append(row)
     there = {row[0] for row in rows}

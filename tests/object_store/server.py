@@ -106,6 +106,16 @@ class ObjectStoreServer:
         """Those of `object_store_settings` for this server."""
         return object_store_settings(self.endpoint)
 
+    def storage_options(self) -> dict[str, str]:
+        """The options by which deltalake reaches this server."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+
     def new_bucket(self) -> str:
         """The name of a bucket that no test had before: Hadoop keeps a file system by its authority."""
         name = f"b{uuid.uuid4().hex}"

@@ -45,13 +45,7 @@ def on_webhdfs() -> Iterator[Place]:
 def on_objects() -> Iterator[Place]:
     with ObjectStoreServer() as server:
         bucket = server.new_bucket()
-        options = {
-            "AWS_ENDPOINT_URL": server.endpoint,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_REGION": "us-east-1",
-            "AWS_ALLOW_HTTP": "true",
-        }
+        options = server.storage_options()
         yield Place(
             server,
             f"s3a://{bucket}",

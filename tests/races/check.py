@@ -1,0 +1,235 @@
+"""Whether a history is one of its isolation level, by a model of plain rows.
+
+Serializable: each commit makes of the version before it what its operation makes of it; the operations one
+after the other, in the order of the versions, give the table.
+
+WriteSerializable: the same, but a commit may not have seen appends that were committed while it ran; and
+there is an order of all operations in which each does what it did.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tests.races.history import History, Version
+from tests.races.jobs import DONE, Told
+from tests.races.operations import Contents, Operation
+
+_MAY_FAIL = ("Concurrent", "MetadataChanged", "ProtocolChanged")
+"""What begins the names of the errors of operations that met another one."""
+_MAY_FAIL_TOO = {
+    # Another operation has added the column x, or dropped it, or it was never there.
+    "add x": ("SchemaError FIELD_ALREADY_EXISTS", "DeltaError"),
+    "drop x": ("AnalysisException",),
+    # A vacuum has deleted what the version had.
+    "restore": ("StoreError DELTA_FILE_NOT_FOUND_DETAILED", "DeltaError"),
+}
+_BY_DELTALAKE = ("CommitFailedError",)
+_OUT_OF_DATE = "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"
+_SEARCHED = 200_000
+"""How many steps the search for an order takes at most."""
+
+_WINDOW = 64
+"""How many versions after the first that is not placed are considered for its place."""
+
+
+@dataclass
+class Report:
+    """What was found in a history."""
+
+    operations: int
+    outcomes: Counter[str]
+    commits: int
+    """Commits of operations; a VACUUM makes two."""
+    reordered: int = 0
+    """How many operations have another place in the order than in the log."""
+    without_order: bool = False
+    """Whether no order of all operations was found."""
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How a commit changed a table."""
+
+    added: tuple[tuple[object, int], ...]
+    removed: tuple[tuple[object, int], ...]
+    changed: tuple[tuple[str, object], ...]
+    """The fields of Contents beside rows that have another value, and the value."""
+
+    @staticmethod
+    def between(before: Contents, after: Contents) -> Effect:
+        added, removed = after.rows - before.rows, before.rows - after.rows
+        changed = [
+            (name, getattr(after, name))
+            for name in ("has_x", "note")
+            if getattr(before, name) != getattr(after, name)
+        ]
+        return Effect(_ordered(added), _ordered(removed), tuple(changed))
+
+
+def _ordered(rows: Counter[object]) -> tuple[tuple[object, int], ...]:
+    return tuple(sorted(rows.items(), key=repr))
+
+
+def check(
+    history: History, isolation: str, operations: Mapping[str, Operation], told: Sequence[Told]
+) -> Report:
+    """Compares a history with what the writers say; `operations` by their ids."""
+    return _Check(history, isolation, operations, told).run()
+
+
+class _Check:
+    def __init__(
+        self,
+        history: History,
+        isolation: str,
+        operations: Mapping[str, Operation],
+        told: Sequence[Told],
+    ) -> None:
+        self.versions = history.versions
+        self.contents = [version.contents for version in self.versions]
+        self.isolation = isolation
+        self.operations = operations
+        self.told = {one["id"]: one for one in told}
+        outcomes = Counter(f"{operations[one['id']].kind}: {one['outcome']}" for one in told)
+        self.report = Report(len(told), outcomes, len(self.versions) - 1)
+
+    def run(self) -> Report:
+        by_operation: dict[str, list[Version]] = {}
+        for version in self.versions[1:]:
+            if version.id not in self.told:
+                self.fault(f"version {version.number} is of no operation: {version.info}")
+            else:
+                by_operation.setdefault(version.id, []).append(version)
+        for one in self.told.values():
+            self.check_outcome(one, self.operations[one["id"]], by_operation.get(one["id"], []))
+        for version in self.versions[1:]:
+            if version.id in self.told and not self.is_as_modelled(version):
+                self.fault(f"version {version.number} is not what its operation makes: {self.named(version)}")
+        if self.isolation == "WriteSerializable" and not self.report.faults:
+            order = self.order()
+            self.report.without_order = order is None
+            places = enumerate(order or (), start=1)
+            self.report.reordered = sum(place != number for place, number in places)
+        return self.report
+
+    def fault(self, text: str) -> None:
+        self.report.faults.append(text)
+
+    def named(self, version: Version) -> str:
+        return f"{self.operations[version.id]} read {self.read_version(version)}, {version.info}"
+
+    def read_version(self, version: Version) -> int:
+        """The version that an operation read; at the earliest, if its commit does not say it."""
+        found = version.info.get("readVersion")
+        return self.told[version.id]["before"] if found is None else found
+
+    def check_outcome(self, one: Told, operation: Operation, versions: list[Version]) -> None:
+        """A commit of every operation that is done, but of none that failed."""
+        outcome = one["outcome"]
+        numbers = [version.number for version in versions]
+        if outcome != DONE:
+            if versions:
+                self.fault(f"{operation} failed with {outcome}, and is in the log as {numbers}")
+            may_fail = (*_MAY_FAIL, *_BY_DELTALAKE, *_MAY_FAIL_TOO.get(operation.kind, ()))
+            if not outcome.startswith(may_fail) and _OUT_OF_DATE not in outcome:
+                self.fault(f"{operation} failed with {outcome}: {one.get('message')}")
+            return
+        if any(not one["before"] < number <= one["after"] for number in numbers):
+            self.fault(f"{operation} ran from {one['before']} to {one['after']}, and is {numbers}")
+        own = [version for version in versions if version.info["operation"] != "OPTIMIZE"]
+        if operation.kind == "vacuum":
+            expected = len(own) in (0, 2)
+        elif operation.kind in ("compact", "cluster", "purge"):
+            expected = not own and len(versions) <= 1
+        else:
+            expected = len(own) == 1 or (not own and self.was_nothing_to_do(operation, one))
+        if not expected:
+            self.fault(f"{operation} is done, and is in the log as {numbers}")
+
+    def was_nothing_to_do(self, operation: Operation, one: Told) -> bool:
+        """Whether an operation that is done without a commit changes nothing of a version of its time."""
+        if operation.kind == "restore":  # of the version that is the newest one
+            return True
+        seen = self.contents[one["before"] : one["after"] + 1]
+        return any(operation.after(before, self.contents, None) == before for before in seen)
+
+    def is_as_modelled(self, version: Version) -> bool:
+        done = Effect.between(self.contents[version.number - 1], version.contents)
+        return any(self.effect(version, before) == done for before in self.may_have_seen(version))
+
+    def may_have_seen(self, version: Version) -> list[Contents]:
+        """The contents for which the commit of a version may have been made."""
+        newest = self.contents[version.number - 1]
+        found = [newest]
+        if self.isolation == "WriteSerializable":
+            rows = Counter(newest.rows)
+            for number in range(version.number - 1, self.read_version(version), -1):
+                if self.versions[number].only_adds and self.operations[self.versions[number].id].only_adds:
+                    rows -= self.contents[number].rows - self.contents[number - 1].rows
+                    found.append(replace(newest, rows=Counter(rows)))
+        return found
+
+    def effect(self, version: Version, before: Contents) -> Effect:
+        """What the operation of a version makes of a table."""
+        operation = self.operations[version.id]
+        if version.info["operation"].startswith(("OPTIMIZE", "REORG", "VACUUM")):
+            return Effect.between(before, before)
+        target = version.info["operationParameters"].get("version")
+        return Effect.between(
+            before, operation.after(before, self.contents, None if target is None else int(target))
+        )
+
+    def order(self) -> list[int] | None:
+        """An order of all versions in which each does what it did, close to that of the log."""
+        done = {
+            version.number: Effect.between(self.contents[version.number - 1], version.contents)
+            for version in self.versions[1:]
+        }
+        last = len(self.versions) - 1
+        order: list[int] = []
+        seen: set[tuple[int, frozenset[int]]] = set()
+        """What was placed already, at the start of every step: the first version that was not, and others."""
+        states = [self.contents[0]]
+        choices = [self.candidates(1, frozenset())]
+        placed: list[tuple[int, frozenset[int]]] = [(1, frozenset())]
+        for _ in range(_SEARCHED):
+            if len(order) == last:
+                return order
+            first, others = placed[-1]
+            number = next(choices[-1], None)
+            if number is None:
+                if not order:
+                    return None
+                for stack in (order, states, choices, placed):
+                    stack.pop()
+                continue
+            if self.effect(self.versions[number], states[-1]) != done[number]:
+                continue
+            after_first, after_others = first, others | {number}
+            while after_first in after_others:
+                after_others -= {after_first}
+                after_first += 1
+            if (after_first, after_others) in seen:
+                continue
+            seen.add((after_first, after_others))
+            order.append(number)
+            states.append(_applied(states[-1], done[number]))
+            placed.append((after_first, after_others))
+            choices.append(self.candidates(after_first, after_others))
+        return None
+
+    def candidates(self, first: int, others: frozenset[int]) -> Iterator[int]:
+        """The versions that may come next: those that had not seen a version that is not placed yet."""
+        for number in range(first, min(first + _WINDOW, len(self.versions))):
+            has_seen_first = number > first and self.read_version(self.versions[number]) >= first
+            if number not in others and not has_seen_first:
+                yield number
+
+
+def _applied(before: Contents, effect: Effect) -> Contents:
+    rows = before.rows - Counter(dict(effect.removed)) + Counter(dict(effect.added))
+    return replace(before, rows=rows, **dict(effect.changed))

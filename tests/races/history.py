@@ -1,0 +1,149 @@
+"""The versions of a table, replayed from its commits and data files by nothing of deltaflow's.
+
+Each version is read as soon as it is there: a vacuum may delete its files later.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+from tests.batch.random_operations import BEFORE, Row
+from tests.deletion_vectors import marked_rows
+from tests.races.operations import Contents
+
+Action = dict[str, Any]
+_Values = dict[str, Any]
+"""A row of a file, by physical names; those of its partition too."""
+_COLUMNS = ("id", "p", "v", "x")
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version, and the commit that made it."""
+
+    number: int
+    contents: Contents
+    info: Action
+    """Its commitInfo."""
+    adds: int
+    removes: int
+    changes_metadata: bool
+
+    @property
+    def id(self) -> str | None:
+        """That of the operation."""
+        return self.info.get("userMetadata")
+
+    @property
+    def only_adds(self) -> bool:
+        return self.adds > 0 and not self.removes and not self.changes_metadata
+
+
+class History:
+    """All versions of a table; `read` has its files by their paths in it, and raises FileNotFoundError."""
+
+    def __init__(self, read: Callable[[str], bytes]) -> None:
+        self.versions: list[Version] = []
+        self._read = read
+        self._files: dict[str, list[_Values]] = {}
+        """The rows of all files that were ever the table's, those that vectors mark too."""
+        self._live: dict[tuple[str, str], list[_Values]] = {}
+        """The rows of the newest version, by path and deletion vector."""
+        self._names: dict[str, str] = {}
+        """The physical names of the columns."""
+        self._note: str | None = None
+
+    def follow(self) -> None:
+        """Reads all versions that have come meanwhile."""
+        while True:
+            number = len(self.versions)
+            try:
+                commit = self._read(f"_delta_log/{number:020}.json")
+            except FileNotFoundError:
+                return
+            self.versions.append(self._version(number, [json.loads(line) for line in commit.splitlines()]))
+
+    @property
+    def newest(self) -> Version:
+        return self.versions[-1]
+
+    def _version(self, number: int, actions: list[Action]) -> Version:
+        of: dict[str, list[Action]] = {}
+        for action in actions:
+            [(name, fields)] = action.items()
+            of.setdefault(name, []).append(fields)
+        before = Counter(self._rows(self._live.values())) if "cdc" in of else Counter()
+        for metadata in of.get("metaData", ()):
+            self._take(metadata)
+        for remove in of.get("remove", ()):
+            assert self._live.pop(_key(remove), None) is not None, f"version {number}: not there: {remove}"
+        for add in of.get("add", ()):
+            assert _key(add) not in self._live, f"version {number}: added twice: {add}"
+            self._live[_key(add)] = self._live_rows(add)
+        contents = Contents(Counter(self._rows(self._live.values())), "x" in self._names, self._note)
+        if "cdc" in of:
+            self._check_changes(number, of["cdc"], before, contents.rows)
+        [info] = of["commitInfo"]
+        adds, removes = len(of.get("add", ())), len(of.get("remove", ()))
+        return Version(number, contents, info, adds, removes, "metaData" in of or "protocol" in of)
+
+    def _take(self, metadata: Action) -> None:
+        fields = json.loads(metadata["schemaString"])["fields"]
+        mapped = metadata["configuration"].get("delta.columnMapping.mode", "none") != "none"
+        self._names = {
+            field["name"]: field["metadata"]["delta.columnMapping.physicalName"] if mapped else field["name"]
+            for field in fields
+        }
+        assert set(self._names) <= {*_COLUMNS, "g"}
+        self._note = metadata["configuration"].get("note")
+
+    def _live_rows(self, add: Action) -> list[_Values]:
+        path = unquote(add["path"])
+        if path not in self._files:
+            self._files[path] = self._file_rows(add)
+        rows = self._files[path]
+        if add.get("stats"):
+            assert json.loads(add["stats"])["numRecords"] == len(rows), add
+        vector = add.get("deletionVector")
+        marked = set() if vector is None else marked_rows(vector, self._read)
+        return [row for number, row in enumerate(rows) if number not in marked]
+
+    def _file_rows(self, file: Action) -> list[_Values]:
+        content = self._read(unquote(file["path"]))
+        assert len(content) == file["size"], file
+        rows = pq.ParquetFile(io.BytesIO(content)).read().to_pylist()
+        partition = {name: value or None for name, value in file["partitionValues"].items()}
+        return [{**row, **partition} for row in rows]
+
+    def _rows(self, files: Any) -> list[Row]:
+        found = []
+        for rows in files:
+            for row in rows:
+                own = tuple(row.get(self._names.get(name, "")) for name in _COLUMNS)
+                if "g" in self._names:
+                    assert row[self._names["g"]] == own[0] * 2 + (own[2] or 0), row
+                found.append(own)
+        return found
+
+    def _check_changes(self, number: int, files: list[Action], before: Any, after: Any) -> None:
+        """The change files of a commit lead from the version before it to its own."""
+        changes = [row for file in files for row in self._file_rows(file)]
+        gone = [row for row in changes if row["_change_type"] in BEFORE]
+        new = [row for row in changes if row["_change_type"] not in BEFORE]
+        left = Counter(before)
+        left.subtract(self._rows([gone]))
+        assert min(left.values(), default=0) >= 0, f"version {number}: changes of rows that are not there"
+        assert +(left + Counter(self._rows([new]))) == after, f"version {number}: {changes}"
+
+
+def _key(file: Action) -> tuple[str, str]:
+    vector = file.get("deletionVector") or {}
+    return unquote(file["path"]), f"{vector.get('pathOrInlineDv')} {vector.get('offset')}"

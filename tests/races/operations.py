@@ -1,0 +1,183 @@
+"""The operations of a race, each made of its seed, and what each of them does to plain rows.
+
+A writer and the check of the history make the same operation of the same seed, so that a history has to
+say no more than the seeds of its commits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tests.batch.random_operations import (
+    CLAUSES,
+    Condition,
+    Features,
+    Row,
+    condition,
+    merged,
+    new_rows,
+    updated,
+)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a version of a table means, whatever files it has."""
+
+    rows: Counter[Row]
+    """id, p, v, x; x is None in all of them while the table has no such column."""
+    has_x: bool = False
+    note: str | None = None
+    """The property `note`."""
+
+
+_WEIGHTS = {
+    "append": 6,
+    "widen": 1,
+    "copy": 2,
+    "overwrite": 1,
+    "replace": 3,
+    "replace partitions": 1,
+    "update": 5,
+    "delete": 3,
+    "merge": 5,
+    "compact": 2,
+    "cluster": 1,
+    "purge": 1,
+    "vacuum": 1,
+    "restore": 1,
+    "add x": 1,
+    "drop x": 1,
+    "note": 1,
+}
+KINDS = tuple(_WEIGHTS)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation; `where` and the rows mean what its kind makes of them."""
+
+    id: str
+    kind: str
+    where: Condition
+    rows: tuple[Row, ...]
+    """id, p, v: new rows, or the source of a MERGE."""
+    clauses: tuple[str, ...]
+    part: str | None
+    """Where an UPDATE moves rows to."""
+    back: int
+    """How many versions a RESTORE goes back."""
+    files: int
+    """How many files it writes at most."""
+    in_sql: bool
+
+    def __str__(self) -> str:
+        what = {
+            "merge": f"{self.where.sql} {self.clauses} {self.rows}",
+            "update": f"{self.where.sql}, moves to {self.part}",
+            "restore": f"{self.back} versions back",
+            "replace": f"{self.where.sql} by {self.rows}",
+            **dict.fromkeys(("copy", "delete"), self.where.sql),
+            **dict.fromkeys(("append", "widen", "overwrite", "replace partitions"), f"{self.rows}"),
+        }
+        return f"{self.id}: {self.kind} {what.get(self.kind, '')}"
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether it adds rows without having read any."""
+        return self.kind == "append"
+
+    def after(self, before: Contents, versions: Sequence[Contents], target: int | None) -> Contents:
+        """What it makes of a table alone; `target` is the version of `versions` that a RESTORE restores."""
+        rows, where = list(before.rows.elements()), self.where
+        new = [(*row, None) for row in self.rows]
+        match self.kind:
+            case "append":
+                rows += new
+            case "widen":
+                return Contents(Counter([*rows, *self.widened]), True, before.note)
+            case "copy":
+                rows += [(row[0] + 100, row[1], row[2], None) for row in rows if self._copies(row)]
+            case "overwrite":
+                rows = new
+            case "replace":
+                rows = [*(row for row in rows if not where.holds(row)), *new]
+            case "replace partitions":
+                parts = {row[1] for row in new}
+                rows = [*(row for row in rows if row[1] not in parts), *new]
+            case "update":
+                rows = updated(rows, where, self.part)
+            case "delete":
+                rows = [row for row in rows if not where.holds(row)]
+            case "merge":
+                found = merged(rows, list(self.rows), where, self.clauses)[0]
+                rows = [(*row, None)[:4] for row in found]
+            case "restore":
+                assert target is not None
+                return versions[target]
+            case "add x":
+                return replace(before, has_x=True)
+            case "drop x":
+                return replace(before, rows=Counter((*row[:3], None) for row in rows), has_x=False)
+            case "note":
+                return replace(before, note=self.id)
+        return replace(before, rows=Counter(rows))
+
+    @property
+    def widened(self) -> list[Row]:
+        """The new rows of "widen", with values of x."""
+        return [(*row, number) for number, row in enumerate(self.rows)]
+
+    @property
+    def copied(self) -> str:
+        """The condition of the rows that "copy" copies; copies of copies are none, so that the table stays
+        small."""
+        return f"({self.where.sql}) AND id < 80"
+
+    def _copies(self, row: Row) -> bool:
+        return bool(self.where.holds(row)) and row[0] < 80
+
+
+def operation(identity: str, features: Features, *, by_deltalake: bool = False) -> Operation:
+    """The operation of an identity, which is its seed, on a table that has these features."""
+    chance = random.Random(identity)
+    weights = dict(_WEIGHTS)
+    if not features.by_partition:
+        del weights["replace partitions"]
+    if not features.vectors or by_deltalake:
+        del weights["purge"]
+    if features.mapping == "none" or features.feed or by_deltalake:
+        # Without column mapping it is refused, and the changes of a feed have the columns of its end.
+        del weights["drop x"]
+    if by_deltalake:
+        del weights["replace partitions"], weights["copy"]
+    [kind] = chance.choices(list(weights), list(weights.values()))
+    where = condition(chance)
+    rows = new_rows(chance, chance.randint(1, 12))
+    match kind:
+        case "overwrite":
+            rows = new_rows(chance, chance.randint(5, 30))
+        case "replace":
+            if features.by_partition and chance.random() < 0.6:
+                part = chance.choice("ab")
+                where = Condition(f"p = '{part}'", lambda row: row[1] == part)
+                rows = [(row[0], part, row[2]) for row in rows]
+            else:
+                where = Condition("id % 3 = 1", lambda row: row[0] % 3 == 1)
+                rows = [row for row in rows if row[0] % 3 == 1]
+        case "merge":
+            rows = new_rows(chance, 0, chance.sample(range(80), chance.randint(1, 15)))
+    return Operation(
+        id=identity,
+        kind=kind,
+        where=where,
+        rows=tuple(rows),
+        clauses=tuple(chance.sample(CLAUSES, chance.randint(1, len(CLAUSES)))),
+        part=chance.choice(["a", "b", None, None]),
+        back=chance.randint(1, 8),
+        files=chance.randint(1, 3),
+        in_sql=chance.random() < 0.5,
+    )

@@ -1,0 +1,175 @@
+"""One race: writers of one or two engines on one table, followed while they run, and checked afterwards."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tests.batch.random_operations import BEFORE, Features
+from tests.protocol_rules import broken_rules
+from tests.races.check import Report, check
+from tests.races.history import History
+from tests.races.jobs import Job
+from tests.races.places import Place
+from tests.races.writers import Writers
+
+_ISOLATION_LEVELS = ("Serializable", "WriteSerializable")
+_LONG_AGO_HOURS = 168.0
+_PAUSE_S = 2.0
+"""Between two reads beside the writers."""
+
+
+@dataclass(frozen=True)
+class Race:
+    """Which writers do how many operations on which table, all told by the seed."""
+
+    seed: int
+    writers: tuple[str, ...]
+    """The engine of each."""
+    operations: int
+    """Of each writer."""
+    isolation: str
+    features: Features
+    retention_s: float = 120.0
+    """A VACUUM deletes what is older; no operation takes as long. With a feed it deletes nothing, since the
+    feed is read at the end."""
+
+    @staticmethod
+    def of_seed(seed: int, writers: tuple[str, ...], operations: int) -> Race:
+        """A race whose isolation level and features are of the seed; deltalake cannot write all of them."""
+        chance = random.Random(seed)
+        features = Features.by_chance(chance)
+        if "deltalake" in writers:
+            features = Features(features.by_partition, "none", False, False, features.feed)
+        return Race(seed, writers, operations, _ISOLATION_LEVELS[seed % 2], features)
+
+    @property
+    def retention_hours(self) -> float:
+        return _LONG_AGO_HOURS if self.features.feed else self.retention_s / 3600
+
+
+@dataclass(frozen=True)
+class Outcome:
+    race: Race
+    report: Report
+    reads: int
+    """How often another session read the table meanwhile."""
+    busy_s: float
+    """How long the operations took, of all writers together."""
+
+
+def run(race: Race, spark: SparkSession, place: Place, writers: Writers) -> Outcome:
+    """Runs a race on a new table, and checks it. `spark` makes the table, reads it meanwhile, and at the end."""
+    name = f"race-{race.seed}"
+    path = f"{place.root}/{name}"
+    properties = {
+        "delta.isolationLevel": race.isolation,
+        "delta.deletedFileRetentionDuration": "interval 1 second",
+    }
+    race.features.create(spark, path, **properties)
+    jobs = [
+        Job(
+            engine=engine,
+            path=path if engine == "spark" else f"{place.root_of_deltalake}/{name}",
+            features=race.features,
+            prefix=f"{race.seed}/{engine}{number}",
+            number=race.operations,
+            retention_hours=race.retention_hours,
+        )
+        for number, engine in enumerate(race.writers)
+    ]
+    history = History(lambda file: place.read(f"{name}/{file}"))
+    reads = 0
+    with ThreadPoolExecutor() as threads:
+        answers = threads.submit(writers.carry_out, jobs)
+        while not wait([answers], _PAUSE_S).done:
+            _read_once(spark, path, history)
+            reads += 1
+    told = answers.result()
+    history.follow()
+    operations = {operation.id: operation for job in jobs for operation in job.operations()}
+    report = check(history, race.isolation, operations, told)
+    report.faults += _faults_of_readers(spark, path, history, race, place, name)
+    return Outcome(race, report, reads, sum(one["seconds"] for one in told))
+
+
+def _read_once(spark: SparkSession, path: str, history: History) -> None:
+    """Reads the table: what is found has to be a version that was the newest one meanwhile."""
+    history.follow()
+    first = history.newest.number
+    rows = _rows(spark.read.format("delta").load(path).toArrow())
+    history.follow()
+    assert any(rows == version.contents.rows for version in history.versions[first:]), (
+        f"A read between versions {first} and {history.newest.number} is none of them: {rows}"
+    )
+
+
+def _faults_of_readers(
+    spark: SparkSession, path: str, history: History, race: Race, place: Place, name: str
+) -> list[str]:
+    """What is wrong with the table at the end, by its readers and by the protocol's rules."""
+    faults = []
+    expected = history.newest.contents.rows
+    if _rows(spark.read.format("delta").load(path).toArrow()) != expected:
+        faults.append("Spark reads other rows at the end")
+    table = deltalake.DeltaTable(f"{place.root_of_deltalake}/{name}", storage_options=place.options)
+    query = deltalake.QueryBuilder().register("t", table)
+    if _rows(pa.table(query.execute("SELECT * FROM t").read_all())) != expected:
+        faults.append("deltalake reads other rows at the end")
+    log = place.log(name)
+    if log is not None:
+        faults += broken_rules(log)
+    if race.features.feed:
+        faults += _faults_of_feed(spark, path, history)
+    return faults
+
+
+def _faults_of_feed(spark: SparkSession, path: str, history: History) -> list[str]:
+    """The changes of each version, as Spark reads them, have to lead from the version before it to its own."""
+    faults = []
+    of_version: dict[int, list[tuple[Any, str]]] = {version.number: [] for version in history.versions}
+    feed = spark.read.format("delta").option("readChangeFeed", "true")
+    for first, last in _ranges_of_one_schema(history):
+        changes = feed.option("startingVersion", first).option("endingVersion", last).load(path)
+        for row in changes.toArrow().to_pylist():
+            of_version[row["_commit_version"]].append((_row(row), row["_change_type"]))
+    for before, version in zip(history.versions, history.versions[1:], strict=False):
+        rows = Counter(before.contents.rows)
+        rows.subtract(row for row, kind in of_version[version.number] if kind in BEFORE)
+        rows.update(row for row, kind in of_version[version.number] if kind not in BEFORE)
+        if min(rows.values(), default=0) < 0 or +rows != version.contents.rows:
+            faults.append(f"the feed of version {version.number} does not lead there: {version.info}")
+    return faults
+
+
+def _ranges_of_one_schema(history: History) -> list[tuple[int, int]]:
+    """First and last versions of ranges in which no column comes or goes: a feed is read by one schema."""
+    firsts = [1] + [
+        version.number
+        for before, version in zip(history.versions[1:], history.versions[2:], strict=False)
+        if before.contents.has_x != version.contents.has_x
+    ]
+    lasts = [first - 1 for first in firsts[1:]] + [history.newest.number]
+    return list(zip(firsts, lasts, strict=True)) if history.newest.number else []
+
+
+def _rows(table: pa.Table) -> Counter[Any]:
+    return Counter(_row(row) for row in table.to_pylist())
+
+
+def _row(values: dict[str, Any]) -> tuple[Any, ...]:
+    return values["id"], values["p"], values["v"], values.get("x")
+
+
+def races(first_seed: int, total: int, writers: Sequence[str], operations: int) -> list[Race]:
+    """Races whose operations are at least so many together."""
+    number = -(-total // (len(writers) * operations))
+    return [Race.of_seed(seed, tuple(writers), operations) for seed in range(first_seed, first_seed + number)]
