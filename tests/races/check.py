@@ -22,7 +22,7 @@ _MAY_FAIL = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 _MAY_FAIL_TOO = {
     # Another operation has added the column x, or dropped it, or it was never there.
     "add x": ("SchemaError FIELD_ALREADY_EXISTS", "DeltaError"),
-    "drop x": ("AnalysisException",),
+    "drop x": ("SchemaError DELTA_COLUMN_NOT_FOUND",),
     # A vacuum has deleted what the version had.
     "restore": ("StoreError DELTA_FILE_NOT_FOUND_DETAILED", "DeltaError"),
 }
@@ -44,7 +44,7 @@ class Report:
     commits: int
     """Commits of operations; a VACUUM makes two."""
     reordered: int = 0
-    """How many operations have another place in the order than in the log."""
+    """How many operations come later in the order than in the log."""
     without_order: bool = False
     """Whether no order of all operations was found."""
     faults: list[str] = field(default_factory=list)
@@ -113,14 +113,19 @@ class _Check:
             order = self.order()
             self.report.without_order = order is None
             places = enumerate(order or (), start=1)
-            self.report.reordered = sum(place != number for place, number in places)
+            self.report.reordered = sum(place > number for place, number in places)
         return self.report
 
     def fault(self, text: str) -> None:
         self.report.faults.append(text)
 
     def named(self, version: Version) -> str:
-        return f"{self.operations[version.id]} read {self.read_version(version)}, {version.info}"
+        read = self.read_version(version)
+        since = [
+            f"{other.number} ({self.operations[other.id].kind}, adds alone: {other.only_adds})"
+            for other in self.versions[read + 1 : version.number]
+        ]
+        return f"{self.operations[version.id]} read {read}, then came {since}, {version.info}"
 
     def read_version(self, version: Version) -> int:
         """The version that an operation read; at the earliest, if its commit does not say it."""
@@ -140,13 +145,12 @@ class _Check:
             return
         if any(not one["before"] < number <= one["after"] for number in numbers):
             self.fault(f"{operation} ran from {one['before']} to {one['after']}, and is {numbers}")
-        own = [version for version in versions if version.info["operation"] != "OPTIMIZE"]
         if operation.kind == "vacuum":
-            expected = len(own) in (0, 2)
-        elif operation.kind in ("compact", "cluster", "purge"):
-            expected = not own and len(versions) <= 1
+            expected = len(versions) in (0, 2)
+        elif len(versions) == 1:
+            expected = True
         else:
-            expected = len(own) == 1 or (not own and self.was_nothing_to_do(operation, one))
+            expected = not versions and self.was_nothing_to_do(operation, one)
         if not expected:
             self.fault(f"{operation} is done, and is in the log as {numbers}")
 

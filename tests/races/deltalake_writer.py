@@ -6,6 +6,7 @@ Its argument has deltalake's storage options as JSON.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -75,13 +76,15 @@ class DeltalakeWriter:
                 table.optimize.z_order(["id", "v"], commit_properties=own)
             case "vacuum":
                 table.vacuum(
-                    self.retention_hours,
+                    math.ceil(self.retention_hours),  # it knows no fractions
                     dry_run=False,
                     enforce_retention_duration=False,
                     commit_properties=own,
                 )
             case "restore":
-                table.restore(max(table.version() - operation.back, 1), commit_properties=own)
+                newest = table.version()
+                version = min(newest, max(newest - operation.back, 1))
+                table.restore(version, commit_properties=own)
             case "add x":
                 column = Field("x", PrimitiveType("long"), nullable=True)
                 table.alter.add_columns([column], commit_properties=own)

@@ -87,8 +87,8 @@ class Operation:
 
     @property
     def only_adds(self) -> bool:
-        """Whether it adds rows without having read any."""
-        return self.kind == "append"
+        """Whether it adds rows without having read any; "widen" may change the schema too."""
+        return self.kind in ("append", "widen")
 
     def after(self, before: Contents, versions: Sequence[Contents], target: int | None) -> Contents:
         """What it makes of a table alone; `target` is the version of `versions` that a RESTORE restores."""

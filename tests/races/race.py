@@ -67,7 +67,7 @@ class Outcome:
 
 
 def run(race: Race, spark: SparkSession, place: Place, writers: Writers) -> Outcome:
-    """Runs a race on a new table, and checks it. `spark` makes the table, reads it meanwhile, and at the end."""
+    """Runs a race on a new table, and checks it. `spark` makes the table, and reads it meanwhile."""
     name = f"race-{race.seed}"
     path = f"{place.root}/{name}"
     properties = {
@@ -133,7 +133,7 @@ def _faults_of_readers(
 
 
 def _faults_of_feed(spark: SparkSession, path: str, history: History) -> list[str]:
-    """The changes of each version, as Spark reads them, have to lead from the version before it to its own."""
+    """The changes of each version, as Spark reads them, lead from the version before it to its own."""
     faults = []
     of_version: dict[int, list[tuple[Any, str]]] = {version.number: [] for version in history.versions}
     feed = spark.read.format("delta").option("readChangeFeed", "true")

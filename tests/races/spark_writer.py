@@ -97,7 +97,8 @@ class SparkWriter:
             case "vacuum":
                 self.table.vacuum(self.retention_hours)
             case "restore":
-                self.table.restoreToVersion(max(self.newest() - operation.back, 1))
+                newest = self.newest()
+                self.table.restoreToVersion(min(newest, max(newest - operation.back, 1)))
             case "add x":
                 sql(f"ALTER TABLE {name} ADD COLUMN x LONG")
             case "drop x":

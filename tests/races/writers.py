@@ -22,7 +22,7 @@ _PROGRAMS = {
 
 
 class Writers:
-    """A process for each of these engines, while it is open; `jar` has the classes of the tests' object store."""
+    """A process for each of these engines, while it is open; `jar` has the tests' object store."""
 
     def __init__(self, engines: Sequence[str], place: Place, jar: str = "") -> None:
         arguments = {
