@@ -53,7 +53,7 @@ _WEIGHTS = {
     "drop x": 1,
     "note": 1,
 }
-KINDS = tuple(_WEIGHTS)
+_UNKNOWN_TO_DELTALAKE = {"replace partitions", "copy", "purge", "drop x"}
 
 
 @dataclass(frozen=True)
@@ -144,16 +144,17 @@ class Operation:
 def operation(identity: str, features: Features, *, by_deltalake: bool = False) -> Operation:
     """The operation of an identity, which is its seed, on a table that has these features."""
     chance = random.Random(identity)
-    weights = dict(_WEIGHTS)
+    left_out = set()
     if not features.by_partition:
-        del weights["replace partitions"]
-    if not features.vectors or by_deltalake:
-        del weights["purge"]
-    if features.mapping == "none" or features.feed or by_deltalake:
+        left_out.add("replace partitions")
+    if not features.vectors:
+        left_out.add("purge")
+    if features.mapping == "none" or features.feed:
         # Without column mapping it is refused, and the changes of a feed have the columns of its end.
-        del weights["drop x"]
+        left_out.add("drop x")
     if by_deltalake:
-        del weights["replace partitions"], weights["copy"]
+        left_out |= _UNKNOWN_TO_DELTALAKE
+    weights = {kind: weight for kind, weight in _WEIGHTS.items() if kind not in left_out}
     [kind] = chance.choices(list(weights), list(weights.values()))
     where = condition(chance)
     rows = new_rows(chance, chance.randint(1, 12))
