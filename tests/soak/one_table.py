@@ -1,0 +1,149 @@
+"""A stream into a table and another one out of it, with compaction, checkpoints, log clean-up and vacuum.
+
+    python -m tests.soak.one_table [--hours 4] [--every 60] [--samples FILE] [--directory DIR]
+
+All is in one driver. The first stream writes 20 rows a second, a batch each second; the table compacts its
+small files by itself, and a checkpoint comes each 10 versions. In turn it is optimized, vacuumed (what is
+older than two minutes), and its log is cleaned up. The second stream copies it. Each `--every` seconds a
+sample is written to FILE. At the end both tables have to have every row once; exits with 1 if not, or if what
+the driver holds grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import deltaflow
+from deltaflow import DeltaTable
+from deltaflow.errors import DeltaConcurrentModificationException
+from tests.soak.samples import Driver, Sample, append, session_settings, verdict
+
+_PROPERTIES = {
+    "delta.autoOptimize.autoCompact": "true",
+    "delta.checkpointInterval": "10",
+    "delta.logRetentionDuration": "interval 5 minutes",
+    "delta.deletedFileRetentionDuration": "interval 2 minutes",
+}
+_RETENTION_HOURS = 2 / 60
+_PAUSE_S = 5.0
+
+
+class Tables:
+    """The table, its copy, and the streams into both."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.path, self.copy = str(folder / "table"), str(folder / "copy")
+        self._folder = folder
+        table = DeltaTable.create(spark).location(self.path)
+        table = table.addColumn("value", "LONG").addColumn("timestamp", "TIMESTAMP")
+        for name, value in _PROPERTIES.items():
+            table = table.property(name, value)
+        table.execute()
+        rate = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
+        self.upstream = self._start(rate.coalesce(1), self.path, "upstream")
+        self.downstream = self._start(
+            spark.readStream.format("delta").load(self.path), self.copy, "downstream"
+        )
+
+    def _start(self, frame: DataFrame, path: str, name: str) -> StreamingQuery:
+        writer = frame.writeStream.format("delta").queryName(name)
+        writer = writer.option("checkpointLocation", str(self._folder / name))
+        return writer.trigger(processingTime="1 second").start(path)
+
+    @property
+    def table(self) -> DeltaTable:
+        return DeltaTable.forPath(self.spark, self.path)
+
+    def maintain(self, turn: int) -> None:
+        """OPTIMIZE in most turns, VACUUM in every sixth; who loses against a stream comes again."""
+        try:
+            if turn % 6 == 5:
+                self.table.vacuum(_RETENTION_HOURS, checkpoints=[str(self._folder / "downstream")])
+            else:
+                self.table.optimize().executeCompaction()
+        except DeltaConcurrentModificationException:
+            return
+
+    def check_running(self) -> None:
+        for query in (self.upstream, self.downstream):
+            if not query.isActive:
+                raise AssertionError(f"the stream {query.name} has ended: {query.exception()}")
+
+    def finish(self) -> list[str]:
+        """Stops the first stream, lets the second one copy the rest, and says what is wrong with the rows."""
+        self.upstream.stop()
+        self.downstream.processAllAvailable()
+        self.downstream.stop()
+        faults = []
+        for path in (self.path, self.copy):
+            frame = self.spark.read.format("delta").load(path)
+            [(rows, ids, last)] = frame.selectExpr(
+                "count(*)", "count(distinct value)", "max(value)"
+            ).collect()
+            print(f"{path}: {rows} rows, {ids} different ones, the last of which is {last}")
+            if not rows == ids == last + 1:
+                faults.append(path)
+        return faults
+
+    def log_files(self) -> int:
+        return len(list(Path(self.path, "_delta_log").iterdir()))
+
+
+def soak(tables: Tables, seconds: float, every: float, file: Path) -> list[Sample]:
+    """Lets the streams run for so long; the samples, which are also in the file."""
+    driver = Driver(tables.spark)
+    samples: list[Sample] = []
+    began = sampled = time.monotonic()
+    for turn in itertools.count():
+        if time.monotonic() - began > seconds:
+            return samples
+        tables.check_running()
+        tables.maintain(turn)
+        if time.monotonic() - sampled > every:
+            sampled = time.monotonic()
+            progress = tables.downstream.recentProgress
+            times = sorted(p.durationMs["triggerExecution"] for p in progress if p.numInputRows)
+            sample = {
+                "second": round(sampled - began),
+                "log_files": tables.log_files(),
+                "batch_ms": times[len(times) // 2],
+                **driver.sample(),
+            }
+            samples.append(sample)
+            append(file, sample)
+        time.sleep(_PAUSE_S)
+    raise AssertionError("unreachable")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.one_table")
+    parser.add_argument("--hours", type=float, default=4.0)
+    parser.add_argument("--every", type=float, default=60.0, help="seconds from one sample to the next")
+    parser.add_argument("--samples", type=Path, default=Path("soak-one-table.jsonl"))
+    parser.add_argument("--directory")
+    options = parser.parse_args()
+    spark = deltaflow.session("soak", master="local[2]", config=session_settings())
+    spark.sparkContext.setLogLevel("ERROR")
+    with tempfile.TemporaryDirectory(dir=options.directory) as folder:
+        tables = Tables(spark, Path(folder))
+        samples = soak(tables, 3_600 * options.hours, options.every, options.samples)
+        faults = tables.finish()
+    lines = verdict(samples)
+    print(f"{'medians of thirds':<20} {'first':>10} {'middle':>10} {'last':>10}")
+    print(*lines, sep="\n")
+    print(f"{options.hours} hours: {f'ROWS ARE LOST OR DOUBLED in {faults}' if faults else 'each row once'}")
+    spark.stop()
+    sys.exit(bool(faults) or any(line.endswith("GROWS") for line in lines))
+
+
+if __name__ == "__main__":
+    main()
