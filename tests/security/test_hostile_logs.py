@@ -20,7 +20,6 @@ from deltaflow.log.protocol.schema import schema_from_string
 from deltaflow.store import store_for, table_path
 from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
 
-
 pytestmark = pytest.mark.breaks_protocol
 
 
