@@ -1,0 +1,316 @@
+"""Coverage-guided fuzzing of everything that is parsed of a table's directory, one target for each.
+
+    python -m tests.security.fuzz TARGET --seconds 3600 --keep DIR   for so long; findings stay in DIR
+    python -m tests.security.fuzz TARGET --again FILE                one of these once more
+
+A target takes bytes, and ends in an answer or in an error of deltaflow's: every other exception is a finding,
+and so is a crash. It needs atheris (`pip install atheris`), which brings libFuzzer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__" and "--again" not in sys.argv:
+    import atheris
+
+    instrumented = atheris.instrument_imports(include=["deltaflow"])
+else:
+    from contextlib import nullcontext
+
+    instrumented = nullcontext()
+
+with instrumented:
+    import pyarrow as pa
+    from pyroaring import BitMap64
+    from pyspark.sql import types as T
+
+    from deltaflow.errors import DeltaError
+    from deltaflow.log import DeltaLog, encode_actions
+    from deltaflow.log.files.data_path import resolve_data_path
+    from deltaflow.log.files.deletion_vectors import inline_vector, read_deletion_vectors
+    from deltaflow.log.files.file_key import logical_key
+    from deltaflow.log.files.file_rows import DELETION_VECTOR, FILES_SCHEMA
+    from deltaflow.log.files.file_statistics import FileStatistics
+    from deltaflow.log.files.partition_values import folder_values, typed_values_or_null
+    from deltaflow.log.protocol.actions import decode_actions
+    from deltaflow.log.protocol.column_mapping import visible_schema
+    from deltaflow.log.protocol.schema import schema_from_string, schema_to_string
+    from deltaflow.log.streams.source_offset import decode_offset, parse_offset
+    from deltaflow.store import LocalLogStore
+
+TYPES = [
+    T.ByteType(), T.LongType(), T.DoubleType(), T.DecimalType(38, 10), T.BooleanType(), T.BinaryType(),
+    T.DateType(), T.TimestampType(), T.TimestampNTZType(), T.StringType(),
+]  # fmt: skip
+SCHEMA = T.StructType([T.StructField(f"c{number}", of) for number, of in enumerate(TYPES)])
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is parsed, and sound inputs to begin with."""
+
+    parse: Callable[[bytes], object]
+    seeds: Callable[[], list[bytes]]
+
+
+def _actions(data: bytes) -> None:
+    encode_actions(decode_actions(data, "commit"))
+
+
+def _commits() -> list[bytes]:
+    from tests.log.hand_written import add, meta_data, protocol, remove
+
+    usual = {"partitionValues": {"p": "x"}, "stats": '{"numRecords":1}', "tags": {"a": "b"}}
+    lines = [
+        protocol(3, 7, readerFeatures=[], writerFeatures=["x"]),
+        meta_data(),
+        add("a%20b", **usual),
+        remove("q"),
+    ]
+    lines += [{"txn": {"appId": "q", "version": 1}}, {"commitInfo": {"operation": "W"}}, {"future": {}}]
+    return ["\n".join(map(json.dumps, lines)).encode()]
+
+
+def _checkpoint(data: bytes) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        log = Path(folder, "_delta_log")
+        log.mkdir()
+        (log / "00000000000000000000.checkpoint.parquet").write_bytes(data)
+        snapshot = DeltaLog(LocalLogStore(), folder).snapshot()
+        snapshot.files.validate(full=True)
+        snapshot.tombstones.validate(full=True)
+
+
+def _checkpoints() -> list[bytes]:
+    from tests.log.checkpoints import write_checkpoint
+    from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol, remove
+
+    with tempfile.TemporaryDirectory() as folder:
+        table = HandWrittenTable(Path(folder) / "t")
+        write_checkpoint(
+            table, 0, [protocol(), meta_data(), add("a"), add("b", stats="{}"), remove("c")], "classic"
+        )
+        return [file.read_bytes() for file in table.log_directory.glob("*.checkpoint*.parquet")]
+
+
+def _vector(data: bytes) -> None:
+    described = {
+        "storageType": "i", "pathOrInlineDv": _z85(data + bytes(-len(data) % 4)), "offset": None,
+        "sizeInBytes": len(data), "cardinality": 1,
+    }  # fmt: skip
+    with suppress(Exception):  # what the log would have to say of it
+        described["cardinality"] = len(BitMap64.deserialize(data[4:]))
+    files = pa.table(
+        {
+            "path": ["a"],
+            "stats": pa.array([None], pa.string()),
+            "deletion_vector": pa.array([described], DELETION_VECTOR),
+        }
+    )
+    [found] = read_deletion_vectors(files, "/t", 0)
+    assert found is not None
+    with suppress(ValueError):  # positions beyond 32 bits
+        assert len(found.content_32) > 0
+    union = found.rows | BitMap64([1, 2**40])
+    assert len(union) <= len(found.rows) + 2
+    union.run_optimize()
+    assert len(BitMap64.deserialize(union.serialize())) == len(union)
+
+
+def _z85(data: bytes) -> str:
+    import base64
+
+    from deltaflow.log.files import deletion_vectors
+
+    return base64.b85encode(data).translate(deletion_vectors._TO_Z85).decode()
+
+
+def _vectors() -> list[bytes]:
+    from deltaflow.log.files.deletion_vectors import decoded_z85
+
+    bitmaps = [BitMap64([1, 5, 2**33]), BitMap64(range(70_000)), BitMap64(range(0, 200_000, 3)), BitMap64()]
+    return [decoded_z85(inline_vector(bitmap).path_or_inline_dv) for bitmap in bitmaps]
+
+
+def _schema(data: bytes) -> None:
+    schema = schema_from_string(data.decode("utf-8", "replace"))
+    again = schema_from_string(schema_to_string(schema))
+    assert again == schema
+    visible_schema(schema).json()
+
+
+def _schemas() -> list[bytes]:
+    inner = T.StructType(
+        [T.StructField("a", T.MapType(T.StringType(), T.ArrayType(T.LongType())), True, {"k": 1})]
+    )
+    return [SCHEMA.json().encode(), T.StructType([T.StructField("s", inner)]).json().encode()]
+
+
+def _offset(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    decode_offset(text, "/t")
+    assert parse_offset(parse_offset(text, "id", "/t").json(), "id", "/t").json()
+
+
+def _offsets() -> list[bytes]:
+    offset = {
+        "sourceVersion": 3,
+        "reservoirId": "id",
+        "reservoirVersion": 7,
+        "index": -1,
+        "isStartingVersion": True,
+    }
+    return [json.dumps(offset).encode(), json.dumps({**offset, "eventTimeMillis": 1}).encode()]
+
+
+def _partition_path(data: bytes) -> None:
+    path = data.decode("utf-8", "replace")
+    logical_key(path, None, "/t")
+    place = resolve_data_path("/t", path)
+    assert not place.deletable or place.path.startswith("/t/")
+    assert not place.deletable or "_delta_log" not in place.path.split("/")[2:3]
+    for folder in path.split("/"):
+        if "=" in folder:
+            folder_values(folder)
+    for of in TYPES:
+        typed_values_or_null(pa.array([path, path[1:]]), of, "Europe/Paris")
+
+
+def _partition_paths() -> list[bytes]:
+    return [
+        b"p=2020-01-01/q=a%20b/f.parquet",
+        b"../x",
+        b"file:/t/_delta_log/x",
+        b"2020-01-01 10:00:00.5+01:00",
+        b"1e5",
+    ]
+
+
+def _statistics(data: bytes) -> None:
+    texts = pa.array([data.decode("utf-8", "replace"), None], pa.string())
+    nothing = {field.name: pa.nulls(2, field.type) for field in FILES_SCHEMA}
+    files = pa.table({**nothing, "path": pa.array(["a", "b"]), "stats": texts})
+    statistics = FileStatistics(files, SCHEMA)
+    assert len(statistics.num_records) == 2
+    for field in SCHEMA.fields:
+        statistics.column((field.name,))
+        statistics.skipping_column((field.name,))
+
+
+def _statistics_texts() -> list[bytes]:
+    bounds = [
+        1,
+        2,
+        1.5,
+        1.25,
+        True,
+        "eA==",
+        "2020-01-01",
+        "2020-01-01T00:00:00.000Z",
+        "2020-01-01T00:00:00.000",
+        "x",
+    ]
+    values = {f"c{number}": value for number, value in enumerate(bounds)}
+    said = {"numRecords": 3, "minValues": values, "maxValues": values, "nullCount": dict.fromkeys(values, 0)}
+    return [json.dumps(said).encode()]
+
+
+TARGETS = {
+    "commits": Target(_actions, _commits),
+    "checkpoints": Target(_checkpoint, _checkpoints),
+    "deletion_vectors": Target(_vector, _vectors),
+    "schemas": Target(_schema, _schemas),
+    "offsets": Target(_offset, _offsets),
+    "partition_paths": Target(_partition_path, _partition_paths),
+    "statistics": Target(_statistics, _statistics_texts),
+}
+
+
+def fault(target: Target, data: bytes) -> str | None:
+    """What is wrong with the answer of a target; None if nothing is."""
+    try:
+        target.parse(data)
+    except DeltaError:
+        return None
+    except Exception:
+        return traceback.format_exc()
+    return None
+
+
+def mutations(seed: bytes, chance: random.Random) -> Iterator[bytes]:
+    """Damaged copies of a sound input, without end; for tests, which have no atheris."""
+    pieces = (b"null", b"-1", b"9" * 40, b"1e999999999", b'"\\ud800"', b"[]", b"{}", b"\xff", b"%FF", b"\0")
+    while True:
+        data = bytearray(seed)
+        for _ in range(chance.choice((1, 1, 2, 4))):
+            at = chance.randrange(len(data) + 1)
+            match chance.randrange(4):
+                case 0:
+                    data[at:at] = chance.choice(pieces)
+                case 1:
+                    data[at : at + chance.choice((1, 4, 16))] = chance.randbytes(chance.choice((0, 1, 4)))
+                case 2:
+                    data[at : at + 8] = chance.choice(pieces)
+                case 3 if at < len(data):
+                    data[at] ^= 1 << chance.randrange(8)
+        yield bytes(data)
+
+
+@contextmanager
+def _corpus(target: Target, keep: Path) -> Iterator[Path]:
+    folder = keep / "corpus"
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in target.seeds():
+        (folder / hashlib.sha1(seed, usedforsecurity=False).hexdigest()).write_bytes(seed)
+    yield folder
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Fuzzes what is parsed of a table's directory.")
+    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("--seconds", type=int, default=3_600)
+    parser.add_argument("--keep", type=Path, help="where inputs of findings stay; else in a new directory")
+    parser.add_argument("--again", type=Path, help="one of those once more, and nothing else")
+    options = parser.parse_args()
+    target = TARGETS[options.target]
+    if options.again is not None:
+        found = fault(target, options.again.read_bytes())
+        print(found or "no finding")
+        return 1 if found else 0
+    keep = options.keep or Path(tempfile.mkdtemp(prefix=f"fuzz-{options.target}-"))
+    seen: set[str] = set()
+
+    def one(data: bytes) -> None:
+        found = fault(target, data)
+        if found is None:
+            return
+        where = "\n".join(line for line in found.splitlines() if line.startswith("  File"))
+        if where not in seen:  # of one fault one input is enough
+            seen.add(where)
+            file = keep / f"finding-{len(seen)}"
+            file.write_bytes(data)
+            print(f"{file}: {found}", flush=True)
+
+    with _corpus(target, keep) as corpus:
+        arguments = [
+            sys.argv[0], str(corpus), f"-max_total_time={options.seconds}", f"-artifact_prefix={keep}/crash-",
+            "-timeout=60", "-rss_limit_mb=4096", "-max_len=65536", "-print_final_stats=1",
+        ]  # fmt: skip
+        atheris.Setup(arguments, one)
+        atheris.Fuzz()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
