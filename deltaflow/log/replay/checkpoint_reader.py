@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -174,7 +174,7 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
     naive_is_utc = any(
         parquet.schema.column(index).physical_type == "INT96" for index in range(len(parquet.schema))
     )
-    budget = _Budget(parquet, stream.seek(0, os.SEEK_END), path)
+    budget = _Budget(parquet, stream.seek(0, io.SEEK_END), path)
     # Threads would decode several columns at once, which takes more memory and is hardly faster.
     for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
         budget.spend(batch.nbytes)
