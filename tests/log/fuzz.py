@@ -251,7 +251,8 @@ def plain_states(log: Log, version: int | None = None) -> Iterator[State]:
     )
     compactions = [(int(match[1]), int(match[2])) for name in log if (match := _COMPACTION.fullmatch(name))]
     chosen = [some for number in range(3) for some in itertools.combinations(compactions, number)]
-    for base, some in itertools.product((None, *checkpoints), chosen):
+    # A reader that needs the time of the newest commit may read it after a compaction that has it.
+    for base, some, again in itertools.product((None, *checkpoints), chosen, (False, True)):
         first = 0 if base is None else base[0] + 1
         if first > newest + 1:
             continue
@@ -259,11 +260,11 @@ def plain_states(log: Log, version: int | None = None) -> Iterator[State]:
             actions = [] if base is None else [row for name in checkpoints[base] for row in _rows(log, name)]
             for number in range(first, newest + 1):
                 inside = [found for found in some if found[0] <= number <= found[1]]
-                if not inside:
-                    actions += _lines(log[f"{number:020}.json"])
                 for start, end in inside:
                     if number == max(first, start):
                         actions += _lines(log[f"{start:020}.{end:020}.compacted.json"])
+                if not inside or (again and number == newest):
+                    actions += _lines(log[f"{number:020}.json"])
             yield _replayed(newest, actions)
         # Whatever is wrong with the damaged files, this is no way to read them.
         except Exception:  # noqa: S112
