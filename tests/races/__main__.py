@@ -87,12 +87,15 @@ def _line(key: str, outcome: Outcome, seconds: float) -> dict:
         "busy_seconds": round(outcome.busy_s, 1),
         "outcomes": report.outcomes,
         "faults": report.faults,
+        "faults_of_deltalake": report.faults_of_deltalake,
     }
 
 
 def _text(line: dict) -> str:
     features = ", ".join(f"{name}: {value}" for name, value in line["features"].items())
     end = "no fault" if not line["faults"] else "\n  ".join(["FAULTS", *line["faults"]])
+    if line["faults_of_deltalake"]:
+        end = "\n  ".join([end, "of deltalake's commits:", *line["faults_of_deltalake"]])
     return (
         f"seed {line['seed']}, {line['isolation']}, {features}: {line['operations']} operations, "
         f"{line['commits']} commits, {line['reordered']} reordered, {line['reads']} reads in "
@@ -110,7 +113,8 @@ def _summarise(lines: list[dict]) -> None:
         name: sum(line[name] for line in lines) for name in ("operations", "commits", "reads", "reordered")
     }
     faults = sum(len(line["faults"]) for line in lines)
-    print(f"{len(lines)} races: {total}, {faults} faults")
+    others = sum(len(line["faults_of_deltalake"]) for line in lines)
+    print(f"{len(lines)} races: {total}, {faults} faults, {others} of deltalake's commits")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,8 @@ class Report:
     without_order: bool = False
     """Whether no order of all operations was found."""
     faults: list[str] = field(default_factory=list)
+    faults_of_deltalake: list[str] = field(default_factory=list)
+    """Commits of deltalake that are not as the isolation level wants them."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class _Check:
         self.told = {one["id"]: one for one in told}
         outcomes = Counter(f"{operations[one['id']].kind}: {one['outcome']}" for one in told)
         self.report = Report(len(told), outcomes, len(self.versions) - 1)
+        for number, problem in history.problems:
+            self.fault_of(self.versions[number], problem)
 
     def run(self) -> Report:
         by_operation: dict[str, list[Version]] = {}
@@ -108,8 +112,9 @@ class _Check:
             self.check_outcome(one, self.operations[one["id"]], by_operation.get(one["id"], []))
         for version in self.versions[1:]:
             if version.id in self.told and not self.is_as_modelled(version):
-                self.fault(f"version {version.number} is not what its operation makes: {self.named(version)}")
-        if self.isolation == "WriteSerializable" and not self.report.faults:
+                self.fault_of(version, f"is not what its operation makes: {self.named(version)}")
+        is_sound = not self.report.faults and not self.report.faults_of_deltalake
+        if self.isolation == "WriteSerializable" and is_sound:
             order = self.order()
             self.report.without_order = order is None
             places = enumerate(order or (), start=1)
@@ -118,6 +123,12 @@ class _Check:
 
     def fault(self, text: str) -> None:
         self.report.faults.append(text)
+
+    def fault_of(self, version: Version, text: str) -> None:
+        """A fault of the engine that has made the version, since each is compared with the one before it."""
+        by_deltalake = version.info.get("engineInfo", "").startswith("delta-rs")
+        faults = self.report.faults_of_deltalake if by_deltalake else self.report.faults
+        faults.append(f"version {version.number} {text}")
 
     def named(self, version: Version) -> str:
         read = self.read_version(version)

@@ -52,6 +52,8 @@ class History:
 
     def __init__(self, read: Callable[[str], bytes]) -> None:
         self.versions: list[Version] = []
+        self.problems: list[tuple[int, str]] = []
+        """By version: files that a commit removes though they are not there, or adds though they are."""
         self._read = read
         self._files: dict[str, list[_Values]] = {}
         """The rows of all files that were ever the table's, those that vectors mark too."""
@@ -83,15 +85,17 @@ class History:
         before = Counter(self._rows(self._live.values())) if "cdc" in of else Counter()
         for metadata in of.get("metaData", ()):
             self._take(metadata)
+        [info] = of["commitInfo"]
         for remove in of.get("remove", ()):
-            assert self._live.pop(_key(remove), None) is not None, f"version {number}: not there: {remove}"
+            if self._live.pop(_key(remove), None) is None:
+                self.problems.append((number, f"removes what is not there: {remove}, {info}"))
         for add in of.get("add", ()):
-            assert _key(add) not in self._live, f"version {number}: added twice: {add}"
+            if _key(add) in self._live:
+                self.problems.append((number, f"adds what is there: {add}, {info}"))
             self._live[_key(add)] = self._live_rows(add)
         contents = Contents(Counter(self._rows(self._live.values())), "x" in self._names, self._note)
         if "cdc" in of:
             self._check_changes(number, of["cdc"], before, contents.rows)
-        [info] = of["commitInfo"]
         adds, removes = len(of.get("add", ())), len(of.get("remove", ()))
         return Version(number, contents, info, adds, removes, "metaData" in of or "protocol" in of)
 

@@ -150,3 +150,10 @@ def test_that_there_is_no_order_is_told() -> None:
         version(UPDATE, 0, [updated(FIRST), SECOND, NEW, *map(updated, copied)]),
     )
     assert (report.faults, report.without_order) == ([], True)
+
+
+def test_a_fault_is_of_the_engine_that_has_made_the_version() -> None:
+    rows = [updated(FIRST), SECOND]
+    by_deltalake = version(UPDATE, 1, rows, engineInfo="delta-rs:py-1.6.6")
+    report = checked("Serializable", version(APPEND, 0, [FIRST, SECOND, NEW]), by_deltalake)
+    assert (len(report.faults), len(report.faults_of_deltalake)) == (0, 1)
