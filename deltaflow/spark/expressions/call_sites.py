@@ -1,5 +1,12 @@
 """PySpark notes of each expression in which line it was made, for the messages of errors: nine crossings to
-the JVM and a walk over the stack, which take more time than the expression itself."""
+the JVM and a walk over the stack, which take more time than the expression itself.
+
+PySpark's setting against it (spark.python.sql.dataFrameDebugging.enabled) is read once in a process, and is
+for the expressions of users, too. So the function that tells the setting is wrapped: it says no to
+threads that are inside of `without_call_sites`, and to all others what it said before. Where PySpark has no
+such function, lines are noted as ever. Clients of Spark Connect are not concerned: operations run in the
+server.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +37,7 @@ def without_call_sites() -> Iterator[None]:
 
 
 def _install() -> None:
+    """Once. Two threads that do it at once wrap the same function, and either's wrapper will do."""
     asked = getattr(utils, "is_debugging_enabled", None)
     if asked is None or hasattr(asked, "of_deltaflow"):
         return
