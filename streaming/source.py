@@ -24,6 +24,7 @@ from deltaflow.errors import (
 )
 from deltaflow.log import Snapshot
 from deltaflow.log.files.change_files import recorded_files
+from deltaflow.log.observer import observe
 from deltaflow.log.protocol.column_mapping import physical_names
 from deltaflow.log.streams.source_offset import (
     BASE_INDEX,
@@ -96,6 +97,7 @@ class DeltaSource:
     def latest_offset(self, start_json: str | None, limits: Limits) -> DeltaSourceOffset:
         """The end of the next batch, whose files are kept until the batch is planned."""
         end, files = self.plan_batch(start_json, limits)
+        observe("offset planned", path=self.reading.path, version=end.reservoir_version)
         self._admitted = start_json, end.json(), files
         return end
 
@@ -147,6 +149,7 @@ class DeltaSource:
     def commit(self, end_json: str) -> None:
         """The batch up to this offset is done."""
         reading = self.reading
+        observe("batch done", path=reading.path)
         end = parse_offset(end_json, reading.table_id, reading.path)
         if end.is_barrier and reading.schema_log is not None:
             evolve_at_barrier(reading, end.reservoir_version)
@@ -161,6 +164,7 @@ class DeltaSource:
     def batch(self, start_json: str | None, end_json: str) -> list[Relation]:
         """The relations over the files between two offsets. They are listed when Spark plans the batch."""
         reading = self.reading
+        observe("batch begun", path=reading.path)
         end = parse_offset(end_json, reading.table_id, reading.path)
         if reading.schema_log is not None and reading.schema_log.current is None and start_json != end_json:
             reading = self._with_entry_for_batch(start_json, end)

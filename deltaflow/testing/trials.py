@@ -16,6 +16,7 @@ import posixpath
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,6 +33,8 @@ from deltaflow.testing.worker import Orders, PointReport, Report, Task
 
 _TRIALS_WITHOUT_KILL = 100
 _PAUSE_S = 0.02
+_STALLED_S = 20.0
+"""After which a run that does nothing may wait for a lock that a trial holds which stands still."""
 Check = Callable[[str], object]
 """Raises AssertionError if the content of a trial's folder is wrong."""
 
@@ -94,6 +97,7 @@ class _Active:
     versions: dict[str, int] = field(default_factory=dict)
     seen: int = 0
     is_done: bool = False
+    is_first: bool = False
 
 
 class Pipeline:
@@ -123,7 +127,7 @@ class Pipeline:
         self._timeout_s = timeout_s
         self._number = 0
         self._recording: Recording | None = None
-        self._work = Path(folder) if "://" not in folder else Path(os.environ.get("TMPDIR", "/tmp"))
+        self._stalled_s = _STALLED_S
 
     # ------------------------------------------------------------------------------------------- recording
 
@@ -159,14 +163,16 @@ class Pipeline:
         ]
         names = {*counts[0], *counts[1]}
         varying = sorted(name for name in names if counts[0].get(name) != counts[1].get(name))
-        states = {}
+        states: dict[str, list[str]] = {}
+        losing: set[str] = set()
         for place, newest in ends[1].items():
-            seen = {*first.states.get(place, ()), *second.states.get(place, ())} - {newest}
-            states[place] = [newest, *sorted(seen)]
-        losing = frozenset(
-            place for place in states if self._unreadable(posixpath.join(runs[1].folder, place))
-        )
-        self._recording = Recording(points, varying, states, losing)
+            seen = {*first.states.get(place, ()), *second.states.get(place, ())}
+            # Not every table is made by steps.
+            left = self._versions_left(posixpath.join(runs[1].folder, place))
+            if left is None:
+                losing.add(place)
+            states[place] = [newest, *sorted({*seen, *(left or ())} - {newest})]
+        self._recording = Recording(points, varying, states, frozenset(losing))
         return self._recording
 
     def _digest(self, table: str) -> str:
@@ -174,15 +180,18 @@ class Pipeline:
         assert state is not None
         return state.digest
 
-    def _unreadable(self, table: str) -> bool:
+    def _versions_left(self, table: str) -> list[str] | None:
+        """The digests of all versions; None if not every one is readable any more."""
         reader = Reader(table, self._ignored)
-        versions = reader.readable_versions()
+        versions, found = reader.readable_versions(), []
         for version in versions:
             try:
-                reader.state(version)
+                state = reader.state(version)
             except FileNotFoundError:
-                return True
-        return versions[:1] != [0]
+                return None
+            assert state is not None
+            found.append(state.digest)
+        return found if versions[:1] == [0] else None
 
     # -------------------------------------------------------------------------------------------- trials
 
@@ -195,8 +204,8 @@ class Pipeline:
             while waiting and not self._is_full(active):
                 trial = waiting.popleft()
                 active.append(_Active(trial, self._new_folder(), trial.stages))
-            for _ in self._run(active, records=False):
-                pass
+            active.sort(key=lambda each: not each.is_first)
+            self._run(active, records=False)
             for each in active:
                 if each.is_done or each.problems:
                     yield self._outcome(each)
@@ -277,7 +286,10 @@ class Pipeline:
 
     def _run(self, active: Sequence[_Active], *, records: bool) -> list[Report]:
         """Lets one process go on with the trials; returns the last report of each run, and notes them."""
-        reports_file = self._work / f"reports-{self._number:05}-{time.monotonic_ns()}.jsonl"
+        with tempfile.TemporaryDirectory(prefix="deltaflow-trials-") as reports:
+            return self._run_process(active, Path(reports, "reports.jsonl"), records=records)
+
+    def _run_process(self, active: Sequence[_Active], reports_file: Path, *, records: bool) -> list[Report]:
         output_file = reports_file.with_suffix(".out")
         orders = Orders(
             function=self.function,
@@ -295,7 +307,7 @@ class Pipeline:
             output_file.open("w") as output,
             subprocess.Popen(
                 [sys.executable, "-m", "deltaflow.testing.worker", msgspec.json.encode(orders).decode()],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # it ends with this process
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # a process group that holds its JVM too
@@ -303,7 +315,7 @@ class Pipeline:
             ) as process,
         ):
             offset = 0
-            is_over = False
+            is_over = has_standing = False
             try:
                 while not is_over:
                     is_over = process.poll() is not None
@@ -317,6 +329,8 @@ class Pipeline:
                         else:
                             each.seconds += heard - began
                             self._note(each, report)
+                            has_standing |= report.outcome == "stands"
+                            self._stalled_s = max(self._stalled_s, 5 * (heard - began))
                             ended.append(report)
                             current = None
                     if current is not None and not (records or current.problems):
@@ -324,8 +338,13 @@ class Pipeline:
                             self._look(current)
                         except (AssertionError, DeltaError, OSError) as error:
                             current.problems.append(f"a reader: {type(error).__name__}: {error}")
+                    silent_s = time.monotonic() - heard
+                    if current is not None and has_standing and silent_s > self._stalled_s:
+                        self._begin_anew(current)
+                        current = None
+                        break
                     if not found:
-                        if time.monotonic() - heard > self._timeout_s + 60:
+                        if silent_s > self._timeout_s + 60:
                             break
                         time.sleep(_PAUSE_S)
             finally:
@@ -335,9 +354,15 @@ class Pipeline:
             current.problems.append(
                 f"its process ended or hung, with code {process.poll()}:\n{text[-3_000:]}"
             )
-        if not ended and current is None:
+        if not ended and current is None and not any(each.is_first for each in active):
             raise RuntimeError(f"The worker failed: {output_file.read_text(errors='replace')[-3_000:]}")
         return ended
+
+    def _begin_anew(self, each: _Active) -> None:
+        """Lets a trial begin again, as the first one of the next process."""
+        each.folder, each.stages = self._new_folder(), each.trial.stages
+        each.fired, each.readers, each.versions = [], {}, {}
+        each.is_first = True
 
     def _note(self, each: _Active, report: Report) -> None:
         each.fired += report.fired

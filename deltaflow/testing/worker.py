@@ -221,5 +221,11 @@ def _stand_still() -> NoReturn:
     raise AssertionError
 
 
+def _end_with_parent() -> None:
+    os.read(0, 1)  # returns when the other end is gone
+    kill_own_group()
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _Worker(msgspec.json.decode(sys.argv[1], type=Orders)).work()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -54,7 +53,7 @@ def _try(name: str, arguments: argparse.Namespace, number: int) -> int:
     passed = _passed(arguments.log)
     tried, began = PIPELINES[name], time.monotonic()
     counts: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix=f"faults-{name}-") as folder, arguments.log.open("ab") as log:
+    with tried.folder() as folder, arguments.log.open("ab") as log:
         pipeline = Pipeline(tried.function, folder, ignored=tried.ignored, together=arguments.together)
         recording = pipeline.record()
         if arguments.schedules:

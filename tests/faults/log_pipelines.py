@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
+from deltaflow.cli import main
 from deltaflow.log import (
     AddFile,
     DeltaLog,
@@ -21,6 +24,10 @@ from deltaflow.log import (
     remove_files,
     schema_to_string,
 )
+from deltaflow.log.streams.checkpoint import StreamCheckpoint
+from deltaflow.log.streams.fork import plan_fork
+from deltaflow.log.streams.rewind import plan_rewind
+from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset
 
 _SCHEMA = schema_to_string(T.StructType([T.StructField("id", T.LongType())]))
 
@@ -103,3 +110,72 @@ def write_file(log: DeltaLog, number: int) -> AddFile:
         data_change=True,
         stats=json.dumps({"numRecords": 10}),
     )
+
+
+def vacuum_log(folder: str) -> None:
+    """Rows replaced twice, stray files beside them, and a vacuum by the command line; then one append."""
+    path = f"{folder}/table"
+    for number in range(3):
+        append(path, number, {"delta.deletedFileRetentionDuration": "interval 0 seconds"}, replaces=True)
+    if DeltaLog.for_table(path).snapshot().txn_version("writer") == 2:
+        for number in range(3):
+            stray = Path(path, f"stray-{number}.parquet")
+            stray.write_bytes(b"stray")
+            os.utime(stray, (0, 0))
+        main(["vacuum", path, "--yes"], standalone_mode=False)
+    append(path, 3, {})
+    assert not list(Path(path).glob("stray-*"))
+
+
+def _stream_checkpoint(folder: str, *, version: int = 3) -> str:
+    """The checkpoint of a stream that has read three commits of a table, in two batches."""
+    checkpoint = Path(folder, "checkpoint")
+    for number in range(3):
+        append(f"{folder}/source", number, {})
+    table_id = DeltaLog.for_table(f"{folder}/source").snapshot().table_id
+    if not checkpoint.exists():
+        new = Path(folder, "checkpoint-new")
+        for place in ("offsets", "commits"):
+            (new / place).mkdir(parents=True, exist_ok=True)
+        (new / "metadata").write_text('{"id":"query-1"}')
+        for batch in range(2):
+            offset = DeltaSourceOffset(table_id, version - 1 + batch, BASE_INDEX, False).json()
+            (new / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{offset}")
+            (new / "commits" / str(batch)).write_text("v1\n{}")
+        new.rename(checkpoint)
+    return str(checkpoint)
+
+
+def _position(checkpoint: str) -> int:
+    """The version with which the stream of a checkpoint goes on, all of whose batches have to be done."""
+    found = StreamCheckpoint(checkpoint)
+    assert found.planned == found.done, (found.planned, found.done)
+    offset = found.offsets(found.planned[-1]).delta_offset("0")
+    assert offset is not None
+    return offset.reservoir_version
+
+
+def rewind(folder: str) -> None:
+    """A stream's checkpoint goes back to version 1. After a kill the backup is put back first, if need be."""
+    checkpoint = _stream_checkpoint(folder)
+    if not Path(folder, "rewound").exists():
+        found = StreamCheckpoint(checkpoint)
+        if (found.planned, found.done) != ([0, 1], [0, 1]):
+            backup = sorted(Path(folder).glob("checkpoint.backup-*"))[-1]
+            shutil.rmtree(checkpoint)
+            shutil.copytree(backup, checkpoint)
+        plan_rewind(checkpoint, f"{folder}/source", version=1).apply()
+        Path(folder, "rewound").touch()
+    assert _position(checkpoint) == 1
+    append(f"{folder}/result", 1, {})
+
+
+def fork(folder: str) -> None:
+    """A second stream goes on where the first one is. After a kill an unfinished fork is removed first."""
+    checkpoint, target = _stream_checkpoint(folder), f"{folder}/fork"
+    if not Path(folder, "forked").exists():
+        shutil.rmtree(target, ignore_errors=True)
+        plan_fork(checkpoint, target).apply()
+        Path(folder, "forked").touch()
+    assert _position(target) == _position(checkpoint) == 3
+    append(f"{folder}/result", 3, {})

@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import deltalake
+import pyarrow as pa
 import pytest
 
+from deltaflow.errors import StoreError
+from deltaflow.store import location
 from deltaflow.testing import steps
+from deltaflow.testing.table_states import Reader
 from deltaflow.testing.trials import Pipeline, Recording, Trial
 from tests.faults.pipelines import KINDS, PIPELINES, every_fault, schedules
 
 ROOT = Path(__file__).parents[2]
+COMMIT_STEPS = ("*files written*", "*commit put*", "*put_if_absent of commit*")
 
 
 @pytest.fixture
@@ -55,6 +62,29 @@ def test_commits_and_checkpoints_outlive_a_fault_at_every_ninth_step(tmp_path: P
 def test_the_cleanup_of_a_log_outlives_random_schedules(tmp_path: Path) -> None:
     pipeline, recording = recorded("clean_up", tmp_path, 20)
     check(pipeline, list(schedules(recording, "clean_up", 16, 10)))
+
+
+@pytest.mark.usefixtures("in_root")
+def test_commits_on_an_object_store_outlive_failures_and_lost_replies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(location, "_stores_of_spark", None)
+    tried = PIPELINES["replace_on_s3"]
+    with tried.folder(str(tmp_path)) as folder:
+        pipeline = Pipeline(tried.function, folder)
+        recording = pipeline.record()
+        trials = list(every_fault(recording, ("raise", "lost_reply", "stale_listing")))
+        check(pipeline, [trial for trial in trials if "of commit" in trial.name])
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("in_root")
+@pytest.mark.parametrize("name", ["stream", pytest.param("dml_with_feed", marks=pytest.mark.long)])
+def test_what_spark_writes_outlives_kills_around_its_commits(name: str, tmp_path: Path) -> None:
+    pipeline, recording = recorded(name, tmp_path, 20)
+    faults = [fault for pattern in COMMIT_STEPS for fault in recording.faults("kill", pattern)]
+    check(pipeline, [Trial(str(fault), [[fault]]) for fault in faults[::2]])
 
 
 WRONG = {
@@ -130,3 +160,25 @@ def test_the_plugin_runs_a_pipeline_under_every_kill(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
+
+
+def test_the_reader_finds_files_that_are_gone_or_torn(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    rows = pa.table({"id": [1, 2, 2, 3], "part": ["a", "b", "b", None]})
+    deltalake.write_deltalake(path, rows, partition_by=["part"])
+    state = Reader(path, frozenset()).state()
+    assert state is not None
+    assert state.rows == Counter(
+        {"[('id', 1), ('part', 'a')]": 1, "[('id', 2), ('part', 'b')]": 2, "[('id', 3), ('part', None)]": 1}
+    )
+    ignoring = Reader(path, frozenset(["id"])).state()
+    assert ignoring is not None
+    assert ignoring.rows.total() == 4
+    assert len(ignoring.rows) == 3
+    [file, *_] = sorted(tmp_path.rglob("part=a/*.parquet"))
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(StoreError, match=f"{file.name} has"):
+        Reader(path, frozenset()).state()
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        Reader(path, frozenset()).state()
