@@ -62,12 +62,13 @@ PIPELINES: dict[str, Tried] = {
             "dml_with_vectors",
             "dml_with_feed",
             "vacuum",
-            "apply_changes_1",
-            "apply_changes_2",
         )
     },
+    **{
+        name: Tried(f"{_SPARK}:{name}", ("_recorded_at",))
+        for name in ("apply_changes_1", "apply_changes_2", "apply_changes_forgetting")
+    },
     "quarantine": Tried(f"{_SPARK}:quarantine", ("query_id",)),
-    "apply_changes_forgetting": Tried(f"{_SPARK}:apply_changes_forgetting", ("_recorded_at",)),
 }
 KINDS: tuple[FaultKind, ...] = ("kill", "lost_reply", "stale_listing", "raise", "delay")
 MOST_KILLS = 5
