@@ -35,7 +35,9 @@ FEW_FILES = 1_000
 FEW_VERSIONS = 10
 TIMED_COMMITS = 100
 OPEN_BOUND = 1.0
-MEMORY_BOUND = 0.5
+MEMORY_BOUND = 0.25
+LISTED_MEMORY_BOUND = 0.5
+PLAN_BOUND_S = 1
 FILES_BOUND = 2.0
 VERSIONS_BOUND = 1.5
 CHECKPOINT_BOUND_MB = 1_024
@@ -219,15 +221,35 @@ def log_of_commits(table: Path, commits: int) -> None:
 def open_with_deltaflow(table: str) -> dict[str, Any]:
     from deltaflow.log import DeltaLog
 
+    return measured(lambda: DeltaLog.for_table(table).snapshot().files)
+
+
+def open_with_deltalake(table: str) -> dict[str, Any]:
+    from deltalake import DeltaTable
+
+    return measured(lambda: Opened(DeltaTable(table)))
+
+
+class Opened:
+    """What is held without rows of its own."""
+
+    num_rows = None
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+
+
+def list_with_deltaflow(table: str) -> dict[str, Any]:
+    from deltaflow.log import DeltaLog
+
     def read() -> Any:
-        return (
-            DeltaLog.for_table(table).snapshot().files.select(["path", "size", "partition_values", "stats"])
-        )
+        snapshot = DeltaLog.for_table(table).snapshot()
+        return snapshot.with_stats(snapshot.files)
 
     return measured(read)
 
 
-def open_with_deltalake(table: str) -> dict[str, Any]:
+def list_with_deltalake(table: str) -> dict[str, Any]:
     from deltalake import DeltaTable
 
     def read() -> Any:
@@ -235,6 +257,21 @@ def open_with_deltalake(table: str) -> dict[str, Any]:
         return opened, pa.table(opened.get_add_actions())
 
     return measured(read)
+
+
+def plan_with_deltaflow(table: str) -> dict[str, Any]:
+    """The first selective query of an open table: the files whose statistics of one column fit."""
+    from deltaflow.log import DeltaLog
+    from deltaflow.log.files.data_skipping import may_match
+
+    snapshot = DeltaLog.for_table(table).snapshot()
+    files = snapshot.files
+    middle = files.num_rows // 2 * 10_000
+    bounds = [
+        {"op": op, "column": ["order_id"], "type": "bigint", "value": value}
+        for op, value in ((">=", middle), ("<=", middle + 10_000))
+    ]
+    return measured(lambda: files.filter(may_match({"op": "and", "args": bounds}, snapshot.statistics)))
 
 
 def checkpoint_with_deltaflow(table: str) -> dict[str, Any]:
@@ -295,25 +332,10 @@ def stream(table: str) -> dict[str, Any]:
     """The batches of a stream's initial snapshot, 1,000 files each: what the first one takes, and the
     milliseconds of an early and of a late one, each the median of nine.
     """
-    from deltaflow.log import DeltaLog
     from deltaflow.streaming.admission import Limits
-    from deltaflow.streaming.reading import Reading
-    from deltaflow.streaming.source import DeltaSource
-    from deltaflow.streaming.source_options import source_options
 
-    started: list[tuple[DeltaSource, str]] = []
-
-    def start() -> None:
-        log = DeltaLog.for_table(table, with_files=False)
-        newest = log.snapshot()
-        options = source_options({}, {})
-        reading = Reading(
-            log, newest.table_id, newest.version, newest.schema, tuple(newest.partition_columns), options
-        )
-        source = DeltaSource(reading)
-        started.append((source, source.latest_offset(None, Limits(files=1_000)).json()))
-
-    found = measured(start)
+    started: list[tuple[Any, str]] = []
+    found = measured(lambda: started.append(stream_start(table)))
     source, offset = started.pop()
     milliseconds: list[float] = []
     for _ in range(905):
@@ -323,6 +345,24 @@ def stream(table: str) -> dict[str, Any]:
         milliseconds.append((time.perf_counter() - begin) * 1_000)
     early, late = milliseconds[:9], milliseconds[-9:]
     return found | {"early": statistics.median(early), "late": statistics.median(late)}
+
+
+def stream_start(table: str) -> tuple[Any, str]:
+    """The source of a stream, and the offset after its first batch of 1,000 files."""
+    from deltaflow.log import DeltaLog
+    from deltaflow.streaming.admission import Limits
+    from deltaflow.streaming.reading import Reading
+    from deltaflow.streaming.source import DeltaSource
+    from deltaflow.streaming.source_options import source_options
+
+    log = DeltaLog.for_table(table, with_files=False)
+    newest = log.snapshot()
+    options = source_options({}, {})
+    reading = Reading(
+        log, newest.table_id, newest.version, newest.schema, tuple(newest.partition_columns), options
+    )
+    source = DeltaSource(reading)
+    return source, source.latest_offset(None, Limits(files=1_000)).json()
 
 
 def measured(read: Callable[[], Any]) -> dict[str, Any]:
@@ -355,6 +395,9 @@ PROBES = {
     for probe in (
         open_with_deltaflow,
         open_with_deltalake,
+        list_with_deltaflow,
+        list_with_deltalake,
+        plan_with_deltaflow,
         checkpoint_with_deltaflow,
         checkpoint_with_deltalake,
         follow,
@@ -373,28 +416,54 @@ def run(probe: Callable[[str], dict[str, Any]], *tables: Path) -> dict[str, Any]
     return found
 
 
-def compare_opening(report: Report, name: str, table: Path, repeats: int, memory_bound: float | None) -> None:
-    sides = (open_with_deltaflow, open_with_deltalake)
+def compare_opening(report: Report, name: str, table: Path, repeats: int, bounds: tuple[Any, Any]) -> None:
+    """`bounds` are those of the memory: of an open table, and with the statistics of all files."""
+    print(f"\n{name}: deltaflow, deltalake")
+    compare(report, "open", (open_with_deltaflow, open_with_deltalake), table, repeats, bounds[0])
+    sides = (list_with_deltaflow, list_with_deltalake)
+    compare(report, "open and list with statistics", sides, table, repeats, bounds[1])
+
+
+def compare(
+    report: Report,
+    what: str,
+    sides: tuple[Callable[[str], dict[str, Any]], ...],
+    table: Path,
+    repeats: int,
+    memory_bound: float | None,
+) -> None:
     found: dict[str, list[dict[str, Any]]] = {side.__name__: [] for side in sides}
     for side in sides:
         run(side, table)
     for repeat in range(repeats):
         for side in sides if repeat % 2 == 0 else sides[::-1]:
             found[side.__name__].append(run(side, table))
-    rows = {result["rows"] for results in found.values() for result in results}
+    rows = {result["rows"] for results in found.values() for result in results} - {None}
     if len(rows) != 1:
         raise AssertionError(f"The two do not list the same files: {rows}")
     ours, other = (
         {
             key: statistics.median(result[key] for result in found[side.__name__])
-            for key in found[side.__name__][0]
+            for key in ("seconds", "held_mb", "peak_mb", "process_peak_mb")
         }
         for side in sides
     )
-    print(f"\n{name}: deltaflow, deltalake")
-    report.ratio("open and list, time", ours["seconds"], other["seconds"], "s", OPEN_BOUND)
-    report.ratio("added memory, held", ours["held_mb"], other["held_mb"], "MB", memory_bound)
-    report.ratio("added memory, peak", ours["peak_mb"], other["peak_mb"], "MB", memory_bound)
+    report.ratio(f"{what}, time", ours["seconds"], other["seconds"], "s", OPEN_BOUND)
+    report.ratio(f"{what}, added memory, held", ours["held_mb"], other["held_mb"], "MB", memory_bound)
+    report.ratio(f"{what}, added memory, peak", ours["peak_mb"], other["peak_mb"], "MB", memory_bound)
+    report.ratio(
+        f"{what}, peak of the process", ours["process_peak_mb"], other["process_peak_mb"], "MB", None
+    )
+
+
+def compare_plans(report: Report, title: str, table: Path, repeats: int) -> None:
+    found = [run(plan_with_deltaflow, table) for _ in range(repeats + 1)][1:]
+    print(f"\nthe first selective query of {title}: deltaflow")
+    for name, key, unit, bound in (
+        ("time", "seconds", "s", PLAN_BOUND_S),
+        ("added memory, peak", "peak_mb", "MB", None),
+    ):
+        report.value(name, statistics.median(result[key] for result in found), unit, bound)
 
 
 def compare_following(
@@ -452,16 +521,20 @@ def main() -> int:
         # Data that is not on the disk yet would make the first commits wait.
         os.sync()
         title = f"{arguments.files:,} files in a checkpoint, and {COMMITS_AFTER_CHECKPOINT} commits"
-        compare_opening(report, title, many, arguments.repeats, MEMORY_BOUND)
+        compare_opening(report, title, many, arguments.repeats, (MEMORY_BOUND, LISTED_MEMORY_BOUND))
         if arguments.files >= 1_000_000:
             compare_batches(report, title, many)
         title = f"{arguments.commits:,} commits without a checkpoint"
-        compare_opening(report, title, commits, arguments.repeats, None)
+        compare_opening(report, title, commits, arguments.repeats, (None, None))
         title = f"a loaded snapshot at {arguments.files:,} files and at {FEW_FILES:,}"
         compare_following(report, title, many, few, arguments.repeats, FILES_BOUND)
         title = f"a loaded snapshot at version {arguments.versions:,} and at {FEW_VERSIONS}"
         compare_following(report, title, late, early, arguments.repeats, VERSIONS_BOUND)
         compare_checkpoints(report, many)
+        # Its newest checkpoint is ours now, which has statistics in columns.
+        title = f"{arguments.files:,} files in a checkpoint with statistics in columns"
+        run(checkpoint_with_deltaflow, many)
+        compare_plans(report, title, many, arguments.repeats)
     return 1 if report.failed else 0
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log import FILES_SCHEMA, AddFile, Commit, Protocol
-from deltaflow.log.files.file_rows import vector_row
+from deltaflow.log.files.file_rows import STATS, vector_row
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.features import check_readable, has_change_data_feed
 from deltaflow.streaming.reading import Reading
@@ -19,17 +19,12 @@ from deltaflow.streaming.schema_checks import check_metadata, check_partition_co
 
 COLUMNS = pa.schema(
     [
-        FILES_SCHEMA.field(name)
-        for name in (
-            "path",
-            "partition_values",
-            "size",
-            "modification_time",
-            "stats",
-            "deletion_vector",
-            "base_row_id",
-            "default_row_commit_version",
-        )
+        *(FILES_SCHEMA.field(name) for name in ("path", "partition_values", "size", "modification_time")),
+        STATS,
+        *(
+            FILES_SCHEMA.field(name)
+            for name in ("deletion_vector", "base_row_id", "default_row_commit_version")
+        ),
     ]
 )
 """The columns of a stream's files: the columns of a snapshot's files that a batch needs."""

@@ -40,7 +40,7 @@ class InitialSnapshot:
         snapshot = reading.log.snapshot_with_fields(version, fields)
         self.metadata = snapshot.metadata
         self.timestamp_ms = snapshot.timestamp_ms
-        files = snapshot.files.select(COLUMNS.names)
+        files = snapshot.with_stats(snapshot.files).select(COLUMNS.names)
         self._batches: list[pa.RecordBatch] = files.to_batches()
         self._order = pc.sort_indices(files, sort_keys=INITIAL_SNAPSHOT_ORDER)
         self._bytes_up_to = pc.cumulative_sum(files["size"].take(self._order))

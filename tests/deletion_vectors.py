@@ -112,6 +112,7 @@ def mark_deleted(
     for path, deleted in by_path.items():
         vector = inline(list(deleted)) if is_inline else shared.add(deleted)
         files = snapshot.files.filter([found == path for found in snapshot.files["path"].to_pylist()])
+        files = snapshot.with_stats(files)
         actions += remove_files(files, time.time_ns() // 1_000_000, data_change=data_change)
         [add] = add_files(files, data_change=data_change)
         fields = json.loads(encode_actions([add]))["add"] | {"deletionVector": vector}

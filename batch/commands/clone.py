@@ -191,7 +191,7 @@ def _delta_source(
         snapshot.metadata,
         snapshot.protocol,
         snapshot.size_in_bytes,
-        list(add_files(snapshot.files)),
+        list(add_files(snapshot.with_stats(snapshot.files))),
         snapshot,
     )
 

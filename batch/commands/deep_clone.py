@@ -70,7 +70,9 @@ def plan_copies(
     `identity` is what makes a file what it is: two files with the same identity have the same content.
     """
     plan = CopyPlan()
-    existing = {} if before is None else {decoded_path(add.path): add for add in add_files(before.files)}
+    existing = {}
+    if before is not None:
+        existing = {decoded_path(add.path): add for add in add_files(before.with_stats(before.files))}
     vectors = {place for add in existing.values() if (place := _vector_place(add)) is not None}
     paths = pa.array([add.path for add in adds], pa.string())
     sources = store_paths(root, pa.chunked_array([paths])).to_pylist()

@@ -64,7 +64,7 @@ def repair(
     }
     if missing.num_rows.null_count:
         metrics["numFilesOfUnknownRows"] = str(missing.num_rows.null_count)
-    removes = remove_files(missing.files, transaction.log.clock())
+    removes = remove_files(transaction.snapshot.with_stats(missing.files), transaction.log.clock())
     committed = transaction.commit(removes, Operation("FSCK", {}, metrics))
     _LOG.warning(
         "Version %d of %s has lost %s rows with %d files that were not there%s",

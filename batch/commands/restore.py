@@ -130,7 +130,10 @@ def _restore(
         pc.sum(added["size"], min_count=0).as_py(),
     )
     metrics = {name: str(number) for name, number in zip(_METRICS, row, strict=True)}
-    actions: list[AddFile | RemoveFile] = [*add_files(added), *remove_files(removed, transaction.log.clock())]
+    actions: list[AddFile | RemoveFile] = [
+        *add_files(restored.with_stats(added)),
+        *remove_files(current.with_stats(removed), transaction.log.clock()),
+    ]
     transaction.commit(actions, Operation("RESTORE", parameters, metrics))
     return [row]
 

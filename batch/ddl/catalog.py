@@ -98,7 +98,9 @@ def commit(definition: TableDefinition) -> None:
     transaction.clustering.by(definition.clustering_columns)
     metadata = definition.metadata(definition.schema, transaction)
     transaction.update_metadata(metadata, replaces_table=True)
-    removes = [] if snapshot is None else remove_files(snapshot.files, transaction.log.clock())
+    removes = []
+    if snapshot is not None:
+        removes = remove_files(snapshot.with_stats(snapshot.files), transaction.log.clock())
     assert transaction.metadata is not None
     parameters = definition.parameters(transaction.metadata)
     transaction.commit(removes, Operation(definition.operation_name(as_select=False), parameters, {}))

@@ -71,7 +71,7 @@ def _add_again(log: DeltaLog, name: str, settings: Mapping[str, str], *, with_id
         if not found.num_rows:
             return
         transaction.record_read_of_files(found)
-        adds: list[AddFile] = list(add_files(found, data_change=False))
+        adds: list[AddFile] = list(add_files(transaction.snapshot.with_stats(found), data_change=False))
         match transaction.try_commit(adds, Operation(name, {"batchId": str(batch)})):
             case Committed():
                 batch, conflicts = batch + 1, 0

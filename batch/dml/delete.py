@@ -20,7 +20,6 @@ from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
 from deltaflow.batch.sql_names import quoted
 from deltaflow.log import Operation
 from deltaflow.log.files.change_files import DELETE
-from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.spark.expressions.expressions import has_subquery
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def delete(
 
 def _remove(operation: RowLevelOperation, files: pa.Table, predicates: Sequence[str]) -> int | None:
     """Files of which all rows go, as their partitions tell."""
-    deleted = number_of_rows(files)
+    deleted = operation.snapshot.number_of_rows(files)
     operation.remove(files, lambda changed: _operation(operation, changed, predicates, deleted))
     return deleted
 

@@ -42,7 +42,6 @@ from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import AddCDCFile, AddFile, Committed, DeltaLog, Operation, RemoveFile, remove_files
 from deltaflow.log.files.change_files import UPDATE_PREIMAGE
-from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.features import (
     check_writable,
@@ -247,7 +246,7 @@ class RowLevelOperation(TouchedFiles):
 
     def tasks_for(self, rows: int) -> int:
         """How many tasks write so many rows of the table."""
-        known = number_of_rows(self.snapshot.files) or 0
+        known = self.snapshot.number_of_rows(self.snapshot.files) or 0
         bytes_of_row = self.snapshot.size_in_bytes / known if known else 0
         return int(rows * bytes_of_row // _BYTES_OF_A_TASK) + 1
 
@@ -340,7 +339,8 @@ class RowLevelOperation(TouchedFiles):
 
     def remove(self, removed: pa.Table, describe: Describe) -> None:
         """Commits the removal of files whose rows all go, as their partitions tell; no Spark job."""
-        self.commit(Changed((), 0, remove_files(removed, self.transaction.log.clock())), describe)
+        removes = remove_files(self.snapshot.with_stats(removed), self.transaction.log.clock())
+        self.commit(Changed((), 0, removes), describe)
 
     def commit(self, changed: Changed, describe: Describe) -> None:
         """The commit; for `replace` and `remove`."""

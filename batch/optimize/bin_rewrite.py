@@ -131,7 +131,8 @@ class BinRewrite:
         path, transaction = self.snapshot.path, self._transaction
         observe("rewrite files written", path=path, files=len(self.adds))
         RowAccount(self._operation, self.snapshot, self.files).check(self._new.rows)
-        removes = remove_files(self.files, transaction.log.clock(), data_change=False)
+        files = self.snapshot.with_stats(self.files)
+        removes = remove_files(files, transaction.log.clock(), data_change=False)
         committed = transaction.commit([*self.adds, *removes], self._describe(self.adds, removes))
         observe("rewrite committed", path=path, version=committed.version)
         _LOG.info(

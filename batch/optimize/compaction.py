@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructType
 
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.partition_values import NULL_FOLDER
@@ -46,7 +45,6 @@ def bins_after_commit(
     bins: list[pa.Table] = []
     at_least = max(min_num_files, 2)
     small = pc.indices_nonzero(pc.less(files["size"], smaller_than))
-    # Of a large table's files this takes no statistics, which are most of their bytes.
     of_small = files.select(["partition_values", "size"]).take(small)
     for partition in _partitions(of_small, partition_columns, at_least, changed):
         count = _count_in_lower_tiers(partition.sizes, max(at_least // 2, 2))
@@ -55,13 +53,15 @@ def bins_after_commit(
     return bins
 
 
-def files_to_compact(files: pa.Table, *, smaller_than: int, max_deleted_ratio: float) -> pa.Table:
+def files_to_compact(
+    files: pa.Table, statistics: FileStatistics, *, smaller_than: int, max_deleted_ratio: float
+) -> pa.Table:
     """The files that OPTIMIZE rewrites together: small ones, and those whose deletion vector deletes a larger
-    part of their rows, or a part that the log does not tell."""
+    part of their rows, or a part that the log does not tell. `statistics` are those of the files."""
     chosen = pc.less(files["size"], smaller_than)
     vectors = files["deletion_vector"]
     if vectors.null_count < files.num_rows:
-        records = FileStatistics(files, StructType()).num_records
+        records = statistics.num_records
         deleted = pc.struct_field(vectors, "cardinality").combine_chunks()
         is_above = pc.greater(deleted.cast(pa.float64()), pc.multiply(records, max_deleted_ratio))
         chosen = pc.or_(chosen, pc.and_(vectors.is_valid(), pc.fill_null(is_above, True)))

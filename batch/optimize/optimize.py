@@ -24,7 +24,6 @@ from deltaflow.batch.optimize.z_order import BinOfRows, ZColumn, columns_at, z_c
 from deltaflow.builders import OptimizeBuilder
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, Snapshot
-from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.protocol.clustering import is_clustered
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import (
@@ -95,7 +94,7 @@ def optimize(
         bins = bins_of_table(found, partition_columns, max_size=target_size)
     rewrite = None
     if bins:
-        lay_out = _z_order_layout(bins, columns, target_size) if columns else one_file_each
+        lay_out = _z_order_layout(snapshot, bins, columns, target_size) if columns else one_file_each
         predicates = [simple_string_of_text(spark, condition) for condition in where]
         if purge is not None:
             operation = describe_purge(predicates)
@@ -143,13 +142,17 @@ def _target_size(snapshot: Snapshot, settings: Mapping[str, str]) -> int:
 def _files_to_compact(snapshot: Snapshot, files: pa.Table, settings: Mapping[str, str]) -> pa.Table:
     smaller_than = OPTIMIZE_MIN_FILE_SIZE.of(settings, snapshot.path)
     ratio = OPTIMIZE_MAX_DELETED_ROWS_RATIO.of(settings, snapshot.path)
-    return files_to_compact(files, smaller_than=smaller_than, max_deleted_ratio=ratio)
+    return files_to_compact(
+        files, snapshot.statistics_of(files), smaller_than=smaller_than, max_deleted_ratio=ratio
+    )
 
 
-def _z_order_layout(bins: Sequence[pa.Table], columns: Sequence[ZColumn], target_size: int) -> LayOut:
+def _z_order_layout(
+    snapshot: Snapshot, bins: Sequence[pa.Table], columns: Sequence[ZColumn], target_size: int
+) -> LayOut:
     def lay_out(first: int, rows: Sequence[DataFrame]) -> Sequence[DataFrame]:
         sized = [
-            BinOfRows(frame, number_of_rows(files), _num_files(files, target_size))
+            BinOfRows(frame, snapshot.number_of_rows(files), _num_files(files, target_size))
             for frame, files in zip(rows, bins[first : first + len(rows)], strict=True)
         ]
         return z_ordered(sized, columns)

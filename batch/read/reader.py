@@ -132,4 +132,6 @@ def files_of_version(description: dict[str, Any]) -> ScannedFiles:
     if "partition" in description:
         files = files_of_partition(snapshot, description["partition"], description["timeZone"])
         statistics = snapshot.statistics_of(files)
-    return ScannedFiles(log.path, snapshot.physical_partition_columns, files, statistics)
+    return ScannedFiles(
+        log.path, snapshot.physical_partition_columns, files, statistics, with_stats=snapshot.with_stats
+    )

@@ -22,7 +22,6 @@ from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log import AddFile, RemoveFile, Snapshot, add_files, remove_files
 from deltaflow.log.files.data_path import sized_paths
 from deltaflow.log.files.deletion_vectors import DeletionVector, read_deletion_vectors
-from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.footers import numbers_of_rows
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class MarkedRows:
         self._marks = marks
         self._rewritten = [_no_rows() for _ in marks] if rewritten is None else rewritten
         self._records = self._numbers_of_records()
-        old = read_deletion_vectors(files, snapshot.path, snapshot.version)
+        old = read_deletion_vectors(snapshot.with_stats(files), snapshot.path, snapshot.version)
         self._vectors = [
             self._merged(row, marks[row], None if vector is None else vector.rows)
             for row, vector in enumerate(old)
@@ -125,7 +124,7 @@ class MarkedRows:
         to be right: readers take it for that of the rows in the table."""
         paths = sized_paths(self._snapshot.path, self.files)
         found = numbers_of_rows(paths)
-        told = FileStatistics(self.files, self._snapshot.schema).num_records.to_pylist()
+        told = self._snapshot.statistics_of(self.files).num_records.to_pylist()
         for row, (said, has) in enumerate(zip(told, found, strict=True)):
             if said is not None and said != has:
                 raise self._error(
@@ -227,7 +226,7 @@ class MarkedRows:
         stay = [row for row, vector in enumerate(self._vectors) if len(vector) < self._records[row]]
         descriptors = dict(zip(stay, new.write_vectors([self._vectors[row] for row in stay]), strict=True))
         adds, removes = [], []
-        for row, file in enumerate(add_files(self.files)):
+        for row, file in enumerate(add_files(self._snapshot.with_stats(self.files))):
             records = self._records[row]
             removes.append(msgspec.structs.replace(file.remove(now_ms), stats=_json({"numRecords": records})))
             if row in descriptors:
@@ -252,7 +251,7 @@ class RewrittenFiles(MarkedRows):
 
     def actions(self, new: NewFiles, now_ms: int) -> tuple[list[AddFile], list[RemoveFile]]:
         """The actions that remove the files."""
-        return [], remove_files(self.files, now_ms)
+        return [], remove_files(self._snapshot.with_stats(self.files), now_ms)
 
 
 def _no_rows() -> BitMap64:

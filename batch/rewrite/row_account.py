@@ -14,7 +14,6 @@ from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.errors import DeltaIllegalStateException, StoreError
 from deltaflow.log import AddFile, RemoveFile, Snapshot, remove_files
 from deltaflow.log.files.data_path import sized_paths
-from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.footers import numbers_of_rows
 
 _SHOWN = 3
@@ -35,7 +34,7 @@ class RowAccount:
         self.files = files
         self._operation = operation
         self._snapshot = snapshot
-        self._records: pa.Array = FileStatistics(files, snapshot.schema).num_rows
+        self._records: pa.Array = snapshot.statistics_of(files).num_rows
         if gone is None:
             gone = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), files.num_rows)])
         self._gone = gone.combine_chunks()
@@ -71,7 +70,7 @@ class RowAccount:
 
     def actions(self, new: NewFiles, now_ms: int) -> tuple[list[AddFile], list[RemoveFile]]:
         """The actions that remove the files; as those of MarkedRows."""
-        return [], remove_files(self.files, now_ms)
+        return [], remove_files(self._snapshot.with_stats(self.files), now_ms)
 
     def _check(self, mask: pa.Array, rows: int, kept: int) -> None:
         gone = pc.sum(self._gone.filter(mask), min_count=0).as_py()

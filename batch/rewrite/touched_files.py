@@ -113,7 +113,7 @@ class TouchedFiles:
             chosen = files
         if files is not None:
             chosen = chosen.select(self.snapshot.files.column_names)
-            statistics = FileStatistics(chosen, self.schema)
+            statistics = self.snapshot.statistics_of(chosen)
         if files is not None or places:
             key = str(len(self._scanned))
             numbers = self._numbers(chosen) if places else None
@@ -161,7 +161,7 @@ class TouchedFiles:
     ) -> ScannedFiles:
         snapshot = self.snapshot
         columns = snapshot.physical_partition_columns
-        return ScannedFiles(snapshot.path, columns, files, statistics, vectors, numbers)
+        return ScannedFiles(snapshot.path, columns, files, statistics, vectors, numbers, snapshot.with_stats)
 
     def _numbers(self, files: pa.Table) -> pa.Array:
         """Of each file the row of the snapshot's `files`."""

@@ -212,7 +212,7 @@ def _truncate(statement: Statement) -> Rows:
     check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
     transaction = log.start_transaction(statement.settings, read_version=snapshot.version)
     transaction.record_read_of_whole_table()
-    removes = remove_files(snapshot.files, transaction.log.clock())
+    removes = remove_files(snapshot.with_stats(snapshot.files), transaction.log.clock())
     transaction.commit(removes, Operation("TRUNCATE", {}, {"numRemovedFiles": str(len(removes))}))
     return ()
 

@@ -18,7 +18,6 @@ from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import FILES_SCHEMA, AddFile, OptimisticTransaction, Snapshot
 from deltaflow.log.files.change_files import DELETE, INSERT
-from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.protocol.column_mapping import physical_name, table_schema
 from deltaflow.log.protocol.features import has_change_data_feed
 from deltaflow.spark.expressions.analysis import analysed, references
@@ -129,7 +128,7 @@ class MatchingRows(WholeTable):
             files.record_read(found)
             if not found.has_data_filters:
                 self._touched = files.record_files_of_partitions(found)
-                self._rows_removed = number_of_rows(self._touched)
+                self._rows_removed = snapshot.number_of_rows(self._touched)
                 return
             if not self._data_columns:
                 raise self._names_other_columns(rows, condition, snapshot)

@@ -131,6 +131,8 @@ class TransactionalWrite:
 
     def _commit(self, adds: Sequence[AddFile], rows: int, copies: NewFiles, removed: pa.Table) -> bool:
         """Whether there was something to commit."""
+        if self._transaction.snapshot is not None:
+            removed = self._transaction.snapshot.with_stats(removed)
         removes = remove_files(removed, self._transaction.log.clock(), data_change=self._data_change)
         # A commit with change files has all of its changes in them.
         changes = [*map(as_change_file, adds), *copies.change_files] if copies.change_files else []

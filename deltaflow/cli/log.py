@@ -127,7 +127,9 @@ def files(asked: _Asked, partitions: Sequence[str]) -> None:
     snapshot = asked.snapshot()
     found, schema = _files_of_partitions(snapshot, partitions), snapshot.schema
     rows = (
-        _file_row(row, schema) for batch in found.to_batches(_FILES_PER_BATCH) for row in batch.to_pylist()
+        _file_row(row, schema)
+        for batch in snapshot.with_stats(found).to_batches(_FILES_PER_BATCH)
+        for row in batch.to_pylist()
     )
     if not asked.output.as_json:
         rows = ({**row, **_readable_stats(row["stats"], row.get("deletion_vector"))} for row in rows)

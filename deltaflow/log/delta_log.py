@@ -363,6 +363,9 @@ class DeltaLog:
         # Another file under the known version's name: the table was deleted and made anew.
         if own is None or own.etag != etag:
             return None
+        # Every later snapshot would have to look for the statistics again.
+        if snapshot.has_lost_statistics:
+            return None
         latest = listing.latest_version
         if latest == snapshot.version:
             return known

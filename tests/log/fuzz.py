@@ -361,6 +361,7 @@ def state_of(snapshot: Snapshot) -> State:
     files = snapshot.files
     files.validate(full=True)
     snapshot.tombstones.validate(full=True)
+    files = snapshot.with_stats(files)
     encode_actions(add_files(files))
     assert snapshot.schema is not None
     assert snapshot.size_in_bytes == sum(files["size"].to_pylist())

@@ -237,7 +237,7 @@ class Attempt:
             case "insert":
                 self._add([Row(name, target, f"under {metadata.description}")])
             case "delete":
-                self.actions += remove_files(self._read_part(target), 5)
+                self._remove(self._read_part(target))
             case "copy":
                 found = self._rows(self._read_part(target))
                 self._add([Row(name, 3 - target, f"{len(found)} rows")])
@@ -245,7 +245,7 @@ class Attempt:
                 transaction.record_read_of_whole_table()
                 self.reads.update(PARTS)
                 self.files.update(snapshot.files["path"].to_pylist())
-                self.actions += remove_files(snapshot.files, 5)
+                self._remove(snapshot.files)
                 self._add([Row(name, target, f"{len(self._rows(snapshot.files))} rows")])
             case "compact":
                 here = [self._part(path) == target for path in snapshot.files["path"].to_pylist()]
@@ -253,13 +253,13 @@ class Attempt:
                 if files.num_rows > 1:
                     transaction.record_read_of_files(files)
                     self.files.update(files["path"].to_pylist())
-                    self.actions += remove_files(files, 5, data_change=False)
+                    self._remove(files, data_change=False)
                     self._add(self._rows(files), data_change=False)
             case "move":
                 self._move(snapshot.files)
             case "alter" | "alter and delete":
                 if target is not None:
-                    self.actions += remove_files(self._read_part(target), 5)
+                    self._remove(self._read_part(target))
                 description = str(int(metadata.description or 0) + 1)
                 transaction.update_metadata(msgspec.structs.replace(metadata, description=description))
             case "upgrade":
@@ -280,7 +280,7 @@ class Attempt:
             moved = [row for row in rows if row.name == "first"]
             if moved:
                 file = files.filter(pc.equal(files["path"], path))
-                self.actions += remove_files(file, 5)
+                self._remove(file)
                 self._add([row for row in rows if row not in moved])
                 self._add([Row(f"first, moved by {self.step.number}", 2, moved[0].content)])
 
@@ -295,6 +295,10 @@ class Attempt:
 
     def _part(self, path: str) -> int:
         return self.world.contents[path][0].part
+
+    def _remove(self, files: Any, *, data_change: bool = True) -> None:
+        assert self.transaction.snapshot is not None
+        self.actions += remove_files(self.transaction.snapshot.with_stats(files), 5, data_change=data_change)
 
     def _add(self, rows: list[Row], *, data_change: bool = True) -> None:
         if rows:

@@ -87,7 +87,9 @@ def rewrite(log: DeltaLog, writer: str, number: int) -> dict[str, Any]:
         values = pc.map_lookup(transaction.snapshot.files["partition_values"], "part", "first")
         files = transaction.snapshot.files.filter(pc.equal(values, str(part)))
         transaction.record_read_of_files(files)
-    actions: list[Any] = remove_files(files, time.time_ns() // 1_000_000, data_change=data_change)
+    actions: list[Any] = remove_files(
+        transaction.snapshot.with_stats(files), time.time_ns() // 1_000_000, data_change=data_change
+    )
     if operation != "delete" and actions:
         contents = [store_of(log).read(f"{log.path}/{path}") for path in files["path"].to_pylist()]
         rows = pa.concat_tables([pq.ParquetFile(pa.BufferReader(content)).read() for content in contents])

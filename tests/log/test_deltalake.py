@@ -48,7 +48,7 @@ def test_a_table_of_deltalake_is_read_with_the_same_files_schema_and_transaction
     assert snapshot.txn_version("app") == table.transaction_version("app") == 7
     assert json.loads(schema_to_string(snapshot.schema)) == json.loads(table.schema().to_json())
     theirs = adds_by_deltalake(tmp_path)
-    ours = sorted(snapshot.files.to_pylist(), key=lambda row: row["path"])
+    ours = sorted(snapshot.with_stats(snapshot.files).to_pylist(), key=lambda row: row["path"])
     assert len(theirs) == 7
     assert [row["path"] for row in ours] == [row["path"] for row in theirs]
     assert [row["size"] for row in ours] == [row["size_bytes"] for row in theirs]
@@ -134,7 +134,7 @@ def test_a_table_of_deltaflow_is_read_by_deltalake(tmp_path: Path) -> None:
 
     overwrite = log.start_transaction()
     assert overwrite.snapshot is not None
-    removes = remove_files(overwrite.snapshot.files, 1700000000001)
+    removes = remove_files(overwrite.snapshot.with_stats(overwrite.snapshot.files), 1700000000001)
     overwrite.commit([*removes, write("part=x/4.parquet", "part=x/4.parquet", "x", 5)], operation)
     table = DeltaTable(path)
     assert table.to_pyarrow_table().column("id").to_pylist() == [5]

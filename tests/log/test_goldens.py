@@ -19,7 +19,6 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructT
 from deltaflow.errors import CorruptLogError, DeltaTableNotFoundError, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.files.deletion_vectors import read_deletion_vectors
-from deltaflow.log.files.file_statistics import number_of_rows
 from deltaflow.log.files.partition_values import typed_values
 from deltaflow.log.protocol.column_mapping import physical_name
 from deltaflow.log.protocol.data_types import is_nested
@@ -114,7 +113,8 @@ def check_rows(log: DeltaLog, version: int, file: str) -> None:
     wanted = wanted.select(log.snapshot_at(version).schema.names)
     columns = [wanted[name].to_pylist() for name in wanted.column_names]
     assert found == sorted(map(text, zip(*columns, strict=True))), f"version {version}"
-    assert number_of_rows(log.snapshot_at(version).files) in (None, len(found)), f"version {version}"
+    snapshot = log.snapshot_at(version)
+    assert snapshot.number_of_rows(snapshot.files) in (None, len(found)), f"version {version}"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,11 @@ def test_the_state_of_the_log(entry: dict[str, Any]) -> None:
     assert state.file_state.files.num_rows == entry["active_files"]
     assert {txn.app_id: txn.version for txn in state.transactions.values()} == entry["txns"]
     assert sorted(state.domains) == entry["domains"]
-    statistics = state.file_state.files["stats"].drop_null().to_pylist()
+    rows = state.file_state.files["stats_row"].combine_chunks().drop_null()
+    source = state.file_state.stats_source
+    pieces = [] if source is None else [piece.to_pylist() for piece in source.read(rows, None)]
+    statistics = [text for piece in pieces for text in piece if text is not None]
+    statistics += state.file_state.files["stats_text"].drop_null().to_pylist()
     assert all(isinstance(json.loads(text), dict) for text in statistics)
 
 

@@ -74,7 +74,7 @@ def rewrite(path: str, pause_s: float) -> None:
             data_change=False,
             stats=json.dumps({"numRecords": sum(table.num_rows for table in tables)}),
         )
-        removes = remove_files(chosen, now_ms, data_change=False)
+        removes = remove_files(transaction.snapshot.with_stats(chosen), now_ms, data_change=False)
         outcome = transaction.try_commit([add, *removes], Operation("OPTIMIZE", {"by": "another process"}))
         outcomes[type(outcome).__name__] += 1
         assert isinstance(outcome, Committed | Conflict)

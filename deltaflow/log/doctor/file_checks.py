@@ -72,7 +72,7 @@ def check_files(log: LogFiles, snapshot: Snapshot) -> tuple[list[Finding], pa.Ta
 
 def check_vectors(log: LogFiles, snapshot: Snapshot, progress: Progress) -> Iterator[Finding]:
     """Deletion vectors that are missing, or that are not what the log says."""
-    files = snapshot.files.filter(snapshot.files["deletion_vector"].is_valid())
+    files = snapshot.with_stats(snapshot.files.filter(snapshot.files["deletion_vector"].is_valid()))
     wrong: list[DeltaError] = []
     for start in range(0, files.num_rows, _VECTORS_AT_ONCE):
         progress("deletion vectors", start, files.num_rows)

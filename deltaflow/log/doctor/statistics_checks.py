@@ -69,7 +69,7 @@ def check_statistics(
     lies: defaultdict[tuple[str, str], _Lies] = defaultdict(_Lies)
     for start in range(0, files.num_rows, _FILES_AT_ONCE):
         progress("footers of files", start, files.num_rows)
-        some = files.slice(start, _FILES_AT_ONCE)
+        some = snapshot.with_stats(files.slice(start, _FILES_AT_ONCE))
         found = list(_collected(sized_paths(log.path, some), leaves))
         is_read = pa.array([text is not None for text in found], pa.bool_())
         if not pc.all(is_read).as_py():

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.files.deletion_vectors import DeletionVector, inline_vector, read_deletion_vectors
 from deltaflow.log.files.file_key import logical_key
-from deltaflow.log.files.file_rows import FILES_SCHEMA, STRING_MAP, vector_row
+from deltaflow.log.files.file_rows import FILES_SCHEMA, STATS, STRING_MAP, vector_row
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.actions import AddCDCFile, AddFile, RemoveFile
 from deltaflow.log.protocol.commit import Commit
@@ -39,8 +39,9 @@ CHANGE_COLUMNS = T.StructType(
 """The columns that change rows have beside those of the table."""
 CHANGE_FILES = pa.schema(
     [
-        FILES_SCHEMA.field(name)
-        for name in ("path", "partition_values", "size", "modification_time", "stats", "deletion_vector")
+        *(FILES_SCHEMA.field(name) for name in ("path", "partition_values", "size", "modification_time")),
+        STATS,
+        FILES_SCHEMA.field("deletion_vector"),
     ]
 )
 """One row per file with change rows, columns as in FILES_SCHEMA. The partition values have those of the

@@ -28,13 +28,16 @@ DELETION_VECTOR = pa.struct(
     ]
 )
 """The type of a column of deletion vectors, by the protocol's names; null where a file has none."""
+STATS = pa.field("stats", pa.string())
+"""A column of statistics as JSON text."""
 FILES_SCHEMA = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
         pa.field("partition_values", STRING_MAP, nullable=False),
         pa.field("size", pa.int64(), nullable=False),
         pa.field("modification_time", pa.int64(), nullable=False),
-        pa.field("stats", pa.string()),
+        pa.field("stats_text", pa.string()),
+        pa.field("stats_row", pa.int64()),
         pa.field("tags", STRING_MAP),
         pa.field("deletion_vector", DELETION_VECTOR),
         pa.field("base_row_id", pa.int64()),
@@ -42,9 +45,11 @@ FILES_SCHEMA = pa.schema(
         pa.field("extra", pa.string()),
     ]
 )
-"""One row per file: `path` as in the log, size in bytes, modification_time in ms, stats as JSON text;
-`extra` is the JSON object of all other fields of the add action except dataChange, null without any. The
-deletion vector is there, too, if it has fields that the protocol does not know."""
+"""One row per file: `path` as in the log, size in bytes, modification_time in ms. The statistics are in
+`stats_text`, as JSON, or at the place `stats_row` of a checkpoint, which is read when somebody asks for them
+(Snapshot.with_stats, Snapshot.statistics_of); both are null for a file without any. `extra` is the JSON
+object of all other fields of the add action except dataChange, null without any. The deletion vector is
+there, too, if it has fields that the protocol does not know."""
 
 TOMBSTONES_SCHEMA = pa.schema(
     [
@@ -69,7 +74,7 @@ FIELDS_OF_ADD = {
     "partitionValues": "partition_values",
     "size": "size",
     "modificationTime": "modification_time",
-    "stats": "stats",
+    "stats": "stats_text",
     "tags": "tags",
     "deletionVector": "deletion_vector",
     "baseRowId": "base_row_id",
@@ -97,7 +102,8 @@ ROWS_PER_BATCH = 16_384
 
 
 def add_files(files: pa.Table, *, data_change: bool = True) -> Iterator[AddFile]:
-    """The add actions of rows of a snapshot's `files`, with all fields that the log has."""
+    """The add actions of rows of a snapshot's `files` with their statistics (Snapshot.with_stats), with all
+    fields that the log has."""
     for row in _rows(files):
         yield add_from_fields(
             {
@@ -119,7 +125,7 @@ def add_files(files: pa.Table, *, data_change: bool = True) -> Iterator[AddFile]
 def remove_files(
     files: pa.Table, deletion_timestamp_ms: int, *, data_change: bool = True
 ) -> list[RemoveFile]:
-    """The remove actions for rows of a snapshot's `files`."""
+    """The remove actions for rows of a snapshot's `files` with their statistics, as `add_files`."""
     return [add.remove(deletion_timestamp_ms, data_change=data_change) for add in add_files(files)]
 
 

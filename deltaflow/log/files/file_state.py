@@ -20,6 +20,7 @@ from deltaflow.log.files.file_rows import (
     TOMBSTONES_SCHEMA,
     vector_row,
 )
+from deltaflow.log.files.stored_statistics import StatisticsSource
 from deltaflow.log.protocol.actions import (
     AddFile,
     AnyAction,
@@ -32,6 +33,7 @@ KEYED_FILES_SCHEMA = FILES_SCHEMA.append(_KEY)
 """FILES_SCHEMA and `key`, what identifies the file (`file_key`); null where that is the path itself."""
 KEYED_TOMBSTONES_SCHEMA = TOMBSTONES_SCHEMA.append(_KEY)
 """TOMBSTONES_SCHEMA and `key`, as in KEYED_FILES_SCHEMA."""
+
 
 _ACTION_SCHEMA = pa.schema(
     [
@@ -71,7 +73,7 @@ class FileState:
     following a table costs only what its new commits hold. A fold copies only the batches that it changes.
     """
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_parts", "stats_source")
 
     def __init__(
         self,
@@ -79,8 +81,11 @@ class FileState:
         tombstones: Sequence[pa.RecordBatch] = (),
         actions: Iterable[AnyAction] = (),
         table_path: str = "",
+        stats_source: StatisticsSource | None = None,
     ) -> None:
-        """Batches by KEYED_FILES_SCHEMA and KEYED_TOMBSTONES_SCHEMA, and newer actions."""
+        """Batches by KEYED_FILES_SCHEMA and KEYED_TOMBSTONES_SCHEMA, and newer actions. `stats_source` has
+        the statistics of the files that have a `stats_row`."""
+        self.stats_source = stats_source
         self._parts = _Parts(files, tombstones, _ACTION_SCHEMA.empty_table())
         if actions:
             self._parts = self.after(actions, table_path)._parts
@@ -93,7 +98,7 @@ class FileState:
         )
         if tail["key"].num_chunks > _MOST_CHUNKS:
             tail = tail.combine_chunks()
-        state = FileState()
+        state = FileState(stats_source=self.stats_source)
         state._parts = _Parts(parts.files, parts.tombstones, tail)
         if tail.num_rows > max(_SMALLEST_TAIL_TO_FOLD, sum(batch.num_rows for batch in parts.files)):
             state._fold()
@@ -181,7 +186,12 @@ def _with_appended(
     if actions.num_rows == 0:
         return batches
     key = pc.if_else(pc.equal(actions["key"], actions["path"]), pa.scalar(None, pa.string()), actions["key"])
-    columns = [key if name == "key" else actions[name] for name in schema.names]
+    special = {
+        "key": key,
+        "stats_text": actions["stats"],
+        "stats_row": pa.chunked_array([pa.nulls(actions.num_rows, pa.int64())]),
+    }
+    columns = [special[name] if name in special else actions[name] for name in schema.names]
     rows = pa.Table.from_arrays(columns, schema=schema).combine_chunks()
     for batch in rows.to_batches(max_chunksize=ROWS_PER_BATCH):
         while batches and _is_worth_merging(batches[-1], batch):

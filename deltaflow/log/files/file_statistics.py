@@ -1,4 +1,4 @@
-"""File statistics in columns: the JSON is parsed once for each column that is asked for.
+"""File statistics in columns: they are read and parsed once for each column that is asked for.
 
 Protocol: "Per-file Statistics". A bound that is not certain is null: a missing key, a value of another type,
 NaN, a date on which the Julian and the Gregorian calendar differ.
@@ -6,6 +6,7 @@ NaN, a date on which the Julian and the Gregorian calendar differ.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,12 +19,17 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from pyspark.sql import types as T
 
+from deltaflow.errors import CorruptLogError
 from deltaflow.log.files.generated_bounds import Bounds, tightest
+from deltaflow.log.files.json_column import timestamp_texts
+from deltaflow.log.files.stored_statistics import StoredStatistics, gather
 from deltaflow.log.files.text_casts import cast_or_null
 from deltaflow.log.protocol.column_mapping import physical_path
 from deltaflow.log.protocol.type_widening import was_float
 
 ColumnPath = tuple[str, ...]
+_LOG = logging.getLogger(__name__)
+_TIGHT_BOUNDS = ("tightBounds",)
 
 # Bounds are at the precision of milliseconds, and not every writer rounds outwards.
 _MILLISECOND = pa.scalar(1_000, pa.int64())
@@ -74,12 +80,17 @@ class FileStatistics:
         files: pa.Table,
         schema: T.StructType,
         generated: Mapping[ColumnPath, Callable[[], Bounds]] = MappingProxyType({}),
+        stored: StoredStatistics | None = None,
     ) -> None:
-        """`files` has at least the columns stats and deletion_vector of a snapshot's `files`. `generated`
-        makes bounds of columns from partition values (see generated_bounds)."""
+        """`files` has the column deletion_vector, and statistics as in `gather`, which `stored` may have.
+        `generated` makes bounds of columns from partition values (see generated_bounds).
+
+        Statistics that cannot be read any more are unknown, and a warning in this module's log says so.
+        """
+        self._files = files
+        self._stored = stored
         self._generated = generated
         self._with_generated: dict[ColumnPath, ColumnStatistics] = {}
-        self._stats: pa.ChunkedArray = files["stats"]
         self._vectors: pa.ChunkedArray = files["deletion_vector"]
         self._schema = schema
         self._columns: dict[ColumnPath, ColumnStatistics | None] = {}
@@ -87,7 +98,7 @@ class FileStatistics:
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._stats)
+        return int(self._files.num_rows)
 
     @property
     def num_records(self) -> pa.Array:
@@ -110,8 +121,8 @@ class FileStatistics:
         """Whether the bounds of all files are values of rows that are in the table."""
         if self._vectors.null_count < len(self):
             return False
-        # To search the text is fastest, since writers leave the key out where it is true.
-        return not pc.any(pc.match_substring_regex(self._stats, r'"tightBounds"\s*:\s*false')).as_py()
+        found = self._gathered({_TIGHT_BOUNDS: pa.bool_()}, _tight_bounds)
+        return not pc.any(pc.invert(found[_TIGHT_BOUNDS])).as_py()
 
     def data_type(self, path: ColumnPath) -> T.DataType | None:
         """The type of a column or nested field; None where the table has none of that name."""
@@ -183,23 +194,71 @@ class FileStatistics:
 
         A path has only nulls if some file's value is of another type.
         """
-        chunks = [chunk for chunk in self._stats.chunks if len(chunk)]
         schema = _schema(leaves)
+
+        def columns(piece: pa.Array) -> pa.Table:
+            if pa.types.is_struct(piece.type):
+                return _flat(lambda path: _as_in_json(_leaf(piece, path), leaves[path]), leaves)
+            parsed = _read(piece, schema) if len(piece) else schema.empty_table()
+            return _flat(lambda path: _leaf(parsed, path), leaves)
+
         try:
-            tables = [_read(chunk, schema) for chunk in chunks] or [schema.empty_table()]
+            return self._gathered(leaves, columns)
         except pa.ArrowInvalid:
             if len(leaves) > 1:
                 alone = [self._parsed({path: arrow_type}) for path, arrow_type in leaves.items()]
                 return {path: values for parsed in alone for path, values in parsed.items()}
-            return {path: pa.nulls(len(self), arrow_type) for path, arrow_type in leaves.items()}
-        parsed = pa.concat_tables(tables)
-        found = {}
-        for first, *rest in leaves:
-            values = parsed[first]
-            for name in rest:
-                values = pc.struct_field(values, name)
-            found[first, *rest] = _combined(values)
-        return found
+            return self._unknown(leaves)
+
+    def _gathered(
+        self, leaves: Mapping[ColumnPath, pa.DataType], columns: Callable[[pa.Array], pa.Table]
+    ) -> dict[ColumnPath, pa.Array]:
+        """What `columns` makes of the statistics (`_flat`); nulls if they cannot be read any more."""
+        try:
+            found = gather(self._files, self._stored, list(leaves), columns)
+        except CorruptLogError as error:
+            _LOG.warning("No file is skipped, since the statistics of the files are gone: %s", error)
+            return self._unknown(leaves)
+        return {path: _combined(found[index]) for index, path in enumerate(leaves)}
+
+    def _unknown(self, leaves: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
+        return {path: pa.nulls(len(self), arrow_type) for path, arrow_type in leaves.items()}
+
+
+def _flat(values: Callable[[ColumnPath], pa.Array], leaves: Iterable[ColumnPath]) -> pa.Table:
+    """A table with a column for each leaf, in their order."""
+    return pa.table({str(index): values(path) for index, path in enumerate(leaves)})
+
+
+def _leaf(values: pa.Table | pa.StructArray, path: ColumnPath) -> pa.Array:
+    first, *rest = path
+    found = values[first] if isinstance(values, pa.Table) else pc.struct_field(values, first)
+    for name in rest:
+        found = pc.struct_field(found, name)
+    return found
+
+
+def _tight_bounds(piece: pa.Array) -> pa.Table:
+    """False where the statistics say that bounds are wide, else true or null."""
+    if pa.types.is_struct(piece.type):
+        return _flat(lambda path: _leaf(piece, path), [_TIGHT_BOUNDS])
+    # To search the text is fastest, since writers leave the key out where it is true.
+    wide = pc.match_substring_regex(piece, r'"tightBounds"\s*:\s*false')
+    return _flat(lambda path: pc.invert(wide), [_TIGHT_BOUNDS])
+
+
+def _as_in_json(values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
+    """Values that are not JSON, in the type of JSON's."""
+    if pa.types.is_timestamp(values.type):
+        values = timestamp_texts(values)
+    if pa.types.is_string(arrow_type) and not any(
+        is_type(values.type) for is_type in (pa.types.is_string, pa.types.is_date, pa.types.is_null)
+    ):
+        raise pa.ArrowInvalid(f"a bound of the type {values.type}")
+    values = values.cast(arrow_type)
+    if pa.types.is_floating(arrow_type):
+        return pc.if_else(pc.is_finite(values), values, pa.scalar(None, arrow_type))
+    return values
 
 
 def _schema(leaves: Mapping[ColumnPath, pa.DataType]) -> pa.Schema:
@@ -217,15 +276,6 @@ def _fields(tree: dict[str, Any]) -> list[pa.Field]:
         pa.field(name, pa.struct(_fields(inner)) if isinstance(inner, dict) else inner)
         for name, inner in tree.items()
     ]
-
-
-def number_of_rows(files: pa.Table) -> int | None:
-    """The rows of files that are in the table, by their statistics; None where one does not say it.
-
-    `files` is as in FileStatistics.
-    """
-    rows = FileStatistics(files, T.StructType()).num_rows
-    return None if rows.null_count else pc.sum(rows, min_count=0).as_py()
 
 
 def bound_type(data_type: T.DataType) -> pa.DataType | None:

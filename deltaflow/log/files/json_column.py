@@ -22,6 +22,13 @@ def json_column(values: pa.Array, *, naive_is_utc: bool = False) -> pa.Array:
     return _texts(values, naive_is_utc)
 
 
+def timestamp_texts(values: pa.Array, *, naive_is_utc: bool = False) -> pa.Array:
+    """Timestamps as in JSON, without the quotes."""
+    is_instant = values.type.tz is not None or naive_is_utc
+    texts = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.timestamp("us")).cast(pa.string())
+    return _wrapped("", pc.replace_substring(texts, " ", "T"), "Z" if is_instant else "")
+
+
 def _texts(values: pa.Array, naive_is_utc: bool) -> pa.Array:
     arrow_type = values.type
     if pa.types.is_struct(arrow_type):
@@ -39,9 +46,7 @@ def _texts(values: pa.Array, naive_is_utc: bool) -> pa.Array:
             texts = pc.if_else(pc.equal(texts, name), text, texts)
         return texts
     if pa.types.is_timestamp(arrow_type):
-        is_instant = arrow_type.tz is not None or naive_is_utc
-        texts = values.cast(pa.timestamp("us", arrow_type.tz)).cast(pa.timestamp("us")).cast(pa.string())
-        return _wrapped('"', pc.replace_substring(texts, " ", "T"), 'Z"' if is_instant else '"')
+        return _wrapped('"', timestamp_texts(values, naive_is_utc=naive_is_utc), '"')
     if pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type):
         return _quoted(values.cast(pa.string()))
     if pa.types.is_date(arrow_type):

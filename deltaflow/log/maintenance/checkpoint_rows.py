@@ -116,13 +116,13 @@ class FileRows:
         self._extra_of_remove = _extra_type(tombstones["extra"], _EXTRA_OF_REMOVE, path)
         # No rows give the same column types as any rows.
         self.column_types: dict[str, pa.StructType] = {
-            "add": self.adds(_batch(files.slice(0, 0))).type,
+            "add": self.adds(_batch(snapshot.with_stats(files.slice(0, 0)))).type,
             "remove": self.removes(_batch(tombstones.slice(0, 0))).type,
         }
         """The types of the columns `add` and `remove`."""
 
     def adds(self, files: pa.RecordBatch) -> pa.StructArray:
-        """Values of the column `add` for rows of the files."""
+        """Values of the column `add` for rows of the files with their statistics (Snapshot.with_stats)."""
         columns = _columns(files, _ADD_COLUMNS)
         columns |= _extra_columns(files.column("extra"), self._extra_of_add, columns)
         stats = files.column("stats")

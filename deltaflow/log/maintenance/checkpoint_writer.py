@@ -41,6 +41,8 @@ _FILES_PER_PART = 2_000_000
 few tables should need them."""
 _FILES_PER_SIDECAR = 50_000
 _ROWS_PER_GROUP = 50_000
+_FILES_WITH_STATISTICS = 250_000
+"""Files whose statistics are in memory at once. A writer's row groups may be as large."""
 _LONGEST_HINTED_SCHEMA = 20_000
 # Columns whose values hardly ever repeat: a dictionary would be useless.
 _ALWAYS_NEW = {"path", "stats", "size", "stats_parsed"}
@@ -51,7 +53,7 @@ _CLASSIC_COLUMNS = ("txn", "add", "remove", "metaData", "protocol", "domainMetad
 class _State:
     """The content of a checkpoint or of a part of it: a snapshot without what has expired."""
 
-    version: int
+    snapshot: Snapshot
     files: pa.Table
     tombstones: pa.Table
     others: Sequence[OtherAction]
@@ -126,7 +128,7 @@ def _state(log: LogFiles, snapshot: Snapshot) -> _State:
     deleted_ms = pc.coalesce(tombstones["deletion_timestamp"], pa.scalar(0, pa.int64()))
     tombstones = tombstones.filter(pc.greater(deleted_ms, tombstones_after_ms))
     return _State(
-        version=snapshot.version,
+        snapshot=snapshot,
         files=snapshot.files,
         tombstones=tombstones,
         others=other_actions(snapshot, None if retention_ms is None else now_ms - retention_ms),
@@ -141,11 +143,11 @@ def _write_classic(log: LogFiles, state: _State, parts: int) -> LastCheckpoint:
     size_in_bytes = 0
     for number, part in enumerate([state] if parts == 1 else state.parts(parts), start=1):
         of_part = f".{number:010}.{parts:010}" if parts > 1 else ""
-        path = f"{log.directory}/{state.version:020}.checkpoint{of_part}.parquet"
+        path = f"{log.directory}/{state.snapshot.version:020}.checkpoint{of_part}.parquet"
         head = [others.batch(schema)] if part.others else []
         size_in_bytes += _write_parquet(log, path, schema, chain(head, _file_batches(part, schema)))
     return LastCheckpoint(
-        version=state.version,
+        version=state.snapshot.version,
         size=state.number_of_files + len(state.others),
         parts=parts if parts > 1 else None,
         size_in_bytes=size_in_bytes,
@@ -169,11 +171,11 @@ def _write_v2(log: LogFiles, state: _State, files_per_sidecar: int, file_format:
         "sidecarSizeInBytes": str(sidecars_bytes),
         "numOfAddFiles": str(state.files.num_rows),
     }
-    actions = [CheckpointMetadata(version=state.version, tags=tags), *state.others, *sidecars]
-    name = f"{state.version:020}.checkpoint.{random_id()}.{file_format}"
+    actions = [CheckpointMetadata(version=state.snapshot.version, tags=tags), *state.others, *sidecars]
+    name = f"{state.snapshot.version:020}.checkpoint.{random_id()}.{file_format}"
     size = _write_actions(log, f"{log.directory}/{name}", actions)
     return LastCheckpoint(
-        version=state.version,
+        version=state.snapshot.version,
         size=state.number_of_files + len(actions),
         size_in_bytes=sidecars_bytes + size,
         num_of_add_files=state.files.num_rows,
@@ -200,8 +202,10 @@ def _with_parts(rows: pa.Table, parts: int) -> pa.Table:
 
 
 def _file_batches(state: _State, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in _row_groups(state.files, state.part):
-        yield file_batch("add", state.rows.adds(batch), schema)
+    for start in range(0, state.files.num_rows, _FILES_WITH_STATISTICS):
+        files = state.snapshot.with_stats(state.files.slice(start, _FILES_WITH_STATISTICS))
+        for batch in _row_groups(files, state.part):
+            yield file_batch("add", state.rows.adds(batch), schema)
     for batch in _row_groups(state.tombstones, state.part):
         yield file_batch("remove", state.rows.removes(batch), schema)
 

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from deltaflow.log.files.data_path import complete_paths, store_paths
 from deltaflow.log.files.data_places import LogPlaces, comparable_places
 from deltaflow.log.files.deletion_vectors import file_uris
-from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.maintenance.data_listing import LISTING_SCHEMA, list_data
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
@@ -58,7 +57,7 @@ def find_missing_files(log: LogFiles, snapshot: Snapshot) -> MissingFiles:
         is_missing.filter(found).combine_chunks(),
         complete_paths(log.path, uris),
         is_vector_missing.filter(found).combine_chunks(),
-        FileStatistics(files, snapshot.schema).num_rows,
+        snapshot.statistics_of(files).num_rows,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,9 +25,11 @@ from deltaflow.log.files.file_rows import (
 )
 from deltaflow.log.files.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA, FileState, NoFileState
 from deltaflow.log.files.json_column import json_column
-from deltaflow.log.limits import MAX_CHECKPOINT_EXPANSION, MIN_EXPANDED_BYTES, MIN_ROW_BYTES
+from deltaflow.log.files.stored_statistics import StatisticsSource
 from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
 from deltaflow.log.protocol.commit import Commit, check_size, to_commit
+from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
+from deltaflow.log.replay.checkpoint_statistics import UNREADABLE, CheckpointStatistics
 from deltaflow.log.replay.listing import Checkpoint
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.state import TableState
@@ -36,7 +37,9 @@ from deltaflow.log.replay.state import TableState
 SIDECARS_DIRECTORY = "_sidecars"
 _ROWS_PER_BATCH = 8_192
 _BUFFER_BYTES = 1 << 20
-_PARSED = ("stats_parsed", "partitionValues_parsed")
+# Statistics are read when somebody asks for them; partition values are in the strings, too.
+_UNREAD_OF_ADD = ("stats", "stats_parsed", "partitionValues_parsed", "dataChange")
+_NUMBERS = pa.array(range(_ROWS_PER_BATCH), pa.int64())
 # A field that the action always has: a row holds the action whose field is not null.
 _REQUIRED_FIELDS = {
     "protocol": "minReaderVersion",
@@ -46,16 +49,22 @@ _REQUIRED_FIELDS = {
     "sidecar": "path",
     "checkpointMetadata": "version",
 }
-_ADD_FIELDS = {column: (name, FILES_SCHEMA.field(column).type) for name, column in FIELDS_OF_ADD.items()}
+_ADD_FIELDS = {
+    column: (name, FILES_SCHEMA.field(column).type)
+    for name, column in FIELDS_OF_ADD.items()
+    if name not in _UNREAD_OF_ADD
+}
 _REMOVE_FIELDS = {
     column: (name, TOMBSTONES_SCHEMA.field(column).type) for name, column in FIELDS_OF_REMOVE.items()
 }
-_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
 
 
 def read_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> TableState:
-    """The state at the checkpoint's version; CorruptLogError naming a file that is broken or missing."""
-    contents = _Contents(log.path, fields=log.file_fields)
+    """The state at the checkpoint's version; CorruptLogError naming a file that is broken or missing.
+
+    The statistics of files stay in the checkpoint until somebody asks for them (checkpoint_statistics).
+    """
+    contents = _Contents(log.path, CheckpointStatistics(log, checkpoint), fields=log.file_fields)
     commit = _read(log, checkpoint, contents)
     file_actions = [action for action in contents.actions if isinstance(action, AddFile | RemoveFile)]
     return TableState(
@@ -65,7 +74,7 @@ def read_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> TableState:
         metadata=commit.metadata,
         transactions={txn.app_id: txn for txn in commit.txns},
         domains={domain.domain: domain for domain in commit.domains if not domain.removed},
-        file_state=file_state_of(log, contents.files, contents.tombstones, file_actions),
+        file_state=file_state_of(log, contents.files, contents.tombstones, file_actions, contents.statistics),
     )
 
 
@@ -74,19 +83,22 @@ def file_state_of(
     files: Sequence[pa.RecordBatch] = (),
     tombstones: Sequence[pa.RecordBatch] = (),
     actions: Sequence[AnyAction] = (),
+    statistics: StatisticsSource | None = None,
 ) -> FileState:
     """The files of a version, as far as the log's snapshots keep them."""
     if log.file_fields is not None and not log.file_fields:
         return NoFileState()
-    return FileState(files, tombstones, actions, log.path)
+    return FileState(files, tombstones, actions, log.path, statistics)
 
 
 def check_checkpoint(log: LogFiles, checkpoint: Checkpoint) -> None:
     """CorruptLogError unless `read_checkpoint` gives a state with protocol and metadata.
 
-    Reads all of it, sidecars included, and keeps no more than a batch of files at a time.
+    Reads all of it, sidecars and statistics included, and keeps no more than a batch of files at a time.
     """
-    commit = _read(log, checkpoint, _Contents(log.path, keeps_files=False))
+    statistics = CheckpointStatistics(log, checkpoint)
+    commit = _read(log, checkpoint, _Contents(log.path, statistics, keeps_files=False))
+    statistics.check()
     if commit.protocol is None or commit.metadata is None:
         file = f"{log.directory}/{checkpoint}"
         raise CorruptLogError(f"{file} lacks the protocol or the metadata of the table.", file=file)
@@ -100,6 +112,7 @@ class _Contents:
     """
 
     table_path: str
+    statistics: CheckpointStatistics
     keeps_files: bool = True
     fields: frozenset[str] | None = None
     files: list[pa.RecordBatch] = field(default_factory=list)
@@ -146,7 +159,7 @@ def _read_file(log: LogFiles, path: str, contents: _Contents) -> None:
                 _read_parquet(stream, path, contents)
     except FileNotFoundError as error:
         raise CorruptLogError(f"{path}, a part of a checkpoint, is missing.", file=path) from error
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise CorruptLogError(
             f"{path}, a part of a checkpoint, cannot be read: {error}", file=path
         ) from error
@@ -164,52 +177,26 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
     column_types = {
         column.name: column.type for column in parquet.schema_arrow if pa.types.is_struct(column.type)
     }
-    parsed_stats = "add" in column_types and _has_only_parsed_stats(parquet, column_types["add"])
-    unneeded = {"add.partitionValues_parsed", "add.dataChange", "remove.dataChange"}
-    if not parsed_stats:
-        unneeded.add("add.stats_parsed")
+    unneeded = {"remove.dataChange", *(f"add.{name}" for name in _UNREAD_OF_ADD)}
     known = [name for name in ("add", "remove", *_REQUIRED_FIELDS) if name in column_types]
     columns = [f"{name}.{child.name}" for name in known for child in column_types[name]]
     columns = [column for column in columns if column not in unneeded and _is_kept(column, contents.fields)]
-    naive_is_utc = any(
-        parquet.schema.column(index).physical_type == "INT96" for index in range(len(parquet.schema))
-    )
-    budget = _Budget(parquet, stream.seek(0, io.SEEK_END), path)
+    first_row = contents.statistics.add_file(path, parquet)
+    budget = CheckpointBudget(parquet, stream, path)
     # Threads would decode several columns at once, which takes more memory and is hardly faster.
     for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
         budget.spend(batch.nbytes)
         for name in batch.schema.names:
             if name == "add":
-                _read_adds(batch.column(name), contents, naive_is_utc)
+                _read_adds(batch.column(name), contents, first_row)
             elif name == "remove":
                 _read_removes(batch.column(name), contents)
             else:
                 contents.actions.extend(_decoded(name, batch.column(name), path))
+        first_row += batch.num_rows
         # Otherwise the pool would keep the memory that decoding used.
         del batch
         pa.default_memory_pool().release_unused()
-
-
-class _Budget:
-    """What is left of the memory that a checkpoint may take when it is decoded; see deltaflow.log.limits."""
-
-    def __init__(self, parquet: pq.ParquetFile, stored: int, path: str) -> None:
-        self._path = path
-        self._left = max(MIN_EXPANDED_BYTES, MAX_CHECKPOINT_EXPANSION * stored)
-        self._check(parquet.metadata.num_rows * MIN_ROW_BYTES)
-
-    def spend(self, size: int) -> None:
-        self._check(size)
-        self._left -= size
-
-    def _check(self, size: int) -> None:
-        if size > self._left:
-            raise CorruptLogError(
-                f"{self._path} is a small file, but its content would fill the memory: it has more than "
-                f"{MAX_CHECKPOINT_EXPANSION} times as many bytes. No table needs such a checkpoint: look at "
-                "who wrote it.",
-                file=self._path,
-            )
 
 
 def _is_kept(column: str, fields: frozenset[str] | None) -> bool:
@@ -223,23 +210,6 @@ def _is_kept(column: str, fields: frozenset[str] | None) -> bool:
     return is_kept or (name == "deletionVector" and "path" in fields)
 
 
-def _has_only_parsed_stats(parquet: pq.ParquetFile, add: pa.StructType) -> bool:
-    """Whether some file's statistics may be in `stats_parsed` alone (writeStatsAsJson is off)."""
-    fields = {child.name for child in add}
-    if "stats_parsed" not in fields or "stats" not in fields:
-        return "stats_parsed" in fields
-    leaves = [parquet.schema.column(index).path for index in range(len(parquet.schema))]
-    path, stats = leaves.index("add.path"), leaves.index("add.stats")
-    for number in range(parquet.num_row_groups):
-        group = parquet.metadata.row_group(number)
-        counts = [group.column(leaf).statistics for leaf in (path, stats)]
-        if any(count is None or not count.has_null_count for count in counts):
-            return True
-        if counts[0].null_count < counts[1].null_count:
-            return True
-    return False
-
-
 def _decoded(name: str, values: pa.StructArray, path: str) -> list[AnyAction]:
     """The actions in a column other than `add` and `remove`, as objects."""
     if values.null_count == len(values):
@@ -249,19 +219,21 @@ def _decoded(name: str, values: pa.StructArray, path: str) -> list[AnyAction]:
     return decode_actions("\n".join(lines).encode(), path)
 
 
-def _read_adds(adds: pa.StructArray, contents: _Contents, naive_is_utc: bool) -> None:
+def _read_adds(adds: pa.StructArray, contents: _Contents, first_row: int) -> None:
     fields = _fields_of_rows(adds)
     if fields is None:
         return
     columns = _columns(fields, _ADD_FIELDS)
-    if "stats_parsed" in fields:
-        rebuilt = json_column(fields["stats_parsed"], naive_is_utc=naive_is_utc)
-        columns["stats"] = pc.coalesce(columns["stats"], rebuilt)
+    columns["stats_text"] = _nulls(len(fields["path"]), pa.string())
+    columns["stats_row"] = _nulls(len(fields["path"]), pa.int64())
+    if contents.fields is None or "stats" in contents.fields:
+        rows = pc.add(_NUMBERS.slice(0, len(adds)), first_row)
+        columns["stats_row"] = rows.filter(pc.is_valid(_child(adds, "path")))
     for name in ("partition_values", "size", "modification_time"):
         is_kept = contents.fields is None or _ADD_FIELDS[name][0] in contents.fields
         if is_kept and columns[name].null_count:
             raise pa.ArrowInvalid(f"an add action without {_ADD_FIELDS[name][0]}")
-    columns["extra"] = _extra(fields, (*_apart(fields, COLUMNS_OF_ADD), *_PARSED))
+    columns["extra"] = _extra(fields, _apart(fields, COLUMNS_OF_ADD))
     batch = _batch(columns, KEYED_FILES_SCHEMA, contents.table_path)
     if contents.keeps_files:
         contents.files.append(_compacted(batch))

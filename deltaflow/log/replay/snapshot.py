@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -11,17 +12,20 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from deltaflow.errors import CorruptLogError
-from deltaflow.log.files.file_rows import FILES_SCHEMA
+from deltaflow.log.files.file_rows import FILES_SCHEMA, file_keys
 from deltaflow.log.files.file_state import NoFileState
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.file_totals import FileTotals
 from deltaflow.log.files.generated_bounds import generated_bounds
+from deltaflow.log.files.stored_statistics import StoredStatistics, with_texts
 from deltaflow.log.protocol.actions import DomainMetadata, SetTransaction
 from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN, clustering_columns
 from deltaflow.log.protocol.column_mapping import mapping_mode, physical_partition_columns, table_schema
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.features import check_readable, has_generated_columns
 from deltaflow.log.protocol.indexed_columns import ColumnPath
+from deltaflow.log.replay.checkpoint_statistics import CheckpointStatistics
+from deltaflow.log.replay.listing import Checkpoint
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.state import TableState
@@ -102,8 +106,30 @@ class Snapshot:
 
     @cached_property
     def files(self) -> pa.Table:
-        """The active files, one row each, by FILES_SCHEMA."""
+        """The active files, one row each, by FILES_SCHEMA. Statistics in a checkpoint stay there."""
         return self._state.file_state.files
+
+    def with_stats(self, files: pa.Table) -> pa.Table:
+        """Some of `files` with the column `stats`, the statistics as JSON text, which are read for them.
+
+        CorruptLogError if the log has them no more: its checkpoint was deleted, and the version cannot be
+        made from newer ones.
+        """
+        return with_texts(files, self._stored)
+
+    @cached_property
+    def _stored(self) -> StoredStatistics | None:
+        source = self._state.file_state.stats_source
+        if source is None:
+            return None
+        assert isinstance(source, CheckpointStatistics)
+        return _StatisticsOfVersion(self.path, self.table_id, self.version, source)
+
+    @property
+    def has_lost_statistics(self) -> bool:
+        """Whether the checkpoint that this snapshot was made of was found to have gone."""
+        source = self._state.file_state.stats_source
+        return source is not None and source.is_gone
 
     @cached_property
     def statistics(self) -> FileStatistics:
@@ -111,11 +137,20 @@ class Snapshot:
         return self.statistics_of(self.files)
 
     def statistics_of(self, files: pa.Table) -> FileStatistics:
-        """The statistics of some of `files`, with the bounds that follow from generated partition columns."""
+        """The statistics of some of `files`, with the bounds that follow from generated partition columns.
+
+        They are read when they are asked for, column by column.
+        """
         if not has_generated_columns(self.protocol):
-            return FileStatistics(files, self.schema)
+            return FileStatistics(files, self.schema, stored=self._stored)
         bounds = generated_bounds(files, self.schema, self.partition_columns)
-        return FileStatistics(files, self.schema, bounds)
+        return FileStatistics(files, self.schema, bounds, self._stored)
+
+    def number_of_rows(self, files: pa.Table) -> int | None:
+        """The rows of some of `files` that are in the table, by their statistics; None where one does not
+        say it."""
+        rows = FileStatistics(files, self.schema, stored=self._stored).num_rows
+        return None if rows.null_count else pc.sum(rows, min_count=0).as_py()
 
     @property
     def tombstones(self) -> pa.Table:
@@ -161,6 +196,52 @@ class Snapshot:
 
     def __repr__(self) -> str:
         return f"Snapshot({self.path!r}, version={self.version})"
+
+
+@dataclass(slots=True)
+class _StatisticsOfVersion:
+    """The statistics of one version's files in a checkpoint, or in another one after that has gone."""
+
+    path: str
+    table_id: str
+    version: int
+    source: CheckpointStatistics
+    useless: Sequence[Checkpoint] = ()
+    """The checkpoints that have been tried before."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _others: tuple[pa.Table, pa.Array, StoredStatistics | None] | None = None
+    """All files of the version as they were read anew, their keys, and where their statistics are."""
+
+    def read(self, rows: pa.Array, leaves: Sequence[tuple[str, ...]] | None) -> Iterator[pa.Array]:
+        return self.source.read(rows, leaves)
+
+    def elsewhere(self, files: pa.Table, error: CorruptLogError) -> tuple[pa.Table, StoredStatistics | None]:
+        with self._lock:
+            if self._others is None:
+                self._others = self._read_anew(error)
+        others, keys, stored = self._others
+        places = pc.index_in(file_keys(files, self.path), value_set=keys)
+        if places.null_count:
+            raise error
+        return others.take(places), stored
+
+    def _read_anew(self, error: CorruptLogError) -> tuple[pa.Table, pa.Array, StoredStatistics | None]:
+        useless, log = [*self.useless, self.source.checkpoint], self.source.log
+        listing = log.list(0)
+        usable = [checkpoint for checkpoint in listing.checkpoints if checkpoint not in useless]
+        try:
+            state = load_state(log, replace(listing, checkpoints=usable), self.version)
+        except CorruptLogError as other:
+            error.add_note(f"Version {self.version} cannot be made without it: {other}")
+            raise error from other
+        if state.metadata is None or state.metadata.id != self.table_id:
+            raise error
+        others, source = state.file_state.files, state.file_state.stats_source
+        stored = None
+        if source is not None:
+            assert isinstance(source, CheckpointStatistics)
+            stored = _StatisticsOfVersion(self.path, self.table_id, self.version, source, useless)
+        return others, file_keys(others, self.path), stored
 
 
 def replay(path: str, commits: Iterable[Commit], previous: Snapshot | None = None) -> Snapshot:

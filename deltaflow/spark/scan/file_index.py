@@ -78,6 +78,8 @@ class ScannedFiles:
     """The rows of each file that are left out; by default those that the log's deletion vectors delete."""
     numbers: pa.Array | None = None
     """The number of each file, which its rows have in the column FILE. See `relation`."""
+    with_stats: Callable[[pa.Table], pa.Table] | None = None
+    """Gives some of `files` the column stats (Snapshot.with_stats); None where they have it or need none."""
 
 
 FILE, POSITION = "\0file", "_tmp_metadata_row_index"
@@ -169,6 +171,8 @@ class _Listing:
     """The files of the scan that have deletion vectors, with the columns of the scan's files."""
     vectors: Sequence[DeletionVector] | None
     """Their vectors, if the scan has others than those of the log."""
+    with_stats: Callable[[pa.Table], pa.Table] | None
+    """As of ScannedFiles."""
 
 
 @functools.lru_cache(_KEPT_LISTINGS)
@@ -234,6 +238,7 @@ def _list(scanned: ScannedFiles) -> _Listing:
         scanned.statistics,
         files.filter(has_vector),
         scanned.vectors,
+        scanned.with_stats,
     )
 
 
@@ -339,9 +344,10 @@ def _scan_bitmaps(request: BitmapsRequest) -> bytes:
         files = listing.with_vectors.take(pa.array(request.numbers, pa.int32()))
         sizes = pc.struct_field(files["deletion_vector"], "sizeInBytes").to_pylist()
         count = _count_of_part(sizes)
-        vectors = read_deletion_vectors(
-            files.slice(0, count), description["path"], description.get("version")
-        )
+        files = files.slice(0, count)
+        if listing.with_stats is not None:
+            files = listing.with_stats(files)
+        vectors = read_deletion_vectors(files, description["path"], description.get("version"))
         contents = [vector.content_32 for vector in vectors if vector is not None]
     else:
         count = _count_of_part([len(listing.vectors[number].content) for number in request.numbers])

@@ -280,7 +280,7 @@ deep_clone._copy, deep_clone._THREADS = killed, 1
 source, target = sys.argv[1:]
 snapshot = DeltaLog.for_table(source).snapshot()
 identity = lambda add: (snapshot.table_id, logical_key(add.path, None, source), add.size)
-plan = deep_clone.plan_copies(source, list(add_files(snapshot.files)), identity, None, 0)
+plan = deep_clone.plan_copies(source, list(add_files(snapshot.with_stats(snapshot.files))), identity, None, 0)
 deep_clone.copy_files(plan.copies, source, target, "it")
 """
 

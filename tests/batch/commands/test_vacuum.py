@@ -418,9 +418,9 @@ def test_every_version_within_the_retention_reads_as_before(
             frame = load(spark, path).coalesce(1)
             frame.write.format("delta").mode("overwrite").option("dataChange", "false").save(path)
         elif action == "restore":
-            again = DeltaLog.for_table(path).snapshot_at(choose.randrange(number + 1)).files
+            again = DeltaLog.for_table(path).snapshot_at(choose.randrange(number + 1))
             transaction = DeltaLog.for_table(path).start_transaction()
-            transaction.commit(list(add_files(again)), _restore())
+            transaction.commit(list(add_files(again.with_stats(again.files))), _restore())
         else:
             write_ids(spark, path, number * 10, number * 10 + 4, action)
     log = DeltaLog.for_table(path)
@@ -469,7 +469,8 @@ def test_a_file_that_comes_back_while_a_vacuum_runs_stays(
     spark: Any, rewritten: str, unchecked: None, at_commit: Any
 ) -> None:
     """Another writer restores the first version between the plan and the first deletion."""
-    files = add_files(DeltaLog.for_table(rewritten).snapshot_at(0).files)
+    first = DeltaLog.for_table(rewritten).snapshot_at(0)
+    files = add_files(first.with_stats(first.files))
     at_commit(lambda: DeltaLog.for_table(rewritten).start_transaction().commit(list(files), _restore()))
     DeltaTable.forPath(spark, rewritten).vacuum(0)
     assert ids(load(spark, rewritten)) == list(range(60))
@@ -483,7 +484,11 @@ def test_a_deletion_vector_that_comes_back_while_a_vacuum_runs_stays(
     version = mark_deleted(rewritten, [0])
     expected = ids(load(spark, rewritten))
     spark.sql(f"RESTORE TABLE delta.`{rewritten}` TO VERSION AS OF {version - 1}")
-    back = [*add_files(log.snapshot_at(version).files), *remove_files(log.snapshot().files, days_ago(0))]
+    old, new = log.snapshot_at(version), log.snapshot()
+    back = [
+        *add_files(old.with_stats(old.files)),
+        *remove_files(new.with_stats(new.files), days_ago(0)),
+    ]
     at_commit(lambda: log.start_transaction().commit(back, _restore()))
     DeltaTable.forPath(spark, rewritten).vacuum(0)
     assert ids(load(spark, rewritten)) == expected

@@ -55,8 +55,9 @@ def before_commit(log: DeltaLog, at: int, action: Any) -> None:
 
 
 def remove_b(log: DeltaLog) -> None:
-    files = log.snapshot().files
-    log.start_transaction().commit(remove_files(files.slice(1, 1), 1), WRITE)
+    snapshot = log.snapshot()
+    second = snapshot.with_stats(snapshot.files.slice(1, 1))
+    log.start_transaction().commit(remove_files(second, 1), WRITE)
 
 
 def test_a_file_that_is_removed_meanwhile_does_not_come_back(log: DeltaLog) -> None:
@@ -122,7 +123,8 @@ def test_a_file_that_comes_while_the_feature_is_dropped_has_no_ids(log: DeltaLog
 
 def test_appends_go_on_while_it_is_enabled(log: DeltaLog) -> None:
     appends = [log.start_transaction() for _ in range(2)]
-    with_removes, first = log.start_transaction(), log.snapshot().files.slice(0, 1)
+    with_removes, snapshot = log.start_transaction(), log.snapshot()
+    first = snapshot.with_stats(snapshot.files.slice(0, 1))
     before_commit(log, 3, lambda _: appends[0].commit([file("early")], WRITE))
     set_properties(log, ENABLED, {})
     appends[1].commit([file("late")], WRITE)

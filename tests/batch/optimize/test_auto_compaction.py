@@ -233,7 +233,7 @@ def remove_one(path: str) -> None:
     assert transaction.snapshot is not None
     first = transaction.snapshot.files.slice(0, 1)
     transaction.record_read_of_files(first)
-    transaction.commit(remove_files(first, 0), Operation("DELETE"))
+    transaction.commit(remove_files(transaction.snapshot.with_stats(first), 0), Operation("DELETE"))
 
 
 def test_a_lost_race_is_tried_again(

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 from deltaflow.batch.optimize.compaction import bins_after_commit, bins_of_table, files_to_compact
 from deltaflow.log import FILES_SCHEMA
+from deltaflow.log.files.file_statistics import FileStatistics
 
 MIN_NUM_FILES = 50
 TARGET = 1_000_000
@@ -124,7 +126,10 @@ def test_a_partition_that_spark_cannot_write_stays() -> None:
 def test_bins_of_optimize(sizes: list[int]) -> None:
     """Each small file is in one bin, and a bin has two or more files and at most the asked size."""
     by_name = {f"f{i}": size for i, size in enumerate(sizes)}
-    small = files_to_compact(snapshot_files(by_name), smaller_than=TARGET, max_deleted_ratio=0.05)
+    files = snapshot_files(by_name)
+    small = files_to_compact(
+        files, FileStatistics(files, StructType()), smaller_than=TARGET, max_deleted_ratio=0.05
+    )
     bins = bins_of_table(small, (), max_size=TARGET)
     names = [chosen["path"].to_pylist() for chosen in bins]
     chosen = [name for group in names for name in group]

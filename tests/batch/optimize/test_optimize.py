@@ -204,7 +204,7 @@ def test_that_one_of_its_files_goes_is_a_conflict(spark: SparkSession, table: st
         transaction = DeltaLog.for_table(table).start_transaction()
         assert transaction.snapshot is not None
         first = transaction.snapshot.files.slice(0, 1)
-        transaction.commit(remove_files(first, 0), Operation("DELETE"))
+        transaction.commit(remove_files(transaction.snapshot.with_stats(first), 0), Operation("DELETE"))
 
     set_observer(once("rewrite files written", remove_one))
     before = data_files(table)

@@ -100,7 +100,9 @@ def update(part: int, file: str | None = None) -> Act:
         found = transaction.record_read_of_partitions(pc.field("part") == part)
         if file is not None:
             found = found.filter(pc.equal(found["path"], file))
-        return [*remove_files(found, 5), data(f"updated-{id(transaction)}", part)]
+        assert transaction.snapshot is not None
+        removed = remove_files(transaction.snapshot.with_stats(found), 5)
+        return [*removed, data(f"updated-{id(transaction)}", part)]
 
     return act
 
@@ -108,7 +110,8 @@ def update(part: int, file: str | None = None) -> Act:
 def overwrite(transaction: OptimisticTransaction) -> list[Any]:
     assert transaction.snapshot is not None
     transaction.record_read_of_whole_table()
-    return [*remove_files(transaction.snapshot.files, 5), data(f"overwritten-{id(transaction)}", 3)]
+    removed = remove_files(transaction.snapshot.with_stats(transaction.snapshot.files), 5)
+    return [*removed, data(f"overwritten-{id(transaction)}", 3)]
 
 
 def optimize(*files: str) -> Act:
@@ -117,7 +120,7 @@ def optimize(*files: str) -> Act:
         found = transaction.snapshot.files
         found = found.filter(pc.is_in(found["path"], value_set=pc.cast(list(files), "string")))
         transaction.record_read_of_files(found)
-        removed = remove_files(found, 5, data_change=False)
+        removed = remove_files(transaction.snapshot.with_stats(found), 5, data_change=False)
         return [*removed, data(f"compact-{id(transaction)}", int(files[0][0]), data_change=False)]
 
     return act
@@ -205,7 +208,7 @@ def test_matrix(
 def test_two_removals_of_one_file_that_nobody_read(log: DeltaLog) -> None:
     def drop(transaction: OptimisticTransaction) -> list[Any]:
         assert transaction.snapshot is not None
-        return list(remove_files(transaction.snapshot.files.slice(0, 1), 5))
+        return list(remove_files(transaction.snapshot.with_stats(transaction.snapshot.files.slice(0, 1)), 5))
 
     assert outcome(partitioned(log), drop, drop) is ConcurrentDeleteDeleteException
 

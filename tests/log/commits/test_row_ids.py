@@ -115,12 +115,17 @@ def test_the_number_of_rows_comes_from_the_footer_where_statistics_lack_it(log: 
     assert ids(log) == {"a": (0, 1), "b": (7, 1), "c": (14, 1)}
 
 
+def files_of(log: DeltaLog) -> pa.Table:
+    snapshot = log.snapshot()
+    return snapshot.with_stats(snapshot.files)
+
+
 def test_files_that_are_added_again_keep_their_ids(log: DeltaLog) -> None:
     tracked(log, ENABLED, file("a"), file("b"))
-    commit(log, *add_files(log.snapshot().files, data_change=False))
+    commit(log, *add_files(files_of(log), data_change=False))
     assert ids(log) == {"a": (0, 0), "b": (3, 0)}
     assert actions(log.path, "domainMetadata") == []
-    gone = remove_files(log.snapshot().files, 1)
+    gone = remove_files(files_of(log), 1)
     log.start_transaction().commit(gone, WRITE)
     assert [
         (remove["baseRowId"], remove["defaultRowCommitVersion"]) for remove in actions(log.path, "remove")
@@ -146,7 +151,7 @@ def test_suspended_files_get_no_ids_and_lose_theirs(log: DeltaLog) -> None:
     assert transaction.metadata is not None
     suspended = {**transaction.metadata.configuration, "delta.rowTrackingSuspended": "true"}
     transaction.update_metadata(new_metadata(configuration=suspended))
-    transaction.commit([*list(add_files(log.snapshot().files)), file("b")], WRITE)
+    transaction.commit([*list(add_files(files_of(log))), file("b")], WRITE)
     assert ids(log) == {"a": (None, None), "b": (None, None)}
     assert mark(log) == 2
 
@@ -197,7 +202,7 @@ class TestMetadata:
         with pytest.raises(DeltaIllegalStateException, match="1 files") as raised:
             self.change(log, **ENABLED).commit([file("b")], WRITE)
         assert raised.value.error_class == "DELTA_ROW_TRACKING_BACKFILL_NEEDED"
-        replaced = [file("b"), *remove_files(log.snapshot().files, 1)]
+        replaced = [file("b"), *remove_files(files_of(log), 1)]
         self.change(log, **ENABLED).commit(replaced, WRITE)
         assert ids(log) == {"b": (0, 1)}
 
@@ -209,7 +214,7 @@ def test_what_a_commit_says_of_the_ids_of_rows_that_it_copies(log: DeltaLog) -> 
     for keeps, said in ((False, "false"), (True, "true")):
         transaction = log.start_transaction()
         transaction.keeps_row_ids = keeps
-        transaction.commit([file(f"copy-{keeps}"), *remove_files(log.snapshot().files, 1)], WRITE)
+        transaction.commit([file(f"copy-{keeps}"), *remove_files(files_of(log), 1)], WRITE)
         assert commit_info(log.path)["tags"] == {"delta.rowTracking.preserved": said}
 
 

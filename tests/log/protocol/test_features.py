@@ -61,7 +61,9 @@ def test_a_feature_that_is_listed_and_not_used_stops_nobody(table: HandWrittenTa
     append(log, "b")
     assert paths(log) == ["a", "b"]
     transaction = log.start_transaction()
-    transaction.commit(remove_files(transaction.snapshot.files.slice(0, 1), 1), WRITE)  # type: ignore[union-attr]
+    assert transaction.snapshot is not None
+    first = transaction.snapshot.with_stats(transaction.snapshot.files.slice(0, 1))
+    transaction.commit(remove_files(first, 1), WRITE)
     assert log.snapshot().num_files == log.snapshot_at(1).num_files == 1
 
 

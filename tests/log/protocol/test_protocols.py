@@ -354,7 +354,8 @@ class TestDomains:
 class TestOneCommit:
     def test_one_thing_is_named_once(self, log: DeltaLog) -> None:
         create(log, "a%20b", configuration={"delta.feature.domainMetadata": "supported"})
-        removed = remove_files(log.snapshot().files, 5)
+        snapshot = log.snapshot()
+        removed = remove_files(snapshot.with_stats(snapshot.files), 5)
         domain = DomainMetadata(domain="x", configuration="", removed=False)
         txn = SetTransaction(app_id="q", version=1)
         for actions, name in [

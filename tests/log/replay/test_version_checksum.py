@@ -138,10 +138,10 @@ class Writers:
             # What is written is new: only what changes no data names a file of the table again.
             actions = [add_file(name, size=10, data_change=False) for name in names[:number]]
         elif change == "remove":
-            actions = remove_files(snapshot.files.slice(0, number), 5)
+            actions = remove_files(snapshot.with_stats(snapshot.files.slice(0, number)), 5)
         elif change == "overwrite":
             transaction.record_read_of_whole_table()
-            actions += remove_files(snapshot.files, 5)
+            actions += remove_files(snapshot.with_stats(snapshot.files), 5)
         elif change == "restore":
             gone = snapshot.tombstones["path"].to_pylist()
             actions = [add_file(name, size=number) for name in gone]
