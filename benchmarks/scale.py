@@ -6,7 +6,7 @@
 
 DIR keeps the logs and what was measured (results.jsonl): a run that is stopped goes on where it was, and
 later runs measure only what is new; --again measures all of it anew. A million files take 250 MB, a hundred
-thousand versions 800 MB of small files, and removed files, which are there for VACUUM LITE, an empty file each.
+thousand versions 800 MB of small files, and removed files, which VACUUM LITE finds, an empty file each.
 
 Each step runs in a process of its own; those that write get a copy of the log made of links. Prints a table:
 seconds, and resident memory at its highest, beyond that of the process with its libraries. --plot draws it
