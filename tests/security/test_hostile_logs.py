@@ -66,8 +66,8 @@ def bomb(rows: int, path: str = "x") -> bytes:
 def test_a_checkpoint_that_expands_too_much_is_not_kept(
     table: HandWrittenTable, monkeypatch: pytest.MonkeyPatch, rows: int, path: str
 ) -> None:
-    monkeypatch.setattr("deltaflow.log.replay.checkpoint_reader.MIN_EXPANDED_BYTES", 100_000)
-    monkeypatch.setattr("deltaflow.log.replay.checkpoint_reader.MAX_CHECKPOINT_EXPANSION", 10)
+    monkeypatch.setattr("deltaflow.log.replay.checkpoint_budget.MIN_EXPANDED_BYTES", 100_000)
+    monkeypatch.setattr("deltaflow.log.replay.checkpoint_budget.MAX_CHECKPOINT_EXPANSION", 10)
     table.commit(1, add("a"))
     name = "00000000000000000000.checkpoint.parquet"
     (table.log_directory / name).write_bytes(bomb(rows, path))

@@ -98,7 +98,7 @@ def contents(snapshot: Snapshot) -> tuple[Any, ...]:
         json.loads(encode_actions([snapshot.metadata])),
         dict(snapshot.transactions),
         dict(snapshot.domains),
-        sorted((normal(row) for row in snapshot.files.to_pylist()), key=str),
+        sorted((normal(row) for row in snapshot.with_stats(snapshot.files).to_pylist()), key=str),
         sorted((normal(row) for row in snapshot.tombstones.to_pylist()), key=str),
     )
 

@@ -235,6 +235,22 @@ def test_broken_statistics_are_read_from_elsewhere(table: HandWrittenTable) -> N
     check(log_of(table).snapshot(), expected)
 
 
+def test_statistics_that_would_fill_the_memory_are_unknown(
+    table: HandWrittenTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.commit(1)
+    files = [
+        add(str(number), stats=json.dumps({"numRecords": 1, "x": "y" * 10_000})) for number in range(300)
+    ]
+    write_checkpoint(table, 0, [protocol(), META_DATA, *files])
+    snapshot = log_of(table).snapshot()
+    monkeypatch.setattr("deltaflow.log.replay.checkpoint_budget.MIN_EXPANDED_BYTES", 100_000)
+    monkeypatch.setattr("deltaflow.log.replay.checkpoint_budget.MAX_CHECKPOINT_EXPANSION", 10)
+    with pytest.raises(CorruptLogError, match="is a small file"):
+        snapshot.with_stats(snapshot.files)
+    assert snapshot.number_of_rows(snapshot.files) is None
+
+
 def test_only_the_columns_that_are_asked_for_are_read(table: HandWrittenTable) -> None:
     a_table(table)
     table.commit(3, meta_data(schema=SCHEMA, configuration={"delta.checkpoint.writeStatsAsJson": "false"}))
