@@ -89,7 +89,8 @@ def append(
     removed = []
     if replaces and transaction.snapshot is not None:
         transaction.record_read_of_whole_table()
-        removed = remove_files(transaction.snapshot.files, log._files.clock(), data_change=True)
+        files = transaction.snapshot.with_stats(transaction.snapshot.files)
+        removed = remove_files(files, log._files.clock(), data_change=True)
     mark = SetTransaction(app_id="writer", version=number, last_updated=log._files.clock())
     actions = [*([mark] if marked else []), *removed, file]
     transaction.commit(actions, Operation("WRITE", {"mode": "Append"}))
