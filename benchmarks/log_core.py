@@ -369,14 +369,15 @@ def measured(read: Callable[[], Any]) -> dict[str, Any]:
     # The first array of Python's values makes pyarrow load pandas: that is a library, not the table's state.
     pa.array([0])
     before = resident_bytes("VmRSS")
-    begin = time.perf_counter()
+    begin, begin_cpu = time.perf_counter(), time.process_time()
     answer = read()
-    seconds = time.perf_counter() - begin
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_cpu
     held, peak = resident_bytes("VmRSS"), resident_bytes("VmHWM")
     rows = None if answer is None else (answer[1] if isinstance(answer, tuple) else answer).num_rows
     return {
         "rows": rows,
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "held_mb": (held - before) / _MB,
         "peak_mb": (peak - before) / _MB,
         "process_peak_mb": peak / _MB,
