@@ -9,8 +9,8 @@ later runs measure only what is new; --again measures all of it anew. A million 
 thousand versions 800 MB of small files, and removed files, which VACUUM LITE finds, an empty file each.
 
 Each step runs in a process of its own; those that write get a copy of the log made of links. Prints a table:
-seconds, and resident memory at its highest, beyond that of the process with its libraries. --plot draws it
-(matplotlib).
+seconds, seconds of CPU (which other programs disturb less), and resident memory at its highest, beyond that
+of a process with its libraries. --plot draws it (matplotlib).
 """
 
 from __future__ import annotations
@@ -181,7 +181,8 @@ def commit(table: str) -> Result:
             log.start_transaction().commit([add], Operation("WRITE", {"mode": "Append"}))
             seconds.append(time.perf_counter() - begin)
 
-    return measured(commits) | {"seconds": statistics.median(seconds)}
+    found = measured(commits)
+    return found | {"seconds": statistics.median(seconds), "cpu_seconds": found["cpu_seconds"] / _COMMITS}
 
 
 def checkpoint(table: str) -> Result:
@@ -325,7 +326,7 @@ def measure_all(directory: Path, results: Results, sizes: dict[str, list[int]]) 
 
 
 def print_tables(results: Results) -> None:
-    """As Markdown: seconds and MB at each size."""
+    """As Markdown: seconds, seconds of CPU and MB at each size."""
     for kind in ("files", "versions", "removed"):
         sizes = sorted({size for of, _, size in results.found if of == kind})
         if not sizes:
@@ -336,8 +337,12 @@ def print_tables(results: Results) -> None:
             cells = []
             for size in sizes:
                 found = results.found.get((kind, name, size))
-                cells.append("" if found is None else f"{found['seconds']:.3g} s, {found['peak_mb']:.0f} MB")
+                cells.append("" if found is None else _cell(found))
             print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def _cell(found: Result) -> str:
+    return f"{found['seconds']:.3g} s, {found['cpu_seconds']:.3g} s, {found['peak_mb']:.0f} MB"
 
 
 def draw(results: Results, file: str) -> None:
@@ -345,7 +350,7 @@ def draw(results: Results, file: str) -> None:
 
     figure, axes = pyplot.subplots(2, 2, figsize=(12, 9))
     for row, kind in zip(axes, ("files", "versions"), strict=True):
-        for axis, (field, unit) in zip(row, (("seconds", "s"), ("peak_mb", "MB")), strict=True):
+        for axis, (field, unit) in zip(row, (("cpu_seconds", "s of CPU"), ("peak_mb", "MB")), strict=True):
             for name in dict.fromkeys(name for of, name, _ in results.found if of == kind):
                 points = sorted(
                     (size, result[field])
