@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 from typing import BinaryIO
 
 import pyarrow.parquet as pq
@@ -16,7 +16,7 @@ class CheckpointBudget:
 
     def __init__(self, parquet: pq.ParquetFile, stream: BinaryIO, path: str) -> None:
         self._path = path
-        stored = stream.seek(0, os.SEEK_END)
+        stored = stream.seek(0, io.SEEK_END)
         self._left = max(MIN_EXPANDED_BYTES, MAX_CHECKPOINT_EXPANSION * stored)
         self._check(parquet.metadata.num_rows * MIN_ROW_BYTES)
 
