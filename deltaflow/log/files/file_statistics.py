@@ -121,8 +121,8 @@ class FileStatistics:
         """Whether the bounds of all files are values of rows that are in the table."""
         if self._vectors.null_count < len(self):
             return False
-        found = self._gathered({_TIGHT_BOUNDS: pa.bool_()}, _tight_bounds)
-        return not pc.any(pc.invert(found[_TIGHT_BOUNDS])).as_py()
+        found = self._gathered([_TIGHT_BOUNDS], _tight_bounds)
+        return found is not None and not pc.any(pc.invert(found[_TIGHT_BOUNDS])).as_py()
 
     def data_type(self, path: ColumnPath) -> T.DataType | None:
         """The type of a column or nested field; None where the table has none of that name."""
@@ -203,7 +203,8 @@ class FileStatistics:
             return _flat(lambda path: _leaf(parsed, path), leaves)
 
         try:
-            return self._gathered(leaves, columns)
+            found = self._gathered(leaves, columns)
+            return self._unknown(leaves) if found is None else found
         except pa.ArrowInvalid:
             if len(leaves) > 1:
                 alone = [self._parsed({path: arrow_type}) for path, arrow_type in leaves.items()]
@@ -211,14 +212,15 @@ class FileStatistics:
             return self._unknown(leaves)
 
     def _gathered(
-        self, leaves: Mapping[ColumnPath, pa.DataType], columns: Callable[[pa.Array], pa.Table]
-    ) -> dict[ColumnPath, pa.Array]:
-        """What `columns` makes of the statistics (`_flat`); nulls if they cannot be read any more."""
+        self, leaves: Iterable[ColumnPath], columns: Callable[[pa.Array], pa.Table]
+    ) -> dict[ColumnPath, pa.Array] | None:
+        """What `columns` makes of the statistics (`_flat`); None if they cannot be read any more."""
+        leaves = list(leaves)
         try:
-            found = gather(self._files, self._stored, list(leaves), columns)
+            found = gather(self._files, self._stored, leaves, columns)
         except CorruptLogError as error:
             _LOG.warning("No file is skipped, since the statistics of the files are gone: %s", error)
-            return self._unknown(leaves)
+            return None
         return {path: _combined(found[index]) for index, path in enumerate(leaves)}
 
     def _unknown(self, leaves: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
