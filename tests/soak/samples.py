@@ -1,12 +1,20 @@
 """What a driver holds while streams run for long: memory, open files, threads, objects of py4j; and whether
-it grows."""
+it grows.
+
+    python -m tests.soak.samples FILE
+
+prints the verdict over the samples that a soak has written so far, and exits with 1 if something grows.
+"""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
+import signal
 import statistics
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,9 +39,12 @@ BOUNDS = {
     "py4j_java_objects": (1.0, 5.0),
     "py4j_python_objects": (1.0, 5.0),
     "handles": (1.0, 0.0),
+    "log_files": (1.2, 50.0),
+    "data_files": (1.2, 50.0),
 }
-"""How far the median of the last third of the samples may be above that of the middle third: a factor, and
-what may be added. The first third is for loading, compiling and the caches to fill."""
+"""How far a measure may rise from the end of the first third of the samples to the last one: a factor of
+where it begins, and what may be added. The first third is for loading, compiling and the caches to fill."""
+_FEWEST = 6
 
 
 class Driver:
@@ -84,18 +95,47 @@ def append(file: Path, sample: dict[str, Any]) -> None:
         lines.write(json.dumps(sample) + "\n")
 
 
+def end_when_told() -> threading.Event:
+    """An event that SIGTERM and SIGINT set, so that a soak which is ended early has its verdict."""
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    return told
+
+
+def rise(values: Sequence[float]) -> tuple[float, float]:
+    """Where a robust line through values of equal distance begins, and how far it rises to the last one.
+
+    Its slope is the median of those of all pairs (Theil and Sen), so that a few high values say nothing.
+    """
+    pairs = itertools.combinations(enumerate(values), 2)
+    slope = statistics.median((later - earlier) / (j - i) for (i, earlier), (j, later) in pairs)
+    begin = statistics.median(value - slope * number for number, value in enumerate(values))
+    return begin, slope * (len(values) - 1)
+
+
 def verdict(samples: Sequence[Sample]) -> list[str]:
-    """A line for each measure, with the medians of the three thirds; those that grow say GROWS."""
-    third = len(samples) // 3
-    assert third > 0, f"{len(samples)} samples are too few"
-    thirds = (samples[:third], samples[third:-third], samples[-third:])
-    lines = []
+    """A heading, and a line for each measure that the samples have: the median of the first third of them,
+    where the line through the others begins, how far it rises and how far it may. Those that rise further say
+    GROWS."""
+    if len(samples) < _FEWEST:
+        return [f"{len(samples)} samples are too few for a verdict: it GROWS"]
+    lines = [f"{'':<20} {'first third':>11} {'then':>10} {'rises by':>10} {'may by':>10}"]
     for name, (factor, more) in BOUNDS.items():
-        first, middle, last = (statistics.median(sample[name] for sample in part) for part in thirds)
-        grows = last > middle * factor + more
-        end = "GROWS" if grows else "flat"
-        lines.append(f"{name:<20} {first:10.1f} {middle:10.1f} {last:10.1f}  {end}")
+        if name not in samples[0]:
+            continue
+        values = [sample[name] for sample in samples]
+        third = len(values) // 3
+        begin, rises = rise(values[third:])
+        bound = begin * (factor - 1) + more
+        end = "GROWS" if rises > bound else "flat"
+        first = statistics.median(values[:third])
+        lines.append(f"{name:<20} {first:11.1f} {begin:10.1f} {rises:10.2f} {bound:10.2f}  {end}")
     return lines
+
+
+def grows(lines: Sequence[str]) -> bool:
+    return any(line.endswith("GROWS") for line in lines)
 
 
 def session_settings() -> dict[str, str]:
@@ -114,3 +154,13 @@ def session_settings() -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     }
+
+
+def main() -> None:
+    lines = verdict([json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()])
+    print(*lines, sep="\n")
+    sys.exit(grows(lines))
+
+
+if __name__ == "__main__":
+    main()

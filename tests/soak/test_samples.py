@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.soak.samples import BOUNDS, verdict
+from tests.soak.samples import BOUNDS, grows, verdict
 
 
 def growing(lines: list[str]) -> list[str]:
@@ -23,3 +23,12 @@ def test_what_fills_in_the_first_third_is_flat() -> None:
 def test_what_grows_is_told(name: str) -> None:
     samples = [{**dict.fromkeys(BOUNDS, 100.0), name: 100.0 + 3 * n} for n in range(60)]
     assert growing(verdict(samples)) == [name]
+
+
+def test_a_few_high_values_are_no_growth() -> None:
+    samples = [dict.fromkeys(BOUNDS, 1_000.0 if n % 9 == 8 else 100.0) for n in range(60)]
+    assert growing(verdict(samples)) == []
+
+
+def test_too_few_samples_are_no_proof() -> None:
+    assert grows(verdict([dict.fromkeys(BOUNDS, 100.0)] * 5))
