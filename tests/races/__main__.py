@@ -96,10 +96,11 @@ def _text(line: dict) -> str:
     end = "no fault" if not line["faults"] else "\n  ".join(["FAULTS", *line["faults"]])
     if line["faults_of_deltalake"]:
         end = "\n  ".join([end, "of deltalake's commits:", *line["faults_of_deltalake"]])
+    order = f"NO ORDER: {line['without_order']}; " if line["without_order"] else ""
     return (
         f"seed {line['seed']}, {line['isolation']}, {features}: {line['operations']} operations, "
         f"{line['commits']} commits, {line['reordered']} reordered, {line['reads']} reads in "
-        f"{line['seconds']} s; {'NO ORDER FOUND; ' if line['without_order'] else ''}{end}"
+        f"{line['seconds']} s; {order}{end}"
     )
 
 

@@ -45,8 +45,8 @@ class Report:
     """Commits of operations; a VACUUM makes two."""
     reordered: int = 0
     """How many operations come later in the order than in the log."""
-    without_order: bool = False
-    """Whether no order of all operations was found."""
+    without_order: str = ""
+    """Why no order of all operations was found, if none was."""
     faults: list[str] = field(default_factory=list)
     faults_of_deltalake: list[str] = field(default_factory=list)
     """Commits of deltalake that are not as the isolation level wants them."""
@@ -115,10 +115,11 @@ class _Check:
                 self.fault_of(version, f"is not what its operation makes: {self.named(version)}")
         is_sound = not self.report.faults and not self.report.faults_of_deltalake
         if self.isolation == "WriteSerializable" and is_sound:
-            order = self.order()
-            self.report.without_order = order is None
-            places = enumerate(order or (), start=1)
-            self.report.reordered = sum(place > number for place, number in places)
+            found = self.order()
+            if isinstance(found, str):
+                self.report.without_order = found
+            else:
+                self.report.reordered = sum(place > number for place, number in enumerate(found, start=1))
         return self.report
 
     def fault(self, text: str) -> None:
@@ -198,8 +199,9 @@ class _Check:
             before, operation.after(before, self.contents, None if target is None else int(target))
         )
 
-    def order(self) -> list[int] | None:
-        """An order of all versions in which each does what it did, close to that of the log."""
+    def order(self) -> list[int] | str:
+        """An order of all versions in which each does what it did, close to that of the log; or why there is
+        none."""
         done = {
             version.number: Effect.between(self.contents[version.number - 1], version.contents)
             for version in self.versions[1:]
@@ -211,14 +213,17 @@ class _Check:
         states = [self.contents[0]]
         choices = [self.candidates(1, frozenset())]
         placed: list[tuple[int, frozenset[int]]] = [(1, frozenset())]
+        most, stuck = 0, 1
         for _ in range(_SEARCHED):
             if len(order) == last:
                 return order
             first, others = placed[-1]
+            if len(order) > most:
+                most, stuck = len(order), first
             number = next(choices[-1], None)
             if number is None:
                 if not order:
-                    return None
+                    return f"there is none: at most {most} of {last} versions, and version {stuck} never next"
                 for stack in (order, states, choices, placed):
                     stack.pop()
                 continue
@@ -235,7 +240,7 @@ class _Check:
             states.append(_applied(states[-1], done[number]))
             placed.append((after_first, after_others))
             choices.append(self.candidates(after_first, after_others))
-        return None
+        return f"the search gave up: at most {most} of {last} versions, and version {stuck} never next"
 
     def candidates(self, first: int, others: frozenset[int]) -> Iterator[int]:
         """The versions that may come next: those that had not seen a version that is not placed yet."""
