@@ -63,6 +63,7 @@ def soak(spark: SparkSession, folder: Path, batches: int, every: int, file: Path
     arrived, go_on = threading.Event(), threading.Event()
     began = [time.monotonic()]
     took: list[float] = []
+    cpu_ms = driver.cpu_ms()
 
     def hold(point: str, facts: dict[str, Any]) -> None:
         """The time from batch to batch; the stream waits while a sample is taken."""
@@ -88,10 +89,12 @@ def soak(spark: SparkSession, folder: Path, batches: int, every: int, file: Path
                     "batch": len(took) - 1,
                     "batch_ms": last[len(last) // 2],
                     "batch_ms_95": last[int(len(last) * 0.95)],
+                    "batch_cpu_ms": (driver.cpu_ms() - cpu_ms) / every,
                     **driver.sample(),
                 }
                 samples.append(sample)
                 append(file, sample)
+                cpu_ms = driver.cpu_ms()
                 go_on.set()
         if not told.is_set():
             query.awaitTermination()

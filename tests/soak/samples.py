@@ -16,6 +16,7 @@ import signal
 import statistics
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ Sample = dict[str, float]
 MEGABYTE = 1 << 20
 BOUNDS = {
     "batch_ms": (1.15, 0.0),
+    "batch_cpu_ms": (1.15, 0.0),
     "python_rss_mb": (1.10, 5.0),
     "jvm_heap_mb": (1.10, 10.0),
     "jvm_rss_mb": (1.15, 20.0),
@@ -76,6 +78,14 @@ class Driver:
             "py4j_python_objects": len(self._gateway.gateway_property.pool.dict),
             "handles": dispatcher.open_handles,
         }
+
+    def cpu_ms(self) -> float:
+        """How long both have computed since they began: unlike the time that passes, it says little of what
+        else the machine does."""
+        # Its name, which is in brackets, may have spaces.
+        fields = Path(f"/proc/{self._jvm_pid}/stat").read_text().rpartition(")")[2].split()
+        of_jvm = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return 1_000 * (of_jvm + time.process_time())
 
     def _give_up_names(self) -> None:
         """What py4j does on a thread of its own, which looks once a second."""
