@@ -48,7 +48,8 @@ from typing import Any, ClassVar, Self
 
 from deltaflow.error_classes import CATALOGUE
 
-_PASSWORD = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^/@:\s]*):[^/@\s]+@")
+# Both are searched in linear time: whoever writes a log chooses much of a message.
+_PASSWORD = re.compile(r"((?<![A-Za-z0-9+.-])[A-Za-z0-9+.-]+://[^/@:\s]*):[^/@\s]+@")
 _SIGNATURE = re.compile(
     r"([?&](?:sig|signature|token|delegation|password|secret|x-amz-[a-z-]+)=)[^&\s\"']+", re.IGNORECASE
 )

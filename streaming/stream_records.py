@@ -16,6 +16,7 @@ import msgspec
 from deltaflow.batch.options import option
 from deltaflow.errors import StoreError
 from deltaflow.log.streams.checkpoint import RECORD, SOURCES, StreamCheckpoint
+from deltaflow.log.untrusted_json import decode_json
 from deltaflow.store import is_absolute_path, store_for
 from deltaflow.streaming.source_options import SourceOptions
 from deltaflow.streaming.tracking_options import checkpoint_of, place_below
@@ -108,7 +109,7 @@ _Record = TypeVar("_Record", SourceRecord, SinkRecord)
 def _read(checkpoint: StreamCheckpoint, folder: str, kind: type[_Record]) -> _Record | None:
     path = f"{checkpoint.directory}/{folder}/{RECORD}"
     try:
-        return msgspec.json.decode(checkpoint.store.read(path), type=kind)
+        return decode_json(checkpoint.store.read(path), as_type=kind)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except msgspec.DecodeError as error:

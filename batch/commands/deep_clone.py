@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from deltaflow.errors import StoreError
+from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log import LOG_DIRECTORY, AddFile, DeletionVectorDescriptor, RemoveFile, Snapshot, add_files
 from deltaflow.log.files.data_path import encoded_path, store_paths
 from deltaflow.log.files.data_places import LogPlaces
@@ -29,7 +29,7 @@ from deltaflow.store import LogStore, store_for
 _THREADS = 8
 _COPIES_AT_ONCE = 1_000
 _BUFFER_BYTES = 4 * 1024 * 1024
-_VECTOR_NAME = re.compile(r"(?:^|/)deletion_vector_([0-9a-f-]{36})\.bin$")
+_VECTOR_NAME = re.compile(r"(?:^|/)deletion_vector_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.bin$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,19 @@ def plan_copies(
     paths = pa.array([add.path for add in adds], pa.string())
     sources = store_paths(root, pa.chunked_array([paths])).to_pylist()
     store, directory = store_for(root)
-    inside = LogPlaces(store.data_directory(directory)).exact(paths).to_pylist()
-    for add, source, place_in_source in zip(adds, sources, inside, strict=True):
-        place = _place(place_in_source, source, identity(add))
-        vector = _moved(add.deletion_vector)
+    places = LogPlaces(store.data_directory(directory))
+    for add, source, inside in zip(adds, sources, places.exact(paths).to_pylist(), strict=True):
+        place = _place(inside, source, identity(add))
+        try:
+            vector = _moved(add.deletion_vector, places)
+        except ValueError as error:
+            raise CorruptLogError(
+                error_class="DELTA_DELETION_VECTOR_INVALID",
+                data_file=add.path,
+                reason=str(error),
+                table=root,
+                file=add.path,
+            ) from error
         old = existing.pop(place, None)
         if old is None:
             plan.copies.append(FileCopy(source, place, add.size))
@@ -167,14 +176,20 @@ def _place(inside: str | None, source: str, identity: object) -> str:
     return posixpath.join(directory, f"{digest}-{name}")
 
 
-def _moved(vector: DeletionVectorDescriptor | None) -> DeletionVectorDescriptor | None:
-    """How the clone's log names a deletion vector: relative to the table, as vacuums of others need it."""
-    if vector is None or vector.storage_type != "p":
+def _moved(vector: DeletionVectorDescriptor | None, places: LogPlaces) -> DeletionVectorDescriptor | None:
+    """How the clone's log names a deletion vector: relative to the table, as vacuums of others need it, and
+    in its directory, whatever the source's log says."""
+    if vector is None or vector.storage_type == "i":
         return vector
-    found = _VECTOR_NAME.search(decoded_path(vector.path_or_inline_dv))
-    unique = (
-        uuid.uuid5(uuid.NAMESPACE_URL, vector.path_or_inline_dv) if found is None else uuid.UUID(found[1])
-    )
+    uri = vector_uri(vector.storage_type, vector.path_or_inline_dv)
+    found = None
+    if vector.storage_type == "p":
+        found = _VECTOR_NAME.search(decoded_path(uri))
+    else:
+        [inside] = places.exact(pa.array([uri])).to_pylist()
+        if inside is not None and inside.split("/")[0] != LOG_DIRECTORY:
+            return vector
+    unique = uuid.uuid5(uuid.NAMESPACE_URL, uri) if found is None else uuid.UUID(found[1])
     return msgspec.structs.replace(vector, storage_type="u", path_or_inline_dv=vector_text(unique, None))
 
 

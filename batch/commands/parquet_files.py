@@ -7,17 +7,18 @@ are left out, and if a stream wrote the directory, its `_spark_metadata` lists t
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 
-from deltaflow.errors import DeltaAnalysisException
+from deltaflow.errors import CorruptLogError, DeltaAnalysisException
 from deltaflow.log.files.partition_values import NULL_FOLDER, folder_values
+from deltaflow.log.protocol.actions import Long
+from deltaflow.log.untrusted_json import decode_json
 from deltaflow.store import DataDirectory, EntryType, LogStore, real_path, scheme_part, store_for, table_path
 
 RawValues = tuple[tuple[str, str | None], ...]
@@ -183,22 +184,42 @@ def _files_of_sink(store: LogStore, directory: DataDirectory) -> list[_File] | N
     batches = sorted(int(name) for name in names if "." not in name and int(name) > compacted)
     files: dict[str, _File] = {}
     for name in [*([f"{compacted}.compact"] if compacted >= 0 else []), *map(str, batches)]:
-        _, *lines = store.read(f"{directory.path}/{_SINK_LOG}/{name}").decode().splitlines()
-        for line in lines:
-            entry: dict[str, Any] = msgspec.json.decode(line)
-            path = _relative(directory.path, table_path(unquote(entry["path"], errors="strict")))
-            if entry["action"] == "add":
-                files[path] = path, entry["size"], entry["modificationTime"]
+        for entry in _entries_of_sink(store, f"{directory.path}/{_SINK_LOG}/{name}"):
+            path = _relative(directory.path, table_path(entry.path))
+            if entry.action == "add":
+                files[path] = path, entry.size, entry.modification_time
             else:
                 files.pop(path, None)
     return sorted(files.values())
+
+
+class _SinkEntry(msgspec.Struct, rename="camel"):
+    """Spark's SinkFileStatus."""
+
+    path: str
+    size: Long
+    modification_time: Long
+    action: str
+
+
+def _entries_of_sink(store: LogStore, file: str) -> Iterator[_SinkEntry]:
+    """The entries of a batch of a file sink, with decoded paths."""
+    try:
+        for line in store.read(file).decode().splitlines()[1:]:
+            entry = decode_json(line, as_type=_SinkEntry)
+            entry.path = unquote(entry.path, errors="strict")
+            yield entry
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise CorruptLogError(
+            f"{file} is no list of the files that a stream wrote: {error}. Restore it from a copy.", file=file
+        ) from error
 
 
 def _relative(root: str, path: str) -> str:
     """A path below the root, relative to it. Raises for a path that is not below the root."""
     if path == root:
         return ""
-    if not path.startswith(root + "/"):
+    if not path.startswith(root + "/") or ".." in path.split("/"):
         raise DeltaAnalysisException(
             f"{path} is a part of the Parquet table at {root}, and not in its directory. A Delta table has "
             "its files in its own directory: move it there first.",

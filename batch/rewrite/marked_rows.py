@@ -23,6 +23,7 @@ from deltaflow.log import AddFile, RemoveFile, Snapshot, add_files, remove_files
 from deltaflow.log.files.data_path import sized_paths
 from deltaflow.log.files.deletion_vectors import DeletionVector, read_deletion_vectors
 from deltaflow.log.files.footers import numbers_of_rows
+from deltaflow.log.untrusted_json import decode_json
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -267,7 +268,10 @@ def _vector(rows: BitMap64) -> DeletionVector:
 
 def _with_wide_bounds(stats: str | None, records: int) -> str:
     """The statistics of a file of which rows are deleted; bounds and counts stay as the text has them."""
-    known = {} if stats is None else msgspec.json.decode(stats, type=dict[str, msgspec.Raw])
+    try:
+        known = {} if stats is None else decode_json(stats, as_type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError:  # they say nothing that could be kept
+        known = {}
     return _json({**known, "numRecords": records, "tightBounds": False})
 
 

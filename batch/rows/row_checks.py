@@ -11,6 +11,7 @@ from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaInvariantViolationException, UnsupportedFeatureError
 from deltaflow.log import Metadata
 from deltaflow.log.protocol.properties import check_constraints
+from deltaflow.log.untrusted_json import decode_json
 from deltaflow.spark.write.file_write import Check
 
 _INVARIANTS = "delta.invariants"
@@ -67,7 +68,7 @@ def _invariant_checks(struct: T.StructType) -> Iterator[Check]:
     for field in struct.fields:
         if _INVARIANTS in field.metadata and field.nullable:
             try:
-                found = msgspec.json.decode(field.metadata[_INVARIANTS], type=_Invariant)
+                found = decode_json(field.metadata[_INVARIANTS], as_type=_Invariant)
             except msgspec.MsgspecError as error:
                 raise UnsupportedFeatureError(
                     f"deltaflow cannot read the invariant of column {field.name}: "

@@ -159,9 +159,25 @@ def _connect(spark: SparkSession) -> None:
     from pyspark.java_gateway import ensure_callback_server_started
 
     jvm: Any = spark.sparkContext._jvm
-    ensure_callback_server_started(spark.sparkContext._gateway)
+    gateway: Any = spark.sparkContext._gateway
+    ensure_callback_server_started(gateway)
     jvm.java.lang.Class.forName("io.deltaflow.spark.bridge.Python", True, _driver_class_loader(jvm))
+    _authenticate_callbacks(spark, gateway)
     java_classes(spark).bridge.Python.connect(dispatcher)
+
+
+def _authenticate_callbacks(spark: SparkSession, gateway: Any) -> None:
+    """Lets the callback server answer this JVM alone. PySpark starts it without a secret, and every user of
+    the machine can connect to it.
+
+    The secret is the one by which Python calls the JVM. A connection is asked for it when it begins.
+    """
+    from py4j.java_gateway import JavaObject
+
+    secret = gateway.gateway_parameters.auth_token
+    server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
+    java_classes(spark).bridge.PrivateFields.set(server.getCallbackClient(), "authToken", secret)
+    gateway.callback_server_parameters.auth_token = secret
 
 
 def _set_catalog(spark: SparkSession) -> None:

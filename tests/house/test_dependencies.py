@@ -37,10 +37,18 @@ def table_of_page() -> list[list[str]]:
     return [[cell.strip("`") for cell in row] for row in rows]
 
 
-def test_the_oldest_run_installs_every_lower_bound() -> None:
-    lines = (ROOT / "tests/oldest.txt").read_text().splitlines()
+def of_extras(*extras: str) -> dict[str, Requirement]:
+    return requirements([line for extra in extras for line in PROJECT["optional-dependencies"][extra]])
+
+
+OLDEST = {"oldest": RUN_TIME}
+
+
+@pytest.mark.parametrize("run", OLDEST)
+def test_the_oldest_run_installs_every_lower_bound(run: str) -> None:
+    lines = (ROOT / f"tests/{run}.txt").read_text().splitlines()
     pinned = requirements([line for line in lines if "==" in line])
-    for name, requirement in RUN_TIME.items():
+    for name, requirement in OLDEST[run].items():
         [pin] = pinned[name].specifier
         assert (pin.operator, Version(pin.version)) == ("==", lowest(requirement)), name
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import random
 import sys
@@ -32,6 +33,7 @@ else:
 
 with instrumented:
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyroaring import BitMap64
     from pyspark.sql import types as T
 
@@ -90,6 +92,8 @@ def _checkpoint(data: bytes) -> None:
         snapshot = DeltaLog(LocalLogStore(), folder).snapshot()
         snapshot.files.validate(full=True)
         snapshot.tombstones.validate(full=True)
+        snapshot.with_stats(snapshot.files).validate(full=True)
+        _columns_read(snapshot.statistics, snapshot.schema)
 
 
 def _checkpoints() -> list[bytes]:
@@ -102,6 +106,62 @@ def _checkpoints() -> list[bytes]:
             table, 0, [protocol(), meta_data(), add("a"), add("b", stats="{}"), remove("c")], "classic"
         )
         return [file.read_bytes() for file in table.log_directory.glob("*.checkpoint*.parquet")]
+
+
+def _stored_statistics(data: bytes) -> None:
+    """Statistics in columns of a checkpoint: the values of a JSON object, in types that two bytes choose."""
+    try:
+        said = json.loads(data[2:])
+        values = pa.array([said if isinstance(said, dict) else {}, None])
+        stats = pa.array([None if data[0] & 1 else data[2:].decode(), None], pa.string())
+    except (ValueError, RecursionError, OverflowError, pa.ArrowException):
+        return
+    target = STORED_TYPES[data[1] % len(STORED_TYPES)]
+    known = {"path": ["a", "b"], "size": [1, 1], "modificationTime": [1, 1], "dataChange": [False, False]}
+    columns = {name: pa.array(values) for name, values in known.items()}
+    columns["partitionValues"] = pa.array([[], []], pa.map_(pa.string(), pa.string()))
+    columns |= {"stats": stats, "stats_parsed": _retyped(values, target)}
+    adds = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+    protocol = pa.array([{"minReaderVersion": 1, "minWriterVersion": 2}] + [None] * 2)
+    metadata = pa.array([{"id": "t", "schemaString": SCHEMA.json(), "partitionColumns": []}] + [None] * 2)
+    rows = pa.table(
+        {"add": pa.concat_arrays([pa.nulls(1, adds.type), adds]), "protocol": protocol, "metaData": metadata}
+    )
+    file = io.BytesIO()
+    try:
+        pq.write_table(
+            rows, file, use_deprecated_int96_timestamps=bool(data[0] & 2), row_group_size=1 + (data[0] >> 6)
+        )
+    except pa.ArrowException:  # structs without fields, nulls alone
+        return
+    _checkpoint(file.getvalue())
+
+
+STORED_TYPES = [
+    None, pa.timestamp("us"), pa.timestamp("ns", "UTC"), pa.timestamp("ms", "UTC"), pa.date32(), pa.binary(),
+    pa.float32(), pa.decimal128(38, 10), pa.dictionary(pa.int32(), pa.string()), pa.large_string(), pa.int8(),
+    pa.time64("us"), pa.list_(pa.int64()),
+]  # fmt: skip
+
+
+def _retyped(values: pa.Array, target: pa.DataType | None) -> pa.Array:
+    """The values with each leaf as it is, or in another type if it can be cast."""
+    if pa.types.is_struct(values.type):
+        children = [_retyped(child, target) for child in values.flatten()]
+        names = [field.name for field in values.type]
+        return pa.StructArray.from_arrays(children, names=names, mask=values.is_null())
+    try:
+        return values if target is None else values.cast(target)
+    except (pa.ArrowException, OverflowError):
+        return values
+
+
+def _stored_statistics_values() -> list[bytes]:
+    said = _statistics_texts()[0]
+    integers = {f"c{number}": number for number in range(len(TYPES))}
+    all_integers = json.dumps({"numRecords": 3, "minValues": integers, "maxValues": integers})
+    kinds = [bytes([flags, kind]) for flags in (0, 1, 2, 3) for kind in range(len(STORED_TYPES))]
+    return [kind + said for kind in kinds] + [kind + all_integers.encode() for kind in kinds]
 
 
 def _vector(data: bytes) -> None:
@@ -198,14 +258,23 @@ def _partition_paths() -> list[bytes]:
 
 
 def _statistics(data: bytes) -> None:
-    texts = pa.array([data.decode("utf-8", "replace"), None], pa.string())
+    """The first byte chooses the column: to read all of them takes a hundred times as long."""
+    texts = pa.array([data[1:].decode("utf-8", "replace"), None], pa.string())
     nothing = {field.name: pa.nulls(2, field.type) for field in FILES_SCHEMA}
     files = pa.table({**nothing, "path": pa.array(["a", "b"]), "stats": texts})
     statistics = FileStatistics(files, SCHEMA)
     assert len(statistics.num_records) == 2
-    for field in SCHEMA.fields:
-        statistics.column((field.name,))
-        statistics.skipping_column((field.name,))
+    names = SCHEMA.names if data[:1] == b"*" else [SCHEMA.names[sum(data[:1]) % len(TYPES)]]
+    _columns_read(statistics, T.StructType([SCHEMA[name] for name in names]))
+
+
+def _columns_read(statistics: FileStatistics, schema: T.StructType) -> None:
+    statistics.load([(name,) for name in schema.names])
+    for name in schema.names:
+        found = statistics.skipping_column((name,))
+        assert found is None or all(len(part) == len(statistics) for part in (found.low, found.high))
+    assert statistics.has_tight_bounds in (True, False)
+    assert len(statistics.num_rows) == len(statistics)
 
 
 def _statistics_texts() -> list[bytes]:
@@ -226,6 +295,11 @@ def _statistics_texts() -> list[bytes]:
     return [json.dumps(said).encode()]
 
 
+def _statistics_of_columns() -> list[bytes]:
+    [said] = _statistics_texts()
+    return [first + said for first in (b"*", *(bytes([number]) for number in range(len(TYPES))))]
+
+
 TARGETS = {
     "commits": Target(_actions, _commits),
     "checkpoints": Target(_checkpoint, _checkpoints),
@@ -233,7 +307,8 @@ TARGETS = {
     "schemas": Target(_schema, _schemas),
     "offsets": Target(_offset, _offsets),
     "partition_paths": Target(_partition_path, _partition_paths),
-    "statistics": Target(_statistics, _statistics_texts),
+    "statistics": Target(_statistics, _statistics_of_columns),
+    "stored_statistics": Target(_stored_statistics, _stored_statistics_values),
 }
 
 

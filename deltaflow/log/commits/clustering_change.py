@@ -78,7 +78,7 @@ class ClusteringChange:
             domain = self._snapshot.domains.get(CLUSTERING_DOMAIN)
             if domain is not None:
                 schema = table_schema(metadata, table=self._path)
-                check_clustering(metadata, clustering_columns(domain, schema), self._path)
+                check_clustering(metadata, clustering_columns(domain, schema, self._path), self._path)
 
     def actions(self, metadata: Metadata, protocol: Protocol) -> list[DomainMetadata]:
         """The action of the commit that leaves this metadata and protocol; [] if the clustering stays."""

@@ -27,6 +27,7 @@ from deltaflow.log.protocol.row_tracking import (
     suspends_row_ids,
 )
 from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.untrusted_json import decode_json
 
 
 class _Statistics(msgspec.Struct):
@@ -79,7 +80,7 @@ class RowIds:
             if add.path in self._rows:
                 continue
             try:
-                rows = msgspec.json.decode(add.stats or "{}", type=_Statistics).num_records
+                rows = decode_json(add.stats or "{}", as_type=_Statistics).num_records
             except msgspec.MsgspecError:
                 rows = None
             if rows is None:

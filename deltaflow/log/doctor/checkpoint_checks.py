@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +17,7 @@ from deltaflow.log.replay.listing import Checkpoint, Listing
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import load_state
 from deltaflow.log.replay.state import TableState
+from deltaflow.log.untrusted_json import decode_json
 
 _REPAIR = (
     "Delete {}, so that readers use an earlier checkpoint or the commits, and write a new one: "
@@ -125,7 +125,7 @@ def _metadata(state: TableState) -> object:
     metadata = state.metadata
     return metadata and (
         metadata.id,
-        metadata.schema_string and msgspec.json.decode(metadata.schema_string),
+        metadata.schema_string and decode_json(metadata.schema_string),
         metadata.partition_columns,
         metadata.configuration,
     )

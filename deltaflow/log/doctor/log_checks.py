@@ -18,6 +18,7 @@ from deltaflow.log.replay.listing import Listing
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.version_checksum import checksum_differences
+from deltaflow.log.untrusted_json import decode_json
 
 _THREADS = 8
 _AT_ONCE = 256
@@ -111,10 +112,8 @@ def check_commits(log: LogFiles, listing: Listing, progress: Progress) -> Iterat
         if version not in with_checksum:
             return seen
         try:
-            checksum = msgspec.json.decode(
-                log.store.read(f"{log.directory}/{version:020}.crc"), type=_Checksum
-            )
-        except (msgspec.MsgspecError, UnicodeDecodeError, StoreError, FileNotFoundError) as error:
+            checksum = decode_json(log.store.read(f"{log.directory}/{version:020}.crc"), as_type=_Checksum)
+        except (msgspec.MsgspecError, StoreError, FileNotFoundError) as error:
             return seen._replace(checksum_error=str(error))
         return seen._replace(checksum_txn_id=checksum.txn_id)
 

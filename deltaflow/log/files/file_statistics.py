@@ -205,7 +205,7 @@ class FileStatistics:
         try:
             found = self._gathered(leaves, columns)
             return self._unknown(leaves) if found is None else found
-        except pa.ArrowInvalid:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             if len(leaves) > 1:
                 alone = [self._parsed({path: arrow_type}) for path, arrow_type in leaves.items()]
                 return {path: values for parsed in alone for path, values in parsed.items()}
@@ -297,9 +297,10 @@ def _read(texts: pa.Array, schema: pa.Schema) -> pa.Table:
         texts = pc.replace_substring_regex(texts, r"[\r\n]", " ")
     one = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
     lines = pc.binary_join(one, pa.scalar("\n", pa.large_string()))[0]
+    buffer, block_bytes = lines.as_buffer(), max(1 << 20, pc.max(pc.binary_length(texts)).as_py() + 2)
     parsed = pj.read_json(
-        pa.BufferReader(lines.as_buffer()),
-        read_options=pj.ReadOptions(block_size=max(1 << 20, pc.max(pc.binary_length(texts)).as_py() + 2)),
+        pa.BufferReader(buffer),
+        read_options=pj.ReadOptions(use_threads=buffer.size > block_bytes, block_size=block_bytes),
         parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
     if parsed.num_rows != len(texts):

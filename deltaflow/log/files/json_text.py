@@ -72,7 +72,7 @@ def _parsed(texts: pa.StringArray, struct_type: pa.StructType, *, fitting: bool)
 def _object(text: str | None) -> Any:
     try:
         return None if text is None else _DECODER.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from deltaflow.errors import StoreError
 from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.untrusted_json import decode_json
 
 LAST_VACUUM_INFO = "_last_vacuum_info"
 _LOG = logging.getLogger(__name__)
@@ -26,10 +27,10 @@ def last_vacuumed_version(log: LogFiles) -> int:
     if its file is unreadable."""
     path = _path(log)
     try:
-        version = msgspec.json.decode(log.store.read(path), type=_Info).version
+        version = decode_json(log.store.read(path), as_type=_Info).version
     except (FileNotFoundError, NotADirectoryError):
         return -1
-    except (msgspec.DecodeError, UnicodeDecodeError, StoreError) as error:
+    except (msgspec.DecodeError, StoreError) as error:
         _LOG.warning("%s is ignored: %s", path, error)
         return -1
     return -1 if version is None else version

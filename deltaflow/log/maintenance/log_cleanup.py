@@ -25,7 +25,7 @@ from deltaflow.log.replay.listing import Checkpoint, Listing, listing_of
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.time_travel import monotonic_file_times
-from deltaflow.store import FileStatus
+from deltaflow.store import EntryType, FileStatus
 
 _LOG = logging.getLogger(__name__)
 _DAY_MS = 86_400_000
@@ -136,7 +136,7 @@ def _delete_sidecars(log: LogFiles, limit_ms: int) -> None:
     """Delete the sidecars before the limit that no checkpoint refers to; younger ones may belong to a
     checkpoint that is being written.
     """
-    there = [status for status in _sidecars_there(log) if status.modification_time_ms < limit_ms]
+    there = _old_sidecars(log, limit_ms)
     if not there:
         return
     # Also of incomplete and unknown checkpoints: whatever they refer to stays.
@@ -150,16 +150,19 @@ def _delete_sidecars(log: LogFiles, limit_ms: int) -> None:
     except _UNREADABLE as error:
         _LOG.warning("No sidecars of %s are deleted, because a checkpoint is broken: %s", log.path, error)
         return
-    for status in there:
-        if status.name not in needed:
-            log.store.delete(f"{log.directory}/{SIDECARS_DIRECTORY}/{status.name}")
+    # If the directory is a link, what it leads to is nobody's to delete: DataDirectory follows none.
+    unneeded = [name for name in there if name not in needed]
+    _, failures = log.store.data_directory(log.directory).delete(SIDECARS_DIRECTORY, unneeded)
+    if failures:
+        raise failures[0]
 
 
-def _sidecars_there(log: LogFiles) -> list[FileStatus]:
-    try:
-        return log.store.list_from(f"{log.directory}/{SIDECARS_DIRECTORY}", "")
-    except FileNotFoundError:
-        return []
+def _old_sidecars(log: LogFiles, limit_ms: int) -> list[str]:
+    return [
+        entry.name
+        for entry in log.store.data_directory(log.directory).entries(SIDECARS_DIRECTORY)
+        if entry.type is EntryType.FILE and entry.modification_time_ms < limit_ms
+    ]
 
 
 def _sidecars_of(log: LogFiles, checkpoint: FileStatus) -> set[str]:

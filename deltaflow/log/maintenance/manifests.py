@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.errors import PostCommitHookError, UnsupportedFeatureError
+from deltaflow.errors import PostCommitHookError, StoreError, UnsupportedFeatureError
 from deltaflow.log.files.data_path import complete_paths
 from deltaflow.log.files.file_key import file_key
 from deltaflow.log.files.file_rows import file_keys
@@ -25,7 +25,7 @@ from deltaflow.log.protocol.properties import SYMLINK_MANIFEST_ENABLED
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import list_newest
 from deltaflow.log.replay.snapshot import Snapshot, snapshot_at
-from deltaflow.store import DataDirectory, EntryType
+from deltaflow.store import DataDirectory, EntryType, real_path, scheme_of
 
 DIRECTORY = "_symlink_format_manifest"
 _NAME = "manifest"
@@ -161,14 +161,33 @@ def _replace(log: LogFiles, snapshot: Snapshot, folders: Set[str]) -> None:
 def _write(log: LogFiles, snapshot: Snapshot, only: Set[str] | None = None) -> set[str]:
     """Write the manifests of partitions that have files, of those in `only`; their folders."""
 
+    _refuse_links(snapshot, "")
+
     def write(manifest: tuple[str, Sequence[str]]) -> str:
         folder, paths = manifest
+        _refuse_links(snapshot, folder)
         with log.store.open_output(posixpath.join(_root(snapshot), folder, _NAME)) as output:
             output.writelines(f"{path}\n".encode() for path in sorted(paths))
         return folder
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="deltaflow-manifests") as pool:
         return set(pool.map(write, _manifests(snapshot, only)))
+
+
+def _refuse_links(snapshot: Snapshot, folder: str) -> None:
+    """StoreError if the folder of a manifest is a link or behind one: whose files are there, nobody knows."""
+    if scheme_of(snapshot.path) is not None:
+        return
+    place = posixpath.join(DIRECTORY, folder).rstrip("/")
+    real = real_path(f"{snapshot.path}/{place}")
+    if real != f"{real_path(snapshot.path)}/{place}":
+        raise StoreError(
+            f"Manifests are not written to {snapshot.path}/{place}: it is a link, or behind one, to {real}. "
+            "Remove the link.",
+            table=snapshot.path,
+            version=snapshot.version,
+            file=f"{snapshot.path}/{place}",
+        )
 
 
 def _manifests(snapshot: Snapshot, only: Set[str] | None) -> Iterator[tuple[str, Sequence[str]]]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from pyspark.sql import types as T
 
-from deltaflow.errors import DeltaAnalysisException
+from deltaflow.errors import CorruptLogError, DeltaAnalysisException
 from deltaflow.log.protocol.actions import DomainMetadata, Metadata, Protocol
 from deltaflow.log.protocol.column_mapping import physical_name, physical_path
 from deltaflow.log.protocol.column_names import column_paths
@@ -19,6 +19,7 @@ from deltaflow.log.protocol.data_types import inner_fields
 from deltaflow.log.protocol.features import CLUSTERING, supported_features
 from deltaflow.log.protocol.indexed_columns import ColumnPath, indexed_leaves, is_ordered
 from deltaflow.log.protocol.protocols import FEATURE_PREFIX
+from deltaflow.log.untrusted_json import decode_json
 
 CLUSTERING_DOMAIN = "delta.clustering"
 CLUSTERING_PROPERTY = FEATURE_PREFIX + CLUSTERING
@@ -35,11 +36,21 @@ def is_clustered(protocol: Protocol) -> bool:
     return CLUSTERING in supported_features(protocol)
 
 
-def clustering_columns(domain: DomainMetadata | None, schema: T.StructType) -> list[ColumnPath]:
-    """The paths of the clustering columns, by the schema's names; physical ones for columns that it lacks."""
+def clustering_columns(domain: DomainMetadata | None, schema: T.StructType, table: str) -> list[ColumnPath]:
+    """The paths of the clustering columns, by the schema's names; physical ones for columns that it lacks.
+
+    CorruptLogError if the domain does not name them.
+    """
     if domain is None:
         return []
-    found = msgspec.json.decode(domain.configuration, type=_Clustering)
+    try:
+        found = decode_json(domain.configuration, as_type=_Clustering)
+    except msgspec.MsgspecError as error:
+        raise CorruptLogError(
+            f"The metadata domain {CLUSTERING_DOMAIN} of {table} does not name the clustering columns: "
+            f"{domain.configuration!r}. Restore the commit that set it from a copy.",
+            table=table,
+        ) from error
     return [_logical_path(schema, path) for path in found.clustering_columns]
 
 

@@ -36,10 +36,21 @@ def mapping_mode(metadata: Metadata, table: str) -> str:
 def table_schema(metadata: Metadata, *, table: str, version: int | None = None) -> T.StructType:
     """The table's schema, which has the metadata of column mapping if and only if the table is mapped.
 
-    CorruptLogError for a mapped table in whose schema a column has no physical name (or no id, where columns
-    are found by ids), or has that of another one. Other errors are those of `schema_from_string`.
+    CorruptLogError if it lacks a partition column, or for a mapped table in whose schema a column has no
+    physical name (or no id, where columns are found by ids), or has that of another one. Other errors are
+    those of `schema_from_string`.
     """
     schema = schema_from_string(metadata.schema_string, table=table, version=version)
+    names = {name.lower() for name in schema.names}
+    unknown = [name for name in metadata.partition_columns if name.lower() not in names]
+    if unknown:
+        raise CorruptLogError(
+            f"The table's metaData names the partition column {unknown[0]}, which its schema lacks. Restore "
+            "the commit with the metaData from a copy.",
+            table=table,
+            version=version,
+            column=unknown[0],
+        )
     mode = mapping_mode(metadata, table)
     if mode == "none":
         return without_mapping(schema)

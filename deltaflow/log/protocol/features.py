@@ -13,6 +13,7 @@ from deltaflow.log.protocol.actions import Metadata, Protocol
 from deltaflow.log.protocol.properties import CONSTRAINTS_PREFIX
 from deltaflow.log.protocol.schema import CURRENT_DEFAULT, GENERATION_EXPRESSION, READS_SHREDDED_VARIANTS
 from deltaflow.log.protocol.type_widening import TYPE_CHANGES, check_type_changes
+from deltaflow.log.untrusted_json import decode_json
 
 NEW_TABLE_PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 NEWEST_READER_VERSION = 3
@@ -397,7 +398,7 @@ def _missing_for_writing(protocol: Protocol, metadata: Metadata) -> Iterator[str
 
 def _schema_json(metadata: Metadata) -> Any:
     try:
-        return msgspec.json.decode(metadata.schema_string or "null")
+        return decode_json(metadata.schema_string or "null")
     except msgspec.DecodeError:
         return None
 

@@ -22,6 +22,7 @@ from deltaflow.log.protocol.properties import (
     MATERIALIZED_ROW_ID_COLUMN,
     ROW_TRACKING_SUSPENDED,
 )
+from deltaflow.log.untrusted_json import decode_json
 
 FEATURE = "rowTracking"
 DOMAIN = "delta.rowTracking"
@@ -128,7 +129,7 @@ def highest_row_id(domains: Mapping[str, DomainMetadata], table: str) -> int:
     if domain is None or domain.removed:
         return NO_ROW_ID
     try:
-        return msgspec.json.decode(domain.configuration, type=_Mark).row_id_high_water_mark
+        return decode_json(domain.configuration, as_type=_Mark).row_id_high_water_mark
     except msgspec.MsgspecError as error:
         raise CorruptLogError(
             f"The metadata domain {DOMAIN} of {table} has no highest row id: {domain.configuration!r}. "

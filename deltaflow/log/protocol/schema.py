@@ -13,6 +13,7 @@ from pyspark.version import __version__ as SPARK_VERSION
 from deltaflow.errors import CorruptLogError, SchemaError, UnsupportedFeatureError
 from deltaflow.log.limits import MAX_SCHEMA_DEPTH
 from deltaflow.log.protocol.data_types import is_nested, transformed, types_within
+from deltaflow.log.untrusted_json import decode_json
 
 _INVALID_CHARACTERS = frozenset(" ,;{}()\n\t=")
 READS_VOID = not SPARK_VERSION.startswith("4.0.")
@@ -66,8 +67,8 @@ def schema_from_string(
     if schema_string is None:
         return T.StructType()
     try:
-        json = msgspec.json.decode(schema_string)
-    except (msgspec.DecodeError, RecursionError) as error:
+        json = decode_json(schema_string)
+    except msgspec.DecodeError as error:
         raise CorruptLogError(
             f"The schema in the table's metaData is not JSON: {error}.", table=table, version=version
         ) from error

@@ -67,7 +67,7 @@ def _commit_info(data: bytes, path: str) -> dict[str, Any] | None:
     try:
         infos = (decoder.decode(line).commit_info for line in data.splitlines() if line.strip())
         return next((info for info in infos if info is not None), None)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise CorruptLogError(
             f"{path} is no commit: {error}. Restore the file from a copy.", file=path
         ) from error

@@ -12,6 +12,7 @@ import msgspec
 
 from deltaflow.errors import StoreError
 from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.untrusted_json import decode_json
 
 LAST_CHECKPOINT = "_last_checkpoint"
 _LOG = logging.getLogger(__name__)
@@ -25,10 +26,10 @@ def hinted_version(log: LogFiles) -> int:
     """The version that the hint names; 0 without a hint, and, with a warning, if it is unreadable."""
     path = f"{log.directory}/{LAST_CHECKPOINT}"
     try:
-        return max(0, msgspec.json.decode(log.store.read(path), type=_Hint).version)
+        return max(0, decode_json(log.store.read(path), as_type=_Hint).version)
     except (FileNotFoundError, NotADirectoryError):
         return 0
-    except (msgspec.DecodeError, UnicodeDecodeError, StoreError) as error:
+    except (msgspec.DecodeError, StoreError) as error:
         _LOG.warning("%s is ignored, the log is listed from its start: %s", path, error)
         return 0
 

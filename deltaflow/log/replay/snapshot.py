@@ -102,7 +102,7 @@ class Snapshot:
     @property
     def clustering_columns(self) -> list[ColumnPath]:
         """The paths of the columns by which the table is clustered, in their order."""
-        return clustering_columns(self.domains.get(CLUSTERING_DOMAIN), self.schema)
+        return clustering_columns(self.domains.get(CLUSTERING_DOMAIN), self.schema, self.path)
 
     @cached_property
     def files(self) -> pa.Table:

@@ -19,6 +19,7 @@ from deltaflow.log.protocol.features import has_in_commit_timestamps
 from deltaflow.log.protocol.properties import WRITE_CHECKSUM_ENABLED
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot, replay_for_totals
+from deltaflow.log.untrusted_json import decode_json
 
 _LOG = logging.getLogger(__name__)
 # delta-spark's bounds (setTransactionsInCrc.maxAllowed, domainMetadatasInCrc.maxAllowed).
@@ -64,7 +65,7 @@ def checksum_differences(log: LogFiles, snapshot: Snapshot) -> dict[str, tuple[A
     """
     path = _path(log, snapshot.version)
     try:
-        said = msgspec.json.decode(log.store.read(path), type=dict[str, Any])
+        said = decode_json(log.store.read(path), as_type=dict[str, Any])
     except FileNotFoundError:
         return None
     except (StoreError, OSError, msgspec.DecodeError) as error:

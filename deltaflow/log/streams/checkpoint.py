@@ -13,6 +13,7 @@ import msgspec
 
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log.streams.source_offset import DeltaSourceOffset, decode_offset
+from deltaflow.log.untrusted_json import decode_json
 from deltaflow.store import LogStore, store_for
 
 OFFSETS = "offsets"
@@ -24,6 +25,7 @@ SOURCES = "sources"
 RECORD = "deltaflow.json"
 """What deltaflow records of a source, in the source's folder."""
 _NEWEST_FORMAT = 2
+_MOST_DIGITS = 9
 _NO_OFFSET = "-"
 
 
@@ -62,7 +64,7 @@ class BatchOffsets:
 def reservoir_id(json: str) -> str | None:
     """The id of the Delta table of an offset; None if it is the offset of something else."""
     try:
-        fields: Any = msgspec.json.decode(json)
+        fields: Any = decode_json(json)
     except msgspec.DecodeError:
         return None
     found = fields.get("reservoirId") if isinstance(fields, dict) else None
@@ -143,7 +145,7 @@ class StreamCheckpoint:
         """Whether a source of a stream of deltaflow reads change rows; None for another stream's source."""
         try:
             record = self.store.read(f"{self.directory}/{SOURCES}/{source}/{RECORD}")
-            return msgspec.json.decode(record, type=_Record).options.read_change_feed
+            return decode_json(record, as_type=_Record).options.read_change_feed
         except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
             return None
 
@@ -166,7 +168,7 @@ class StreamCheckpoint:
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
-            return msgspec.json.decode(text, type=_Metadata).id
+            return decode_json(text, as_type=_Metadata).id
         except msgspec.DecodeError as error:
             raise _corrupt(path, f"it does not name the query's id ({error})") from error
 
@@ -189,7 +191,8 @@ class _Metadata(msgspec.Struct):
 
 def _format_version(path: str, line: str) -> int:
     number = line.strip().removeprefix("v")
-    if not line.startswith("v") or not number.isdecimal() or int(number) < 1:
+    is_number = number.isdecimal() and len(number) <= _MOST_DIGITS
+    if not line.startswith("v") or not is_number or int(number) < 1:
         raise _corrupt(path, f"it begins with {line[:20]!r}, and not with the version of its format")
     if int(number) > _NEWEST_FORMAT:
         raise _corrupt(path, f"it has version {number} of its format, which only a newer Spark knows")

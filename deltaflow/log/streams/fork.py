@@ -17,6 +17,7 @@ from deltaflow.log.streams.checkpoint_edit import (
     schema_log_places,
     written_batch,
 )
+from deltaflow.log.untrusted_json import decode_json
 from deltaflow.store import store_for
 
 _NOT_OF_A_FORK = ("sink/", f"{EDITS}/")
@@ -62,7 +63,7 @@ def plan_fork(checkpoint: str, target: str, *, sink: str | None = None) -> Check
 def _moved_entry(checkpoint: StreamCheckpoint, place: str, target: str) -> str:
     """An entry of a schema log, whose source has its directory below the new checkpoint."""
     version, _, json = checkpoint.store.read(f"{checkpoint.directory}/{place}").decode().partition("\n")
-    entry = msgspec.json.decode(json)
+    entry = decode_json(json)
     source = entry["sourceMetadataPath"].rpartition("/")[2]
     root = store_for(target)[1]
     # As Spark names a local path.

@@ -20,6 +20,7 @@ from deltaflow.log.streams.checkpoint_edit import (
     refused,
 )
 from deltaflow.log.streams.fork import check_free
+from deltaflow.log.untrusted_json import decode_json
 from deltaflow.store import store_for
 
 _OFFSETS_METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
@@ -111,7 +112,7 @@ def _check_stateless(target: str, batch: _Batch) -> None:
     for number, line in enumerate(batch.offsets):
         json = line.partition(":")[2] if _is_named(line) else line
         try:
-            offset = None if json == "-" else msgspec.json.decode(json)
+            offset = None if json == "-" else decode_json(json)
         except msgspec.DecodeError:
             offset = json
         if offset is not None and (not isinstance(offset, dict) or "logOffset" in offset):

@@ -16,6 +16,7 @@ from deltaflow.errors import DeltaAnalysisException, DeltaError, DeltaIllegalSta
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.actions import Metadata, Protocol
 from deltaflow.log.protocol.schema import schema_from_string
+from deltaflow.log.untrusted_json import decode_json
 from deltaflow.store import store_for
 
 _FORMAT = "v1"
@@ -48,7 +49,7 @@ class TrackedMetadata(
         return Metadata(
             id=self.table_id,
             schema_string=self.data_schema_json,
-            partition_columns=msgspec.json.decode(self.partition_schema_json, type=_Struct).names,
+            partition_columns=decode_json(self.partition_schema_json, as_type=_Struct).names,
             configuration=self.table_configurations or {},
         )
 
@@ -57,7 +58,7 @@ class TrackedMetadata(
         """The table's protocol; None in an entry of an older release."""
         if self.protocol_json is None:
             return None
-        return msgspec.json.decode(self.protocol_json, type=_ProtocolAction).protocol
+        return decode_json(self.protocol_json, as_type=_ProtocolAction).protocol
 
 
 class _Field(msgspec.Struct):
@@ -96,10 +97,8 @@ def tracked_metadata(
 def metadata_fields(metadata: Metadata) -> dict[str, Any]:
     """The fields of an entry that the action metaData gives."""
     schema = metadata.schema_string or '{"type":"struct","fields":[]}'
-    raw = {
-        msgspec.json.decode(field, type=_Field).name: field
-        for field in msgspec.json.decode(schema, type=_RawStruct).fields
-    }
+    fields = decode_json(schema, as_type=_RawStruct).fields
+    raw = {decode_json(field, as_type=_Field).name: field for field in fields}
     partition_fields = [raw[name] for name in metadata.partition_columns]
     return {
         "data_schema_json": schema,
@@ -216,7 +215,7 @@ class SchemaLog(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         try:
             if version != _FORMAT:
                 raise _unreadable(path)
-            entry = msgspec.json.decode(json, type=TrackedMetadata)
+            entry = decode_json(json, as_type=TrackedMetadata)
             assert entry.protocol is None or entry.protocol.min_reader_version
         except msgspec.MsgspecError as error:
             raise _unreadable(path) from error

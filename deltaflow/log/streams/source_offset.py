@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from deltaflow.errors import DeltaIllegalStateException
+from deltaflow.log.untrusted_json import decode_json
 
 BASE_INDEX = -100
 """Before everything in a version; -1 in the JSON of source version 1."""
@@ -108,7 +109,7 @@ def decode_offset(json: str, path: str) -> DeltaSourceOffset:
     """
     _check_source_version(json, path)
     try:
-        parsed = msgspec.json.decode(json, type=_Json)
+        parsed = decode_json(json, as_type=_Json)
     except msgspec.MsgspecError as error:
         raise _bad_format(json, path) from error
     index = BASE_INDEX if parsed.index == _BASE_INDEX_V1 else parsed.index
@@ -117,7 +118,7 @@ def decode_offset(json: str, path: str) -> DeltaSourceOffset:
 
 def _check_source_version(json: str, path: str) -> None:
     try:
-        fields: Any = msgspec.json.decode(json)
+        fields: Any = decode_json(json)
     except msgspec.MsgspecError as error:
         raise _bad_format(json, path) from error
     if not isinstance(fields, dict):

@@ -2,7 +2,7 @@ package io.deltaflow.spark.bridge;
 
 import java.lang.reflect.Field;
 
-/** Sets fields of Spark's objects that Spark itself sets once. */
+/** Sets fields of objects of Spark and of Py4J that these themselves set once. */
 public final class PrivateFields {
   private PrivateFields() {}
 
@@ -19,6 +19,6 @@ public final class PrivateFields {
         throw new IllegalStateException(e);
       }
     }
-    throw new IllegalStateException(object.getClass().getName() + " of this Spark has no field " + name);
+    throw new IllegalStateException(object.getClass().getName() + " of this release has no field " + name);
   }
 }
