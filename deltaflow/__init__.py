@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deltaflow.api import DeltaTable, register, session
+    from deltaflow.api import register, session
+    from deltaflow.batch.delta_table import DeltaTable
 
 __version__ = "0.1.0"
 __all__ = ["DeltaTable", "__version__", "register", "session"]
@@ -19,8 +20,12 @@ __all__ = ["DeltaTable", "__version__", "register", "session"]
 
 def __getattr__(name: str) -> Any:
     # Lazy, so that `import deltaflow.log` loads no PySpark session code.
-    if name in ("DeltaTable", "register", "session"):
+    if name in ("register", "session"):
         from deltaflow import api
 
         return getattr(api, name)
+    if name == "DeltaTable":
+        from deltaflow.batch.delta_table import DeltaTable
+
+        return DeltaTable
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -21,9 +21,6 @@ from deltaflow.errors import RegistrationError
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.java_classes import java_classes
 from deltaflow.spark.bridge.java_jar import fingerprint_of_sources, jar_of_classes
-from deltaflow.spark.hadoop.open_store import connect
-from deltaflow.spark.scan.file_index import failed_read_error
-from deltaflow.spark.sql.refused_inserts import insert_into_view_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +65,9 @@ def register(spark: SparkSession) -> SparkSession:
         _set_catalog(spark)
         java_classes(spark).DeltaExtensions.install(spark._jsparkSession)
         java_classes(spark).bridge.Metrics.install()
+        # With pyarrow behind it, which deltaflow.api has imported while the JVM did all of the above.
+        from deltaflow.spark.hadoop.open_store import connect
+
         connect(java_classes(spark).hadoop.HadoopFiles(spark.sparkContext._jsc.hadoopConfiguration()))
         _install_error_conversion()
     return spark
@@ -120,24 +120,36 @@ def _load_classes(spark: SparkSession) -> None:
         raise RegistrationError(
             "this JVM has the classes of another deltaflow version. Start a new Python process"
         )
-    _refuse_another_provider(spark)
     loader = _driver_class_loader(jvm)
+    _refuse_another_provider(jvm, loader)
     jar = jar_of_classes(spark, loader)
     loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
     jvm.java.lang.System.setProperty(_LOADED, fingerprint)
 
 
-def _refuse_another_provider(spark: SparkSession) -> None:
-    jvm: Any = spark.sparkContext._jvm
-    conf = spark._jsparkSession.sessionState().conf()
+def _refuse_another_provider(jvm: Any, loader: Any) -> None:
+    """RegistrationError if a jar answers to `delta`.
+
+    Spark's own look-up starts a Python worker when it finds nobody, to ask for data sources in Python.
+    """
+    kind = jvm.java.lang.Class.forName("org.apache.spark.sql.sources.DataSourceRegister", False, loader)
+    providers = jvm.java.util.ServiceLoader.load(kind, loader).iterator()
     try:
-        provider = jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource("delta", conf)
-    except (Py4JJavaError, captured.CapturedException):
-        return  # nobody answers to the name
-    raise RegistrationError(
-        f'{provider.getName()} already answers to format("delta") in this session. Remove its jar '
-        "(spark.jars, spark.jars.packages, or the jars folder of Spark) and start again"
-    )
+        other = next(_named_delta(providers), None)
+    except Py4JJavaError:
+        return  # One of them cannot be loaded: Spark says so at its next look-up.
+    if other is not None:
+        raise RegistrationError(
+            f'{other} already answers to format("delta") in this session. Remove its jar '
+            "(spark.jars, spark.jars.packages, or the jars folder of Spark) and start again"
+        )
+
+
+def _named_delta(providers: Any) -> Iterator[str]:
+    while providers.hasNext():
+        provider = providers.next()
+        if provider.shortName().lower() == "delta":
+            yield provider.getClass().getName()
 
 
 def _driver_class_loader(jvm: Any) -> Any:
@@ -205,6 +217,8 @@ def _install_error_conversion() -> None:
     PySpark turns every Java exception into a Python one through this module global; there is no
     public hook.
     """
+    from deltaflow.spark.sql.refused_inserts import insert_into_view_error
+
     convert = captured.convert_exception
     if getattr(convert, "_deltaflow", False):
         return
@@ -233,6 +247,8 @@ def _python_exception(java_exception: Any) -> BaseException | None:
 
     A failed stream stays Spark's StreamingQueryException: its message has ours.
     """
+    from deltaflow.spark.scan.file_index import failed_read_error
+
     for _ in range(16):  # a chain of causes is short; one that runs in a circle ends here
         if java_exception is None:
             return None
