@@ -2,10 +2,10 @@
 
     benchmarks/run [--quick] [--only PROGRAM …] [--delta-jar JAR[,JAR…]] [--directory DIR]
 
-Writes the table to benchmarks/RESULTS.md, too, with the machine and the commands, unless --quick or --only
-leaves something out. With --delta-jar, delta-spark is put beside us as well (engines.py). Exits with 1 if a
-figure exceeds its bound or a program fails. --quick makes small tables and few repeats, to see that all of it
-runs: its figures say nothing. Run it on a quiet machine.
+Each program that ran gets its section of benchmarks/RESULTS.md anew, with the day, the machine and the
+command, unless --quick made its figures. With --delta-jar, delta-spark is put beside us as well
+(engines.py). Exits with 1 if a figure exceeds its bound or a program fails. --quick makes small tables and
+few repeats, to see that all of it runs: its figures say nothing. Run it on a quiet machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +27,12 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
+RESULTS = HERE / "RESULTS.md"
+HEADING = "\n## "
+INTRODUCTION = """# Results
+
+What the benchmarks printed when `benchmarks/run` ran them. Each exits with 1 if a figure exceeds its bound.
+"""
 # The arguments of each program, and those of --quick.
 PROGRAMS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "limits": (["--minutes", "30"], ["--batches", "25", "--repeats", "1"]),
@@ -51,28 +57,34 @@ def cells(figure: Figure) -> list[str]:
     other = "" if figure.other is None else f"{figure.other_name}: {figure.other:.2f}{unit}"
     ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
     verdict = "" if figure.limit is None else "yes" if figure.is_met else "no"
-    return [figure.program, figure.name, f"{figure.value:.2f}{unit}", other, ratio, figure.promise, verdict]
+    return [figure.name, f"{figure.value:.2f}{unit}", other, ratio, figure.promise, verdict]
 
 
-HEADER = ["program", "what", "deltaflow", "beside", "ratio", "bound", "met"]
+HEADER = ["what", "deltaflow", "beside", "ratio", "bound", "met"]
 
 
-def markdown(figures: Sequence[Figure], commands: Sequence[str]) -> str:
+def section(name: str, command: Sequence[str], figures: Sequence[Figure]) -> str:
+    """The section of RESULTS.md about a program, after its heading."""
     lines = [
-        "# Results",
-        "",
-        f"What `benchmarks/run` printed on {datetime.now(UTC):%Y-%m-%d}: {machine()}.",
-        "Each command exits with 1 if a figure exceeds its bound.",
+        f"{datetime.now(UTC):%Y-%m-%d}, {machine()}",
         "",
         "```sh",
-        *commands,
+        f"python {' '.join(command)}",
         "```",
         "",
         "| " + " | ".join(HEADER) + " |",
         "|" + " --- |" * len(HEADER),
-        *("| " + " | ".join(cells(figure)) + " |" for figure in figures),
+        *("| " + " | ".join(cells(figure)) + " |" for figure in figures if figure.program == name),
     ]
     return "\n".join(lines) + "\n"
+
+
+def keep(sections: Mapping[str, str]) -> None:
+    """Puts the sections of programs into RESULTS.md, in the place of their old ones."""
+    before = RESULTS.read_text().split(HEADING)[1:] if RESULTS.exists() else []
+    kept = dict(part.split("\n\n", 1) for part in before)
+    kept.update(sections)
+    RESULTS.write_text(INTRODUCTION + "".join(f"{HEADING}{name}\n\n{kept[name]}" for name in kept))
 
 
 def main() -> int:
@@ -105,13 +117,12 @@ def main() -> int:
             if done.returncode:
                 ended_wrong.append(f"{name} ended with {done.returncode}")
         figures = [Figure(**json.loads(line)) for line in kept.read_text().splitlines()]
-    table = Table(*HEADER)
+    table = Table("program", *HEADER)
     for figure in figures:
-        table.add_row(*cells(figure), style=None if figure.is_met else "red")
+        table.add_row(figure.program, *cells(figure), style=None if figure.is_met else "red")
     console.print(table, *ended_wrong, sep="\n")
-    if not arguments.quick and arguments.only is None:
-        lines = [f"python {' '.join(command)}" for command in commands.values()]
-        Path(HERE, "RESULTS.md").write_text(markdown(figures, lines))
+    if not arguments.quick:
+        keep({name: section(name, command, figures) for name, command in commands.items()})
     return int(bool(ended_wrong) or not all(figure.is_met for figure in figures))
 
 
