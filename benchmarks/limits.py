@@ -7,7 +7,8 @@
   nothing: the difference is the Parquet file write. The Delta sink may take the noop sink's time, that of the
   file write and 15 ms more.
 - `source`: a stream out of a Delta table, a file in each batch, and one out of Spark's rate source, both into
-  the noop sink, in turn by segments. The Delta source may take 15 ms more.
+  the noop sink, in turn by segments. The Delta source may take 15 ms more. Two batch jobs tell how much of
+  that is Spark's planning and reading of a Parquet file: one reads it, one makes the same rows.
 - `append`: a batch write of one row, beside Spark's write of a Parquet file: 30 ms more.
 - `start`: a session that is registered and reads a small table for the first time, beside a plain one that
   reads its files, each in a process of its own: 1 s more.
@@ -177,6 +178,23 @@ def source(spark: SparkSession, directory: Path, report: Report, batches: int) -
     medians = [statistics.median(times) for times in found.values()]
     report.difference("micro-batch out of a table", *medians, "rate source", "ms", BATCH_EXTRA_MS)
     tails(report, found, "Delta source")
+    _cost_of_a_file(spark, directory, report, batches // 4)
+
+
+def _cost_of_a_file(spark: SparkSession, directory: Path, report: Report, repeats: int) -> None:
+    path = str(directory / "one-file")
+    rows = spark.range(0, ROWS_PER_BATCH, 1, 1).selectExpr("id AS value", "id % 7 AS v")
+    rows.write.parquet(path)
+
+    def into_nothing(frame: Callable[[], DataFrame]) -> Callable[[], float]:
+        return lambda: 1_000 * timed(lambda: frame().write.mode("overwrite").format("noop").save())
+
+    sides = {
+        "job that reads a Parquet file": into_nothing(lambda: spark.read.schema(rows.schema).parquet(path)),
+        "job that makes its rows": into_nothing(lambda: rows.select("*")),
+    }
+    for name, times in in_turn(sides, repeats).items():
+        report.value(name, statistics.median(times), "ms", None)
 
 
 def append(spark: SparkSession, directory: Path, report: Report, repeats: int) -> None:
