@@ -195,11 +195,12 @@ class FileStatistics:
         A path has only nulls if some file's value is of another type.
         """
         schema = _schema(leaves)
+        has_floats = any(map(pa.types.is_floating, leaves.values()))
 
         def columns(piece: pa.Array) -> pa.Table:
             if pa.types.is_struct(piece.type):
                 return _flat(lambda path: _as_in_json(_leaf(piece, path), leaves[path]), leaves)
-            parsed = _read(piece, schema) if len(piece) else schema.empty_table()
+            parsed = _read(piece, schema, has_floats=has_floats) if len(piece) else schema.empty_table()
             return _flat(lambda path: _leaf(parsed, path), leaves)
 
         try:
@@ -289,18 +290,23 @@ def bound_type(data_type: T.DataType) -> pa.DataType | None:
     return _JSON_TYPES.get(type(data_type))
 
 
-def _read(texts: pa.Array, schema: pa.Schema) -> pa.Table:
-    texts = pc.coalesce(texts.cast(pa.large_string()), pa.scalar("{}", pa.large_string()))
-    if _any_has(texts, 'NaN"') or _any_has(texts, 'Infinity"'):
-        texts = pc.replace_substring_regex(texts, _NO_NUMBER, r"\1null")
-    if _any_has(texts, "\n") or _any_has(texts, "\r"):
-        texts = pc.replace_substring_regex(texts, r"[\r\n]", " ")
-    one = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-    lines = pc.binary_join(one, pa.scalar("\n", pa.large_string()))[0]
-    buffer, block_bytes = lines.as_buffer(), max(1 << 20, pc.max(pc.binary_length(texts)).as_py() + 2)
+def _read(texts: pa.Array, schema: pa.Schema, *, has_floats: bool) -> pa.Table:
+    """The fields of `schema` of JSON objects, null where a text is null. With `has_floats` texts for what
+    JSON's numbers lack are null, too."""
+    if texts.null_count:
+        texts = pc.coalesce(texts, pa.scalar("{}", pa.string()))
+    lines = _lines(texts)
+    # To look for bytes in bytes is ten times as fast as pyarrow's search in each text.
+    content = lines.to_pybytes()
+    if content.count(b"\n") >= len(texts) or b"\r" in content:
+        lines = _lines(texts := pc.replace_substring_regex(texts, r"[\r\n]", " "))
+    if has_floats and (b'NaN"' in content or b'Infinity"' in content):
+        lines = _lines(pc.replace_substring_regex(texts, _NO_NUMBER, r"\1null"))
+    del content
+    block_bytes = max(1 << 20, pc.max(pc.binary_length(texts)).as_py() + 2)
     parsed = pj.read_json(
-        pa.BufferReader(buffer),
-        read_options=pj.ReadOptions(use_threads=buffer.size > block_bytes, block_size=block_bytes),
+        pa.BufferReader(lines),
+        read_options=pj.ReadOptions(use_threads=lines.size > block_bytes, block_size=block_bytes),
         parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
     if parsed.num_rows != len(texts):
@@ -308,8 +314,9 @@ def _read(texts: pa.Array, schema: pa.Schema) -> pa.Table:
     return parsed
 
 
-def _any_has(texts: pa.Array, substring: str) -> bool:
-    return bool(pc.any(pc.match_substring(texts, substring)).as_py())
+def _lines(texts: pa.Array) -> pa.Buffer:
+    one = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts.cast(pa.large_string()))
+    return pc.binary_join(one, pa.scalar("\n", pa.large_string()))[0].as_buffer()
 
 
 def _combined(values: pa.ChunkedArray) -> pa.Array:
