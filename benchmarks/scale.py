@@ -2,15 +2,16 @@
 
     python benchmarks/scale.py --directory DIR [--files 10000 100000 1000000 …]
                                [--versions 1000 10000 100000 …] [--removed 10000 100000 1000000 …]
-                               [--again] [--plot FILE]
+                               [--clones 10000 100000 …] [--again] [--plot FILE]
 
 DIR keeps the logs and what was measured (results.jsonl): a run that is stopped goes on where it was, and
-later runs measure only what is new; --again measures all of it anew. A million files take 250 MB, a hundred
+later runs measure only what is new; --again measures all of it anew. A million files take 130 MB, a hundred
 thousand versions 800 MB of small files, and removed files, which VACUUM LITE finds, an empty file each.
+Shallow clones are of the tables with so many files.
 
 Each step runs in a process of its own; those that write get a copy of the log made of links. Prints a table:
 seconds, seconds of CPU (which other programs disturb less), and resident memory at its highest, beyond that
-of a process with its libraries. --plot draws it (matplotlib).
+of a process with its libraries. --plot draws it (matplotlib; docs/growth.svg was made so).
 """
 
 from __future__ import annotations
@@ -115,8 +116,18 @@ def plan(table: str) -> Result:
     return measured(lambda: files.filter(_of_one_file(snapshot, files.num_rows)))
 
 
+def plan_again(table: str) -> Result:
+    """A later query of the same version, with other values of the same column."""
+    from deltaflow.log import DeltaLog
+
+    snapshot = DeltaLog.for_table(table).snapshot()
+    files = snapshot.files
+    files.filter(_of_one_file(snapshot, files.num_rows // 2))
+    return measured(lambda: files.filter(_of_one_file(snapshot, files.num_rows)))
+
+
 def plan_of_partition(table: str) -> Result:
-    """The same with a condition on the partition column, too."""
+    """The first query with a condition on the partition column, too, as a scan of Spark plans it."""
     import pyarrow.compute as pc
 
     from deltaflow.log import DeltaLog
@@ -126,13 +137,13 @@ def plan_of_partition(table: str) -> Result:
 
     def found() -> Any:
         day = pc.map_lookup(files["partition_values"], "day", "first")
-        some = files.filter(pc.equal(day, "2024-06-01"))
-        return some.filter(_of_one_file(snapshot, files.num_rows, some))
+        mask = pc.equal(day, "2024-06-01").combine_chunks()
+        return files.filter(mask).filter(_of_one_file(snapshot, files.num_rows, mask))
 
     return measured(found)
 
 
-def _of_one_file(snapshot: Any, number: int, files: Any = None) -> Any:
+def _of_one_file(snapshot: Any, number: int, mask: Any = None) -> Any:
     from deltaflow.log.files.data_skipping import may_match
 
     middle = number // 2 * 10_000
@@ -140,7 +151,7 @@ def _of_one_file(snapshot: Any, number: int, files: Any = None) -> Any:
         {"op": op, "column": ["order_id"], "type": "bigint", "value": value}
         for op, value in ((">=", middle), ("<=", middle + 10_000))
     ]
-    known = snapshot.statistics if files is None else snapshot.statistics_of(files)
+    known = snapshot.statistics if mask is None else snapshot.statistics.of(mask)
     return may_match({"op": "and", "args": bounds}, known)
 
 
@@ -194,6 +205,38 @@ def checkpoint(table: str) -> Result:
     return measured(log.checkpoint)
 
 
+def shallow_clone(table: str) -> Result:
+    """The commit that makes a shallow clone beside the table."""
+    from deltaflow.batch.commands.clone import clone_table
+    from deltaflow.batch.commands.clone_target import CloneTarget
+    from deltaflow.spark.sql.messages import NamedTable
+
+    class NoCatalog(CloneTarget):
+        def update_catalog(self, spark: Any) -> None:
+            pass
+
+    def clone() -> None:
+        target = NoCatalog("clone", f"{table}-clone", True, None, False, False)
+        clone_table(None, NamedTable("source", table), target, {}, {}, is_shallow=True)  # type: ignore[arg-type]
+
+    return measured(clone)
+
+
+def plan_of_optimize(table: str) -> Result:
+    """The bins of OPTIMIZE for all files of a table that is open."""
+    from deltaflow.batch.optimize.compaction import bins_of_table, files_to_compact
+    from deltaflow.log import DeltaLog
+
+    snapshot = DeltaLog.for_table(table).snapshot()
+    files = snapshot.files
+
+    def bins() -> Any:
+        chosen = files_to_compact(files, snapshot.statistics, smaller_than=1 << 30, max_deleted_ratio=0.05)
+        return Opened(bins_of_table(chosen, ("day",), max_size=1 << 30))
+
+    return measured(bins)
+
+
 def vacuum_lite(table: str) -> Result:
     """The plan of VACUUM LITE, which lists no directory: what the log says that it may delete."""
     from deltaflow.log import DeltaLog
@@ -228,14 +271,17 @@ OF_FILES: dict[str, Step] = {
     "plan by partition and statistics, JSON": plan_of_partition,
     "start a stream": start_stream,
     "commit": commit,
+    "plan of OPTIMIZE": plan_of_optimize,
     "checkpoint": checkpoint,
 }
 OF_OWN_CHECKPOINT: dict[str, Step] = {
     "open, own checkpoint": open_table,
     "plan by statistics, own checkpoint": plan,
+    "plan by statistics again, own checkpoint": plan_again,
     "count(*), own checkpoint": count_rows,
     "checkpoint again": checkpoint,
 }
+OF_CLONES: dict[str, Step] = {"shallow clone": shallow_clone}
 OF_REMOVED: dict[str, Step] = {"plan of VACUUM LITE": vacuum_lite}
 OF_VERSIONS: dict[str, Step] = {
     "open": open_table,
@@ -249,7 +295,7 @@ OF_VERSIONS: dict[str, Step] = {
 }
 STEPS = {
     step.__name__: step
-    for steps in (OF_FILES, OF_OWN_CHECKPOINT, OF_REMOVED, OF_VERSIONS)
+    for steps in (OF_FILES, OF_OWN_CHECKPOINT, OF_CLONES, OF_REMOVED, OF_VERSIONS)
     for step in steps.values()
 }
 
@@ -273,7 +319,7 @@ class Results:
         """Runs the step in a process of its own, unless it has been measured."""
         if (kind, name, size) in self.found:
             return
-        changes = step in (commit, checkpoint)
+        changes = step in (commit, checkpoint, shallow_clone)
         with linked(table) if changes else nullcontext(table) as copy:
             command = [sys.executable, __file__, "--step", step.__name__, "--directory", str(copy)]
             done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
@@ -310,16 +356,17 @@ def with_own_checkpoint(table: Path, size: int) -> None:
 
 
 def measure_all(directory: Path, results: Results, sizes: dict[str, list[int]]) -> None:
-    for kind, build, steps in (
-        ("files", files_log, OF_FILES),
-        ("own", with_own_checkpoint, OF_OWN_CHECKPOINT),
-        ("versions", versions_log, OF_VERSIONS),
-        ("removed", removed_log, OF_REMOVED),
+    for asked, log, build, steps in (
+        ("files", "files", files_log, OF_FILES),
+        ("files", "own", with_own_checkpoint, OF_OWN_CHECKPOINT),
+        ("clones", "files", files_log, OF_CLONES),
+        ("versions", "versions", versions_log, OF_VERSIONS),
+        ("removed", "removed", removed_log, OF_REMOVED),
     ):
-        for size in sorted(sizes["files" if kind == "own" else kind]):
-            table = built(directory / f"{kind}-{size}", build, size)
+        for size in sorted(sizes[asked]):
+            table = built(directory / f"{log}-{size}", build, size)
             for name, step in steps.items():
-                results.measure("files" if kind == "own" else kind, name, size, step, table)
+                results.measure("files" if asked == "clones" else asked, name, size, step, table)
 
 
 # ------------------------------------------------------------------------------------------------ reporting
@@ -345,25 +392,59 @@ def _cell(found: Result) -> str:
     return f"{found['seconds']:.3g} s, {found['cpu_seconds']:.3g} s, {found['peak_mb']:.0f} MB"
 
 
+DRAWN = {
+    "files": (
+        "open",
+        "open with deltalake",
+        "plan by statistics, JSON",
+        "plan by statistics, own checkpoint",
+        "start a stream",
+        "commit",
+        "shallow clone",
+        "checkpoint again",
+    ),
+    "versions": ("open", "open with deltalake", "newest ten commits", "commit", "the version in the middle"),
+}
+_GREY = "#7f7f7f"  # can be read on light and on dark ground
+
+
 def draw(results: Results, file: str) -> None:
+    """Time and memory against size, in logarithms, on no ground."""
+    import matplotlib
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(2, 2, figsize=(12, 9))
-    for row, kind in zip(axes, ("files", "versions"), strict=True):
-        for axis, (field, unit) in zip(row, (("cpu_seconds", "s of CPU"), ("peak_mb", "MB")), strict=True):
-            for name in dict.fromkeys(name for of, name, _ in results.found if of == kind):
+    matplotlib.rcParams.update(
+        {"svg.fonttype": "none", "svg.hashsalt": "growth", "font.size": 9, "axes.prop_cycle": _colours()}
+        | dict.fromkeys(
+            ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _GREY
+        )
+    )
+    figure, axes = pyplot.subplots(2, 2, figsize=(11, 8.5))
+    for row, (kind, names) in zip(axes, DRAWN.items(), strict=True):
+        for axis, (field, unit) in zip(
+            row, (("cpu_seconds", "seconds of CPU"), ("peak_mb", "MB")), strict=True
+        ):
+            for name in names:
                 points = sorted(
-                    (size, result[field])
+                    (size, max(result[field], 0.001))
                     for (of, step, size), result in results.found.items()
                     if (of, step) == (kind, name)
                 )
-                axis.loglog(*zip(*points, strict=True), marker="o", label=name)
+                if points:
+                    axis.loglog(*zip(*points, strict=True), marker="o", markersize=4, label=name)
             axis.set_xlabel(kind)
             axis.set_ylabel(unit)
-            axis.grid(visible=True, which="both", alpha=0.3)
-        row[0].legend(fontsize=7)
+            axis.grid(color=_GREY, alpha=0.25)
+        row[0].legend(fontsize=8, framealpha=0)
     figure.tight_layout()
-    figure.savefig(file, dpi=80)
+    figure.savefig(file, transparent=True, metadata={"Date": None} if file.endswith(".svg") else None)
+
+
+def _colours() -> Any:
+    from matplotlib import cycler
+
+    named = ("#1f8fd0", "#e07b1a", "#2ca02c", "#d64541", "#9a6fcf", "#a5755c", "#d463b3", "#9c9c22")
+    return cycler(color=named)
 
 
 def main() -> int:
@@ -372,6 +453,7 @@ def main() -> int:
     )
     parser.add_argument("--files", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--versions", type=int, nargs="*", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--clones", type=int, nargs="*", default=[10_000, 100_000])
     parser.add_argument("--removed", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--directory", required=True, help="where the logs and the results are kept")
     parser.add_argument("--again", action="store_true", help="measure what was measured before, too")

@@ -9,9 +9,10 @@ the files (deep_clone), and can be cloned again to become as the source is then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -77,6 +78,8 @@ _METRICS = (
     "copiedFilesSize",
 )
 """The same numbers by their names in commitInfo."""
+# The log's columns of so many files are in memory beside the actions that are made of them.
+_FILES_AT_ONCE = 65_536
 # These properties refer to versions of the source.
 _OF_HISTORY = (
     "delta.inCommitTimestampEnablementTimestamp",
@@ -113,7 +116,7 @@ def clone(
 
 @dataclass(frozen=True)
 class _CloneSource:
-    """The source of a clone: its name and version, and the add actions of its files."""
+    """The source of a clone: its name and version, and its files."""
 
     name: str
     root: str
@@ -122,9 +125,16 @@ class _CloneSource:
     metadata: Metadata
     protocol: Protocol
     size_in_bytes: int
-    adds: list[AddFile]
+    num_files: int
+    read_adds: Callable[[], Iterable[AddFile]]
+    """Makes the add actions of its files one by one."""
     snapshot: Snapshot | None = None
     """The version of a Delta table."""
+
+    @cached_property
+    def adds(self) -> list[AddFile]:
+        """All of them at once."""
+        return list(self.read_adds())
 
     def identity(self, add: AddFile) -> object:
         """What makes a file what it is, for ever. Only writers of Delta tables never change a file."""
@@ -191,9 +201,15 @@ def _delta_source(
         snapshot.metadata,
         snapshot.protocol,
         snapshot.size_in_bytes,
-        list(add_files(snapshot.with_stats(snapshot.files))),
+        snapshot.num_files,
+        partial(_adds_of, snapshot),
         snapshot,
     )
+
+
+def _adds_of(snapshot: Snapshot) -> Iterator[AddFile]:
+    for start in range(0, snapshot.num_files, _FILES_AT_ONCE):
+        yield from add_files(snapshot.with_stats(snapshot.files.slice(start, _FILES_AT_ONCE)))
 
 
 def _parquet_source(spark: SparkSession, name: str) -> _CloneSource:
@@ -216,23 +232,28 @@ def _parquet_source(spark: SparkSession, name: str) -> _CloneSource:
     )
     adds = source.add_actions(metadata)
     protocol = protocol_for(metadata, None, source.files.root)
-    return _CloneSource(name, source.files.root, -1, metadata, protocol, source.size_in_bytes, adds)
+    size = source.size_in_bytes
+    return _CloneSource(name, source.files.root, -1, metadata, protocol, size, len(adds), lambda: adds)
 
 
 def _shared(source: _CloneSource) -> list[AddFile]:
     """The files by absolute paths, as the log of another table can name them."""
-    paths = pa.chunked_array([[add.path for add in source.adds]], pa.string())
-    return [
-        msgspec.structs.replace(
-            add,
-            path=path,
-            # The rows of a clone get row ids of their own.
-            base_row_id=None,
-            default_row_commit_version=None,
-            deletion_vector=_absolute(add.deletion_vector, source.root),
+    shared: list[AddFile] = []
+    adds = iter(source.read_adds())
+    while some := list(islice(adds, _FILES_AT_ONCE)):
+        paths = pa.chunked_array([[add.path for add in some]], pa.string())
+        shared += (
+            msgspec.structs.replace(
+                add,
+                path=path,
+                # The rows of a clone get row ids of their own.
+                base_row_id=None,
+                default_row_commit_version=None,
+                deletion_vector=_absolute(add.deletion_vector, source.root),
+            )
+            for add, path in zip(some, absolute_uris(source.root, paths).to_pylist(), strict=True)
         )
-        for add, path in zip(source.adds, absolute_uris(source.root, paths).to_pylist(), strict=True)
-    ]
+    return shared
 
 
 def _absolute(vector: DeletionVectorDescriptor | None, root: str) -> DeletionVectorDescriptor | None:
@@ -270,11 +291,11 @@ def _commit(
     else:
         parameters["isShallow"] = False
         plan = plan_copies(source.root, source.adds, source.identity, before, transaction.log.clock())
-        _LOG.info("Copying %d of %d files into %s", plan.num_copied, len(source.adds), target.path)
+        _LOG.info("Copying %d of %d files into %s", plan.num_copied, source.num_files, target.path)
         copy_files(plan.copies, source.root, target.path, f"version {source.version} of")
     row = (
         source.size_in_bytes,
-        len(source.adds),
+        source.num_files,
         plan.num_removed,
         plan.num_copied,
         plan.removed_size,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Set
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -42,15 +43,15 @@ def bins_after_commit(
     After the rewrite such a partition has fewer small files, and a new file that has reached `target_size` is
     not rewritten again. `files` are rows of a snapshot's `files`, `partition_columns` their physical names.
     """
-    bins: list[pa.Table] = []
+    bins: list[pa.Array] = []
     at_least = max(min_num_files, 2)
     small = pc.indices_nonzero(pc.less(files["size"], smaller_than))
     of_small = files.select(["partition_values", "size"]).take(small)
     for partition in _partitions(of_small, partition_columns, at_least, changed):
         count = _count_in_lower_tiers(partition.sizes, max(at_least // 2, 2))
         for start, end in _bins(partition.sizes.slice(0, count), target_size, to_the_full=True):
-            bins.append(files.take(small.take(partition.rows.slice(start, end - start))))
-    return bins
+            bins.append(small.take(partition.rows.slice(start, end - start)))
+    return _taken(files, bins)
 
 
 def files_to_compact(
@@ -72,16 +73,27 @@ def bins_of_table(
     files: pa.Table, partition_columns: tuple[str, ...], *, max_size: int, at_least: int = 2
 ) -> list[pa.Table]:
     """The bins of OPTIMIZE: these files, `at_least` so many together, in bins of at most `max_size`."""
-    return [
-        files.take(partition.rows.slice(start, end - start))
+    bins = [
+        partition.rows.slice(start, end - start)
         for partition in _partitions(files, partition_columns, at_least)
         for start, end in _bins(partition.sizes, max_size, to_the_full=False, at_least=at_least)
     ]
+    return _taken(files, bins)
 
 
 def whole_partitions(files: pa.Table, partition_columns: tuple[str, ...]) -> list[pa.Table]:
     """One bin for each partition, with all of its files."""
-    return [files.take(partition.rows) for partition in _partitions(files, partition_columns, 1)]
+    return _taken(files, [partition.rows for partition in _partitions(files, partition_columns, 1)])
+
+
+def _taken(files: pa.Table, bins: list[pa.Array]) -> list[pa.Table]:
+    """The files of each bin, by the numbers of their rows."""
+    if not bins:
+        return []
+    # In one go, since each call joins the chunks of all files.
+    taken = files.take(pa.concat_arrays(bins))
+    ends = accumulate(map(len, bins))
+    return [taken.slice(end - len(rows), len(rows)) for rows, end in zip(bins, ends, strict=True)]
 
 
 def _partitions(

@@ -25,14 +25,13 @@ def aggregates(
     functions: Sequence[Mapping[str, Any]],
     statistics: FileStatistics,
     partition_values: Mapping[str, pa.ChunkedArray],
-    selected: Any,
 ) -> list[Any] | None:
-    """The values of count(*), min and max over the rows of the selected files (None: of all).
+    """The values of count(*), min and max over the rows of all files.
 
     None where the statistics do not determine one of them. `partition_values` are the log's strings, row by
     row. A date is its days since the epoch; min and max of no values are null.
     """
-    rows = _of(selected, statistics.num_rows)
+    rows = statistics.num_rows
     if rows.null_count:
         return None
     values: list[Any] = []
@@ -40,7 +39,7 @@ def aggregates(
         if function["function"] == "count":
             values.append(pc.sum(rows, min_count=0).as_py())
             continue
-        bounds = _bounds(function, statistics, partition_values, selected, pc.greater(rows, 0))
+        bounds = _bounds(function, statistics, partition_values, pc.greater(rows, 0))
         if bounds is None:
             return None
         values.append(pc.min_max(bounds).as_py()[function["function"]])
@@ -51,7 +50,6 @@ def _bounds(
     function: Mapping[str, Any],
     statistics: FileStatistics,
     partition_values: Mapping[str, pa.ChunkedArray],
-    selected: Any,
     has_rows: pa.Array,
 ) -> pa.Array | None:
     """The function's value for each file that has one; None where one of them is not exactly known."""
@@ -63,7 +61,7 @@ def _bounds(
         if not isinstance(data_type, _EXACT_PARTITION_VALUES):
             return None
         try:
-            values = typed_values(_of(selected, _array(partition_values[name])).filter(has_rows), data_type)
+            values = typed_values(_array(partition_values[name]).filter(has_rows), data_type)
         except pa.ArrowInvalid:
             return None  # the scan raises the error, which names the value
         return values.cast(pa.int32()) if isinstance(data_type, T.DateType) else values
@@ -72,9 +70,8 @@ def _bounds(
     column = statistics.column((name,))
     assert column is not None
     bounds = column.low if function["function"] == "min" else column.high
-    bounds = _of(selected, bounds).filter(has_rows)
-    is_all_null = pc.equal(column.null_count, column.num_records)
-    without_values = _of(selected, is_all_null).filter(has_rows)
+    bounds = bounds.filter(has_rows)
+    without_values = pc.equal(column.null_count, column.num_records).filter(has_rows)
     is_known = pc.or_(bounds.is_valid(), pc.fill_null(without_values, False))
     return bounds if pc.all(is_known, min_count=0).as_py() else None
 
@@ -89,10 +86,6 @@ def fewest_files_with(num_rows: pa.Array, candidates: Any, limit: int) -> pa.Arr
         rows = pc.if_else(_array(candidates), rows, 0)
     before = pc.subtract(pc.cumulative_sum(rows), rows)
     return pc.less(before, max(limit, 1))
-
-
-def _of(selected: Any, values: pa.Array) -> pa.Array:
-    return values if selected is None else values.filter(_array(selected))
 
 
 def _array(values: Any) -> pa.Array:

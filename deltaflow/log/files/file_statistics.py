@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from types import MappingProxyType
@@ -30,6 +30,9 @@ from deltaflow.log.protocol.type_widening import was_float
 ColumnPath = tuple[str, ...]
 _LOG = logging.getLogger(__name__)
 _TIGHT_BOUNDS = ("tightBounds",)
+_COLUMNS_OF_FILES = ("path", "stats", "stats_text", "stats_row", "deletion_vector")
+_FEW = 8
+"""A part of the files is few if it is less than one in so many."""
 
 # Bounds are at the precision of milliseconds, and not every writer rounds outwards.
 _MILLISECOND = pa.scalar(1_000, pa.int64())
@@ -68,6 +71,11 @@ class ColumnStatistics:
     null_count: pa.Array
     num_records: pa.Array
 
+    def filter(self, mask: pa.Array) -> ColumnStatistics:
+        """Of the files for which the mask is true."""
+        columns = (self.low, self.high, self.null_count, self.num_records)
+        return ColumnStatistics(*(column.filter(mask) for column in columns))
+
 
 class FileStatistics:
     """Statistics of files, of which deletion vectors may delete some rows; thread-safe.
@@ -95,7 +103,24 @@ class FileStatistics:
         self._schema = schema
         self._columns: dict[ColumnPath, ColumnStatistics | None] = {}
         self._num_records: pa.Array | None = None
+        self._whole: tuple[FileStatistics, pa.Array] | None = None
+        """The statistics of which these are a part, and the mask of this part."""
         self._lock = threading.Lock()
+
+    def of(self, mask: pa.Array) -> FileStatistics:
+        """The statistics of some of the files, for which the mask is true.
+
+        What is not known yet is read for few files alone, and else for all.
+        """
+        names = [name for name in self._files.column_names if name in _COLUMNS_OF_FILES]
+
+        def part(bounds: Callable[[], Bounds]) -> Callable[[], Bounds]:
+            return lambda: tuple(bound.filter(mask) for bound in bounds())
+
+        generated = {path: part(bounds) for path, bounds in self._generated.items()}
+        some = FileStatistics(self._files.select(names).filter(mask), self._schema, generated, self._stored)
+        some._whole = self, mask
+        return some
 
     def __len__(self) -> int:
         return int(self._files.num_rows)
@@ -156,7 +181,7 @@ class FileStatistics:
         with self._lock:
             new = [path for path in dict.fromkeys(paths) if path not in self._columns]
             data_types = {path: data_type for path in new if (data_type := self._leaf_type(path)) is not None}
-            if not new and self._num_records is not None:
+            if (not new and self._num_records is not None) or self._load_from_whole(new):
                 return
             leaves: dict[ColumnPath, pa.DataType] = {("numRecords",): pa.int64()}
             for path, data_type in data_types.items():
@@ -170,6 +195,21 @@ class FileStatistics:
                 self._columns[path] = (
                     self._column(path, data_types[path], parsed) if path in data_types else None
                 )
+
+    def _load_from_whole(self, new: Sequence[ColumnPath]) -> bool:
+        """Takes the columns from the statistics of which these are a part, if that is not more work."""
+        if self._whole is None:
+            return False
+        whole, mask = self._whole
+        is_known = whole._num_records is not None and whole._columns.keys() >= set(new)
+        if not is_known and len(self) * _FEW < len(whole):
+            return False
+        whole.load(new)
+        self._num_records = whole.num_records.filter(mask)
+        for path in new:
+            column = whole._columns[path]
+            self._columns[path] = None if column is None else column.filter(mask)
+        return True
 
     def _leaf_type(self, path: ColumnPath) -> T.DataType | None:
         data_type = self.data_type(path)

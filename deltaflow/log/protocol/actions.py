@@ -5,6 +5,7 @@ A field or an action that these structs do not know survives: it is kept raw and
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from functools import cache
 from typing import Annotated, Any, TypeVar
@@ -294,7 +295,11 @@ def decode_actions(data: bytes, file: str) -> list[AnyAction]:
 
 def encode_actions(actions: Iterable[AnyAction]) -> bytes:
     """The content of a commit file: one JSON object a line."""
-    return b"".join(_encode_line(action) + b"\n" for action in actions)
+    content = io.BytesIO()  # bytes.join would keep all lines beside their whole
+    for action in actions:
+        content.write(_encode_line(action))
+        content.write(b"\n")
+    return content.getvalue()
 
 
 def encode_body(action: Action) -> Raw:

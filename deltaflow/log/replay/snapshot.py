@@ -255,11 +255,11 @@ def replay_for_totals(path: str, commits: Sequence[Commit], previous: Snapshot |
 
     Its cost does not grow with the table as long as the totals follow from the commits' actions alone.
     """
-    if previous is not None:
-        before = replace(previous._state, file_state=NoFileState(), file_totals=previous.file_totals)
-        state = before.after(commits, path)
-        if state.file_totals is not None:
-            return Snapshot(path, state)
+    state = TableState() if previous is None else previous._state
+    totals = FileTotals.of(FILES_SCHEMA.empty_table()) if previous is None else previous.file_totals
+    state = replace(state, file_state=NoFileState(), file_totals=totals).after(commits, path)
+    if state.file_totals is not None:
+        return Snapshot(path, state)
     return replay(path, commits, previous)
 
 

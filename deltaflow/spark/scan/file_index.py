@@ -48,6 +48,7 @@ from deltaflow.spark.scan.messages import (
 
 # Spark asks two or three times about a scan of a plan, and a few times more for a self-join or a micro-batch.
 _KEPT_LISTINGS = 16
+_KEPT_STATISTICS = 4
 _BYTES_OF_BITMAPS = 4 * 1024 * 1024
 """What one answer has of them: the driver holds a few copies of it, and executors get one at a time."""
 
@@ -183,6 +184,23 @@ def _listing(scan: str) -> _Listing:
     return listing
 
 
+@functools.lru_cache(_KEPT_STATISTICS)
+def _statistics_of(scan: str, partitions: tuple[int, ...]) -> FileStatistics | None:
+    """The statistics of the files in these partitions. So a condition on partitions comes first, and only the
+    statistics of the files that it leaves are read."""
+    statistics = _listing(scan).statistics
+    return None if statistics is None else statistics.of(_array(in_partitions(scan, partitions)))
+
+
+def _selected(scan: str, partitions: Sequence[int] | None) -> tuple[pa.Table, FileStatistics | None]:
+    """The files of the scan in these partitions (None: all of them), and their statistics."""
+    listing = _listing(scan)
+    if partitions is None:
+        return listing.files, listing.statistics
+    files = listing.files.filter(in_partitions(scan, partitions))
+    return files, _statistics_of(scan, tuple(partitions))
+
+
 def in_partitions(scan: str, partitions: Sequence[int]) -> pa.ChunkedArray:
     """A mask over the files of a scan, which is true for the files of these partitions."""
     return pc.is_in(_listing(scan).files["partition"], pa.array(partitions, pa.int32()))
@@ -293,35 +311,25 @@ def _scan_partitions(request: PartitionsRequest) -> bytes:
 
 @dispatcher.handle("scan.aggregates")
 def _scan_aggregates(request: AggregatesRequest) -> AggregatesAnswer:
-    listing = _listing(request.scan)
-    if listing.statistics is None:
+    files, statistics = _selected(request.scan, request.partitions)
+    if statistics is None:
         return AggregatesAnswer(values=None)
-    columns = {name: listing.partitions[name] for name in listing.partitions.column_names}
-    of_files = {name: values.take(listing.files["partition"]) for name, values in columns.items()}
-    selected = _all_of(_selected(request.scan, request.partitions))
-    return AggregatesAnswer(values=aggregates(request.functions, listing.statistics, of_files, selected))
-
-
-def _selected(scan: str, partitions: Sequence[int] | None) -> list[Any]:
-    """A list with a mask that is true for files of the selected partitions; empty if all are selected."""
-    return [] if partitions is None else [in_partitions(scan, partitions)]
-
-
-def _all_of(masks: list[Any]) -> Any:
-    return functools.reduce(pc.and_, masks) if masks else None
+    partitions = _listing(request.scan).partitions
+    of_files = {name: partitions[name].take(files["partition"]) for name in partitions.column_names}
+    return AggregatesAnswer(values=aggregates(request.functions, statistics, of_files))
 
 
 @dispatcher.handle("scan.files")
 def _scan_files(request: FilesRequest) -> bytes:
-    listing = _listing(request.scan)
-    files = listing.files
-    keeps = _selected(request.scan, request.partitions)
-    if request.predicate is not None and listing.statistics is not None:
-        keeps.append(may_match(request.predicate, listing.statistics))
-    if request.limit is not None and listing.statistics is not None:
-        keeps.append(fewest_files_with(listing.statistics.num_rows, _all_of(keeps), request.limit))
-    if keeps:
-        files = files.filter(_all_of(keeps))
+    files, statistics = _selected(request.scan, request.partitions)
+    keep = None
+    if request.predicate is not None and statistics is not None:
+        keep = may_match(request.predicate, statistics)
+    if request.limit is not None and statistics is not None:
+        fewest = fewest_files_with(statistics.num_rows, keep, request.limit)
+        keep = fewest if keep is None else pc.and_(keep, fewest)
+    if keep is not None:
+        files = files.filter(keep)
     _refuse_names_with_colon(files["path"], request.scan)
     if request.row_ids:
         _refuse_files_without_row_ids(files, request.scan)

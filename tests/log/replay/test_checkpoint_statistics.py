@@ -81,7 +81,14 @@ def check(snapshot: Snapshot, expected: dict[str, str | None]) -> None:
                 "deletion_vector": files["deletion_vector"],
             }
         )
-        assert columns(snapshot.statistics_of(files)) == columns(FileStatistics(by_text, SCHEMA))
+        whole = snapshot.statistics_of(files)
+        for one_in in (2, 10):
+            mask = pa.array([chance.random() < 1 / one_in for _ in range(files.num_rows)], pa.bool_())
+            expected_part = columns(FileStatistics(by_text.filter(mask), SCHEMA))
+            assert columns(snapshot.statistics_of(files).of(mask)) == expected_part
+            assert columns(whole.of(mask)) == expected_part
+        assert columns(whole) == columns(FileStatistics(by_text, SCHEMA))
+        assert columns(whole.of(mask)) == expected_part
 
 
 @pytest.fixture
@@ -107,6 +114,26 @@ def a_table(table: HandWrittenTable, layout: str = "classic") -> dict[str, str |
         **{f"f{n}": stats(n) for n in left},
         "f5": again,
     }
+
+
+def bounds_of(statistics: FileStatistics) -> list[Any]:
+    column = statistics.column(("id",))
+    assert column is not None
+    return column.low.to_pylist()
+
+
+def test_few_files_are_read_alone_and_from_all_if_those_are_known(table: HandWrittenTable) -> None:
+    a_table(table)
+    of_few, of_all = log_of(table).snapshot().statistics, log_of(table).snapshot().statistics
+    few = pc.is_in(log_of(table).snapshot().files["path"], pa.array(["f8", "f21"])).combine_chunks()
+    assert bounds_of(of_few.of(few)) == [8, 21]
+    half = pa.array([number % 2 == 0 for number in range(len(of_all))])
+    in_half = bounds_of(of_all.of(half))
+    for file in table.log_directory.iterdir():
+        file.unlink()
+    assert set(bounds_of(of_few)) == {None}
+    assert bounds_of(of_all.of(few)) == [8, 21]
+    assert bounds_of(of_all)[::2] == in_half
 
 
 @pytest.mark.parametrize("layout", CHECKPOINT_LAYOUTS)
