@@ -28,8 +28,10 @@ Rows = list[Any]
 
 
 @pytest.fixture
-def source(spark: SparkSession, tmp_path: Path) -> str:
-    """A partitioned table of two versions, with names that a URI has to encode."""
+def source(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A partitioned table of two versions, with names that a URI has to encode. Clones take its four files
+    three at once."""
+    monkeypatch.setattr("deltaflow.batch.commands.clone._FILES_AT_ONCE", 3)
     path = str(tmp_path / "so urce%é")
     for start in (0, 4):
         rows = spark.range(start, start + 4).selectExpr("id", "concat('p ', id % 2) p").coalesce(1)

@@ -124,13 +124,15 @@ def test_a_partition_that_spark_cannot_write_stays() -> None:
 @settings(deadline=None)
 @given(sizes=st.lists(st.integers(1, TARGET * 2), max_size=80))
 def test_bins_of_optimize(sizes: list[int]) -> None:
-    """Each small file is in one bin, and a bin has two or more files and at most the asked size."""
+    """Each small file is in one bin, and a bin has two or more files of a partition and at most the asked
+    size."""
     by_name = {f"f{i}": size for i, size in enumerate(sizes)}
-    files = snapshot_files(by_name)
+    partition = {f"f{i}": {"p": str(i % 3)} for i in range(len(sizes))}
+    files = snapshot_files(by_name, partition)
     small = files_to_compact(
         files, FileStatistics(files, StructType()), smaller_than=TARGET, max_deleted_ratio=0.05
     )
-    bins = bins_of_table(small, (), max_size=TARGET)
+    bins = bins_of_table(small, ("p",), max_size=TARGET)
     names = [chosen["path"].to_pylist() for chosen in bins]
     chosen = [name for group in names for name in group]
     assert len(chosen) == len(set(chosen))
@@ -138,5 +140,8 @@ def test_bins_of_optimize(sizes: list[int]) -> None:
         assert len(group) > 1
         assert sum(by_name[name] for name in group) <= TARGET
         assert all(by_name[name] < TARGET for name in group)
-    left = sorted(size for name, size in by_name.items() if name not in chosen and size < TARGET)
-    assert len(left) < 2 or sum(left[:2]) > TARGET
+        assert all(partition[name] == partition[group[0]] for name in group)
+    for value in ("0", "1", "2"):
+        of_partition = [name for name in by_name if partition[name]["p"] == value and name not in chosen]
+        left = sorted(by_name[name] for name in of_partition if by_name[name] < TARGET)
+        assert len(left) < 2 or sum(left[:2]) > TARGET
