@@ -55,6 +55,8 @@ class Step:
     what: str
     """What is done or has been done, such as "after put_if_absent" or "commit put"."""
     of_store: bool
+    code: str
+    """Where the code takes it: a method, and before or after it, or the name that an operation gives it."""
     listing: list[FileStatus] | None = None
     """What a listing has found; a hook may put something else here, which the caller gets."""
 
@@ -89,6 +91,31 @@ def watch_steps(hook: Hook) -> None:
     set_observer(_observed)
 
 
+def load_wrapped_modules() -> None:
+    """Imports what `watch_steps` will wrap."""
+    for module in {*_STORES, *_DIRECTORIES, *(inner[0] for inner in _INNER)}:
+        importlib.import_module(module)
+
+
+def wrapped_steps() -> Iterator[str]:
+    """The `code` of every step that is a call of a store or a part of one."""
+    both = ("before", "after")
+    for tables, methods in (
+        (_STORES, {**dict.fromkeys((*CHANGING, LISTING), both), **dict.fromkeys(READING, both[:1])}),
+        (_DIRECTORIES, dict.fromkeys(("entries", "delete", "delete_if_empty"), both)),
+    ):
+        for module, names in tables.items():
+            for name in names:
+                has = vars(getattr(importlib.import_module(module), name))
+                all_methods = {**methods, "open_output": ("before", "content given", "after")}
+                for method, moments in all_methods.items():
+                    if method in has:
+                        yield from (f"{name}.{method}: {moment}" for moment in moments)
+    for module, owner, function, _, before, _ in _INNER:
+        holder = owner or module.rpartition(".")[2]
+        yield from (f"{holder}.{function}: {moment}" for moment in both[before is None :])
+
+
 def hide_directory_states(hidden: bool) -> None:
     """Whether stores tell no state of a directory: with one, a stale listing is believed until it changes."""
     global _states_are_hidden
@@ -109,7 +136,7 @@ def unwatched() -> Iterator[None]:
 def _observed(point: str, facts: dict[str, Any]) -> None:
     path = facts.get("path", facts.get("table"))
     if path is not None:
-        _take(Step(str(path), point, of_store=False))
+        _take(Step(str(path), point, of_store=False, code=point))
 
 
 def _take(step: Step) -> None:
@@ -134,7 +161,7 @@ def _is_inside() -> bool:
 
 def _wrap_store(store: type) -> None:
     for name in CHANGING:
-        _replace(store, name, _changing(name))
+        _replace(store, name, _changing)
     for name in READING:
         _replace(store, name, _reading)
     _replace(store, LISTING, _listing)
@@ -148,97 +175,104 @@ def _wrap_directory(directory: type) -> None:
     _replace(directory, "delete_if_empty", _deleting_directory)
 
 
-def _replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+def _replace(owner: Any, name: str, wrap: Callable[[Any, str], Any]) -> None:
     """Wraps a method that the class has itself."""
     original = vars(owner).get(name)
     if original is not None:
-        setattr(owner, name, wraps(original)(wrap(original)))
+        setattr(owner, name, wraps(original)(wrap(original, f"{owner.__name__}.{name}")))
 
 
-def _changing(name: str) -> Callable[[Any], Any]:
-    def wrap(original: Any) -> Any:
-        def call(self: Any, path: str, *arguments: Any) -> Any:
-            if _is_inside():
-                return original(self, path, *arguments)
-            _take(Step(path, f"before {name}", of_store=True))
-            with _one_call():
-                result = original(self, path, *arguments)
-            _take(Step(path, f"after {name}", of_store=True))
-            return result
+def _changing(original: Any, code: str) -> Any:
+    name = original.__name__
 
-        return call
+    def call(self: Any, path: str, *arguments: Any) -> Any:
+        if _is_inside():
+            return original(self, path, *arguments)
+        _take(_before(path, name, code))
+        with _one_call():
+            result = original(self, path, *arguments)
+        _take(_after(path, name, code))
+        return result
 
-    return wrap
+    return call
 
 
-def _reading(original: Any) -> Any:
+def _before(path: str, name: str, code: str) -> Step:
+    return Step(path, f"before {name}", of_store=True, code=f"{code}: before")
+
+
+def _after(path: str, name: str, code: str, listing: list[FileStatus] | None = None) -> Step:
+    return Step(path, f"after {name}", of_store=True, code=f"{code}: after", listing=listing)
+
+
+def _reading(original: Any, code: str) -> Any:
     def call(self: Any, given: Any, *arguments: Any) -> Any:
         if not _is_inside():
             # A path, or a sequence of paths or of tuples that begin with one.
             first = given if isinstance(given, str) else next(iter(given), "")
             path = first if isinstance(first, str) else first[0]
-            _take(Step(path, f"before {original.__name__}", of_store=True))
+            _take(_before(path, original.__name__, code))
         with _one_call():
             return original(self, given, *arguments)
 
     return call
 
 
-def _listing(original: Any) -> Any:
+def _listing(original: Any, code: str) -> Any:
     def call(self: Any, directory: str, name: str) -> Any:
         if _is_inside():
             return original(self, directory, name)
-        _take(Step(directory, f"before {LISTING}", of_store=True))
+        _take(_before(directory, LISTING, code))
         with _one_call():
             listing = original(self, directory, name)
-        step = Step(directory, f"after {LISTING}", of_store=True, listing=listing)
+        step = _after(directory, LISTING, code, listing)
         _take(step)
         return step.listing
 
     return call
 
 
-def _opening(original: Any) -> Any:
+def _opening(original: Any, code: str) -> Any:
     @contextmanager
     def call(self: Any, path: str) -> Iterator[Any]:
         if _is_inside():
             with original(self, path) as file:
                 yield file
             return
-        _take(Step(path, "before open_output", of_store=True))
+        _take(_before(path, "open_output", code))
         with original(self, path) as file:
             yield file
-            _take(Step(path, "content given to open_output", of_store=True))
-        _take(Step(path, "after open_output", of_store=True))
+            _take(Step(path, "content given to open_output", of_store=True, code=f"{code}: content given"))
+        _take(_after(path, "open_output", code))
 
     return call
 
 
-def _state(original: Any) -> Any:
+def _state(original: Any, code: str) -> Any:
     def call(self: Any, directory: str) -> str | None:
         return None if _states_are_hidden else original(self, directory)
 
     return call
 
 
-def _entries(original: Any) -> Any:
+def _entries(original: Any, code: str) -> Any:
     def call(self: Any, directory: str, **options: Any) -> Iterator[Any]:
         path = f"{self.path}/{directory}".rstrip("/")
-        _take(Step(path, "before entries", of_store=True))
+        _take(_before(path, "entries", code))
         found = list(original(self, directory, **options))
-        _take(Step(path, "after entries", of_store=True))
+        _take(_after(path, "entries", code))
         yield from found
 
     return call
 
 
-def _deleting(original: Any) -> Any:
+def _deleting(original: Any, code: str) -> Any:
     def call(self: Any, directory: str, names: Any) -> Any:
         path, names = f"{self.path}/{directory}".rstrip("/"), list(names)
         try:
-            _take(Step(path, "before delete", of_store=True))
+            _take(_before(path, "delete", code))
             result = original(self, directory, names)
-            _take(Step(path, "after delete", of_store=True))
+            _take(_after(path, "delete", code))
         except StoreError as error:  # this method returns its failures
             return 0, [error]
         return result
@@ -246,12 +280,12 @@ def _deleting(original: Any) -> Any:
     return call
 
 
-def _deleting_directory(original: Any) -> Any:
+def _deleting_directory(original: Any, code: str) -> Any:
     def call(self: Any, directory: str) -> Any:
         path = f"{self.path}/{directory}"
-        _take(Step(path, "before delete_if_empty", of_store=True))
+        _take(_before(path, "delete_if_empty", code))
         result = original(self, directory)
-        _take(Step(path, "after delete_if_empty", of_store=True))
+        _take(_after(path, "delete_if_empty", code))
         return result
 
     return call
@@ -259,6 +293,7 @@ def _deleting_directory(original: Any) -> Any:
 
 def _wrap_inner(owner: Any, name: str, argument: int, before: str | None, after: str) -> None:
     original = getattr(owner, name)
+    code = f"{owner.__name__.rpartition('.')[2]}.{name}"
 
     @wraps(original)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -267,9 +302,9 @@ def _wrap_inner(owner: Any, name: str, argument: int, before: str | None, after:
         if owner.__name__ == "LocalDataDirectory":
             path = f"{arguments[0].path}/{given}"
         if before is not None:
-            _take(Step(str(path), before, of_store=False))
+            _take(Step(str(path), before, of_store=False, code=f"{code}: before"))
         result = original(*arguments, **options)
-        _take(Step(str(path), after, of_store=False))
+        _take(Step(str(path), after, of_store=False, code=f"{code}: after"))
         return result
 
     setattr(owner, name, call)

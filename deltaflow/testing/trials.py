@@ -11,11 +11,7 @@ of every version of every table. Of a trial, whatever happens in it,
 
 from __future__ import annotations
 
-import os
 import posixpath
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -25,9 +21,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from deltaflow.errors import DeltaError
 from deltaflow.testing.faults import Fault, FaultKind
+from deltaflow.testing.processes import Processes
 from deltaflow.testing.table_states import Reader, tables_below
 from deltaflow.testing.worker import Orders, PointReport, Report, Task
 
@@ -137,7 +135,8 @@ class Pipeline:
         RuntimeError if it fails, and if its tables do not have the same rows in the end.
         """
         runs = [_Active(Trial(f"recording {n}", ()), self._new_folder(), ()) for n in (1, 2)]
-        reports = {report.folder: report for report in self._run(runs, records=True)}
+        with Processes() as processes:
+            reports = {report.folder: report for report in self._run(processes, runs, records=True)}
         for run in runs:
             report = reports.get(run.folder)
             if report is None or report.outcome != "done":
@@ -157,8 +156,17 @@ class Pipeline:
             )
         points = [p for p in second.points if p.occurrence <= counts[0].get(p.name, 0)]
         known = {(p.name, p.occurrence): p.kinds for p in first.points}
+        repeats = _repeats(first.points, points) & _repeats(second.points, points)
         points = [
-            PointReport(p.name, p.occurrence, [k for k in p.kinds if k in known[p.name, p.occurrence]])
+            structs.replace(
+                p,
+                kinds=[
+                    kind
+                    for kind in p.kinds
+                    if kind in known[p.name, p.occurrence]
+                    and not (kind == "kill" and (p.name, p.occurrence) in repeats)
+                ],
+            )
             for p in points
         ]
         names = {*counts[0], *counts[1]}
@@ -200,16 +208,17 @@ class Pipeline:
         assert self._recording is not None
         waiting = deque(trials)
         active: list[_Active] = []
-        while waiting or active:
-            while waiting and not self._is_full(active):
-                trial = waiting.popleft()
-                active.append(_Active(trial, self._new_folder(), trial.stages))
-            active.sort(key=lambda each: not each.is_first)
-            self._run(active, records=False)
-            for each in active:
-                if each.is_done or each.problems:
-                    yield self._outcome(each)
-            active = [each for each in active if not (each.is_done or each.problems)]
+        with Processes() as processes:
+            while waiting or active:
+                while waiting and not self._is_full(active):
+                    trial = waiting.popleft()
+                    active.append(_Active(trial, self._new_folder(), trial.stages))
+                active.sort(key=lambda each: not each.is_first)
+                self._run(processes, active, records=False)
+                for each in active:
+                    if each.is_done or each.problems:
+                        yield self._outcome(each)
+                active = [each for each in active if not (each.is_done or each.problems)]
 
     def _is_full(self, active: Sequence[_Active]) -> bool:
         kills = sum(any(fault.kind == "kill" for stage in a.stages for fault in stage) for a in active)
@@ -284,16 +293,19 @@ class Pipeline:
             Path(folder).mkdir()
         return folder
 
-    def _run(self, active: Sequence[_Active], *, records: bool) -> list[Report]:
+    def _run(self, processes: Processes, active: Sequence[_Active], *, records: bool) -> list[Report]:
         """Lets one process go on with the trials; returns the last report of each run, and notes them."""
         with tempfile.TemporaryDirectory(prefix="deltaflow-trials-") as reports:
-            return self._run_process(active, Path(reports, "reports.jsonl"), records=records)
+            return self._run_process(processes, active, Path(reports, "reports.jsonl"), records=records)
 
-    def _run_process(self, active: Sequence[_Active], reports_file: Path, *, records: bool) -> list[Report]:
+    def _run_process(
+        self, processes: Processes, active: Sequence[_Active], reports_file: Path, *, records: bool
+    ) -> list[Report]:
         output_file = reports_file.with_suffix(".out")
         orders = Orders(
             function=self.function,
             reports=str(reports_file),
+            output=str(output_file),
             tasks=[Task(each.folder, each.stages) for each in active],
             records=records,
             ignored=sorted(self._ignored),
@@ -303,59 +315,46 @@ class Pipeline:
         ended: list[Report] = []
         current: _Active | None = None
         began = heard = time.monotonic()
-        with (
-            output_file.open("w") as output,
-            subprocess.Popen(
-                [sys.executable, "-m", "deltaflow.testing.worker", msgspec.json.encode(orders).decode()],
-                stdin=subprocess.PIPE,  # it ends with this process
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # a process group that holds its JVM too
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *filter(None, sys.path)])},
-            ) as process,
-        ):
-            offset = 0
-            is_over = has_standing = False
-            try:
-                while not is_over:
-                    is_over = process.poll() is not None
-                    found, offset = _new_reports(reports_file, offset)
-                    for report in found:
-                        heard = time.monotonic()
-                        each = by_folder[report.folder]
-                        if report.outcome == "began":
-                            current, began = each, heard
-                            each.runs += 1
-                        else:
-                            each.seconds += heard - began
-                            self._note(each, report)
-                            has_standing |= report.outcome == "stands"
-                            self._stalled_s = max(self._stalled_s, 5 * (heard - began))
-                            ended.append(report)
-                            current = None
-                    if current is not None and not (records or current.problems):
-                        try:
-                            self._look(current)
-                        except (AssertionError, DeltaError, OSError) as error:
-                            current.problems.append(f"a reader: {type(error).__name__}: {error}")
-                    silent_s = time.monotonic() - heard
-                    if current is not None and has_standing and silent_s > self._stalled_s:
-                        self._begin_anew(current)
+        process = processes.start(orders)
+        offset = 0
+        is_over = has_standing = False
+        try:
+            while not is_over:
+                is_over = processes.ended(process, _PAUSE_S)
+                found, offset = _new_reports(reports_file, offset)
+                for report in found:
+                    heard = time.monotonic()
+                    each = by_folder[report.folder]
+                    if report.outcome == "began":
+                        current, began = each, heard
+                        each.runs += 1
+                    else:
+                        each.seconds += heard - began
+                        self._note(each, report)
+                        has_standing |= report.outcome == "stands"
+                        self._stalled_s = max(self._stalled_s, 5 * (heard - began))
+                        ended.append(report)
                         current = None
-                        break
-                    if not found:
-                        if silent_s > self._timeout_s + 60:
-                            break
-                        time.sleep(_PAUSE_S)
-            finally:
-                _end_group(process.pid)
+                if current is not None and not (records or current.problems):
+                    try:
+                        self._look(current)
+                    except (AssertionError, DeltaError, OSError) as error:
+                        current.problems.append(f"a reader: {type(error).__name__}: {error}")
+                silent_s = time.monotonic() - heard
+                if current is not None and has_standing and silent_s > self._stalled_s:
+                    self._begin_anew(current)
+                    current = None
+                    break
+                if not found and silent_s > self._timeout_s + 60:
+                    break
+        finally:
+            processes.end(process)
         if current is not None and not current.problems:
             text = output_file.read_text(errors="replace")
-            current.problems.append(
-                f"its process ended or hung, with code {process.poll()}:\n{text[-3_000:]}"
-            )
+            current.problems.append(f"its process ended or hung, with code {process.code}:\n{text[-3_000:]}")
         if not ended and current is None and not any(each.is_first for each in active):
-            raise RuntimeError(f"The worker failed: {output_file.read_text(errors='replace')[-3_000:]}")
+            output = output_file.read_text(errors="replace")[-3_000:]
+            raise RuntimeError(f"The worker ended with code {process.code}: {output}")
         return ended
 
     def _begin_anew(self, each: _Active) -> None:
@@ -375,6 +374,21 @@ class Pipeline:
                 each.stages = each.stages[1:]
 
 
+def _repeats(taken: Sequence[PointReport], points: Sequence[PointReport]) -> set[tuple[str, int]]:
+    """Of the points that a run has taken, those at which its folder was as at the one before: a kill leaves
+    the same. Only points that count are compared, so that one of each content is left."""
+    counted = {(p.name, p.occurrence) for p in points if "kill" in p.kinds}
+    repeats: set[tuple[str, int]] = set()
+    before: str | None = None
+    for point in taken:
+        key = (point.name, point.occurrence)
+        if key in counted:
+            if point.content is not None and point.content == before:
+                repeats.add(key)
+            before = point.content
+    return repeats
+
+
 def _new_reports(file: Path, offset: int) -> tuple[list[Report], int]:
     """The whole lines of a file from an offset on, and the offset behind them."""
     if not file.exists():
@@ -384,28 +398,3 @@ def _new_reports(file: Path, offset: int) -> tuple[list[Report], int]:
         lines = opened.read().rpartition(b"\n")[0].splitlines()
     found = [msgspec.json.decode(line, type=Report) for line in lines]
     return found, offset + sum(len(line) + 1 for line in lines)
-
-
-def _end_group(group: int) -> None:
-    """Ends a process group, and waits until none of it runs."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    deadline = time.monotonic() + 60
-    while _is_alive(group):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"A process of the group {group} outlives its SIGKILL.")
-        time.sleep(_PAUSE_S)
-
-
-def _is_alive(group: int) -> bool:
-    """Whether a process of the group runs. A zombie does not count."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, found = stat.read_text().rsplit(")", 1)[1].split()[:3]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(found) == group and state != "Z":
-            return True
-    return False

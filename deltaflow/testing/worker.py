@@ -1,18 +1,25 @@
-"""The process that runs a pipeline until its faults end it: `python -m deltaflow.testing.worker ORDERS`.
+"""The processes that run a pipeline until its faults end them: `python -m deltaflow.testing.worker`.
 
-It runs trials one after the other. At a kill that is not the last one, the trial's threads stand still at
-their steps from then on, and the next trial begins; at the last one the process kills itself, and all of
-them with it. What a trial has left on its storage is then what a process has left that was killed there.
+Each line of its standard input is `Orders`, for which it forks: it has imported deltaflow already, so the new
+process begins within milliseconds. It prints the new process's id, and when that has ended its exit code.
+
+The new process runs trials one after the other. At a kill that is not the last one, the trial's threads
+stand still at their steps from then on, and the next trial begins; at the last one the process kills itself,
+and all of them with it. What a trial has left on its storage is then what a process has left that was killed
+there.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import gc
+import hashlib
 import importlib
 import os
 import sys
 import threading
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import NoReturn, get_args
@@ -21,7 +28,15 @@ import msgspec
 
 from deltaflow.store import store_for
 from deltaflow.testing.faults import DELAY_S, Fault, FaultKind, fail, fits, kill_own_group
-from deltaflow.testing.steps import PUT, Step, hide_directory_states, name_of, unwatched, watch_steps
+from deltaflow.testing.steps import (
+    PUT,
+    Step,
+    hide_directory_states,
+    load_wrapped_modules,
+    name_of,
+    unwatched,
+    watch_steps,
+)
 from deltaflow.testing.table_states import Reader
 
 _KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -39,6 +54,8 @@ class Orders(msgspec.Struct, frozen=True):
 
     function: str
     reports: str
+    output: str
+    """The file that gets what the process prints."""
     tasks: Sequence[Task]
     records: bool
     ignored: Sequence[str]
@@ -51,6 +68,10 @@ class PointReport(msgspec.Struct, frozen=True):
     name: str
     occurrence: int
     kinds: Sequence[FaultKind]
+    code: str
+    """Where the code takes it, such as "LocalLogStore.put_if_absent: before"."""
+    content: str | None
+    """A digest of the folder's listing at that time; None if the folder is on no local disk."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -128,7 +149,8 @@ class _Run:
                 self.fired.append(f"{due.kind} at {name!r}, time {occurrence}")
         if self._worker.orders.records:
             kinds = [kind for kind in _KINDS if fits(kind, step, has_put=has_put)]
-            self.points.append(PointReport(name, occurrence, kinds))
+            content = _content_of(self.folder)
+            self.points.append(PointReport(name, occurrence, kinds, step.code, content))
             if step.what == "after put_if_absent" and name.endswith("of commit"):
                 self._record_state(step.path)
         if due is not None:
@@ -221,11 +243,62 @@ def _stand_still() -> NoReturn:
     raise AssertionError
 
 
+def _content_of(folder: str) -> str | None:
+    """A digest of the names, sizes, times and file numbers of all that is in a folder."""
+    if "://" in folder:
+        return None
+    found: list[tuple[str, int, int, int]] = []
+    todo = [folder]
+    while todo:
+        try:
+            with os.scandir(todo.pop()) as entries:
+                for entry in entries:
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((entry.path, status.st_size, status.st_mtime_ns, status.st_ino))
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(entry.path)
+        except FileNotFoundError:
+            continue  # somebody has just deleted it
+    return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()[:16]
+
+
 def _end_with_parent() -> None:
     os.read(0, 1)  # returns when the other end is gone
     kill_own_group()
 
 
-if __name__ == "__main__":
+def _work(orders: Orders) -> NoReturn:
+    """What a new process does."""
+    os.setsid()  # it leads a group, which will have its JVM too
+    output = os.open(orders.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _Worker(msgspec.json.decode(sys.argv[1], type=Orders)).work()
+    code = 1
+    try:
+        _Worker(orders).work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    """Forks for each of the orders, one after the other."""
+    load_wrapped_modules()
+    importlib.import_module("deltaflow.cli.root")
+    gc.freeze()  # what is there now is looked at by no process again, and stays shared
+    for line in iter(sys.stdin.readline, ""):
+        orders = msgspec.json.decode(line, type=Orders)
+        process = os.fork()
+        if process == 0:
+            _work(orders)
+        print(process, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,8 @@
     python -m tests.faults --schedules 1000     random schedules of up to five kills, over all pipelines
 
 Each outcome is a line of the log, `--log FILE`. A trial that the log has as passed is not made again, so a
-run that was interrupted goes on. The exit code is 1 if a trial went wrong.
+run that was interrupted goes on. When the log has the steps of every pipeline, they are compared with those
+that the code can take. The exit code is 1 if a trial went wrong, and if no pipeline takes some step.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from pathlib import Path
 import msgspec
 
 from deltaflow.testing.trials import Pipeline
+from tests.faults.named_steps import steps_of_code
 from tests.faults.pipelines import KINDS, PIPELINES, every_fault, schedules
 
 
-class Line(msgspec.Struct):
+class Line(msgspec.Struct, tag="trial"):
     """A trial of the log; `problems` is empty if all was well."""
 
     pipeline: str
@@ -33,6 +35,15 @@ class Line(msgspec.Struct):
     runs: int
     seen: int
     seconds: float
+
+
+class Steps(msgspec.Struct, tag="steps"):
+    """What a pipeline takes without a fault: places of the code, and how many steps and trials of a kind."""
+
+    pipeline: str
+    code: list[str]
+    steps: int
+    trials: dict[str, int]
 
 
 def main() -> int:
@@ -45,7 +56,10 @@ def main() -> int:
     for position, name in enumerate(names):
         share = arguments.schedules // len(names) + (position < arguments.schedules % len(names))
         went_wrong += _try(name, arguments, share)
-    return 1 if went_wrong else 0
+    missing = _missing_steps(arguments.log)
+    if missing:
+        print(f"WRONG no pipeline takes {len(missing)} steps that the code has:", *missing, sep="\n  ")
+    return 1 if went_wrong or missing else 0
 
 
 def _try(name: str, arguments: argparse.Namespace, number: int) -> int:
@@ -54,8 +68,12 @@ def _try(name: str, arguments: argparse.Namespace, number: int) -> int:
     tried, began = PIPELINES[name], time.monotonic()
     counts: Counter[str] = Counter()
     with tried.folder() as folder, arguments.log.open("ab") as log:
-        pipeline = Pipeline(tried.function, folder, ignored=tried.ignored, together=arguments.together)
+        together = arguments.together or tried.together
+        pipeline = Pipeline(tried.function, folder, ignored=tried.ignored, together=together)
         recording = pipeline.record()
+        code = sorted({point.code for point in recording.points})
+        kinds = {kind: len(recording.faults(kind)) for kind in KINDS}
+        log.write(msgspec.json.encode(Steps(name, code, len(recording.points), kinds)) + b"\n")
         if arguments.schedules:
             trials = list(schedules(recording, name, arguments.seed, number))
         else:
@@ -80,13 +98,23 @@ def _try(name: str, arguments: argparse.Namespace, number: int) -> int:
     return counts["wrong"]
 
 
+def _lines(log: Path) -> list[Line | Steps]:
+    content = log.read_bytes() if log.exists() else b""
+    return [msgspec.json.decode(line, type=Line | Steps) for line in content.splitlines()]
+
+
 def _passed(log: Path) -> set[tuple[str, str]]:
     """The trials that have passed by the log, the last line of each of which counts."""
-    last: dict[tuple[str, str], bool] = {}
-    for text in log.read_bytes().splitlines() if log.exists() else ():
-        line = msgspec.json.decode(text, type=Line)
-        last[line.pipeline, line.trial] = not line.problems
+    last = {(line.pipeline, line.trial): not line.problems for line in _lines(log) if isinstance(line, Line)}
     return {trial for trial, has_passed in last.items() if has_passed}
+
+
+def _missing_steps(log: Path) -> list[str]:
+    """The steps of the code that no pipeline takes; none as long as the log lacks a pipeline."""
+    taken = {line.pipeline: line.code for line in _lines(log) if isinstance(line, Steps)}
+    if not taken.keys() >= PIPELINES.keys():
+        return []
+    return sorted(steps_of_code() - {code for each in taken.values() for code in each})
 
 
 def _arguments() -> argparse.Namespace:
@@ -97,7 +125,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--schedules", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=16)
-    parser.add_argument("--together", type=int, default=12, help="trials whose processes one kill ends")
+    parser.add_argument(
+        "--together", type=int, help="trials whose processes one kill ends; by default 1, with Spark 12"
+    )
     parser.add_argument("--log", type=Path, default=Path("faults.jsonl"))
     return parser.parse_args()
 

@@ -24,6 +24,16 @@ class Tried:
     ignored: tuple[str, ...] = ()
     on_s3: bool = False
 
+    @property
+    def has_spark(self) -> bool:
+        """Whether each of its processes starts a JVM."""
+        return self.function.startswith(_SPARK)
+
+    @property
+    def together(self) -> int:
+        """Of how many trials the processes are killed by one kill."""
+        return 12 if self.has_spark else 1
+
     @contextmanager
     def folder(self, parent: str | None = None) -> Iterator[str]:
         """A new folder for its trials, on a local disk or on a server of S3's protocol in this process."""
@@ -82,12 +92,14 @@ def every_fault(recording: Recording, kinds: tuple[FaultKind, ...] = KINDS) -> I
 
 def schedules(recording: Recording, name: str, seed: int, number: int) -> Iterator[Trial]:
     """Random trials: one to five runs that are killed, with up to two other faults in each before that."""
-    steps = len(recording.faults("kill"))
+    steps = len(recording.points)
     for index in range(number):
         chance = random.Random(f"{seed} {name} {index}")
         stages = []
-        for _ in range(chance.randint(1, MOST_KILLS)):
+        for run in range(chance.randint(1, MOST_KILLS)):
             others: list[FaultKind] = chance.choices(KINDS[1:], k=chance.randint(0, 2))
             kinds: list[FaultKind] = [*others, "kill"]
-            stages.append([Fault(kind, chance.randint(1, max(1, steps * 2 // 3))) for kind in kinds])
+            # A run that goes on where another one was killed takes fewer steps.
+            left = steps if run == 0 else max(1, steps // 2)
+            stages.append([Fault(kind, chance.randint(1, left)) for kind in kinds])
         yield Trial(f"schedule {seed}-{index}", stages, must_fire=False)

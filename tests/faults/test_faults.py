@@ -131,7 +131,10 @@ def test_steps_have_the_same_names_whatever_ids_and_versions_there_are() -> None
         "/w/t-1/checkpoint/offsets/17": "checkpoint/offsets/N: commit put",
         "/w/t-1": "commit put",
     }
-    found = {path: steps.name_of(steps.Step(path, "commit put", of_store=False), "/w/t-1") for path in names}
+    found = {
+        path: steps.name_of(steps.Step(path, "commit put", of_store=False, code="commit put"), "/w/t-1")
+        for path in names
+    }
     assert found == names
 
 
