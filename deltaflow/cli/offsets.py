@@ -57,6 +57,8 @@ def show(output: Output, checkpoint: str) -> None:
     """The batches of CHECKPOINT, newest first, with the offset of each source at their end."""
     found = StreamCheckpoint(checkpoint)
     output.say(f"Query {found.query_id or 'without an id'}{', with state' if found.has_state else ''}")
+    if found.is_blocked:
+        output.say("A change was interrupted, and the stream does not start. Make the change again.")
     rows = (
         row
         for batch in reversed(found.planned)

@@ -29,6 +29,7 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
 
 FILE_NOT_EXIST = "FAILED_READ_FILE.FILE_NOT_EXIST"
 BATCH_MISSING = "DELTA_STREAM_CHECKPOINT_LACKS_BATCH"
+EDIT_INTERRUPTED = "DELTA_STREAM_CHECKPOINT_EDIT_INTERRUPTED"
 SINK_AHEAD = "DELTA_STREAM_SINK_AHEAD"
 SINK_LACKS_BATCHES = "DELTA_STREAM_SINK_LACKS_BATCHES"
 QUERY_ID_LOST = "STREAMING_CHECKPOINT_MISSING_METADATA_FILE"
@@ -75,6 +76,9 @@ _REMEDIES = {
     DONE_BEFORE: "Restore the missing entries of offsets from a copy, or rebuild the checkpoint from the "
     "commits of the sink's table.",
     BATCH_MISSING: "Restore it from a copy, or rebuild the checkpoint from the commits of the sink's table.",
+    EDIT_INTERRUPTED: "Make the change again (deltaflow offsets rewind, or adopt): it first removes what the "
+    "interrupted one has written. Or put the newest whole backup of the checkpoint, which is beside it, in "
+    "its place.",
     SINK_AHEAD: "Restore the newest checkpoint of this query, or rebuild it from the commits of the sink's "
     "table.",
     SINK_LACKS_BATCHES: "Start with the table that the stream has written, or restore it. For a new table, "

@@ -24,6 +24,7 @@ from deltaflow.streaming.operating.later_obstacles import later_obstacles, next_
 from deltaflow.streaming.operating.obstacles import (
     BATCH_MISSING,
     DONE_BEFORE,
+    EDIT_INTERRUPTED,
     FILE_NOT_EXIST,
     OTHER_FORMAT,
     Obstacle,
@@ -79,6 +80,15 @@ class Restart:
         # As Spark, which looks at the newest entries alone.
         is_done = newest is not None and self.checkpoint.done[-1:] == [newest]
         batch_id = 0 if newest is None else newest + 1 if is_done else newest
+        if self.checkpoint.is_blocked:
+            self._stop(
+                obstacle(
+                    EDIT_INTERRUPTED,
+                    f"A change of the checkpoint {self.checkpoint.directory} was interrupted. Spark finds "
+                    "that an entry of offsets is missing, and does not start the query.",
+                    batch_id=batch_id,
+                )
+            )
         self._warn(batch_id, is_replay=newest is not None and not is_done)
         for source in self.sources:
             self._start(source, batch_id)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
+import posixpath
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,10 +25,13 @@ from deltaflow.log import (
     schema_to_string,
 )
 from deltaflow.log.streams.checkpoint import StreamCheckpoint
+from deltaflow.log.streams.checkpoint_edit import CheckpointEdit, places
 from deltaflow.log.streams.fork import plan_fork
-from deltaflow.log.streams.rewind import plan_rewind
+from deltaflow.log.streams.rebuilding import plan_rebuilding
+from deltaflow.log.streams.rewind import plan_adoption, plan_rewind
 from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset
 
+_CHECKPOINT = "spark.databricks.delta.checkpoint"
 _SCHEMA = schema_to_string(T.StructType([T.StructField("id", T.LongType())]))
 
 
@@ -44,14 +47,35 @@ def checkpoints_v2(folder: str) -> None:
         append(f"{folder}/table", number, {"delta.checkpointInterval": "1", "delta.checkpointPolicy": "v2"})
 
 
-def clean_up(folder: str) -> None:
-    """Four appends, then a checkpoint and the deletion of the commits before it, and one append more."""
-    path = f"{folder}/table"
+def checkpoints_of_parts(folder: str) -> None:
+    """Three appends, a checkpoint of two parts, and an append."""
+    _checkpoint_between(f"{folder}/table", {}, {f"{_CHECKPOINT}.partSize": "2"})
+
+
+def checkpoints_v2_of_parquet(folder: str) -> None:
+    """Three appends, a V2 checkpoint whose top level is Parquet, with two sidecars, and an append."""
+    session = {f"{_CHECKPOINT}.partSize": "2", f"{_CHECKPOINT}V2.topLevelFileFormat": "parquet"}
+    _checkpoint_between(f"{folder}/table", {"delta.checkpointPolicy": "v2"}, session)
+
+
+def _checkpoint_between(path: str, configuration: Mapping[str, str], session: Mapping[str, str]) -> None:
+    for number in range(3):
+        append(path, number, {"delta.checkpointInterval": "100", **configuration})
+    DeltaLog.for_table(path).checkpoint(session)
+    append(path, 3, {})
+
+
+def clean_up(folder: str, root: str = "") -> None:
+    """Four appends, then a checkpoint and the deletion of the commits before it, and one append more.
+
+    The folder is local, and `root` comes before the paths by which the store knows it.
+    """
+    path = f"{root}{folder}/table"
     for number in range(4):
         append(path, number, {"delta.checkpointInterval": "100"})
     log = DeltaLog.for_table(path)
     if log.snapshot().txn_version("writer") == 3:
-        make_old(path)
+        make_old(f"{folder}/table")
         log.checkpoint()
         log.truncate_history(86_400_000)
     append(path, 4, {})
@@ -72,9 +96,18 @@ def replace(folder: str) -> None:
 
 
 def append(
-    path: str, number: int, configuration: Mapping[str, str], *, replaces: bool = False, marked: bool = True
+    path: str,
+    number: int,
+    configuration: Mapping[str, str],
+    *,
+    replaces: bool = False,
+    marked: bool = True,
+    operation: Operation | None = None,
 ) -> None:
-    """One commit of a file with ten rows, unless the table has it: `txn` tells, if it is `marked`."""
+    """One commit of a file with ten rows, unless the table has it: `txn` tells, if it is `marked`.
+
+    The table's id is the last part of its path.
+    """
     log = DeltaLog.for_table(path)
     transaction = log.start_transaction()
     done = transaction.record_read_of_txn("writer")
@@ -82,7 +115,10 @@ def append(
         return
     if transaction.snapshot is None:
         metadata = Metadata(
-            id="table", schema_string=_SCHEMA, partition_columns=[], configuration=dict(configuration)
+            id=posixpath.basename(path),
+            schema_string=_SCHEMA,
+            partition_columns=[],
+            configuration=dict(configuration),
         )
         transaction.update_metadata(metadata)
     file = write_file(log, number)
@@ -93,7 +129,7 @@ def append(
         removed = remove_files(files, log._files.clock(), data_change=True)
     mark = SetTransaction(app_id="writer", version=number, last_updated=log._files.clock())
     actions = [*([mark] if marked else []), *removed, file]
-    transaction.commit(actions, Operation("WRITE", {"mode": "Append"}))
+    transaction.commit(actions, operation or Operation("WRITE", {"mode": "Append"}))
 
 
 def write_file(log: DeltaLog, number: int) -> AddFile:
@@ -113,70 +149,111 @@ def write_file(log: DeltaLog, number: int) -> AddFile:
     )
 
 
-def vacuum_log(folder: str) -> None:
-    """Rows replaced twice, stray files beside them, and a vacuum by the command line; then one append."""
-    path = f"{folder}/table"
+def vacuum_log(folder: str, root: str = "") -> None:
+    """Rows replaced twice, stray files beside them, and a vacuum by the command line; then one append.
+
+    The folder is local, and `root` comes before the paths by which the store knows it.
+    """
+    path, local = f"{root}{folder}/table", Path(folder, "table")
     for number in range(3):
         append(path, number, {"delta.deletedFileRetentionDuration": "interval 0 seconds"}, replaces=True)
     if DeltaLog.for_table(path).snapshot().txn_version("writer") == 2:
         for number in range(3):
-            stray = Path(path, f"stray-{number}.parquet")
+            stray = local / f"stray-{number}.parquet"
             stray.write_bytes(b"stray")
             os.utime(stray, (0, 0))
         main(["vacuum", path, "--yes"], standalone_mode=False)
     append(path, 3, {})
-    assert not list(Path(path).glob("stray-*"))
+    assert not list(local.glob("stray-*"))
 
 
-def _stream_checkpoint(folder: str, *, version: int = 3) -> str:
+def _stream_checkpoint(folder: str) -> str:
     """The checkpoint of a stream that has read three commits of a table, in two batches."""
-    checkpoint = Path(folder, "checkpoint")
     for number in range(3):
         append(f"{folder}/source", number, {})
-    table_id = DeltaLog.for_table(f"{folder}/source").snapshot().table_id
+    checkpoint = Path(folder, "checkpoint")
     if not checkpoint.exists():
         new = Path(folder, "checkpoint-new")
         for place in ("offsets", "commits"):
             (new / place).mkdir(parents=True, exist_ok=True)
         (new / "metadata").write_text('{"id":"query-1"}')
-        for batch in range(2):
-            offset = DeltaSourceOffset(table_id, version - 1 + batch, BASE_INDEX, False).json()
-            (new / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{offset}")
+        for batch, version in enumerate((2, 3)):
+            (new / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{_offset('source', version)}")
             (new / "commits" / str(batch)).write_text("v1\n{}")
         new.rename(checkpoint)
     return str(checkpoint)
 
 
-def _position(checkpoint: str) -> int:
-    """The version with which the stream of a checkpoint goes on, all of whose batches have to be done."""
+def _offset(table_id: str, version: int) -> str:
+    return DeltaSourceOffset(table_id, version, BASE_INDEX, False).json()
+
+
+def _position(checkpoint: str) -> DeltaSourceOffset | None:
+    """Where the stream of a checkpoint goes on; None if Spark does not start it, and says so.
+
+    AssertionError if Spark would start it from somewhere else, or with an offset that goes back.
+    """
+    directory = Path(checkpoint)
+    metadata = directory / "metadata"
+    if not metadata.exists():
+        assert not directory.exists() or not list(places(checkpoint)), "Spark begins anew"
+        return None
+    try:
+        json.loads(metadata.read_text())
+    except ValueError:
+        return None
+    offsets, commits = (
+        sorted(int(file.name) for file in directory.glob(f"{log}/[0-9]*")) for log in ("offsets", "commits")
+    )
+    newest = offsets[-1]
+    if newest > 0 and newest - 1 not in offsets:
+        return None
+    assert newest == commits[-1], "Spark runs a batch again"
     found = StreamCheckpoint(checkpoint)
-    assert found.planned == found.done, (found.planned, found.done)
-    offset = found.offsets(found.planned[-1]).delta_offset("0")
-    assert offset is not None
-    return offset.reservoir_version
+    start, end = (found.offsets(batch).delta_offset("0") for batch in (offsets[-2:][0], newest))
+    assert start is not None
+    assert end is not None
+    assert start.position <= end.position or start.reservoir_id != end.reservoir_id
+    return end
 
 
-def rewind(folder: str) -> None:
-    """A stream's checkpoint goes back to version 1. After a kill the backup is put back first, if need be."""
-    checkpoint = _stream_checkpoint(folder)
-    if not Path(folder, "rewound").exists():
-        found = StreamCheckpoint(checkpoint)
-        if (found.planned, found.done) != ([0, 1], [0, 1]):
-            backup = sorted(Path(folder).glob("checkpoint.backup-*"))[-1]
-            shutil.rmtree(checkpoint)
-            shutil.copytree(backup, checkpoint)
-        plan_rewind(checkpoint, f"{folder}/source", version=1).apply()
-        Path(folder, "rewound").touch()
-    assert _position(checkpoint) == 1
+def _edited(folder: str, checkpoint: str, plan: Callable[[], CheckpointEdit], expected: str) -> None:
+    """Changes a checkpoint, unless that is done; whatever a kill has left is something to go on from."""
+    position = _position(checkpoint)
+    for backup in Path(folder).glob("checkpoint.backup-*"):
+        _position(str(backup))
+    if position is None or position.json() != expected:
+        plan().apply()
+    position = _position(checkpoint)
+    assert position is not None
+    assert position.json() == expected
     append(f"{folder}/result", 1, {})
 
 
+def rewind(folder: str) -> None:
+    """A stream's checkpoint goes back to version 1."""
+    checkpoint, table = _stream_checkpoint(folder), f"{folder}/source"
+    _edited(folder, checkpoint, lambda: plan_rewind(checkpoint, table, version=1), _offset("source", 1))
+
+
+def adopt(folder: str) -> None:
+    """A stream goes on with another table than its first one."""
+    checkpoint, table = _stream_checkpoint(folder), f"{folder}/anew"
+    append(table, 0, {})
+    _edited(folder, checkpoint, lambda: plan_adoption(checkpoint, table, version=0), _offset("anew", 0))
+
+
 def fork(folder: str) -> None:
-    """A second stream goes on where the first one is. After a kill an unfinished fork is removed first."""
+    """A second stream goes on where the first one is."""
     checkpoint, target = _stream_checkpoint(folder), f"{folder}/fork"
-    if not Path(folder, "forked").exists():
-        shutil.rmtree(target, ignore_errors=True)
-        plan_fork(checkpoint, target).apply()
-        Path(folder, "forked").touch()
-    assert _position(target) == _position(checkpoint) == 3
-    append(f"{folder}/result", 3, {})
+    _edited(folder, target, lambda: plan_fork(checkpoint, target), _offset("source", 3))
+
+
+def rebuild(folder: str) -> None:
+    """A stream's checkpoint is made from the commits of the table that it writes."""
+    for batch, version in enumerate((1, 2)):
+        parameters = {"outputMode": "Append", "queryId": "query-1", "epochId": str(batch)}
+        operation = Operation("STREAMING UPDATE", parameters, source_offsets=[_offset("source", version)])
+        append(f"{folder}/sink", batch, {}, operation=operation)
+    target = f"{folder}/checkpoint"
+    _edited(folder, target, lambda: plan_rebuilding(target, f"{folder}/sink"), _offset("source", 2))

@@ -7,13 +7,19 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
+import msgspec
 import pytest
 
 from deltaflow.store import store_for
 from deltaflow.testing.faults import Fault, FaultKind
 from deltaflow.testing.trials import Recording, Trial
+from tests.faults.hadoop_pipelines import PLACE, Place
 from tests.object_store.server import ObjectStoreServer
+from tests.spark.hadoop.bare_stores import write_stores_jar
+from tests.webhdfs import WebHdfsServer
 
 
 @dataclass(frozen=True)
@@ -22,62 +28,97 @@ class Tried:
 
     function: str
     ignored: tuple[str, ...] = ()
-    on_s3: bool = False
+    place: Literal["local", "s3", "webhdfs", "s3a"] = "local"
 
     @property
-    def has_spark(self) -> bool:
+    def has_jvm(self) -> bool:
         """Whether each of its processes starts a JVM."""
-        return self.function.startswith(_SPARK)
+        return not self.function.startswith(_LOG)
 
     @property
     def together(self) -> int:
         """Of how many trials the processes are killed by one kill."""
-        return 12 if self.has_spark else 1
+        return 12 if self.has_jvm else 1
 
     @contextmanager
     def folder(self, parent: str | None = None) -> Iterator[str]:
-        """A new folder for its trials, on a local disk or on a server of S3's protocol in this process."""
-        with tempfile.TemporaryDirectory(dir=parent) as local:
-            if not self.on_s3:
-                yield local
-                return
-            with ObjectStoreServer() as server, pytest.MonkeyPatch.context() as patch:
-                for name, value in (
-                    ("AWS_ENDPOINT_URL", server.endpoint),
-                    ("AWS_ACCESS_KEY_ID", "test"),
-                    ("AWS_SECRET_ACCESS_KEY", "test"),
-                    ("AWS_DEFAULT_REGION", "us-east-1"),
-                ):
-                    patch.setenv(name, value)
-                store, _ = store_for("s3://trials/t")
-                store._fs.call_s3("create_bucket", Bucket="trials")  # type: ignore[attr-defined]
-                yield "s3://trials"
-                type(store._fs).clear_instance_cache()  # type: ignore[attr-defined]
+        """A new folder for its trials, on a local disk or on a server in this process."""
+        with tempfile.TemporaryDirectory(dir=parent) as local, pytest.MonkeyPatch.context() as patch:
+            match self.place:
+                case "local":
+                    yield local
+                case "webhdfs":
+                    # The server knows the folder by its local path.
+                    inner = Path(local, "server", *Path(local).parts[1:], "folder")
+                    inner.parent.mkdir(parents=True)
+                    folder = Path(local, "folder")
+                    folder.mkdir()
+                    inner.symlink_to(folder)
+                    with WebHdfsServer(Path(local, "server")) as server:
+                        _use_hadoop(patch, local, server.url, {})
+                        yield str(folder)
+                case place:
+                    with ObjectStoreServer() as objects:
+                        if place == "s3a":
+                            _use_hadoop(patch, local, "", objects.settings())
+                        yield from _bucket(patch, objects, place)
 
 
-_LOG, _SPARK = "tests.faults.log_pipelines", "tests.faults.spark_pipelines"
-_OF_LOG = ("commits", "checkpoints_v2", "replace", "clean_up", "vacuum_log", "rewind", "fork")
+def _bucket(patch: pytest.MonkeyPatch, server: ObjectStoreServer, scheme: str) -> Iterator[str]:
+    for name, value in (
+        ("AWS_ENDPOINT_URL", server.endpoint),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("AWS_DEFAULT_REGION", "us-east-1"),
+    ):
+        patch.setenv(name, value)
+    store, _ = store_for("s3://trials/t")
+    store._fs.call_s3("create_bucket", Bucket="trials")  # type: ignore[attr-defined]
+    yield f"{scheme}://trials"
+    type(store._fs).clear_instance_cache()  # type: ignore[attr-defined]
+
+
+def _use_hadoop(patch: pytest.MonkeyPatch, folder: str, root: str, settings: dict[str, str]) -> None:
+    place = Place(str(write_stores_jar(Path(folder, "stores.jar"))), root, settings)
+    patch.setenv(PLACE, msgspec.json.encode(place).decode())
+
+
+_LOG, _HADOOP, _SPARK = (f"tests.faults.{name}_pipelines" for name in ("log", "hadoop", "spark"))
+_COMMITS = ("commits", "checkpoints_v2", "replace")
+_OF_LOG = (
+    *_COMMITS,
+    "checkpoints_of_parts",
+    "checkpoints_v2_of_parquet",
+    "clean_up",
+    "vacuum_log",
+    "rewind",
+    "adopt",
+    "fork",
+    "rebuild",
+)
+_OF_SPARK = (
+    "stream",
+    "dml_with_vectors",
+    "compacted_stream",
+    "optimize",
+    "vacuum",
+    "batch",
+    "overwrite",
+    "dml",
+    "dml_with_feed",
+    "schema_tracking",
+)
+_CHANGES = ("apply_changes_1", "apply_changes_2", "apply_changes_forgetting")
 PIPELINES: dict[str, Tried] = {
     **{name: Tried(f"{_LOG}:{name}") for name in _OF_LOG},
-    **{f"{name}_on_s3": Tried(f"{_LOG}:{name}", on_s3=True) for name in _OF_LOG[:3]},
+    **{f"{name}_on_s3": Tried(f"{_LOG}:{name}", place="s3") for name in _COMMITS},
     **{
-        name: Tried(f"{_SPARK}:{name}")
-        for name in (
-            "batch",
-            "overwrite",
-            "stream",
-            "compacted_stream",
-            "optimize",
-            "dml",
-            "dml_with_vectors",
-            "dml_with_feed",
-            "vacuum",
-        )
+        f"{name}_on_webhdfs": Tried(f"{_HADOOP}:{name}", place="webhdfs")
+        for name in (*_COMMITS, "clean_up", "vacuum_log")
     },
-    **{
-        name: Tried(f"{_SPARK}:{name}", ("_recorded_at",))
-        for name in ("apply_changes_1", "apply_changes_2", "apply_changes_forgetting")
-    },
+    **{f"{name}_on_s3a": Tried(f"{_HADOOP}:{name}", place="s3a") for name in _COMMITS},
+    **{name: Tried(f"{_SPARK}:{name}") for name in _OF_SPARK},
+    **{name: Tried(f"{_SPARK}:{name}", ("_recorded_at",)) for name in _CHANGES},
     "quarantine": Tried(f"{_SPARK}:quarantine", ("query_id",)),
 }
 KINDS: tuple[FaultKind, ...] = ("kill", "lost_reply", "stale_listing", "raise", "delay")

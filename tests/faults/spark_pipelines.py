@@ -9,6 +9,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import deltaflow
@@ -135,6 +136,29 @@ def _stream(
     writer = frame.writeStream.format("delta").option("checkpointLocation", f"{folder}/checkpoint")
     writer = writer.options(**options).trigger(availableNow=True)
     writer.start(f"{folder}/sink").awaitTermination()
+
+
+def schema_tracking(folder: str) -> None:
+    """A table that gets a column, streamed into another: the stream stops there, and is started again."""
+
+    def widened(path: str) -> None:
+        files(range(10), range(10, 20))(path)
+        rows = pa.table({"id": [20, 21], "part": [0, 1], "v": [0, 0], "w": [1, 2]})
+        deltalake.write_deltalake(path, rows, mode="append", schema_mode="merge")
+
+    spark, checkpoint = session(), f"{folder}/checkpoint"
+    given(f"{folder}/source", widened)
+    while True:
+        reader = spark.readStream.format("delta").option("maxFilesPerTrigger", 1)
+        frame = reader.option("schemaTrackingLocation", f"{checkpoint}/schemas").load(f"{folder}/source")
+        writer = frame.writeStream.format("delta").option("checkpointLocation", checkpoint)
+        query = writer.option("mergeSchema", "true").trigger(availableNow=True).start(f"{folder}/sink")
+        try:
+            query.awaitTermination()
+            return
+        except StreamingQueryException as error:
+            if "DELTA_STREAMING_METADATA_EVOLUTION" not in str(error):
+                raise
 
 
 def optimize(folder: str) -> None:

@@ -18,11 +18,12 @@ from deltaflow.errors import (
     VersionNotFoundError,
 )
 from deltaflow.log import DeltaLog
-from deltaflow.log.streams.checkpoint import StreamCheckpoint
+from deltaflow.log.streams.checkpoint import UNFINISHED, StreamCheckpoint
 from deltaflow.log.streams.fork import plan_fork
 from deltaflow.log.streams.rebuilding import plan_rebuilding
 from deltaflow.log.streams.rewind import plan_adoption, plan_rewind
 from deltaflow.streaming import plan_restart
+from deltaflow.streaming.operating.obstacles import EDIT_INTERRUPTED
 from tests.streaming.test_continued_streams import Begun
 from tests.tables import commit_info, versions
 
@@ -84,7 +85,8 @@ def test_a_rewind_to_a_time(streams: Any, table: str, sink: str, checkpoint: str
     file = Path(table, "_delta_log", f"{2:020}.json")
     time_ms = int(file.stat().st_mtime * 1000)
     for timestamp_ms, first in ((time_ms, 2), (time_ms - 3_600_000, 0)):
-        text = next(iter(plan_rewind(checkpoint, table, timestamp_ms=timestamp_ms).files.values()))
+        files = plan_rewind(checkpoint, table, timestamp_ms=timestamp_ms).files
+        text = next(text for place, text in files.items() if place.startswith("offsets/"))
         assert json.loads(text.splitlines()[2])["reservoirVersion"] == first
     with pytest.raises(DeltaIllegalArgumentException, match="cannot skip"):
         plan_rewind(checkpoint, table, timestamp_ms=time_ms + 3_600_000)
@@ -151,6 +153,45 @@ def test_a_fork_goes_on_beside_the_first(
     assert streams.ids(other_sink) == list(range(40, 50))
     assert streams.copy(streams.read(table), sink, checkpoint).id == query.id
     assert streams.ids(sink) == list(range(50))
+
+
+def test_a_rewind_that_was_killed_is_refused_and_made_again(
+    streams: Any, table: str, sink: str, checkpoint: str
+) -> None:
+    filled(streams, table)
+    streams.copy(streams.read(table, maxFilesPerTrigger=1), sink, checkpoint)
+    edit = plan_rewind(checkpoint, table, version=2, sink=sink)
+    edit.apply()
+    # As a kill leaves it before the last file is written.
+    Path(checkpoint, list(edit.files)[-1]).unlink()
+    assert "doesn't exist" in streams.failed(streams.write(streams.read(table), sink, checkpoint))
+    assert [found.condition for found in plan_restart(checkpoint).obstacles] == [EDIT_INTERRUPTED]
+    shown = CliRunner().invoke(main, ["offsets", "show", checkpoint])
+    assert "A change was interrupted" in shown.output
+    again = plan_rewind(checkpoint, table, version=2, sink=sink)
+    assert list(again.files) == list(edit.files)
+    again.apply()
+    assert plan_restart(checkpoint).obstacles == ()
+    streams.copy(streams.read(table), sink, checkpoint)
+    assert streams.ids(sink) == sorted([*range(40), *range(20, 40)])
+
+
+def test_a_fork_that_was_killed_is_refused_and_made_again(
+    streams: Any, table: str, sink: str, checkpoint: str, tmp_path: Path
+) -> None:
+    filled(streams, table)
+    streams.copy(streams.read(table), sink, checkpoint)
+    target, other_sink = str(tmp_path / "fork"), str(tmp_path / "second")
+    plan_fork(checkpoint, target).apply()
+    # As a kill leaves it before the file is replaced.
+    Path(target, "metadata").write_bytes(UNFINISHED + b"killed")
+    streams.append(table, 40, 50)
+    assert streams.failed(streams.write(streams.read(table), other_sink, target))
+    with pytest.raises(DeltaIllegalStateException, match="is not whole"):
+        plan_restart(target)
+    plan_fork(checkpoint, target).apply()
+    streams.copy(streams.read(table), other_sink, target)
+    assert streams.ids(other_sink) == list(range(40, 50))
 
 
 def test_a_fork_has_the_state(streams: Any, table: str, sink: str, checkpoint: str, tmp_path: Path) -> None:

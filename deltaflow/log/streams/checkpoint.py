@@ -4,7 +4,7 @@ CommitLog, StreamMetadata and MicroBatchExecution.populateStartOffsets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,8 @@ EDITS = "edits"
 """Where changes of a checkpoint (checkpoint_edit) leave a note; Spark knows no folder of this name."""
 SOURCES = "sources"
 """Where each source of the query has a folder of its own."""
+UNFINISHED = b"unfinished: "
+"""How the file `metadata` begins of a checkpoint that is being made (checkpoint_edit). Spark refuses it."""
 RECORD = "deltaflow.json"
 """What deltaflow records of a source, in the source's folder."""
 _NEWEST_FORMAT = 2
@@ -83,7 +85,7 @@ class StreamCheckpoint:
         self.path = path
         self.store: LogStore
         self.store, self.directory = store_for(path, storage_options)
-        planned, done = self._batches(OFFSETS), self._batches(COMMITS)
+        planned, done, edits = self._batches(OFFSETS), self._batches(COMMITS), self._batches(EDITS) or []
         self.query_id = self._query_id()
         """The query's id, which is the application id of its commits; None if the file `metadata` is lost."""
         if planned is None and self.query_id is None:
@@ -93,10 +95,25 @@ class StreamCheckpoint:
                 error_class="DELTA_NOT_A_STREAM_CHECKPOINT",
                 file=path,
             )
-        self.planned: list[int] = planned or []
+        interrupted = _interrupted_edit(planned or [], edits)
+        left_out = () if interrupted is None else (interrupted - 1, interrupted)
+        self.planned: list[int] = [batch for batch in planned or [] if batch not in left_out]
         """The batches, ascending, whose ends are recorded; Spark removes old ones."""
-        self.done: list[int] = done or []
+        self.done: list[int] = [batch for batch in done or [] if batch not in left_out]
         """The batches, ascending, that are recorded as done."""
+        self.is_blocked: bool = interrupted is not None and interrupted in (planned or [])
+        """Whether Spark does not start the query because a change of the checkpoint was interrupted. The
+        batches of the change are not in `planned` and `done`."""
+        self.leftovers = [
+            f"{log}/{batch}"
+            for log, found in ((COMMITS, done), (OFFSETS, planned), (EDITS, edits))
+            for batch in left_out
+            if batch in (found or [])
+        ]
+        """The places of the files that an interrupted change has written, the note of it last."""
+        self.newest_edit = max((edit for edit in edits if edit != interrupted), default=None)
+        """The last batch that the query has not run itself, because somebody has changed its checkpoint; None
+        without a change. The table that the query writes need not have the batches up to it."""
 
     @property
     def newest_planned(self) -> int | None:
@@ -112,12 +129,6 @@ class StreamCheckpoint:
     def has_state(self) -> bool:
         """Whether the query keeps state (aggregations, joins of streams, deduplication, …)."""
         return self.store.exists(f"{self.directory}/state")
-
-    @cached_property
-    def newest_edit(self) -> int | None:
-        """The last batch that the query has not run itself, because somebody has changed its checkpoint; None
-        without a change. The table that the query writes need not have the batches up to it."""
-        return max(self._batches(EDITS) or [], default=None)
 
     def offsets(self, batch_id: int) -> BatchOffsets:
         """The entry of a batch in the log `offsets`."""
@@ -167,6 +178,13 @@ class StreamCheckpoint:
             text = self.store.read(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        if text.startswith(UNFINISHED):
+            raise DeltaIllegalStateException(
+                f"The checkpoint {self.path} is not whole: the fork, the rebuilding or the copy that was to "
+                "make it was interrupted. Make it again, or remove the directory.",
+                error_class="DELTA_CORRUPT_STREAM_CHECKPOINT",
+                file=path,
+            )
         try:
             return decode_json(text, as_type=_Metadata).id
         except msgspec.DecodeError as error:
@@ -187,6 +205,14 @@ class _Metadata(msgspec.Struct):
     """Spark's StreamMetadata."""
 
     id: str
+
+
+def _interrupted_edit(planned: Sequence[int], edits: Sequence[int]) -> int | None:
+    """The last batch of a change that was not made to its end: its note comes first, and the entry of the
+    batch before last, without which Spark does not start, after all others."""
+    newest = max(edits, default=0)
+    is_whole = newest - 1 in planned or any(batch > newest for batch in planned)
+    return None if newest < 1 or is_whole else newest
 
 
 def _format_version(path: str, line: str) -> int:

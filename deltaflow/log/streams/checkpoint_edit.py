@@ -2,6 +2,10 @@
 
 Spark keeps the batches of a query as files with numbers as names. A change adds batches and never replaces
 one: the table that the query writes knows the numbers of its batches, and skips those that it has.
+
+A change may be interrupted at any moment. Spark then starts the query as if nothing had been changed, or not
+at all, and the change can be made again. A new checkpoint has a file `metadata` that Spark cannot read until
+it is whole. In one that is changed, the entry of the batch before the newest one is written last.
 """
 
 from __future__ import annotations
@@ -16,7 +20,14 @@ from deltaflow.errors import DeltaIllegalStateException, DeltaUnsupportedOperati
 from deltaflow.log.replay.log_files import LogFiles, existing_log
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.snapshot import Snapshot
-from deltaflow.log.streams.checkpoint import COMMITS, EDITS, OFFSETS, BatchOffsets, StreamCheckpoint
+from deltaflow.log.streams.checkpoint import (
+    COMMITS,
+    EDITS,
+    OFFSETS,
+    UNFINISHED,
+    BatchOffsets,
+    StreamCheckpoint,
+)
 from deltaflow.log.streams.schema_log import SCHEMA_LOG
 from deltaflow.log.streams.source_offset import POST_METADATA_CHANGE
 from deltaflow.store import EntryType, LogStore, store_for
@@ -48,23 +59,69 @@ class CheckpointEdit:
         """Make the change. The path of the backup, a whole checkpoint beside this one; None for a new one.
 
         DeltaIllegalStateException if the checkpoint has changed since the plan: its stream is running. If
-        this is interrupted, what has been written is removed.
+        this raises, what has been written is removed. If its process ends, the same change can be planned
+        and made again, which removes it.
         """
-        backup = None
-        if self.planned is not None:
-            if StreamCheckpoint(self.directory).planned != list(self.planned):
-                raise _is_running(self.directory)
-            backup = f"{self.directory}.backup-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
-            _written(backup, {}, self.directory, list(places(self.directory)))
-        _written(self.directory, self.files, self.copied_from, self.copied)
+        if self.planned is None:
+            _make(self.directory, self.files, self.copied_from, self.copied)
+            return None
+        found = StreamCheckpoint(self.directory)
+        if found.planned != list(self.planned):
+            raise _is_running(self.directory)
+        backup = f"{self.directory}.backup-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+        _make(backup, {}, self.directory, [p for p in places(self.directory) if p not in found.leftovers])
+        # The stream does not run: nobody else writes there.
+        store, root = store_for(self.directory, single_writer=True)
+        for place in found.leftovers:
+            store.delete(f"{root}/{place}")
+        _write(self.directory, self.files, None, ())
         return backup
 
 
-def _written(
-    directory: str, files: Mapping[str, str], copied_from: str | None, copied: Sequence[str]
-) -> None:
-    """Copies files into a directory and writes others, none of which may be there; all of them or none."""
-    # The stream does not run: nobody else writes there.
+def is_unfinished(directory: str) -> bool:
+    """Whether the making of a new checkpoint there was interrupted."""
+    store, root = store_for(directory)
+    try:
+        return store.read(f"{root}/{METADATA}").startswith(UNFINISHED)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _make(directory: str, files: Mapping[str, str], copied_from: str | None, copied: Sequence[str]) -> None:
+    """Makes a new checkpoint; all of it, or something that Spark refuses and that can be made again."""
+    store, root = store_for(directory, single_writer=True)
+    metadata = f"{root}/{METADATA}"
+    if is_unfinished(directory):
+        for place in sorted(places(directory), key=lambda place: place == METADATA):
+            store.delete(f"{root}/{place}")
+    text = files.get(METADATA, "").encode()
+    if METADATA in copied:
+        assert copied_from is not None
+        source, source_root = store_for(copied_from)
+        text = source.read(f"{source_root}/{METADATA}")
+    store.make_directory(root)
+    try:
+        store.put_if_absent(
+            metadata, UNFINISHED + b"this checkpoint is being made, or that was interrupted\n"
+        )
+    except FileExistsError as error:
+        raise _is_running(directory) from error
+    try:
+        others = {place: content for place, content in files.items() if place != METADATA}
+        _write(directory, others, copied_from, [place for place in copied if place != METADATA])
+        if text:
+            with store.open_output(metadata) as output:
+                output.write(text)
+        else:
+            store.delete(metadata)
+    except BaseException:
+        if is_unfinished(directory):
+            store.delete(metadata)
+        raise
+
+
+def _write(directory: str, files: Mapping[str, str], copied_from: str | None, copied: Sequence[str]) -> None:
+    """Copies files into a directory and writes others, none of which may be there; if this raises, none."""
     store, root = store_for(directory, single_writer=True)
     done: list[str] = []
     try:
@@ -134,16 +191,20 @@ def with_offset(
     source.
 
     They are two empty batches, which are done. Spark reads the last two, and asks the sources for what is
-    between them; a source would refuse to go back.
+    between them; a source would refuse to go back. It starts without the second one, and not without the
+    first one: so that is written last.
     """
     done = checkpoint.newest_done
     commit = FIRST_COMMIT
     if done is not None:
         commit = checkpoint.store.read(checkpoint.path_of(COMMITS, done)).decode()
     offsets = replace(entry, offsets={**entry.offsets, source: json}).text()
-    batches = (last_batch + 1, last_batch + 2)
-    return {f"{OFFSETS}/{batch}": offsets for batch in batches} | {
-        f"{COMMITS}/{batch}": commit for batch in batches
+    first, second = last_batch + 1, last_batch + 2
+    return {
+        f"{OFFSETS}/{second}": offsets,
+        f"{COMMITS}/{first}": commit,
+        f"{COMMITS}/{second}": commit,
+        f"{OFFSETS}/{first}": offsets,
     }
 
 

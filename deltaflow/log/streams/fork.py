@@ -12,6 +12,7 @@ from deltaflow.log.streams.checkpoint_edit import (
     FIRST_COMMIT,
     METADATA,
     CheckpointEdit,
+    is_unfinished,
     note,
     places,
     schema_log_places,
@@ -37,8 +38,6 @@ def plan_fork(checkpoint: str, target: str, *, sink: str | None = None) -> Check
     copied = [place for place in places(found.directory) if _is_copied(place, last)]
     schema_logs = [place for place in schema_log_places(found.directory) if place in copied]
     copied = [place for place in copied if place not in schema_logs]
-    # Offsets come last: without them the copy is no checkpoint yet.
-    copied.sort(key=lambda place: (place.startswith(f"{OFFSETS}/"), place))
     files = {place: _moved_entry(found, place, target) for place in schema_logs}
     files |= {METADATA: msgspec.json.encode({"id": query_id}).decode()}
     if f"{COMMITS}/{last}" not in copied:
@@ -80,8 +79,10 @@ def _is_copied(place: str, last: int) -> bool:
 
 
 def check_free(target: str) -> None:
-    """DeltaIllegalArgumentException if there are files at the place of a new checkpoint."""
-    if any(True for _ in places(target)):
+    """DeltaIllegalArgumentException if there are files at the place of a new checkpoint, other than what an
+    interrupted change has left, which `apply` removes.
+    """
+    if any(True for _ in places(target)) and not is_unfinished(target):
         raise DeltaIllegalArgumentException(
             f"There are files in {target} already. Give a directory that is empty or not there.", file=target
         )

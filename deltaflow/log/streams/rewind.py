@@ -167,7 +167,7 @@ def _edit(
     return CheckpointEdit(
         directory=checkpoint.directory,
         steps=steps,
-        files=files | note(last + 2, steps),
+        files=note(last + 2, steps) | files,
         planned=checkpoint.planned,
     )
 

@@ -113,7 +113,7 @@ def test_a_rewind_that_is_interrupted_leaves_the_checkpoint(
     table: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = content(checkpoint)
-    # The third of the four files is in the way.
+    # The third of the five files is in the way.
     edit = plan_rewind(str(checkpoint), table, version=1)
     (checkpoint / "commits" / "3").mkdir()
     with pytest.raises(Exception, match=r"commits/3|is running"):
