@@ -376,7 +376,12 @@ class DeltaLog:
         recent = dict(self._recent)
         if not self._with_files:
             newer = _remembering_recent(newer, snapshot.version, recent)
-        followed = snapshot.after(newer), listing.commits[latest].etag
+        try:
+            followed = snapshot.after(newer), listing.commits[latest].etag
+        except CorruptLogError as error:
+            if error.error_class != "DELTA_LOG_FILE_NOT_FOUND":
+                raise
+            return None  # log clean-up has deleted a commit since the listing
         self._recent = recent
         return followed
 

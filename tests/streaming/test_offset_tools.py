@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from py4j.protocol import Py4JJavaError
 
 from deltaflow.cli import main
 from deltaflow.errors import (
@@ -186,7 +187,8 @@ def test_a_fork_that_was_killed_is_refused_and_made_again(
     # As a kill leaves it before the file is replaced.
     Path(target, "metadata").write_bytes(UNFINISHED + b"killed")
     streams.append(table, 40, 50)
-    assert streams.failed(streams.write(streams.read(table), other_sink, target))
+    with pytest.raises(Py4JJavaError, match="Unrecognized token 'unfinished'"):
+        streams.write(streams.read(table), other_sink, target)
     with pytest.raises(DeltaIllegalStateException, match="is not whole"):
         plan_restart(target)
     plan_fork(checkpoint, target).apply()

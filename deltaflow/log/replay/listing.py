@@ -54,6 +54,11 @@ class Listing:
         checkpoint = self.checkpoints[-1].version if self.checkpoints else -1
         return max(max(self.commits, default=-1), checkpoint, max(self.incomplete_checkpoints, default=-1))
 
+    def file_names(self) -> set[str]:
+        """The names of the commits and of the complete checkpoints."""
+        checkpoints = (file for checkpoint in self.checkpoints for file in checkpoint.files)
+        return {file.name for file in (*self.commits.values(), *checkpoints)}
+
     def status(self, version: int) -> FileStatus | None:
         """The file that stands for a version: its commit, else its checkpoint."""
         checkpoints = (

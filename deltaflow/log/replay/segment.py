@@ -16,6 +16,8 @@ from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.state import TableState
 
 _LOG = logging.getLogger(__name__)
+_MOST_CLEAN_UPS = 3
+"""While one version is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,22 @@ def list_newest(log: LogFiles) -> Listing:
 def load_state(log: LogFiles, listing: Listing, version: int) -> TableState:
     """The state at a version of the listing, from the newest checkpoint that can be read.
 
-    A broken checkpoint is passed over, with a warning, for an earlier one. CorruptLogError names the
+    A broken checkpoint is passed over, with a warning, for an earlier one. If log clean-up deletes files of
+    the listing meanwhile, the version is built from those that are there then. CorruptLogError names the
     commits that are missing, or the checkpoint without which they are needed.
     """
+    for _ in range(_MOST_CLEAN_UPS):
+        try:
+            return _load_state(log, listing, version)
+        except CorruptLogError:
+            newer = log.list(0)
+            if listing.file_names() <= newer.file_names() or version not in newer.rebuildable_versions():
+                raise
+            listing = newer
+    return _load_state(log, listing, version)
+
+
+def _load_state(log: LogFiles, listing: Listing, version: int) -> TableState:
     broken: dict[Checkpoint, CorruptLogError] = {}
     while True:
         usable = (

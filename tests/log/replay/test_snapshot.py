@@ -407,3 +407,40 @@ def test_odd_characters_in_the_path_of_a_table(tmp_path: Path) -> None:
     append(DeltaLog.for_table(f"file:{path}"), "b")
     assert paths(log) == ["a", "b"]
     assert (Path(path) / "_delta_log").is_dir()
+
+
+@pytest.mark.parametrize("has_read", [False, True])
+def test_log_clean_up_deletes_commits_between_the_listing_and_the_reads(
+    table: HandWrittenTable, monkeypatch: pytest.MonkeyPatch, has_read: bool
+) -> None:
+    table.first_commit(add("a"))
+    reader = DeltaLog(LocalLogStore(), table.path)
+    if has_read:
+        assert reader.snapshot().version == 0
+    for version, name in enumerate("bcd", 1):
+        table.commit(version, add(name))
+    list_from, status = LocalLogStore.list_from, LocalLogStore.status
+
+    def clean_up() -> None:
+        monkeypatch.undo()
+        DeltaLog(LocalLogStore(), table.path).checkpoint()
+        for version in range(3):
+            Path(table.path, "_delta_log", f"{version:020}.json").unlink()
+
+    def then_cleaned(store: LocalLogStore, directory: str, name: str) -> list[FileStatus]:
+        found = list_from(store, directory, name)
+        clean_up()
+        return found
+
+    def last_look(store: LocalLogStore, path: str) -> FileStatus:
+        try:
+            return status(store, path)
+        except FileNotFoundError:
+            clean_up()
+            raise
+
+    monkeypatch.setattr(LocalLogStore, "list_from", then_cleaned)
+    monkeypatch.setattr(LocalLogStore, "status", last_look)
+    snapshot = reader.snapshot()
+    assert snapshot.version == 3
+    assert sorted(snapshot.files["path"].to_pylist()) == ["a", "b", "c", "d"]
