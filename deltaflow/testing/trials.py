@@ -156,7 +156,7 @@ class Pipeline:
             )
         points = [p for p in second.points if p.occurrence <= counts[0].get(p.name, 0)]
         known = {(p.name, p.occurrence): p.kinds for p in first.points}
-        repeats = _repeats(first.points, points) & _repeats(second.points, points)
+        same = repeats(first.points, points) & repeats(second.points, points)
         points = [
             structs.replace(
                 p,
@@ -164,7 +164,7 @@ class Pipeline:
                     kind
                     for kind in p.kinds
                     if kind in known[p.name, p.occurrence]
-                    and not (kind == "kill" and (p.name, p.occurrence) in repeats)
+                    and not (kind == "kill" and (p.name, p.occurrence) in same)
                 ],
             )
             for p in points
@@ -374,7 +374,7 @@ class Pipeline:
                 each.stages = each.stages[1:]
 
 
-def _repeats(taken: Sequence[PointReport], points: Sequence[PointReport]) -> set[tuple[str, int]]:
+def repeats(taken: Sequence[PointReport], points: Sequence[PointReport]) -> set[tuple[str, int]]:
     """Of the points that a run has taken, those at which its folder was as at the one before: a kill leaves
     the same. Only points that count are compared, so that one of each content is left."""
     counted = {(p.name, p.occurrence) for p in points if "kill" in p.kinds}

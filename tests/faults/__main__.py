@@ -56,7 +56,7 @@ def main() -> int:
     for position, name in enumerate(names):
         share = arguments.schedules // len(names) + (position < arguments.schedules % len(names))
         went_wrong += _try(name, arguments, share)
-    missing = _missing_steps(arguments.log)
+    missing = missing_steps(arguments.log)
     if missing:
         print(f"WRONG no pipeline takes {len(missing)} steps that the code has:", *missing, sep="\n  ")
     return 1 if went_wrong or missing else 0
@@ -109,7 +109,7 @@ def _passed(log: Path) -> set[tuple[str, str]]:
     return {trial for trial, has_passed in last.items() if has_passed}
 
 
-def _missing_steps(log: Path) -> list[str]:
+def missing_steps(log: Path) -> list[str]:
     """The steps of the code that no pipeline takes; none as long as the log lacks a pipeline."""
     taken = {line.pipeline: line.code for line in _lines(log) if isinstance(line, Steps)}
     if not taken.keys() >= PIPELINES.keys():

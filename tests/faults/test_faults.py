@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import deltalake
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -16,7 +17,10 @@ from deltaflow.errors import StoreError
 from deltaflow.store import location
 from deltaflow.testing import steps
 from deltaflow.testing.table_states import Reader
-from deltaflow.testing.trials import Pipeline, Recording, Trial
+from deltaflow.testing.trials import Pipeline, Recording, Trial, repeats
+from deltaflow.testing.worker import PointReport
+from tests.faults.__main__ import Steps, missing_steps
+from tests.faults.named_steps import steps_of_code
 from tests.faults.pipelines import KINDS, PIPELINES, every_fault, schedules
 
 ROOT = Path(__file__).parents[2]
@@ -29,10 +33,15 @@ def in_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
 
 
-def recorded(name: str, folder: Path, together: int) -> tuple[Pipeline, Recording]:
+def recorded(name: str, folder: Path | str) -> tuple[Pipeline, Recording]:
     tried = PIPELINES[name]
-    pipeline = Pipeline(tried.function, str(folder), ignored=tried.ignored, together=together)
+    pipeline = Pipeline(tried.function, str(folder), ignored=tried.ignored, together=tried.together)
     return pipeline, pipeline.record()
+
+
+def kills(recording: Recording, *patterns: str) -> list[Trial]:
+    faults = [fault for pattern in patterns for fault in recording.faults("kill", pattern)]
+    return [Trial(str(fault), [[fault]]) for fault in faults]
 
 
 def check(pipeline: Pipeline, trials: list[Trial]) -> None:
@@ -46,7 +55,7 @@ def check(pipeline: Pipeline, trials: list[Trial]) -> None:
 
 @pytest.mark.usefixtures("in_root")
 def test_commits_and_checkpoints_outlive_a_fault_at_every_ninth_step(tmp_path: Path) -> None:
-    pipeline, recording = recorded("commits", tmp_path, 40)
+    pipeline, recording = recorded("commits", tmp_path)
     names = {point.name for point in recording.points}
     assert {
         "table: commit put",
@@ -60,8 +69,17 @@ def test_commits_and_checkpoints_outlive_a_fault_at_every_ninth_step(tmp_path: P
 
 @pytest.mark.usefixtures("in_root")
 def test_the_cleanup_of_a_log_outlives_random_schedules(tmp_path: Path) -> None:
-    pipeline, recording = recorded("clean_up", tmp_path, 20)
+    pipeline, recording = recorded("clean_up", tmp_path)
     check(pipeline, list(schedules(recording, "clean_up", 16, 10)))
+
+
+@pytest.mark.usefixtures("in_root")
+@pytest.mark.parametrize(
+    ("name", "changed"), [("rewind", "checkpoint*"), ("fork", "fork*"), ("rebuild", "checkpoint*")]
+)
+def test_a_change_of_a_streams_checkpoint_outlives_kills(name: str, changed: str, tmp_path: Path) -> None:
+    pipeline, recording = recorded(name, tmp_path)
+    check(pipeline, kills(recording, changed)[::2])
 
 
 @pytest.mark.usefixtures("in_root")
@@ -69,12 +87,24 @@ def test_commits_on_an_object_store_outlive_failures_and_lost_replies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(location, "_stores_of_spark", None)
-    tried = PIPELINES["replace_on_s3"]
-    with tried.folder(str(tmp_path)) as folder:
-        pipeline = Pipeline(tried.function, folder)
-        recording = pipeline.record()
+    with PIPELINES["replace_on_s3"].folder(str(tmp_path)) as folder:
+        pipeline, recording = recorded("replace_on_s3", folder)
         trials = list(every_fault(recording, ("raise", "lost_reply", "stale_listing")))
         check(pipeline, [trial for trial in trials if "of commit" in trial.name])
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("in_root")
+@pytest.mark.parametrize("name", ["replace_on_webhdfs", "replace_on_s3a"])
+def test_commits_on_file_systems_of_hadoop_outlive_kills_and_lost_replies(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(location, "_stores_of_spark", None)
+    with PIPELINES[name].folder(str(tmp_path)) as folder:
+        pipeline, recording = recorded(name, folder)
+        of_commit = "*before put_if_absent of commit", "*created of commit", "*renamed of commit"
+        lost = recording.faults("lost_reply", "*of commit")
+        check(pipeline, [*kills(recording, *of_commit), *(Trial(str(fault), [[fault]]) for fault in lost)])
 
 
 @pytest.mark.spark
@@ -82,9 +112,8 @@ def test_commits_on_an_object_store_outlive_failures_and_lost_replies(
 @pytest.mark.usefixtures("in_root")
 @pytest.mark.parametrize("name", ["stream", pytest.param("dml_with_feed", marks=pytest.mark.long)])
 def test_what_spark_writes_outlives_kills_around_its_commits(name: str, tmp_path: Path) -> None:
-    pipeline, recording = recorded(name, tmp_path, 20)
-    faults = [fault for pattern in COMMIT_STEPS for fault in recording.faults("kill", pattern)]
-    check(pipeline, [Trial(str(fault), [[fault]]) for fault in faults[::2]])
+    pipeline, recording = recorded(name, tmp_path)
+    check(pipeline, kills(recording, *COMMIT_STEPS)[::2])
 
 
 WRONG = {
@@ -97,20 +126,40 @@ WRONG = {
 @pytest.mark.usefixtures("in_root")
 @pytest.mark.parametrize("fault", WRONG)
 def test_a_wrong_pipeline_is_found(fault: str, tmp_path: Path) -> None:
-    pipeline = Pipeline(f"tests.faults.wrong_pipelines:{fault}", str(tmp_path), together=20)
-    recording = pipeline.record()
-    trials = [Trial(str(fault), [[fault]]) for fault in recording.faults("kill", "*commit p*")]
+    pipeline = Pipeline(f"tests.faults.wrong_pipelines:{fault}", str(tmp_path))
+    trials = kills(pipeline.record(), "*of commit", "*commit p*")
     wrong = [outcome for outcome in pipeline.run(trials) if outcome.problems]
     assert 0 < len(wrong) < len(trials), WRONG[fault]
 
 
 @pytest.mark.usefixtures("in_root")
 def test_a_step_that_no_run_comes_to_is_an_error(tmp_path: Path) -> None:
-    pipeline, recording = recorded("replace", tmp_path, 1)
-    [fault] = recording.faults("kill", "table: commit put")[-1:]
+    pipeline, recording = recorded("replace", tmp_path)
+    [fault] = recording.faults("delay", "table: commit put")[-1:]
     later = type(fault)("kill", fault.occurrence + 1, fault.name)
     [outcome] = pipeline.run([Trial("later", [[later]])])
     assert outcome.problems == ["1 faults did not happen: the run came to no such step"]
+
+
+def test_a_step_of_the_code_that_no_pipeline_takes_is_an_error(tmp_path: Path) -> None:
+    log = tmp_path / "faults.jsonl"
+    assert {"commit put", "LocalLogStore.put_if_absent: after", "JavaFiles.rename: after"} <= steps_of_code()
+    taken = sorted(steps_of_code() - {"commit put"})
+    lines = [Steps(name, taken, len(taken), {}) for name in PIPELINES]
+    log.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines[1:]))
+    assert missing_steps(log) == []  # the log does not have every pipeline yet
+    log.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    assert missing_steps(log) == ["commit put"]
+
+
+def test_of_kills_that_leave_the_same_folder_one_is_left() -> None:
+    def points(*contents: str | None) -> list[PointReport]:
+        return [PointReport("step", n, ("kill",), "code", text) for n, text in enumerate(contents, 1)]
+
+    taken = points("a", "a", "b", "a", "a", None, None)
+    assert repeats(taken, taken) == {("step", 2), ("step", 5)}
+    # A step that is not tried stands for no other one.
+    assert repeats(taken, [*taken[1:4], *taken[5:]]) == set()
 
 
 def test_a_process_that_does_not_watch_its_steps_has_the_stores_as_they_are() -> None:
