@@ -51,12 +51,19 @@ class Recording:
     """The tables of which not every version was readable in the end."""
 
     def faults(self, kind: FaultKind, at: str = "*") -> list[Fault]:
-        """One of this kind for each step where it can happen and whose name fits the pattern."""
-        return [
-            Fault(kind, point.occurrence, point.name)
-            for point in self.points
-            if kind in point.kinds and fnmatchcase(point.name, at)
-        ]
+        """One of this kind for each step where it can happen and whose name fits the pattern.
+
+        No kill where the folder is as it was at the step before of these: it would leave the same.
+        """
+        found = [point for point in self.points if kind in point.kinds and fnmatchcase(point.name, at)]
+        if kind == "kill":
+            contents = [None, *(point.content for point in found)]
+            found = [
+                point
+                for before, point in zip(contents, found, strict=False)
+                if point.content is None or point.content != before
+            ]
+        return [Fault(kind, point.occurrence, point.name) for point in found]
 
 
 @dataclass
@@ -155,20 +162,8 @@ class Pipeline:
                 "Name the columns that differ by nature in `ignored`."
             )
         points = [p for p in second.points if p.occurrence <= counts[0].get(p.name, 0)]
-        known = {(p.name, p.occurrence): p.kinds for p in first.points}
-        same = repeats(first.points, points) & repeats(second.points, points)
-        points = [
-            structs.replace(
-                p,
-                kinds=[
-                    kind
-                    for kind in p.kinds
-                    if kind in known[p.name, p.occurrence]
-                    and not (kind == "kill" and (p.name, p.occurrence) in same)
-                ],
-            )
-            for p in points
-        ]
+        known = {(p.name, p.occurrence): p for p in first.points}
+        points = [_in_both(known[p.name, p.occurrence], p) for p in points]
         names = {*counts[0], *counts[1]}
         varying = sorted(name for name in names if counts[0].get(name) != counts[1].get(name))
         states: dict[str, list[str]] = {}
@@ -374,19 +369,13 @@ class Pipeline:
                 each.stages = each.stages[1:]
 
 
-def repeats(taken: Sequence[PointReport], points: Sequence[PointReport]) -> set[tuple[str, int]]:
-    """Of the points that a run has taken, those at which its folder was as at the one before: a kill leaves
-    the same. Only points that count are compared, so that one of each content is left."""
-    counted = {(p.name, p.occurrence) for p in points if "kill" in p.kinds}
-    repeats: set[tuple[str, int]] = set()
-    before: str | None = None
-    for point in taken:
-        key = (point.name, point.occurrence)
-        if key in counted:
-            if point.content is not None and point.content == before:
-                repeats.add(key)
-            before = point.content
-    return repeats
+def _in_both(first: PointReport, second: PointReport) -> PointReport:
+    """A step that two runs have taken."""
+    kinds = [kind for kind in second.kinds if kind in first.kinds]
+    contents = (first.content, second.content)
+    return structs.replace(
+        second, kinds=kinds, content=None if None in contents else "/".join(map(str, contents))
+    )
 
 
 def _new_reports(file: Path, offset: int) -> tuple[list[Report], int]:
