@@ -22,6 +22,7 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NoReturn, get_args
 
 import msgspec
@@ -296,8 +297,9 @@ def main() -> None:
         process = os.fork()
         if process == 0:
             _work(orders)
-        print(process, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+        with suppress(BrokenPipeError):  # who gave the orders may end at any moment
+            print(process, flush=True)
+            print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 
 
 if __name__ == "__main__":
