@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -43,7 +45,7 @@ def checked(isolation: str, *commits: Any, told: dict[str, str] | None = None) -
     """A history that begins with FIRST and SECOND; the outcomes of operations are `told`, DONE without."""
     history = History(lambda path: b"")
     history.versions.append(Version(0, Contents(Counter([FIRST, SECOND])), {}, 2, 0, True))
-    operations = {one.id: one for one in (APPEND, UPDATE, DELETE, COPY)}
+    operations = {one.id: one for one in (APPEND, UPDATE, DELETE, COPY, *(own for own, *_ in commits))}
     tells: dict[str, Told] = {}
     for number, (own, read, rows, info) in enumerate(commits, start=1):
         fields = {"userMetadata": own.id, "readVersion": read, "operation": "", "operationParameters": {}}
@@ -151,6 +153,59 @@ def test_that_there_is_no_order_is_told() -> None:
     )
     assert report.faults == []
     assert report.without_order.startswith("there is none: at most 2 of 3 versions")
+
+
+def random_history(chance: random.Random) -> list[Any]:
+    """Commits each of which has overlooked the appends that came after the version it read."""
+    states, commits = [Counter([FIRST, SECOND])], []
+    for number in range(1, 6):
+        kind = chance.choice(["append", "append", "copy", "update", "update", "delete"])
+        where = chance.choice(["true", "true", "p = 'a'", "id = 3"]) if kind == "delete" else "true"
+        row = (chance.choice([3, 50 + number]), "a", 0)
+        own = operation(f"{kind} {number}", kind, where, (row,) if kind == "append" else ())
+        read = chance.choice([number - 1, max(0, number - 3)])
+        overlooked: Counter[Row] = Counter()
+        for other in range(read + 1, number):
+            if commits[other - 1][0].kind == "append":
+                overlooked += states[other] - states[other - 1]
+        seen = states[-1] - overlooked
+        made = own.after(Contents(seen), (), None).rows
+        states.append(states[-1] - (seen - made) + (made - seen))
+        commits.append(version(own, read, list(states[-1].elements())))
+    return commits
+
+
+def has_an_order(commits: list[Any]) -> bool:
+    """By a look at all orders in which no operation comes before one that it has seen."""
+    changes, before = [], Counter([FIRST, SECOND])
+    for _, _, rows, _ in commits:
+        after = Counter(rows)
+        changes.append((before - after, after - before))
+        before = after
+    for order in permutations(range(len(commits))):
+        places = {number: place for place, number in enumerate(order)}
+        if any(places[earlier] > places[n] for n in order for earlier in range(commits[n][1])):
+            continue
+        rows = Counter([FIRST, SECOND])
+        for number in order:
+            made = commits[number][0].after(Contents(rows), (), None).rows
+            if (rows - made, made - rows) != changes[number]:
+                break
+            rows = made
+        else:
+            return True
+    return False
+
+
+def test_an_order_is_found_where_there_is_one() -> None:
+    chance, found = random.Random(0), Counter[bool]()
+    for _ in range(300):
+        commits = random_history(chance)
+        report = checked("WriteSerializable", *commits)
+        assert report.faults == []
+        assert has_an_order(commits) is not bool(report.without_order), commits
+        found[bool(report.without_order)] += 1
+    assert found[True] > 5
 
 
 def test_a_fault_is_of_the_engine_that_has_made_the_version() -> None:
