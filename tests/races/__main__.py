@@ -73,6 +73,7 @@ def _logged(log: Path | None) -> dict[str, dict]:
 
 def _line(key: str, outcome: Outcome, seconds: float) -> dict:
     race, report = outcome.race, outcome.report
+    is_sound = not (report.faults or report.faults_of_deltalake or report.without_order)
     return {
         "race": key,
         "seed": race.seed,
@@ -88,6 +89,7 @@ def _line(key: str, outcome: Outcome, seconds: float) -> dict:
         "outcomes": report.outcomes,
         "faults": report.faults,
         "faults_of_deltalake": report.faults_of_deltalake,
+        "history": [] if is_sound else report.history,
     }
 
 

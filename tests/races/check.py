@@ -50,6 +50,8 @@ class Report:
     faults: list[str] = field(default_factory=list)
     faults_of_deltalake: list[str] = field(default_factory=list)
     """Commits of deltalake that are not as the isolation level wants them."""
+    history: list[str] = field(default_factory=list)
+    """What each version is, to look into faults with."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ class _Check:
                 self.report.without_order = found
             else:
                 self.report.reordered = sum(place > number for place, number in enumerate(found, start=1))
+        self.report.history = [self.told_of(version) for version in self.versions[1:]]
         return self.report
 
     def fault(self, text: str) -> None:
@@ -130,6 +133,15 @@ class _Check:
         by_deltalake = version.info.get("engineInfo", "").startswith("delta-rs")
         faults = self.report.faults_of_deltalake if by_deltalake else self.report.faults
         faults.append(f"version {version.number} {text}")
+
+    def told_of(self, version: Version) -> str:
+        """What a version is, by what it read, and how it changed the table."""
+        if version.id not in self.told:
+            return f"{version.number}: {version.info}"
+        done = Effect.between(self.contents[version.number - 1], version.contents)
+        files = f"{version.adds} files added, {version.removes} removed"
+        read = self.read_version(version)
+        return f"{version.number} (read {read}; {files}): {self.operations[version.id]}; {done}"
 
     def named(self, version: Version) -> str:
         read = self.read_version(version)

@@ -153,6 +153,7 @@ def test_that_there_is_no_order_is_told() -> None:
     )
     assert report.faults == []
     assert report.without_order.startswith("there is none: at most 2 of 3 versions")
+    assert [line.split(";")[0] for line in report.history] == ["1 (read 0", "2 (read 1", "3 (read 0"]
 
 
 def random_history(chance: random.Random) -> list[Any]:
