@@ -86,6 +86,8 @@ def _line(key: str, outcome: Outcome, seconds: float) -> dict:
         "without_order": report.without_order,
         "seconds": round(seconds, 1),
         "busy_seconds": round(outcome.busy_s, 1),
+        "longest_seconds": outcome.longest_s,
+        "vacuum_may_disturb": outcome.vacuum_may_disturb,
         "outcomes": report.outcomes,
         "faults": report.faults,
         "faults_of_deltalake": report.faults_of_deltalake,
@@ -96,6 +98,8 @@ def _line(key: str, outcome: Outcome, seconds: float) -> dict:
 def _text(line: dict) -> str:
     features = ", ".join(f"{name}: {value}" for name, value in line["features"].items())
     end = "no fault" if not line["faults"] else "\n  ".join(["FAULTS", *line["faults"]])
+    if line["vacuum_may_disturb"]:
+        end = f"an operation took longer ({line['longest_seconds']} s) than VACUUM keeps files; {end}"
     if line["faults_of_deltalake"]:
         end = "\n  ".join([end, "of deltalake's commits:", *line["faults_of_deltalake"]])
     order = f"NO ORDER: {line['without_order']}; " if line["without_order"] else ""

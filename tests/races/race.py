@@ -65,6 +65,13 @@ class Outcome:
     """How often another session read the table meanwhile."""
     busy_s: float
     """How long the operations took, of all writers together."""
+    longest_s: float
+    """How long the longest took."""
+
+    @property
+    def vacuum_may_disturb(self) -> bool:
+        """Whether a VACUUM may have deleted what an operation still read, by no fault of anybody."""
+        return self.longest_s > 3600 * self.race.retention_hours
 
 
 def run(race: Race, spark: SparkSession, place: Place, writers: Writers) -> Outcome:
@@ -99,7 +106,8 @@ def run(race: Race, spark: SparkSession, place: Place, writers: Writers) -> Outc
     operations = {operation.id: operation for job in jobs for operation in job.operations()}
     report = check(history, race.isolation, operations, told)
     report.faults += _faults_of_readers(spark, path, history, race, place, name)
-    return Outcome(race, report, reads, sum(one["seconds"] for one in told))
+    seconds = [one["seconds"] for one in told]
+    return Outcome(race, report, reads, sum(seconds), max(seconds))
 
 
 def _read_once(spark: SparkSession, path: str, history: History) -> None:
