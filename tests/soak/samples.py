@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
@@ -32,6 +33,8 @@ BOUNDS = {
     "batch_ms": (1.15, 0.0),
     "batch_cpu_ms": (1.15, 0.0),
     "python_rss_mb": (1.10, 5.0),
+    "python_blocks": (1.02, 0.0),
+    "arrow_mb": (1.0, 8.0),
     "jvm_heap_mb": (1.10, 10.0),
     "jvm_rss_mb": (1.15, 20.0),
     "python_files": (1.0, 3.0),
@@ -68,6 +71,8 @@ class Driver:
         java_gateway = JavaObject("GATEWAY_SERVER", self._gateway._gateway_client).getGateway()
         return {
             "python_rss_mb": _status(os.getpid(), "VmRSS") / 1024,
+            "python_blocks": sys.getallocatedblocks(),
+            "arrow_mb": pa.total_allocated_bytes() / MEGABYTE,
             "jvm_heap_mb": heap / MEGABYTE,
             "jvm_rss_mb": _status(self._jvm_pid, "VmRSS") / 1024,
             "python_files": len(os.listdir(f"/proc/{os.getpid()}/fd")),
