@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,13 +23,17 @@ class Processes:
     """Starts one process after the other, as forks of one that has imported deltaflow (`worker`)."""
 
     def __init__(self) -> None:
+        answers, output = os.pipe()
+        # Without a buffer, from which `select` knows nothing.
+        self._answers = open(answers, "rb", buffering=0)  # noqa: SIM115
         self._parent = subprocess.Popen(
             [sys.executable, "-m", "deltaflow.testing.worker"],
             stdin=subprocess.PIPE,  # it ends with this process
-            stdout=subprocess.PIPE,
+            stdout=output,
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *filter(None, sys.path)])},
         )
+        os.close(output)
 
     def __enter__(self) -> Self:
         return self
@@ -38,7 +41,7 @@ class Processes:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with self._parent:
+        with self._answers, self._parent:
             self._parent.kill()
 
     def start(self, orders: Orders) -> Process:
@@ -49,28 +52,31 @@ class Processes:
         return Process(self._line())
 
     def _line(self) -> int:
-        assert self._parent.stdout is not None
-        line = self._parent.stdout.readline()
+        line = self._answers.readline()
         if not line:
             raise RuntimeError(f"The process of the trials ended with code {self._parent.wait()}.")
         return int(line)
 
     def ended(self, process: Process, within_s: float) -> bool:
         """Waits for the end of the process, and says whether it has come."""
-        assert self._parent.stdout is not None
-        if process.code is None and select.select([self._parent.stdout], [], [], within_s)[0]:
+        if process.code is None and select.select([self._answers], [], [], within_s)[0]:
             process.code = self._line()
         return process.code is not None
 
     def end(self, process: Process) -> None:
         """Ends the process and all of its group, and waits until none of it runs."""
         deadline = time.monotonic() + 60
-        with suppress(ProcessLookupError):
-            os.killpg(process.number, signal.SIGKILL)
-            while not self.ended(process, _PAUSE_S) or _is_alive(process.number):
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"A process of the group {process.number} outlives its SIGKILL.")
-                time.sleep(_PAUSE_S)
+        while True:
+            is_there = True
+            try:
+                os.killpg(process.number, signal.SIGKILL)
+            except ProcessLookupError:
+                is_there = False
+            if self.ended(process, _PAUSE_S) and not (is_there and _is_alive(process.number)):
+                return
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"A process of the group {process.number} outlives its SIGKILL.")
+            time.sleep(_PAUSE_S)
 
 
 class Process:

@@ -94,6 +94,20 @@ def test_commits_on_an_object_store_outlive_failures_and_lost_replies(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("in_root")
+@pytest.mark.parametrize("name", ["replace_on_webhdfs", "replace_on_s3a"])
+def test_commits_on_file_systems_of_hadoop_outlive_kills_and_lost_replies(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(location, "_stores_of_spark", None)
+    with PIPELINES[name].folder(str(tmp_path)) as folder:
+        pipeline, recording = recorded(name, folder)
+        of_commit = "*before put_if_absent of commit", "*created of commit", "*renamed of commit"
+        lost = recording.faults("lost_reply", "*of commit")
+        check(pipeline, [*kills(recording, *of_commit), *(Trial(str(fault), [[fault]]) for fault in lost)])
+
+
+@pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("in_root")
 @pytest.mark.parametrize("name", ["stream", pytest.param("dml_with_feed", marks=pytest.mark.long)])
