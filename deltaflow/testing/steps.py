@@ -21,7 +21,7 @@ from deltaflow.store import FileStatus
 
 _STORES = {
     "deltaflow.store.local": ("LocalLogStore",),
-    "deltaflow.store.fsspec_store": ("FsspecLogStore", "MemoryLogStore"),
+    "deltaflow.store.fsspec_store": ("FsspecLogStore",),
     "deltaflow.store.s3": ("S3LogStore",),
     "deltaflow.spark.hadoop.log_store": ("HadoopLogStore",),
 }

@@ -159,12 +159,13 @@ def vacuum_log(folder: str, root: str = "") -> None:
         append(path, number, {"delta.deletedFileRetentionDuration": "interval 0 seconds"}, replaces=True)
     if DeltaLog.for_table(path).snapshot().txn_version("writer") == 2:
         for number in range(3):
-            stray = local / f"stray-{number}.parquet"
+            stray = local / f"left-{number}" / "stray.parquet"
+            stray.parent.mkdir(exist_ok=True)
             stray.write_bytes(b"stray")
             os.utime(stray, (0, 0))
         main(["vacuum", path, "--yes"], standalone_mode=False)
     append(path, 3, {})
-    assert not list(local.glob("stray-*"))
+    assert not list(local.glob("left-*/*"))
 
 
 def _stream_checkpoint(folder: str) -> str:
