@@ -42,7 +42,8 @@ OWN_LOCAL_FILES = {
     "deltaflow.spark.session": "it reads an environment variable",
     "deltaflow.testing.faults": "it kills its process",
     "deltaflow.testing.plugin": "it makes the folders of trials",
-    "deltaflow.testing.trials": "it starts and kills processes, which report in files",
+    "deltaflow.testing.processes": "it starts and kills processes",
+    "deltaflow.testing.trials": "processes report to it in files",
     "deltaflow.testing.worker": "it reports in a file",
 }
 """What reaches local files outside of the stores, none of them a table's."""
