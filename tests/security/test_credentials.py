@@ -5,14 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from deltaflow.errors import DeltaError
 from deltaflow.log import DeltaLog
 from deltaflow.store import store_for
+from deltaflow.tables import DeltaTable
 
 SECRET = "hunter2-of-the-tests"
+OPTIONS = {
+    "fs.s3a.secret.key": SECRET,
+    "fs.azure.account.key.box.dfs.core.windows.net": SECRET,
+    "password": SECRET,
+}
 
 
 @pytest.fixture
@@ -42,3 +51,62 @@ def test_storage_options(
     told(error.value)
     log = DeltaLog.for_table(str(tmp_path / "t"), storage_options={"auto_mkdir": True})
     told(log)
+
+
+@pytest.mark.spark
+def test_settings_and_options(
+    spark: SparkSession, tmp_path: Path, told: Callable[[object], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    path, checkpoint = str(tmp_path / "t"), str(tmp_path / "checkpoint")
+    for name in OPTIONS:
+        hadoop.set(name, SECRET)
+    spark.conf.set("fs.s3a.session.token", SECRET)
+    try:
+        rows = spark.range(3)
+        rows.write.format("delta").options(**OPTIONS).save(path)
+        rows.write.format("delta").options(**OPTIONS).mode("overwrite").saveAsTable("credentials_of_tests")
+        table = DeltaTable.forPath(spark, path, {"fs.s3a.secret.key": SECRET})
+        table.delete("id = 1")
+        table.optimize().executeCompaction()
+        read = spark.read.format("delta").options(**OPTIONS).load(path)
+        told(read._jdf.queryExecution().toString())
+        stream = spark.readStream.format("delta").options(**OPTIONS).load(path)
+        writer = (
+            stream.writeStream.format("delta").options(**OPTIONS).option("checkpointLocation", checkpoint)
+        )
+        query = writer.trigger(availableNow=True).start(f"{path}-copy")
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        for progress in query.recentProgress:
+            told(progress.json)
+        told(query.status)
+        for value in (table, table.history().collect(), table.detail().collect()):
+            told(value)
+        for fails in failures(spark, path):
+            with pytest.raises((PySparkException, DeltaError)) as error:
+                fails()
+            told(f"{error.value} {error.value!r}")
+    finally:
+        for name in OPTIONS:
+            hadoop.unset(name)
+        spark.conf.unset("fs.s3a.session.token")
+        spark.sql("DROP TABLE IF EXISTS credentials_of_tests")
+
+
+def failures(spark: SparkSession, path: str) -> list[Callable[[], object]]:
+    reader = spark.read.format("delta").options(**OPTIONS)
+    writer = spark.range(1).selectExpr("id AS other").write.format("delta").options(**OPTIONS).mode("append")
+    return [
+        lambda: reader.load(f"{path}-none"),
+        lambda: reader.option("versionAsOf", "99").load(path),
+        lambda: reader.option("versionAsOf", "x").load(path),
+        lambda: reader.load(f"sftp://me:{SECRET}@host.example/t"),
+        lambda: reader.load(f"s3a://box/t?X-Amz-Signature={SECRET}"),
+        lambda: writer.save(path),
+        lambda: writer.save(f"https://me:{SECRET}@host.example/t"),
+        lambda: DeltaTable.forPath(spark, f"sftp://me:{SECRET}@host.example/t"),
+    ]
