@@ -61,10 +61,11 @@ class Tried:
                     with ObjectStoreServer() as objects:
                         if place == "s3a":
                             _use_hadoop(patch, local, "", objects.settings())
-                        yield from _bucket(patch, objects, place)
+                        # A server knows the objects of every server that this process has had.
+                        yield from _bucket(patch, objects, f"{place}://trials/{Path(local).name}")
 
 
-def _bucket(patch: pytest.MonkeyPatch, server: ObjectStoreServer, scheme: str) -> Iterator[str]:
+def _bucket(patch: pytest.MonkeyPatch, server: ObjectStoreServer, folder: str) -> Iterator[str]:
     for name, value in (
         ("AWS_ENDPOINT_URL", server.endpoint),
         ("AWS_ACCESS_KEY_ID", "test"),
@@ -74,7 +75,7 @@ def _bucket(patch: pytest.MonkeyPatch, server: ObjectStoreServer, scheme: str) -
         patch.setenv(name, value)
     store, _ = store_for("s3://trials/t")
     store._fs.call_s3("create_bucket", Bucket="trials")  # type: ignore[attr-defined]
-    yield f"{scheme}://trials"
+    yield folder
     type(store._fs).clear_instance_cache()  # type: ignore[attr-defined]
 
 
