@@ -7,7 +7,7 @@ import re
 from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
-from deltaflow.errors import DeltaInvariantViolationException
+from deltaflow.errors import CorruptLogError, DeltaInvariantViolationException
 from deltaflow.log.protocol.data_types import (
     inner_fields,
     is_nested,
@@ -98,14 +98,22 @@ def has_no_char(data_type: T.DataType) -> bool:
 
 
 def declared_type(field: T.StructField) -> T.DataType:
-    """The column's type with CHAR and VARCHAR as declared."""
+    """The column's type with CHAR and VARCHAR as declared; CorruptLogError where that is another type."""
     text = field.metadata.get(CHAR_VARCHAR)
-    return field.dataType if text is None else _with_char(field.dataType, text)
+    if text is None:
+        return field.dataType
+    try:
+        return _with_char(field.dataType, text)
+    except ValueError as error:  # not as many types within
+        raise CorruptLogError(
+            f"Column {field.name} is {field.dataType.simpleString()}, and was declared as {text!r}.",
+            column=field.name,
+        ) from error
 
 
 def _with_char(data_type: T.DataType, text: str) -> T.DataType:
     """The type with the CHAR and VARCHAR that `text`, a `catalogString` of Spark, declares."""
-    length = re.fullmatch(r"(char|varchar)\((\d+)\)", text)
+    length = re.fullmatch(r"(char|varchar)\(([0-9]{1,9})\)", text)
     if length is not None:
         return (T.CharType if length[1] == "char" else T.VarcharType)(int(length[2]))
     if not is_nested(data_type):

@@ -380,7 +380,7 @@ def main() -> int:
     with _corpus(target, keep) as corpus:
         arguments = [
             sys.argv[0], str(corpus), f"-max_total_time={options.seconds}", f"-artifact_prefix={keep}/crash-",
-            "-timeout=60", "-rss_limit_mb=4096", "-max_len=65536", "-print_final_stats=1",
+            "-timeout=600", "-rss_limit_mb=4096", "-max_len=65536", "-print_final_stats=1",
         ]  # fmt: skip
         atheris.Setup(arguments, one)
         atheris.Fuzz()

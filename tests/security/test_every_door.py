@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -25,10 +25,10 @@ from deltaflow.log.files.change_files import change_files
 from deltaflow.log.files.deletion_vectors import read_deletion_vectors, vector_text
 from deltaflow.log.maintenance.vacuum_candidates import in_directory, in_log
 from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol, remove
+from tests.security.conftest import SECRET
 
 pytestmark = pytest.mark.breaks_protocol
 
-SECRET = "what-is-outside-of-the-table"
 DEEP = "[" * 100_000 + "]" * 100_000
 BEYOND = 10**40
 FEATURES = ["deletionVectors", "v2Checkpoint"]
@@ -38,22 +38,6 @@ PROTOCOL = protocol(3, 7, readerFeatures=FEATURES, writerFeatures=[*FEATURES, "c
 @pytest.fixture
 def table(tmp_path: Path) -> HandWrittenTable:
     return HandWrittenTable(tmp_path / "table")
-
-
-@pytest.fixture
-def outside(tmp_path: Path) -> Iterator[Path]:
-    """A directory beside the table, whose old files have to be as before after the test."""
-    directory = tmp_path / "outside"
-    (directory / "p=1").mkdir(parents=True)
-    names = ["secret.parquet", "manifest", "p=1/manifest", ".secret.parquet.crc", f"{UUID(int=1)}.parquet"]
-    names += [f"deletion_vector_{UUID(int=7)}.bin", "00000000000000000000.json"]
-    for name in names:
-        (directory / name).write_text(SECRET)
-        os.utime(directory / name, (1, 1))
-    yield directory
-    there = {str(file.relative_to(directory)): file for file in directory.rglob("*") if file.is_file()}
-    assert sorted(there) == sorted(names)
-    assert {file.read_text() for file in there.values()} == {SECRET}
 
 
 def vector(text: str, storage: str = "u", **fields: Any) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from deltaflow.log.protocol.data_types import (
     with_inner_fields,
     with_type,
 )
+from deltaflow.log.protocol.properties import COLUMN_MAPPING_MAX_ID
 from deltaflow.log.protocol.schema import schema_from_string, schema_to_string
 
 
@@ -67,7 +68,7 @@ def with_mapped_columns(
     given = [metadata] if before is None else [metadata, before]
     highest = max(
         0,
-        *(int(each.configuration.get(MAX_ID, "0")) for each in given),
+        *(COLUMN_MAPPING_MAX_ID.of(each.configuration, table) for each in given),
         *(field.metadata[ID] for each in (schema, old_schema) for field in _mapped_fields(each)),
     )
     keeps_old_names = begins and bool(old_schema.fields)
@@ -83,11 +84,10 @@ def with_mapped_columns(
 
 def with_highest_id(metadata: Metadata, before: Metadata) -> Metadata:
     """Metadata of an earlier version, for a table that has `before`: the highest id never falls."""
-    highest = before.configuration.get(MAX_ID)
-    if highest is None or MAX_ID not in metadata.configuration:
+    if MAX_ID not in before.configuration or MAX_ID not in metadata.configuration:
         return metadata
-    configuration = {**metadata.configuration, MAX_ID: max(metadata.configuration[MAX_ID], highest, key=int)}
-    return msgspec.structs.replace(metadata, configuration=configuration)
+    highest = max(COLUMN_MAPPING_MAX_ID.of(each.configuration) for each in (metadata, before))
+    return msgspec.structs.replace(metadata, configuration={**metadata.configuration, MAX_ID: str(highest)})
 
 
 @dataclass

@@ -15,13 +15,13 @@ from deltaflow.errors import CorruptLogError
 from deltaflow.log.protocol.actions import Metadata
 from deltaflow.log.protocol.data_types import inner_fields, transformed_schema, types_within, with_metadata
 from deltaflow.log.protocol.indexed_columns import ColumnPath, indexed_leaves
-from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
+from deltaflow.log.protocol.properties import COLUMN_MAPPING_MAX_ID, COLUMN_MAPPING_MODE
 from deltaflow.log.protocol.schema import GENERATION_EXPRESSION, schema_from_string
 from deltaflow.log.protocol.type_widening import without_type_changes
 
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 ID: Final = "delta.columnMapping.id"
-MAX_ID: Final = "delta.columnMapping.maxColumnId"
+MAX_ID: Final = COLUMN_MAPPING_MAX_ID.name
 """The table property with the highest id that a column of the table has or had."""
 _PREFIX: Final = "delta.columnMapping."
 _OF_VALUES: Final = ("delta.identity.", GENERATION_EXPRESSION, "EXISTS_DEFAULT")

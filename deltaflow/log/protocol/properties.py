@@ -74,6 +74,16 @@ def _at_least(least: int) -> Callable[[str], int]:
     return parse
 
 
+def _between(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        number = _integer(text)
+        if not least <= number <= most:
+            raise ValueError(text)
+        return number
+
+    return parse
+
+
 def _ratio(text: str) -> float:
     number = float(text)
     if not 0 <= number <= 1:
@@ -117,6 +127,9 @@ CHECKPOINTS_PROTECTED_BEFORE = Property(
 )
 COLUMN_MAPPING_MODE = Property(
     "delta.columnMapping.mode", "none", _one_of("none", "id", "name"), "none, id or name"
+)
+COLUMN_MAPPING_MAX_ID = Property(
+    "delta.columnMapping.maxColumnId", 0, _between(0, 2**31 - 1), "an integer from 0 to 2147483647"
 )
 DATA_SKIPPING_NUM_INDEXED_COLS = Property(
     "delta.dataSkippingNumIndexedCols", 32, _at_least(-1), "an integer, -1 or larger"
@@ -318,7 +331,9 @@ OPTIMIZE_WRITE: Property[bool | None] = Property(
     "delta.autoOptimize.optimizeWrite", None, _boolean, "true or false"
 )
 RANDOMIZE_FILE_PREFIXES = _flag("delta.randomizeFilePrefixes", default=False)
-RANDOM_PREFIX_LENGTH = Property("delta.randomPrefixLength", 2, _at_least(1), "a positive integer")
+RANDOM_PREFIX_LENGTH = Property(
+    "delta.randomPrefixLength", 2, _between(1, 255), "an integer from 1 to 255, which names of files may have"
+)
 SYMLINK_MANIFEST_ENABLED = _flag("delta.compatibility.symlinkFormatManifest.enabled", default=False)
 TARGET_FILE_SIZE_BYTES: Property[int | None] = Property(
     "delta.targetFileSize", None, _size_bytes, "a size larger than 0, such as 134217728 or 128mb"

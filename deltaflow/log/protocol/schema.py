@@ -43,11 +43,22 @@ GENERATION_EXPRESSION = "delta.generationExpression"
 """In a column's metadata: the SQL by which its values are made of the row's other columns."""
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
 """In a column's metadata: the SQL of the value that the column has in new rows that give none."""
+_METADATA = {
+    "comment": str,
+    CHAR_VARCHAR: str,
+    CURRENT_DEFAULT: str,
+    GENERATION_EXPRESSION: str,
+    "delta.columnMapping.id": int,
+    "delta.columnMapping.physicalName": str,
+    "delta.invariants": str,
+    "delta.typeChanges": list,
+}
+"""The types of what is in the metadata of columns."""
 
 
 def char_length(field: T.StructField) -> int | None:
     """The length of a column that is declared as CHAR; None for any other."""
-    declared = re.fullmatch(r"char\((\d+)\)", field.metadata.get(CHAR_VARCHAR, ""))
+    declared = re.fullmatch(r"char\(([0-9]{1,9})\)", field.metadata.get(CHAR_VARCHAR, ""))
     return None if declared is None else int(declared[1])
 
 
@@ -91,7 +102,7 @@ def schema_from_string(
             version=version,
         )
     try:
-        return T.StructType.fromJson(json)
+        schema = T.StructType.fromJson(json)
     # PySpark's parser raises exceptions of any class.
     except Exception as error:
         raise UnsupportedFeatureError(
@@ -100,6 +111,16 @@ def schema_from_string(
             table=table,
             version=version,
         ) from error
+    wrong = _column_with_wrong_metadata(schema)
+    if wrong is not None:
+        raise CorruptLogError(
+            f"The metadata of column {wrong} in the table's schema have values that nobody can understand. "
+            "Restore an earlier schema.",
+            table=table,
+            version=version,
+            column=wrong,
+        )
+    return schema
 
 
 def as_nullable(schema: T.StructType) -> T.StructType:
@@ -294,6 +315,34 @@ def _is_too_deep(schema: Any) -> bool:
         if not level:
             return False
     return True
+
+
+def _column_with_wrong_metadata(schema: T.StructType) -> str | None:
+    """A column whose metadata Spark does not take, or that has another type of value than a name asks for."""
+    for path, struct in _structs(schema):
+        for field in struct.fields:
+            if field.metadata and not _is_metadata(field.metadata):
+                return path + field.name
+    return None
+
+
+def _is_metadata(found: Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and _fits_spark(found)
+        and all(isinstance(found[name], of) for name, of in _METADATA.items() if name in found)
+        and all(isinstance(change, dict) for change in found.get("delta.typeChanges", ()))
+    )
+
+
+def _fits_spark(value: Any) -> bool:
+    """Whether a value of JSON can be one of Spark's Metadata: arrays there have elements of one type."""
+    if isinstance(value, dict):
+        return all(_fits_spark(inner) for inner in value.values())
+    if isinstance(value, list):
+        one_type = len({type(inner) for inner in value}) <= 1
+        return one_type and all(not isinstance(inner, list) and _fits_spark(inner) for inner in value)
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 def _has_user_defined_type(json: Any) -> bool:

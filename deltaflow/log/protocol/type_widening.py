@@ -128,7 +128,7 @@ def check_type_changes(schema_string: str | None, table: str, version: int | Non
                         error_class="DELTA_UNSUPPORTED_TYPE_CHANGE_IN_SCHEMA",
                         features=["typeWidening"],
                         field_name=".".join(
-                            [column, *([change["fieldPath"]] if "fieldPath" in change else [])]
+                            [column, *([str(change["fieldPath"])] if "fieldPath" in change else [])]
                         ),
                         from_type=str(change.get("fromType")),
                         to_type=str(change.get("toType")),

@@ -6,7 +6,8 @@ import pytest
 from pyspark.sql import types as T
 
 from deltaflow.batch.rows.char_varchar import with_char_as_string, with_declared_types
-from deltaflow.log.protocol.schema import CHAR_VARCHAR
+from deltaflow.errors import CorruptLogError
+from deltaflow.log.protocol.schema import CHAR_VARCHAR, char_length
 
 
 def struct(*fields):
@@ -41,3 +42,16 @@ def test_text_of_other_writers_has_names_without_quotes():
     [field] = with_declared_types(T.StructType([T.StructField("s", data_type, True, text)])).fields
     assert field.dataType == struct(("a-b", T.CharType(2)), ("c", T.StringType()))
     assert field.metadata == {}
+
+
+@pytest.mark.parametrize("text", ["struct<a:string>", "struct<", "", "map<string,string>", "`" * 99])
+def test_another_type_than_the_columns_is_refused(text):
+    data_type = struct(("a", T.StringType()), ("b", T.StringType()), ("c", T.StringType()))
+    with pytest.raises(CorruptLogError, match=r"Column c is struct<a:string,b:string,c:string>"):
+        with_declared_types(struct(("c", data_type, True, {CHAR_VARCHAR: text})))
+
+
+def test_a_length_that_no_type_has_is_no_length():
+    field = T.StructField("c", T.StringType(), True, {CHAR_VARCHAR: f"char({'9' * 5_000})"})
+    assert char_length(field) is None
+    assert with_declared_types(T.StructType([field]))["c"].dataType == T.StringType()

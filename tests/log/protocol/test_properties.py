@@ -93,6 +93,7 @@ def test_defaults(known: Property[object], default: object) -> None:
         ("delta.enableTypeWidening", "1"),
         ("delta.inCommitTimestampEnablementVersion", "x"),
         ("delta.randomPrefixLength", "0"),
+        ("delta.randomPrefixLength", "256"),
         ("delta.targetFileSize", "0"),
         ("delta.targetFileSize", "128 mb"),
         ("delta.targetFileSize", "-1"),

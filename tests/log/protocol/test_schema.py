@@ -69,6 +69,40 @@ def test_a_user_defined_type_is_not_imported() -> None:
         schema_from_string(text)
 
 
+WRONG_METADATA = [
+    *({name: value} for name in ("delta.invariants", "comment") for value in (5, {}, [], None)),
+    {"__CHAR_VARCHAR_TYPE_STRING": 5},
+    {"CURRENT_DEFAULT": True},
+    {"delta.generationExpression": ["id"]},
+    {"delta.columnMapping.id": "1"},
+    {"delta.columnMapping.physicalName": 1},
+    {"delta.typeChanges": {}},
+    {"delta.typeChanges": ["long"]},
+    {"x": 10**40},
+    {"x": [1, "a"]},
+    {"x": [[1], [2]]},
+    {"x": {"y": {"z": -(2**64)}}},
+    "metadata",
+    [1],
+]
+
+
+@pytest.mark.parametrize("metadata", WRONG_METADATA, ids=str)
+def test_metadata_of_a_column_that_nobody_understands(metadata: object) -> None:
+    inner = {"name": "b", "type": "long", "nullable": True, "metadata": metadata}
+    struct = {"type": "struct", "fields": [inner]}
+    outer = {"name": "a", "type": struct, "nullable": True, "metadata": {}}
+    with pytest.raises(CorruptLogError, match=r"metadata of column a\.b") as error:
+        schema_from_string(json.dumps({"type": "struct", "fields": [outer]}), table="/t", version=3)
+    assert (error.value.table, error.value.version, error.value.column) == ("/t", 3, "a.b")
+
+
+def test_metadata_of_a_column_of_others_are_kept() -> None:
+    known = {"comment": "", "x": [1, 2], "y": None, "z": {"a": [{"b": 2.5}, {}], "c": [], "d": True}}
+    schema = T.StructType([T.StructField("a", T.LongType(), True, known)])
+    assert schema_from_string(schema_to_string(schema)).fields[0].metadata == known
+
+
 def test_new_tables_have_nullable_columns_and_keep_their_metadata() -> None:
     nullable = as_nullable(NESTED)
     assert nullable["id"].nullable
