@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException, UnknownException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from deltaflow.errors import DeltaUnsupportedOperationException
+from deltaflow.errors import DeltaError, DeltaUnsupportedOperationException
 from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
 
 pytestmark = [pytest.mark.spark, pytest.mark.breaks_protocol]
@@ -129,6 +130,12 @@ def test_reading_evaluates_nothing_of_the_log(
     [
         "try_reflect('java.lang.System', 'exit', '1') IS NULL",
         "IDENTIFIER('ref' || 'lect')('java.lang.System', 'exit', '1') IS NULL",
+        "from_avro(unhex('00'), '{}', map('avroSchemaUrl', 'http://127.0.0.1:9/')) IS NULL",
+        "from_protobuf(unhex('00'), 'a', '/etc/passwd') IS NULL",
+        "read_files('/etc/passwd') IS NULL",
+        "xpath_string('<!DOCTYPE a SYSTEM \"http://127.0.0.1:9/\"><a/>', 'a') IS NULL",
+        "XPATH(concat('<!DOCTYPE a SYSTEM \"http://127.0.0.1:9/', id, '\"><a/>'), 'a') IS NULL",
+        "system.builtin.reflect('java.lang.System', 'exit', '1') IS NULL",
         "from_xml('<a/>', 'a INT', map('rowValidationXSDPath', 'http://127.0.0.1:9/')) IS NULL",
         "transform(array(1), x -> my_function(x))[0] > 0",
         "id IN (SELECT id FROM range(3))",
@@ -143,6 +150,19 @@ def test_what_an_expression_may_not_have(spark: SparkSession, hostile: Any, cond
     with pytest.raises(DeltaUnsupportedOperationException, match=REFUSED) as error:
         appended(spark, path)
     assert path in str(error.value)
+
+
+BROKEN_INVARIANTS = ["", "{", "[]", "null", '{"expression":{}}', '{"expression":{"expression":5}}']
+BROKEN_INVARIANTS += ["[" * 100_000, '{"expression":{"expression":"id >"}}']
+
+
+@pytest.mark.parametrize("invariant", range(len(BROKEN_INVARIANTS)))
+def test_an_invariant_that_is_none_refuses_rows(spark: SparkSession, hostile: Any, invariant: int) -> None:
+    path = hostile(delta__invariants=BROKEN_INVARIANTS[invariant])
+    with pytest.raises((PySparkException, DeltaError)) as error:
+        appended(spark, path)
+    assert not isinstance(error.value, UnknownException), error.value
+    assert spark.read.format("delta").load(path).count() == 1
 
 
 def test_sparks_own_functions_work(spark: SparkSession, hostile: Any) -> None:

@@ -26,9 +26,14 @@ import scala.jdk.javaapi.CollectionConverters;
  * in the place of `${…}`.
  */
 public final class TableExpressions {
-  /** Functions of Spark that call any method of Java, or open what one of their arguments names. */
-  private static final Set REFUSED = new HashSet(Arrays.asList(new String[] {"reflect", "java_method", "try_reflect",
-      "from_xml", "schema_of_xml", "from_avro", "to_avro", "schema_of_avro", "from_protobuf", "to_protobuf"}));
+  /**
+   * Functions of Spark that call any method of Java, or open what one of their arguments names: XPath's open the DTD
+   * that a document names.
+   */
+  private static final Set REFUSED =
+      new HashSet(Arrays.asList(new String[] {"reflect", "java_method", "try_reflect", "from_xml", "schema_of_xml",
+          "xpath", "xpath_boolean", "xpath_double", "xpath_float", "xpath_int", "xpath_long", "xpath_number",
+          "xpath_short", "xpath_string", "from_avro", "to_avro", "schema_of_avro", "from_protobuf", "to_protobuf"}));
   /** What the parser leaves to the analysis, apart from functions. All else may stand for anything. */
   private static final Set UNRESOLVED = new HashSet(Arrays.asList(
       new String[] {"UnresolvedAttribute", "UnresolvedExtractValue", "UnresolvedStar", "UnresolvedCollation"}));
