@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from deltaflow.testing.faults import FaultKind
+from deltaflow.testing.processes import Processes
 from deltaflow.testing.trials import Check, Outcome, Pipeline, Recording, Trial
 
 _MARKER = "faults"
@@ -36,9 +37,15 @@ class FaultTrials:
     """Runs pipelines under faults; use the fixture `fault_trials`."""
 
     def __init__(
-        self, folder: Path, at: str, most: int | None, kinds: Sequence[FaultKind], seed: int
+        self,
+        folder: Path,
+        processes: Processes,
+        at: str,
+        most: int | None,
+        kinds: Sequence[FaultKind],
+        seed: int,
     ) -> None:
-        self._folder = folder
+        self._folder, self._processes = folder, processes
         self._at, self._most, self._kinds, self._seed = at, most, kinds, seed
 
     def run(
@@ -60,7 +67,13 @@ class FaultTrials:
         folder = self._folder / f"pipeline-{sum(1 for _ in self._folder.iterdir())}"
         folder.mkdir()
         pipeline = Pipeline(
-            function, str(folder), check=check, ignored=ignored, together=together, timeout_s=timeout_s
+            function,
+            str(folder),
+            self._processes,
+            check=check,
+            ignored=ignored,
+            together=together,
+            timeout_s=timeout_s,
         )
         trials = list(self._trials(pipeline.record()))
         assert trials, f"{function} takes no step whose name fits {self._at!r}"
@@ -82,9 +95,19 @@ class FaultTrials:
             yield from (Trial(str(fault), [[fault]]) for fault in faults)
 
 
+@pytest.fixture(scope="session")
+def processes_of_trials() -> Iterator[Processes]:
+    """Starts the processes of all trials."""
+    with Processes() as processes:
+        yield processes
+
+
 @pytest.fixture
 def fault_trials(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    processes_of_trials: Processes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> FaultTrials:
     """Runs pipelines under faults, which the marker `faults` and the options `--faults-*` choose."""
     marker = request.node.get_closest_marker(_MARKER)
@@ -95,5 +118,10 @@ def fault_trials(
     # The module of the pipeline may stand beside the test.
     monkeypatch.setattr(sys, "path", [*sys.path, str(request.path.parent), str(request.config.rootpath)])
     return FaultTrials(
-        tmp_path, at or chosen["at"], most or chosen["most"], tuple(chosen["kinds"]), int(chosen["seed"])
+        tmp_path,
+        processes_of_trials,
+        at or chosen["at"],
+        most or chosen["most"],
+        tuple(chosen["kinds"]),
+        int(chosen["seed"]),
     )

@@ -14,13 +14,16 @@ from typing import Self
 
 import msgspec
 
-from deltaflow.testing.worker import Orders
+from deltaflow.testing.worker import Orders, Start
 
 _PAUSE_S = 0.01
 
 
 class Processes:
-    """Starts one process after the other, as forks of one that has imported deltaflow (`worker`)."""
+    """Starts one process after the other, as forks of one that has imported deltaflow (`worker`).
+
+    Each has the environment and the `sys.path` that this process has when it starts it.
+    """
 
     def __init__(self) -> None:
         answers, output = os.pipe()
@@ -31,7 +34,7 @@ class Processes:
             stdin=subprocess.PIPE,  # it ends with this process
             stdout=output,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *filter(None, sys.path)])},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())},
         )
         os.close(output)
 
@@ -47,7 +50,8 @@ class Processes:
     def start(self, orders: Orders) -> Process:
         """A new process that follows the orders. The one before must have ended."""
         assert self._parent.stdin is not None
-        self._parent.stdin.write(msgspec.json.encode(orders) + b"\n")
+        given = Start(orders, dict(os.environ), _import_path())
+        self._parent.stdin.write(msgspec.json.encode(given) + b"\n")
         self._parent.stdin.flush()
         return Process(self._line())
 
@@ -85,6 +89,10 @@ class Process:
     def __init__(self, number: int) -> None:
         self.number = number
         self.code: int | None = None
+
+
+def _import_path() -> list[str]:
+    return [os.getcwd(), *filter(None, sys.path)]
 
 
 def _is_alive(group: int) -> bool:

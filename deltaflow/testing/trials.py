@@ -108,7 +108,8 @@ class _Active:
 class Pipeline:
     """A pipeline under trial, in a folder for all its trials.
 
-    `function` is `module:function`, found with this process's `sys.path`. `check` is called with the folder
+    `function` is `module:function`, found with this process's `sys.path`. Its runs are `processes`, started
+    one after the other. `check` is called with the folder
     of each run that is over. `ignored` names columns whose values differ from run to run. Of `together`
     trials, the processes are killed by one kill: more are faster, and each of them still stands at a point
     of its own when its process is killed. A run that takes `timeout_s` is an error.
@@ -118,6 +119,7 @@ class Pipeline:
         self,
         function: str,
         folder: str,
+        processes: Processes,
         *,
         check: Check | None = None,
         ignored: Iterable[str] = (),
@@ -126,6 +128,7 @@ class Pipeline:
     ) -> None:
         self.function = function
         self._folder = folder
+        self._processes = processes
         self._check = check
         self._ignored = frozenset(ignored)
         self._together = together
@@ -142,8 +145,7 @@ class Pipeline:
         RuntimeError if it fails, and if its tables do not have the same rows in the end.
         """
         runs = [_Active(Trial(f"recording {n}", ()), self._new_folder(), ()) for n in (1, 2)]
-        with Processes() as processes:
-            reports = {report.folder: report for report in self._run(processes, runs, records=True)}
+        reports = {report.folder: report for report in self._run(runs, records=True)}
         for run in runs:
             report = reports.get(run.folder)
             if report is None or report.outcome != "done":
@@ -203,17 +205,16 @@ class Pipeline:
         assert self._recording is not None
         waiting = deque(trials)
         active: list[_Active] = []
-        with Processes() as processes:
-            while waiting or active:
-                while waiting and not self._is_full(active):
-                    trial = waiting.popleft()
-                    active.append(_Active(trial, self._new_folder(), trial.stages))
-                active.sort(key=lambda each: not each.is_first)
-                self._run(processes, active, records=False)
-                for each in active:
-                    if each.is_done or each.problems:
-                        yield self._outcome(each)
-                active = [each for each in active if not (each.is_done or each.problems)]
+        while waiting or active:
+            while waiting and not self._is_full(active):
+                trial = waiting.popleft()
+                active.append(_Active(trial, self._new_folder(), trial.stages))
+            active.sort(key=lambda each: not each.is_first)
+            self._run(active, records=False)
+            for each in active:
+                if each.is_done or each.problems:
+                    yield self._outcome(each)
+            active = [each for each in active if not (each.is_done or each.problems)]
 
     def _is_full(self, active: Sequence[_Active]) -> bool:
         kills = sum(any(fault.kind == "kill" for stage in a.stages for fault in stage) for a in active)
@@ -288,14 +289,12 @@ class Pipeline:
             Path(folder).mkdir()
         return folder
 
-    def _run(self, processes: Processes, active: Sequence[_Active], *, records: bool) -> list[Report]:
+    def _run(self, active: Sequence[_Active], *, records: bool) -> list[Report]:
         """Lets one process go on with the trials; returns the last report of each run, and notes them."""
         with tempfile.TemporaryDirectory(prefix="deltaflow-trials-") as reports:
-            return self._run_process(processes, active, Path(reports, "reports.jsonl"), records=records)
+            return self._run_process(active, Path(reports, "reports.jsonl"), records=records)
 
-    def _run_process(
-        self, processes: Processes, active: Sequence[_Active], reports_file: Path, *, records: bool
-    ) -> list[Report]:
+    def _run_process(self, active: Sequence[_Active], reports_file: Path, *, records: bool) -> list[Report]:
         output_file = reports_file.with_suffix(".out")
         orders = Orders(
             function=self.function,
@@ -310,12 +309,12 @@ class Pipeline:
         ended: list[Report] = []
         current: _Active | None = None
         began = heard = time.monotonic()
-        process = processes.start(orders)
+        process = self._processes.start(orders)
         offset = 0
         is_over = has_standing = False
         try:
             while not is_over:
-                is_over = processes.ended(process, _PAUSE_S)
+                is_over = self._processes.ended(process, _PAUSE_S)
                 found, offset = _new_reports(reports_file, offset)
                 for report in found:
                     heard = time.monotonic()
@@ -343,7 +342,7 @@ class Pipeline:
                 if not found and silent_s > self._timeout_s + 60:
                     break
         finally:
-            processes.end(process)
+            self._processes.end(process)
         if current is not None and not current.problems:
             text = output_file.read_text(errors="replace")
             current.problems.append(f"its process ended or hung, with code {process.code}:\n{text[-3_000:]}")

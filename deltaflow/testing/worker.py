@@ -1,7 +1,7 @@
 """The processes that run a pipeline until its faults end them: `python -m deltaflow.testing.worker`.
 
-Each line of its standard input is `Orders`, for which it forks: it has imported deltaflow already, so the new
-process begins within milliseconds. It prints the new process's id, and when that has ended its exit code.
+Each line of its standard input is a `Start`, for which it forks: it has imported deltaflow already, so the
+new process begins within milliseconds. It prints the new process's id, and when that has ended its exit code.
 
 The new process runs trials one after the other. At a kill that is not the last one, the trial's threads
 stand still at their steps from then on, and the next trial begins; at the last one the process kills itself,
@@ -61,6 +61,14 @@ class Orders(msgspec.Struct, frozen=True):
     records: bool
     ignored: Sequence[str]
     timeout_s: float
+
+
+class Start(msgspec.Struct, frozen=True):
+    """The orders for a new process, and what it has from the one that gives them."""
+
+    orders: Orders
+    environment: dict[str, str]
+    import_path: Sequence[str]
 
 
 class PointReport(msgspec.Struct, frozen=True):
@@ -268,9 +276,13 @@ def _end_with_parent() -> None:
     kill_own_group()
 
 
-def _work(orders: Orders) -> NoReturn:
+def _work(start: Start) -> NoReturn:
     """What a new process does."""
     os.setsid()  # it leads a group, which will have its JVM too
+    orders = start.orders
+    os.environ.clear()
+    os.environ.update(start.environment, PYTHONPATH=os.pathsep.join(start.import_path))
+    sys.path[:] = start.import_path
     output = os.open(orders.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -293,10 +305,10 @@ def main() -> None:
     importlib.import_module("deltaflow.cli.root")
     gc.freeze()  # what is there now is looked at by no process again, and stays shared
     for line in iter(sys.stdin.readline, ""):
-        orders = msgspec.json.decode(line, type=Orders)
+        start = msgspec.json.decode(line, type=Start)
         process = os.fork()
         if process == 0:
-            _work(orders)
+            _work(start)
         with suppress(BrokenPipeError):  # who gave the orders may end at any moment
             print(process, flush=True)
             print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)

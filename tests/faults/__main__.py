@@ -1,7 +1,7 @@
 """Tries pipelines with a fault at every step, and by random schedules of faults.
 
     python -m tests.faults                      every step of every pipeline, every kind of fault
-    python -m tests.faults --only stream --kind kill
+    python -m tests.faults --only stream --kind kill --every 4
     python -m tests.faults --schedules 1000     random schedules of up to five kills, over all pipelines
 
 Each outcome is a line of the log, `--log FILE`. A trial that the log has as passed is not made again, so a
@@ -20,9 +20,13 @@ from pathlib import Path
 
 import msgspec
 
+from deltaflow.testing.processes import Processes
 from deltaflow.testing.trials import Pipeline
 from tests.faults.named_steps import steps_of_code
 from tests.faults.pipelines import KINDS, PIPELINES, every_fault, schedules
+
+_TIMEOUT_S = 3_600
+"""What a run may take; long, because other work may leave it little of the machine."""
 
 
 class Line(msgspec.Struct, tag="trial"):
@@ -53,23 +57,31 @@ def main() -> int:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     names = arguments.only or list(PIPELINES)
     went_wrong = 0
-    for position, name in enumerate(names):
-        share = arguments.schedules // len(names) + (position < arguments.schedules % len(names))
-        went_wrong += _try(name, arguments, share)
+    with Processes() as processes:
+        for position, name in enumerate(names):
+            share = arguments.schedules // len(names) + (position < arguments.schedules % len(names))
+            went_wrong += _try(name, processes, arguments, share)
     missing = missing_steps(arguments.log)
     if missing:
         print(f"WRONG no pipeline takes {len(missing)} steps that the code has:", *missing, sep="\n  ")
     return 1 if went_wrong or missing else 0
 
 
-def _try(name: str, arguments: argparse.Namespace, number: int) -> int:
+def _try(name: str, processes: Processes, arguments: argparse.Namespace, number: int) -> int:
     """Makes the trials of a pipeline that the log has not; how many went wrong."""
     passed = _passed(arguments.log)
     tried, began = PIPELINES[name], time.monotonic()
     counts: Counter[str] = Counter()
     with tried.folder() as folder, arguments.log.open("ab") as log:
         together = arguments.together or tried.together
-        pipeline = Pipeline(tried.function, folder, ignored=tried.ignored, together=together)
+        pipeline = Pipeline(
+            tried.function,
+            folder,
+            processes,
+            ignored=tried.ignored,
+            together=together,
+            timeout_s=_TIMEOUT_S,
+        )
         recording = pipeline.record()
         code = sorted({point.code for point in recording.points})
         kinds = {kind: len(recording.faults(kind)) for kind in KINDS}
@@ -77,7 +89,7 @@ def _try(name: str, arguments: argparse.Namespace, number: int) -> int:
         if arguments.schedules:
             trials = list(schedules(recording, name, arguments.seed, number))
         else:
-            trials = list(every_fault(recording, tuple(arguments.kind or KINDS)))
+            trials = list(every_fault(recording, tuple(arguments.kind or KINDS), arguments.every))
         todo = [trial for trial in trials if (name, trial.name) not in passed]
         said = f"{name}: {len(recording.points)} steps, {len(trials)} trials"
         print(f"{said}, {len(trials) - len(todo)} of them passed before", flush=True)
@@ -123,6 +135,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", action="append", choices=list(PIPELINES), metavar="PIPELINE")
     parser.add_argument("--kind", action="append", choices=KINDS)
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="K", help="of each kind, only every K-th fault"
+    )
     parser.add_argument("--schedules", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=16)
     parser.add_argument(

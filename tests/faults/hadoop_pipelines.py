@@ -51,5 +51,9 @@ def clean_up(folder: str) -> None:
     log_pipelines.clean_up(folder, _root())
 
 
+def upkeep(folder: str) -> None:
+    log_pipelines.upkeep(f"{_root()}{folder}")
+
+
 def vacuum_log(folder: str) -> None:
     log_pipelines.vacuum_log(folder, _root())

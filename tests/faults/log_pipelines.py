@@ -8,10 +8,13 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import structs
+from pyroaring import BitMap64
 from pyspark.sql import types as T
 
 from deltaflow.cli import main
@@ -21,9 +24,12 @@ from deltaflow.log import (
     Metadata,
     Operation,
     SetTransaction,
+    add_files,
     remove_files,
     schema_to_string,
 )
+from deltaflow.log.files.deletion_vectors import packed_vectors
+from deltaflow.log.replay.log_files import Clock, system_clock
 from deltaflow.log.streams.checkpoint import StreamCheckpoint
 from deltaflow.log.streams.checkpoint_edit import CheckpointEdit, places
 from deltaflow.log.streams.fork import plan_fork
@@ -31,6 +37,7 @@ from deltaflow.log.streams.rebuilding import plan_rebuilding
 from deltaflow.log.streams.rewind import plan_adoption, plan_rewind
 from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset
 
+_DAY_MS = 86_400_000
 _CHECKPOINT = "spark.databricks.delta.checkpoint"
 _SCHEMA = schema_to_string(T.StructType([T.StructField("id", T.LongType())]))
 
@@ -77,7 +84,7 @@ def clean_up(folder: str, root: str = "") -> None:
     if log.snapshot().txn_version("writer") == 3:
         make_old(f"{folder}/table")
         log.checkpoint()
-        log.truncate_history(86_400_000)
+        log.truncate_history(_DAY_MS)
     append(path, 4, {})
 
 
@@ -108,7 +115,7 @@ def append(
 
     The table's id is the last part of its path.
     """
-    log = DeltaLog.for_table(path)
+    log = _log(path)
     transaction = log.start_transaction()
     done = transaction.record_read_of_txn("writer")
     if marked and done is not None and done >= number:
@@ -127,9 +134,17 @@ def append(
         transaction.record_read_of_whole_table()
         files = transaction.snapshot.with_stats(transaction.snapshot.files)
         removed = remove_files(files, log._files.clock(), data_change=True)
-    mark = SetTransaction(app_id="writer", version=number, last_updated=log._files.clock())
-    actions = [*([mark] if marked else []), *removed, file]
+    actions = [*([_mark(log, number)] if marked else []), *removed, file]
     transaction.commit(actions, operation or Operation("WRITE", {"mode": "Append"}))
+
+
+def _log(path: str, clock: Clock = system_clock) -> DeltaLog:
+    # Nobody else writes the tables of a pipeline; fsspec's local files want to be told.
+    return DeltaLog.for_table(path, single_writer=path.startswith("local:"), clock=clock)
+
+
+def _mark(log: DeltaLog, number: int) -> SetTransaction:
+    return SetTransaction(app_id="writer", version=number, last_updated=log._files.clock())
 
 
 def write_file(log: DeltaLog, number: int) -> AddFile:
@@ -166,6 +181,51 @@ def vacuum_log(folder: str, root: str = "") -> None:
         main(["vacuum", path, "--yes"], standalone_mode=False)
     append(path, 3, {})
     assert not list(local.glob("left-*/*"))
+
+
+def upkeep(folder: str) -> None:
+    """Replaced rows, deletion vectors and a stray file: the log is cleaned up after two days, the table by
+    both kinds of vacuum, and looked at by the doctor; then one append. The folder is on any store."""
+    path = f"{folder}/table"
+    configuration = {
+        "delta.checkpointInterval": "100",
+        "delta.deletedFileRetentionDuration": "interval 0 seconds",
+        "delta.enableDeletionVectors": "true",
+    }
+    for number in range(3):
+        append(path, number, configuration, replaces=number == 1)
+    _delete_rows(path, 3)
+    log = _log(path)
+    if log.snapshot().txn_version("writer") == 3:
+        main(["vacuum", path, "--lite", "--yes"], standalone_mode=False)
+        later = _log(path, lambda: system_clock() + 2 * _DAY_MS)
+        later.checkpoint()
+        later.truncate_history(_DAY_MS)
+        with suppress(FileExistsError):
+            log._files.store.put_if_absent(f"{path}/left/stray.parquet", b"stray")
+        main(["vacuum", path, "--yes"], standalone_mode=False)
+        main(["doctor", path], standalone_mode=False)
+    append(path, 4, {})
+
+
+def _delete_rows(path: str, number: int) -> None:
+    """One commit that deletes the fourth row of every file by deletion vectors, unless the table has it."""
+    log = _log(path)
+    transaction = log.start_transaction()
+    done = transaction.record_read_of_txn("writer")
+    assert done is not None
+    if done >= number:
+        return
+    assert transaction.snapshot is not None
+    transaction.record_read_of_whole_table()
+    old = add_files(transaction.snapshot.with_stats(transaction.snapshot.files))
+    files, vectors = packed_vectors([BitMap64([3]) for _ in old], None)
+    for file in files:
+        with log._files.store.open_output(f"{log.path}/{file.name}") as output:
+            output.write(file.content)
+    removed = [add.remove(log._files.clock(), data_change=True) for add in old]
+    new = [structs.replace(add, deletion_vector=vector) for add, vector in zip(old, vectors, strict=True)]
+    transaction.commit([_mark(log, number), *removed, *new], Operation("DELETE", {}))
 
 
 def _stream_checkpoint(folder: str) -> str:

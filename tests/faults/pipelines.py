@@ -33,7 +33,7 @@ class Tried:
     @property
     def has_jvm(self) -> bool:
         """Whether each of its processes starts a JVM."""
-        return not self.function.startswith(_LOG)
+        return not self.function.startswith((_LOG, _FSSPEC))
 
     @property
     def together(self) -> int:
@@ -84,7 +84,9 @@ def _use_hadoop(patch: pytest.MonkeyPatch, folder: str, root: str, settings: dic
     patch.setenv(PLACE, msgspec.json.encode(place).decode())
 
 
-_LOG, _HADOOP, _SPARK = (f"tests.faults.{name}_pipelines" for name in ("log", "hadoop", "spark"))
+_LOG, _FSSPEC, _HADOOP, _SPARK = (
+    f"tests.faults.{name}_pipelines" for name in ("log", "fsspec", "hadoop", "spark")
+)
 _COMMITS = ("commits", "checkpoints_v2", "replace")
 _OF_LOG = (
     *_COMMITS,
@@ -92,6 +94,7 @@ _OF_LOG = (
     "checkpoints_v2_of_parquet",
     "clean_up",
     "vacuum_log",
+    "upkeep",
     "rewind",
     "adopt",
     "fork",
@@ -112,12 +115,13 @@ _OF_SPARK = (
 _CHANGES = ("apply_changes_1", "apply_changes_2", "apply_changes_forgetting")
 PIPELINES: dict[str, Tried] = {
     **{name: Tried(f"{_LOG}:{name}") for name in _OF_LOG},
-    **{f"{name}_on_s3": Tried(f"{_LOG}:{name}", place="s3") for name in _COMMITS},
+    **{f"{name}_on_s3": Tried(f"{_LOG}:{name}", place="s3") for name in (*_COMMITS, "upkeep")},
+    **{f"{name}_on_fsspec": Tried(f"{_FSSPEC}:{name}") for name in ("commits", "checkpoints_v2", "upkeep")},
     **{
         f"{name}_on_webhdfs": Tried(f"{_HADOOP}:{name}", place="webhdfs")
-        for name in (*_COMMITS, "clean_up", "vacuum_log")
+        for name in (*_COMMITS, "clean_up", "vacuum_log", "upkeep")
     },
-    **{f"{name}_on_s3a": Tried(f"{_HADOOP}:{name}", place="s3a") for name in _COMMITS},
+    **{f"{name}_on_s3a": Tried(f"{_HADOOP}:{name}", place="s3a") for name in (*_COMMITS, "upkeep")},
     **{name: Tried(f"{_SPARK}:{name}") for name in _OF_SPARK},
     **{name: Tried(f"{_SPARK}:{name}", ("_recorded_at",)) for name in _CHANGES},
     "quarantine": Tried(f"{_SPARK}:quarantine", ("query_id",)),
@@ -126,10 +130,15 @@ KINDS: tuple[FaultKind, ...] = ("kill", "lost_reply", "stale_listing", "raise", 
 MOST_KILLS = 5
 
 
-def every_fault(recording: Recording, kinds: tuple[FaultKind, ...] = KINDS) -> Iterator[Trial]:
-    """One trial for each step of the recording and each kind of fault that can happen there."""
+def every_fault(
+    recording: Recording, kinds: tuple[FaultKind, ...] = KINDS, distance: int = 1
+) -> Iterator[Trial]:
+    """One trial for each kind of fault, and each step of the recording where it can happen.
+
+    With a `distance`, of each kind the first one and each that is so many steps after the one before.
+    """
     for kind in kinds:
-        yield from (Trial(str(fault), [[fault]]) for fault in recording.faults(kind))
+        yield from (Trial(str(fault), [[fault]]) for fault in recording.faults(kind)[::distance])
 
 
 def schedules(recording: Recording, name: str, seed: int, number: int) -> Iterator[Trial]:

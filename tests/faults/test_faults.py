@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import deltalake
 import msgspec
@@ -16,6 +18,7 @@ import pytest
 from deltaflow.errors import StoreError
 from deltaflow.store import location
 from deltaflow.testing import steps
+from deltaflow.testing.processes import Processes
 from deltaflow.testing.table_states import Reader
 from deltaflow.testing.trials import Pipeline, Recording, Trial
 from deltaflow.testing.worker import PointReport
@@ -27,15 +30,29 @@ ROOT = Path(__file__).parents[2]
 COMMIT_STEPS = ("*files written*", "*commit put*", "*put_if_absent of commit*")
 
 
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes() as started:
+        yield started
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    """A folder in memory, if there is such a place: what is written there outlives a process all the same."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as made:
+        yield made
+
+
 @pytest.fixture
 def in_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pipelines' modules are found from the root of the repository."""
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
 
 
-def recorded(name: str, folder: Path | str) -> tuple[Pipeline, Recording]:
+def recorded(name: str, folder: str, processes: Processes) -> tuple[Pipeline, Recording]:
     tried = PIPELINES[name]
-    pipeline = Pipeline(tried.function, str(folder), ignored=tried.ignored, together=tried.together)
+    pipeline = Pipeline(tried.function, folder, processes, ignored=tried.ignored, together=tried.together)
     return pipeline, pipeline.record()
 
 
@@ -54,66 +71,75 @@ def check(pipeline: Pipeline, trials: list[Trial]) -> None:
 
 
 @pytest.mark.usefixtures("in_root")
-def test_commits_and_checkpoints_outlive_a_fault_at_every_ninth_step(tmp_path: Path) -> None:
-    pipeline, recording = recorded("commits", tmp_path)
+def test_commits_and_checkpoints_outlive_faults_all_along(folder: str, processes: Processes) -> None:
+    pipeline, recording = recorded("commits", folder, processes)
     names = {point.name for point in recording.points}
     assert {
         "table: commit put",
         "table: linked of commit",
         "table: temporary file synced of checkpoint",
     } <= names
-    trials = list(every_fault(recording))
+    trials = list(every_fault(recording, distance=18))
     assert {kind for trial in trials for [fault] in trial.stages for kind in [fault.kind]} == set(KINDS)
-    check(pipeline, trials[::9])
+    check(pipeline, trials)
 
 
 @pytest.mark.usefixtures("in_root")
-def test_the_cleanup_of_a_log_outlives_random_schedules(tmp_path: Path) -> None:
-    pipeline, recording = recorded("clean_up", tmp_path)
-    check(pipeline, list(schedules(recording, "clean_up", 16, 10)))
+def test_the_cleanup_of_a_log_outlives_random_schedules(folder: str, processes: Processes) -> None:
+    pipeline, recording = recorded("clean_up", folder, processes)
+    check(pipeline, list(schedules(recording, "clean_up", 16, 4)))
 
 
 @pytest.mark.usefixtures("in_root")
 @pytest.mark.parametrize(
     ("name", "changed"), [("rewind", "checkpoint*"), ("fork", "fork*"), ("rebuild", "checkpoint*")]
 )
-def test_a_change_of_a_streams_checkpoint_outlives_kills(name: str, changed: str, tmp_path: Path) -> None:
-    pipeline, recording = recorded(name, tmp_path)
-    check(pipeline, kills(recording, changed)[::2])
+def test_a_change_of_a_streams_checkpoint_outlives_kills(
+    name: str, changed: str, folder: str, processes: Processes
+) -> None:
+    pipeline, recording = recorded(name, folder, processes)
+    check(pipeline, kills(recording, changed)[::6])
 
 
 @pytest.mark.usefixtures("in_root")
 def test_commits_on_an_object_store_outlive_failures_and_lost_replies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: str, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(location, "_stores_of_spark", None)
-    with PIPELINES["replace_on_s3"].folder(str(tmp_path)) as folder:
-        pipeline, recording = recorded("replace_on_s3", folder)
-        trials = list(every_fault(recording, ("raise", "lost_reply", "stale_listing")))
-        check(pipeline, [trial for trial in trials if "of commit" in trial.name])
+    with PIPELINES["replace_on_s3"].folder(folder) as place:
+        pipeline, recording = recorded("replace_on_s3", place, processes)
+        faults = [
+            fault
+            for kind in ("raise", "lost_reply", "stale_listing")
+            for fault in recording.faults(kind, "*of commit")[::4]
+        ]
+        check(pipeline, [Trial(str(fault), [[fault]]) for fault in faults])
 
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("in_root")
 @pytest.mark.parametrize("name", ["replace_on_webhdfs", "replace_on_s3a"])
 def test_commits_on_file_systems_of_hadoop_outlive_kills_and_lost_replies(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, folder: str, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(location, "_stores_of_spark", None)
-    with PIPELINES[name].folder(str(tmp_path)) as folder:
-        pipeline, recording = recorded(name, folder)
+    with PIPELINES[name].folder(folder) as place:
+        pipeline, recording = recorded(name, place, processes)
         of_commit = "*before put_if_absent of commit", "*created of commit", "*renamed of commit"
-        lost = recording.faults("lost_reply", "*of commit")
-        check(pipeline, [*kills(recording, *of_commit), *(Trial(str(fault), [[fault]]) for fault in lost)])
+        lost = recording.faults("lost_reply", "*of commit")[:1]
+        trials = [*kills(recording, *of_commit)[::2], *(Trial(str(fault), [[fault]]) for fault in lost)]
+        check(pipeline, trials)
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("in_root")
 @pytest.mark.parametrize("name", ["stream", pytest.param("dml_with_feed", marks=pytest.mark.long)])
-def test_what_spark_writes_outlives_kills_around_its_commits(name: str, tmp_path: Path) -> None:
-    pipeline, recording = recorded(name, tmp_path)
-    check(pipeline, kills(recording, *COMMIT_STEPS)[::2])
+def test_what_spark_writes_outlives_kills_around_its_commits(
+    name: str, folder: str, processes: Processes
+) -> None:
+    pipeline, recording = recorded(name, folder, processes)
+    check(pipeline, kills(recording, *COMMIT_STEPS)[::4])
 
 
 WRONG = {
@@ -125,16 +151,16 @@ WRONG = {
 
 @pytest.mark.usefixtures("in_root")
 @pytest.mark.parametrize("fault", WRONG)
-def test_a_wrong_pipeline_is_found(fault: str, tmp_path: Path) -> None:
-    pipeline = Pipeline(f"tests.faults.wrong_pipelines:{fault}", str(tmp_path))
+def test_a_wrong_pipeline_is_found(fault: str, folder: str, processes: Processes) -> None:
+    pipeline = Pipeline(f"tests.faults.wrong_pipelines:{fault}", folder, processes)
     trials = kills(pipeline.record(), "*commit p*")
     wrong = [outcome for outcome in pipeline.run(trials) if outcome.problems]
     assert 0 < len(wrong) < len(trials), WRONG[fault]
 
 
 @pytest.mark.usefixtures("in_root")
-def test_a_step_that_no_run_comes_to_is_an_error(tmp_path: Path) -> None:
-    pipeline, recording = recorded("replace", tmp_path)
+def test_a_step_that_no_run_comes_to_is_an_error(folder: str, processes: Processes) -> None:
+    pipeline, recording = recorded("replace", folder, processes)
     [fault] = recording.faults("kill", "table: commit put")[-1:]
     later = type(fault)("kill", fault.occurrence + 1, fault.name)
     [outcome] = pipeline.run([Trial("later", [[later]])])
