@@ -106,9 +106,10 @@ def _make(directory: str, files: Mapping[str, str], copied_from: str | None, cop
         )
     except FileExistsError as error:
         raise _is_running(directory) from error
+    done: list[str] = []
     try:
         others = {place: content for place, content in files.items() if place != METADATA}
-        _write(directory, others, copied_from, [place for place in copied if place != METADATA])
+        done = _write(directory, others, copied_from, [place for place in copied if place != METADATA])
         if text:
             with store.open_output(metadata) as output:
                 output.write(text)
@@ -116,12 +117,18 @@ def _make(directory: str, files: Mapping[str, str], copied_from: str | None, cop
             store.delete(metadata)
     except BaseException:
         if is_unfinished(directory):
-            store.delete(metadata)
+            # Without it, Spark would begin a query with what else is there: it goes last.
+            _remove(store, [metadata, *done])
         raise
 
 
-def _write(directory: str, files: Mapping[str, str], copied_from: str | None, copied: Sequence[str]) -> None:
-    """Copies files into a directory and writes others, none of which may be there; if this raises, none."""
+def _write(
+    directory: str, files: Mapping[str, str], copied_from: str | None, copied: Sequence[str]
+) -> list[str]:
+    """Copies files into a directory and writes others, none of which may be there; if this raises, none.
+
+    Returns their paths.
+    """
     store, root = store_for(directory, single_writer=True)
     done: list[str] = []
     try:
@@ -145,9 +152,11 @@ def _write(directory: str, files: Mapping[str, str], copied_from: str | None, co
     except BaseException:
         _remove(store, done)
         raise
+    return done
 
 
 def _remove(store: LogStore, paths: Sequence[str]) -> None:
+    """Deletes the files, the last one first."""
     for path in reversed(paths):
         store.delete(path)
 
