@@ -218,7 +218,7 @@ def _delete_rows(path: str, number: int) -> None:
         return
     assert transaction.snapshot is not None
     transaction.record_read_of_whole_table()
-    old = add_files(transaction.snapshot.with_stats(transaction.snapshot.files))
+    old = list(add_files(transaction.snapshot.with_stats(transaction.snapshot.files)))
     files, vectors = packed_vectors([BitMap64([3]) for _ in old], None)
     for file in files:
         with log._files.store.open_output(f"{log.path}/{file.name}") as output:
