@@ -17,7 +17,7 @@ from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.files.deletion_vectors import read_deletion_vectors
 from deltaflow.log.files.partition_values import typed_values
 from deltaflow.log.protocol.column_mapping import physical_names
-from deltaflow.store import EntryType, LogStore, store_for
+from deltaflow.store import EntryType, store_for
 
 Rows = Counter[str]
 """A multiset of rows, each as the text of its columns in the order of their names."""
@@ -55,8 +55,8 @@ class TableState:
 class Reader:
     """Reads a table anew each time, beside whoever writes it. `ignored` are columns that differ by nature."""
 
-    def __init__(self, path: str, ignored: frozenset[str], store: LogStore | None = None) -> None:
-        self._store, root = store_for(path) if store is None else (store, path)
+    def __init__(self, path: str, ignored: frozenset[str]) -> None:
+        self._store, root = store_for(path)
         self._log = DeltaLog(self._store, root)
         self._ignored = ignored
         self._rows_of_file: dict[tuple[str, int], pa.Table] = {}

@@ -27,7 +27,6 @@ from typing import NoReturn, get_args
 
 import msgspec
 
-from deltaflow.store import store_for
 from deltaflow.testing.faults import DELAY_S, Fault, FaultKind, fail, fits, kill_own_group
 from deltaflow.testing.steps import (
     PUT,
@@ -185,7 +184,7 @@ class _Run:
     def _record_state(self, commit: str) -> None:
         table = commit.rpartition("/_delta_log/")[0]
         with unwatched():
-            state = Reader(table, frozenset(self._worker.orders.ignored), store_for(table)[0]).state()
+            state = Reader(table, frozenset(self._worker.orders.ignored)).state()
         assert state is not None
         self.states[table[table.index(self.folder) + len(self.folder) :].strip("/")].append(state.digest)
 

@@ -201,6 +201,7 @@ def upkeep(folder: str) -> None:
         later = _log(path, lambda: system_clock() + 2 * _DAY_MS)
         later.checkpoint()
         later.truncate_history(_DAY_MS)
+        log._files.store.make_directory(f"{path}/left")
         with suppress(FileExistsError):
             log._files.store.put_if_absent(f"{path}/left/stray.parquet", b"stray")
         main(["vacuum", path, "--yes"], standalone_mode=False)
