@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 os.environ.setdefault(
     "SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 )
+
+
+@pytest.hookimpl(tryfirst=True)  # `-m "not long"` looks at the marks after it
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    numbers: Counter[str] = Counter()
+    for item in items:
+        if (mark := item.get_closest_marker("sampled")) is not None:
+            test = item.nodeid.partition("[")[0]
+            if numbers[test] % mark.args[0]:
+                item.add_marker("long")
+            numbers[test] += 1
 
 
 @pytest.fixture(scope="session")

@@ -80,6 +80,7 @@ COUNTS += ("numTargetRowsInserted", "numTargetRowsCopied", "numOutputRows")
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
+@pytest.mark.sampled(3)
 def test_statements(spark: SparkSession, tmp_path: Path, name: str) -> None:
     metrics = []
     table, same = pair(spark, tmp_path)
@@ -102,6 +103,7 @@ def test_statements(spark: SparkSession, tmp_path: Path, name: str) -> None:
         assert not any("deletionVector" in add for add in actions(table, "add"))
 
 
+@pytest.mark.long
 def test_frames(spark: SparkSession, tmp_path: Path) -> None:
     def replaced(path: str) -> None:
         frame = spark.range(3).selectExpr(*COLUMNS)

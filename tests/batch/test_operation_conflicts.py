@@ -177,6 +177,7 @@ def run(spark, held, path, operation, rival, outcome):
 
 
 @pytest.mark.parametrize(("operation", "rival", "outcome"), WRITE_SERIALIZABLE)
+@pytest.mark.sampled(4)
 def test_write_serializable(spark, held, tmp_path, operation, rival, outcome):
     path = str(tmp_path / "table")
     create(spark, path, "WriteSerializable")
@@ -193,6 +194,7 @@ def test_rows_are_marked(spark, held, tmp_path, operation, rival, outcome):
 
 
 @pytest.mark.parametrize(("operation", "rival", "outcome"), SERIALIZABLE)
+@pytest.mark.sampled(3)
 def test_serializable(spark, held, tmp_path, operation, rival, outcome):
     path = str(tmp_path / "table")
     create(spark, path, "Serializable")

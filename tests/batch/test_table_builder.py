@@ -129,6 +129,7 @@ class TestTheFourOperations:
             ("createOrReplace", "CREATE OR REPLACE TABLE"),
         ],
     )
+    @pytest.mark.sampled(3)
     def test_without_a_table(self, spark: SparkSession, place: Any, operation: str, name: str) -> None:
         at, path = place
         at(builder(operation, spark)).addColumn("id", "long").execute()
@@ -249,6 +250,7 @@ class TestRefusals:
             lambda built: built.property(1, "a"),
         ],
     )
+    @pytest.mark.sampled(3)
     def test_arguments_of_a_wrong_type(self, spark: SparkSession, say: Any) -> None:
         with pytest.raises(TypeError, match=r"Found .* with type <class '(int|str)'>"):
             say(DeltaTable.create(spark))

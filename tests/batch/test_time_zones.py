@@ -117,6 +117,7 @@ def merge(spark: SparkSession, path: str) -> None:
 @pytest.mark.parametrize(
     "run", [dynamic_option, dynamic_insert, replace_where, insert_replace_where, update, merge]
 )
+@pytest.mark.sampled(3)
 def test_an_operation_that_replaces_a_partition(spark, settings, zoneless, zone, run):
     with settings({"spark.sql.sources.partitionOverwriteMode": "dynamic"} if run is dynamic_insert else {}):
         run(spark, zoneless)
@@ -145,6 +146,7 @@ def delete_by_merge(spark: SparkSession, path: str) -> None:
 
 
 @pytest.mark.parametrize("run", [delete, delete_by_table, delete_by_data_too, delete_by_merge])
+@pytest.mark.sampled(3)
 def test_an_operation_that_removes_a_partition(spark, zoneless, zone, run):
     run(spark, zoneless)
     there = expected(zone)
@@ -248,6 +250,7 @@ def rival(act: Callable[[], None]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("run", [dynamic_option, delete, update, merge, replace_where])
+@pytest.mark.sampled(3)
 def test_a_rival_in_the_same_partition_is_a_conflict(spark, settings, zoneless, zone, run):
     spark.sql(f"ALTER TABLE delta.`{zoneless}` SET TBLPROPERTIES ('delta.isolationLevel' = 'Serializable')")
     with rival(lambda: append_zoneless(zoneless, MIDNIGHT)), pytest.raises(ConcurrentAppendException):
@@ -255,6 +258,7 @@ def test_a_rival_in_the_same_partition_is_a_conflict(spark, settings, zoneless, 
 
 
 @pytest.mark.parametrize("run", [dynamic_option, delete, update, replace_where])
+@pytest.mark.sampled(3)
 def test_a_rival_in_another_partition_is_none(spark, settings, zoneless, zone, run):
     other = f"{instant(MIDNIGHT, zone):%Y-%m-%d %H:%M:%S}"  # the same to who takes texts for UTC
     spark.sql(f"ALTER TABLE delta.`{zoneless}` SET TBLPROPERTIES ('delta.isolationLevel' = 'Serializable')")
@@ -297,6 +301,7 @@ def with_value(path: str, copy: Path, old: str, new: str) -> str:
         ("2024-01-01", False),
     ],
 )
+@pytest.mark.sampled(3)
 def test_every_form_of_a_value(spark, tmp_path, zoneless, zone, text, utc):
     path = with_value(zoneless, tmp_path / "copy", f"{MIDNIGHT}.000000", text)
     moment = instant(MIDNIGHT, "UTC" if utc else zone)

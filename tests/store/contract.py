@@ -184,6 +184,7 @@ class StoreContract:
         assert store.absent([f"{root}/d/1", *left, f"{root}/d/2"]) == [f"{root}/d/1", f"{root}/d/2"]
 
     @pytest.mark.parametrize("spelled", ["{}/f", "{}//f", "{}/./f", "{}/none/../f", "{}/../{name}/f"])
+    @pytest.mark.sampled(4)
     def test_a_place_is_the_same_however_its_path_is_spelled(
         self, store: LogStore, root: str, spelled: str
     ) -> None:
@@ -192,6 +193,7 @@ class StoreContract:
         assert store.data_directory(root).real_place(f"{root}2/f") is None
 
     @pytest.mark.parametrize("name", ["a b", "ü", "a%20b", "a+b", "p=1", "[x]*?", "q'\"", "a#b"])
+    @pytest.mark.sampled(4)
     def test_odd_names(self, store: LogStore, root: str, name: str) -> None:
         store.make_directory(f"{root}/{name}")
         store.put_if_absent(f"{root}/{name}/{name}.json", b"one")

@@ -113,6 +113,7 @@ small_files.compacted(small_files.batches(spark), Path(sys.argv[1])).awaitTermin
 """
 
 
+@pytest.mark.long
 def test_killed_in_a_rewrite(streams: Any, tmp_path: Path) -> None:
     """The rewrite leaves only files that no commit names, and the stream goes on."""
     root = str(Path(deltaflow.__file__).parents[1])

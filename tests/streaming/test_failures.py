@@ -32,6 +32,7 @@ def fail(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize("place", ["latestOffset", "getBatch", "plan", "begin", "files written", "commit"])
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}])
+@pytest.mark.sampled(3)
 def test_an_error_anywhere_in_a_batch(
     streams: Any,
     table: str,

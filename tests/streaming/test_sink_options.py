@@ -205,6 +205,7 @@ def test_user_metadata(
         ("maxRecordsPerFile", "many", "must be an integer"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_illegal_values(
     streams: Any, source: Any, sink: str, checkpoint: str, name: str, value: str, explained: str
 ) -> None:

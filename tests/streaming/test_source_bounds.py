@@ -90,6 +90,7 @@ def test_latest_is_what_comes_after_the_start(streams: Any, table: str, checkpoi
         ("America/New_York", "2023-12-31 21:00:00", 2),
     ],
 )
+@pytest.mark.sampled(3)
 def test_starting_timestamp(
     streams: Any, setting: Any, table: str, checkpoint: str, zone: str, timestamp: str, first: int
 ) -> None:

@@ -56,6 +56,7 @@ def test_snapshot_and_commits(streams: Any, table: MappedTable, tmp_path: Path) 
     ("schema", "code"),
     [(RENAMED, UNREADABLE), (DROPPED, UNREADABLE), (ADDED, "DELTA_SCHEMA_CHANGED_WITH_VERSION")],
 )
+@pytest.mark.sampled(3)
 def test_a_change_of_columns_during_the_stream(
     streams: Any, table: MappedTable, tmp_path: Path, schema: StructType, code: str
 ) -> None:

@@ -91,6 +91,7 @@ def test_numbers_of_files_stay_and_the_filter_may_change(streams: Any, table: st
         ("rand() < 2", 4, [0, 1, 2, 3]),
     ],
 )
+@pytest.mark.sampled(3)
 def test_partition_values_and_statistics(
     streams: Any, planned: list[int], table: str, checkpoint: str, sql: str, files: int, rows: list[int]
 ) -> None:

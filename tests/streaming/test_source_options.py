@@ -78,6 +78,7 @@ def test_illegal_values_are_told_when_the_query_starts(streams: Any, table: str,
         ({"maxRowsPerTrigger": 3, "maxFilesPerTrigger": 1}, [[0], [1, 2], [3], [4, 5, 6], [7], [8, 9]]),
     ],
 )
+@pytest.mark.sampled(3)
 def test_limits_of_a_batch(
     streams: Any, table: str, checkpoint: str, options: dict[str, object], wanted: list[list[int]]
 ) -> None:
@@ -103,6 +104,7 @@ def test_limits_of_a_batch(
         ({"skipChangeCommits": "true", "ignoreChanges": "true"}, [9], [9]),
     ],
 )
+@pytest.mark.sampled(3)
 def test_commits_that_delete_or_rewrite(
     streams: Any, table: str, tmp_path: Any, options: dict[str, str], deleted: object, changed: object
 ) -> None:

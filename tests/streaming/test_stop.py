@@ -111,6 +111,7 @@ def stop(query: Any) -> None:
         ("write committed", 1, True),
     ],
 )
+@pytest.mark.sampled(3)
 def test_while_python_works(
     streams: Any,
     table: str,

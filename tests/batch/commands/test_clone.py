@@ -234,6 +234,7 @@ def test_by_name(spark: SparkSession, source: str, database: Path, target: str) 
         ("missing", {"properties": {"delta.nonsense": "1"}}, "DELTA_UNKNOWN_CONFIGURATION"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_refused(
     spark: SparkSession, source: str, database: Path, target: str, fields: dict[str, Any], condition: str
 ) -> None:

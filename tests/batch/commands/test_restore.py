@@ -206,6 +206,7 @@ def test_what_only_appends_is_not_taken_back(spark: SparkSession, table: str) ->
 
 @pytest.mark.parametrize("rival", ["append", "optimize", "properties"])
 @pytest.mark.parametrize("level", ["Serializable", "WriteSerializable"])
+@pytest.mark.sampled(3)
 def test_any_commit_meanwhile_is_a_conflict(spark: SparkSession, table: str, rival: str, level: str) -> None:
     append_two(spark, table, 0, **{"delta.isolationLevel": level})
     for first in (10, 20):

@@ -195,6 +195,7 @@ def test_a_retention_that_is_not_safe_is_refused(
         {"checkpoints": "c"},
     ],
 )
+@pytest.mark.sampled(3)
 def test_arguments_of_wrong_types(spark: Any, rewritten: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(arguments))):
         DeltaTable.forPath(spark, rewritten).vacuum(**arguments)
@@ -244,6 +245,7 @@ def test_statements(spark: Any, rewritten: str, setting: Any, name: str) -> None
         "DRY RUN DRY RUN",
     ],
 )
+@pytest.mark.sampled(3)
 def test_statements_that_are_refused(spark: Any, rewritten: str, text: str) -> None:
     before = data_files(rewritten)
     with pytest.raises((AnalysisException, ParseException, DeltaUnsupportedOperationException)):

@@ -217,6 +217,7 @@ def test_void_gets_a_type(spark, tmp_path):
         ("REPLACE COLUMNS (id BIGINT)", "DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_refused_and_nothing_is_changed(spark, untouched, clause, error_class):
     with pytest.raises(AnalysisException) as refused:
         spark.sql(f"ALTER TABLE delta.`{untouched}` {clause}")
@@ -267,6 +268,7 @@ def test_replace_columns(spark, table, alter):
         ("id BIGINT, st STRUCT<x: INT, y: INT, z: INT NOT NULL>", "adding non-nullable column st.z"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_replace_columns_drops_none(spark, tmp_path, columns, reason):
     path = str(tmp_path / "replaced")
     spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT, st STRUCT<x: INT, y: INT>) USING delta")

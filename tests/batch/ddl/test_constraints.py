@@ -137,6 +137,7 @@ def untouched(spark, tmp_path_factory):
         ("id >", "PARSE_SYNTAX_ERROR"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_what_no_constraint_can_be(spark, untouched, expression, error_class):
     spark.udf.register("is_small", lambda value: value < 10, "boolean")
     try:

@@ -111,6 +111,7 @@ AS_SELECT = "AS SELECT 1 AS id"
         ),
     ],
 )
+@pytest.mark.sampled(3)
 def test_a_commit_says_of_its_statement_what_delta_spark_says(
     sql: Sql,
     database: Path,
@@ -245,6 +246,7 @@ def test_a_name_that_says_otherwise_than_the_table_that_is_there(
         ("CREATE TABLE delta.`{path}` (a INT) USING delta LOCATION '/other'", ANALYSIS, "two different"),
     ],
 )  # fmt: skip
+@pytest.mark.sampled(3)
 def test_a_table_that_cannot_be_is_refused_before_a_file_is_written(
     sql: Sql, spark: SparkSession, database: Path, statement: str, error_type: type[Exception], text: str
 ) -> None:

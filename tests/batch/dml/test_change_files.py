@@ -303,6 +303,7 @@ spark.sql(f"UPDATE delta.`{sys.argv[1]}` SET v = -1 WHERE id = 3")
 """
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_before_its_commit(spark: SparkSession, table: str, settings: Any) -> None:
     name = create(spark, table, "id BIGINT, v BIGINT")
     write(spark.range(10).selectExpr("id", "id AS v"), table)

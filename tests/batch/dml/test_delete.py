@@ -97,6 +97,7 @@ class TestMetadataOnly:
             ("month(day) = 1 and dayofmonth(day) >= 3", lambda i: i % 5 not in (2, 3)),
         ],
     )
+    @pytest.mark.sampled(3)
     def test_of_whole_partitions_reads_no_file(self, spark, days, jobs, condition, kept):
         files = data_files(days)
         condition = condition() if callable(condition) else condition
@@ -299,6 +300,7 @@ class TestSql:
             ("delete from {name} where id < 0", []),
         ],
     )
+    @pytest.mark.sampled(3)
     def test_statements(self, spark, days, name, statement, deleted):
         rows = spark.sql(statement.format(name=name, path=f"delta.`{days}`")).collect()
         assert [row.asDict() for row in rows] == [{"num_affected_rows": len(deleted)}]
@@ -388,6 +390,7 @@ class TestTransaction:
             ("day = '2024-01-02'", "day = '2024-01-03'", None),
         ],
     )
+    @pytest.mark.sampled(3)
     def test_races(self, spark, days, at, condition, rival, error):
         deltas = DeltaTable.forPath(spark, days)
         at("commit prepared", lambda: deltas.delete(rival))

@@ -215,6 +215,7 @@ def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, data
 
 @pytest.mark.parametrize("data_type", ["timestamp_ntz", "timestamp", "date"])
 @pytest.mark.parametrize("others", [0, 150])
+@pytest.mark.sampled(3)
 def test_keys_beyond_the_years_of_python(spark, tmp_path, data_type, others):
     path = str(tmp_path / "far")
     key = f"cast('12024-03-10' as {data_type}) id"

@@ -110,6 +110,7 @@ def test_a_builder_is_not_changed_by_its_methods(merging, spark, table):
         ),
     ],
 )
+@pytest.mark.sampled(3)
 def test_what_analysis_refuses(merging, spark, table, add, error):
     with pytest.raises((AnalysisException, DeltaError), match=error):
         add(merging(SOURCE)).execute()
@@ -195,6 +196,7 @@ def test_values_that_do_not_fit_fail(merging, spark, table, ansi, settings):
     assert fields(spark, table) == [(1, "a", 1, "x")]
 
 
+@pytest.mark.long
 def test_structs_in_arrays_and_maps_are_matched_by_name(spark, table):
     item = "named_struct('a', 1, 'b', 'x')"
     spark.sql(f"select 1L id, array({item}) l, map('k', {item}) m").write.format("delta").save(table)

@@ -202,6 +202,7 @@ class TestAssignments:
             ("struct<a: bigint>", "null", None),
         ],
     )
+    @pytest.mark.sampled(3)
     def test_casts(self, spark, table, data_type, value, stored):
         spark.sql(f"create table delta.`{table}` (id int, v {data_type}) using delta")
         spark.sql(f"insert into delta.`{table}` values (1, null)")
@@ -316,6 +317,7 @@ class TestRefused:
         ],
         ids=str,
     )
+    @pytest.mark.sampled(3)
     def test_columns_and_values(self, made, table, values, condition, error_class):
         deltas = made(
             "values (1, named_struct('a', 1), array(named_struct('a', 1)), map('k', 1)) as t(id, s, arr, m)"

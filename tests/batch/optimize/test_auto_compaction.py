@@ -74,6 +74,7 @@ def committed_files(path: str) -> set[str]:
         (None, "false", {"delta.autoOptimize.autoCompact": "true"}, False),
     ],
 )
+@pytest.mark.sampled(3)
 def test_who_asks_for_it(
     spark: SparkSession,
     table: str,

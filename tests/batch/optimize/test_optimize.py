@@ -120,6 +120,7 @@ def test_metrics_and_commit(spark: SparkSession, table: str) -> None:
     ],
 )
 @pytest.mark.parametrize("by_sql", [False, True])
+@pytest.mark.sampled(3)
 def test_where(spark: SparkSession, table: str, where: str, shown: str, *, by_sql: bool) -> None:
     files_of_partitions(spark, table, 2)
     if by_sql:

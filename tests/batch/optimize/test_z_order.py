@@ -179,6 +179,7 @@ def test_values_that_are_all_the_same(spark: SparkSession, table: str, setting: 
         (["s"], "DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_refused_columns(spark: SparkSession, tmp_path: Path, columns: list[str], condition: str) -> None:
     table = str(tmp_path)
     rows = spark.range(2).selectExpr("id", "1 p", "named_struct('a', 1) s", "2 last")

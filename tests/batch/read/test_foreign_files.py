@@ -37,6 +37,7 @@ def test_a_deletion_vector_that_the_protocol_does_not_announce_counts(spark, pat
 
 @pytest.mark.parametrize("directory", ["a:b", "file:c", "s3:"])
 @pytest.mark.parametrize("is_absolute", [False, True])
+@pytest.mark.sampled(3)
 def test_an_encoded_colon_belongs_to_a_name(spark, path, directory, is_absolute):
     encoded = directory.replace(":", "%3A") + "/1.parquet"
     name = change_add(path, path=f"file://{path}/{encoded}" if is_absolute else encoded)

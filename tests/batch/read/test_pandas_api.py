@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from deltaflow.log import DeltaLog
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.spark,
     # What this API advises against, whatever the format is.
     pytest.mark.filterwarnings("ignore:.*(index_col|loads all data)"),

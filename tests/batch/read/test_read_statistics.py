@@ -62,6 +62,7 @@ def run(spark, query):
         "SELECT (SELECT max(id) FROM {}) AS m, (SELECT count(*) FROM {} WHERE p = 1) AS n",
     ],
 )
+@pytest.mark.sampled(3)
 def test_answered_without_a_scan(spark, table_of_numbers, query):
     rows, scanned = run(spark, query.replace("{}", "numbers"))
     assert not scanned
@@ -92,6 +93,7 @@ def test_answered_without_a_scan(spark, table_of_numbers, query):
         "SELECT max(flag) FROM {}",
     ],
 )
+@pytest.mark.sampled(3)
 def test_left_to_a_scan(spark, table_of_numbers, query):
     rows, scanned = run(spark, query.replace("{}", "numbers"))
     assert scanned
@@ -136,6 +138,7 @@ def change_stats(table, change):
     ],
     ids=["wide", "tight", "no max", "no min", "no rows", "text"],
 )
+@pytest.mark.sampled(3)
 def test_statistics_that_are_not_exact(spark, tmp_path, change, count_scans, max_scans):
     table = str(tmp_path / "t")
     spark.range(5).coalesce(1).write.format("delta").save(table)
@@ -166,6 +169,7 @@ def test_old_days_are_scanned_for(spark, table):
         ("SELECT id FROM numbers WHERE p = 1 AND hash(id) <> 0 LIMIT 3", 3, 6),
     ],
 )
+@pytest.mark.sampled(3)
 def test_a_limit_reads_as_many_files_as_it_needs(spark, table_of_numbers, query, rows, files):
     frame = spark.sql(query)
     assert len(frame.inputFiles()) <= 18

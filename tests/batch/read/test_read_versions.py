@@ -203,6 +203,7 @@ def history(spark, tmp_path_factory):
         ({}, "@20240102115959999", 0),
     ],
 )
+@pytest.mark.sampled(3)
 def test_time_travel(spark, history, options, suffix, last):
     frame = spark.read.format("delta").options(**options).load(history + suffix)
     assert ids(frame) == list(range(last + 1))
@@ -248,6 +249,7 @@ def test_the_time_zone_of_the_session(spark, history):
         ),
     ],
 )
+@pytest.mark.sampled(3)
 def test_time_travel_that_goes_nowhere(spark, history, options, suffix, error_type, condition):
     with pytest.raises(error_type) as caught:
         spark.read.format("delta").options(**options).load(history + suffix)
@@ -293,6 +295,7 @@ def months(spark, tmp_path_factory):
         ("month=7", []),
     ],
 )
+@pytest.mark.sampled(3)
 def test_a_path_inside_a_table_reads_its_partition(spark, months, folder, expected, caplog):
     with caplog.at_level(logging.WARNING):
         frame = load(spark, f"{months}/{folder}")

@@ -80,6 +80,7 @@ def test_columns_stay_where_the_table_has_them(spark, events):
         ("id = 7", 1, 1),
     ],
 )
+@pytest.mark.sampled(3)
 def test_partitions_are_pruned(spark, events, condition, rows, files):
     frame = load(spark, events).where(condition)
     assert read_files(frame)[:2] == (rows, files)

@@ -93,6 +93,7 @@ STORES: dict[str, Door] = {
 
 
 @pytest.mark.parametrize("door", STORES)
+@pytest.mark.sampled(3)
 def test_values_are_stored_as_they_are(
     spark: SparkSession, chars: str, path: str, tmp_path: Path, door: str
 ) -> None:
@@ -155,6 +156,7 @@ CHANGES: dict[str, Callable[[SparkSession, str, str], Any]] = {
 
 @pytest.mark.parametrize("where", ["c = 'ab'", "p = 'x'"])
 @pytest.mark.parametrize("door", CHANGES)
+@pytest.mark.sampled(3)
 def test_changes_find_values_with_and_without_blanks(
     spark: SparkSession, mixed: str, door: str, where: str
 ) -> None:

@@ -79,6 +79,7 @@ def _in_parquet(table, column):
 
 
 @pytest.mark.parametrize("line", WRITTEN, ids=lambda line: line[0])
+@pytest.mark.sampled(3)
 def test_partition_columns_of_the_table(spark, tmp_path, line):
     type_name, allowed = line[0].strip("`"), line[3]
     data_type = type_name.replace("char(3)", "string").replace("varstring", "string")

@@ -93,6 +93,7 @@ def test_what_the_table_is(spark: SparkSession, path: str) -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
+@pytest.mark.sampled(3)
 def test_rows_are_added(spark: SparkSession, path: str, tmp_path: Path, door: str) -> None:
     DOORS[door](spark, path, given(spark, 2, 3), tmp_path)
     assert right(spark, path) == [1, 2, 3]
@@ -210,6 +211,7 @@ def test_names_conditions_and_types_of_every_kind(spark: SparkSession, tmp_path:
         ("(SELECT 1)", "DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_expressions_that_no_column_can_have(
     spark: SparkSession, tmp_path: Path, expression: str, error_class: str
 ) -> None:

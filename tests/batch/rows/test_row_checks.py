@@ -84,6 +84,7 @@ def row(spark, **values):
         ({"p": "''"}, "p"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_not_null(spark, made, bad, column):
     table = made(NOT_NULL, partition_by=["p"])
     write(row(spark, **GOOD), table)

@@ -176,6 +176,7 @@ def test_casts_by_store_assignment(spark, table, setting, ansi):
 @pytest.mark.parametrize(
     "value", ["300 b", "-129L b", "1e10D b", "array(named_struct('x', 3000000000L)) arr", "12345.6 d"]
 )
+@pytest.mark.sampled(3)
 def test_values_that_do_not_fit(spark, tmp_path, setting, value, ansi):
     table = str(tmp_path / "t")
     setting("spark.sql.ansi.enabled", ansi)
@@ -206,6 +207,7 @@ def test_values_that_do_not_fit(spark, tmp_path, setting, value, ansi):
         ("string", "array(1)"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_types_that_store_assignment_refuses(spark, table, setting, type_name, value):
     write(spark.sql(f"select cast(null as {type_name}) c"), table)
     before = files_below(table)

@@ -117,6 +117,7 @@ def test_types_that_are_not_written_are_named(spark, table, type_name):
     ],
 )
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.sampled(3)
 def test_another_schema_is_refused(spark, table, columns, difference, mode):
     data = spark.range(2).selectExpr("id", "'1' as s")
     data.write.format("delta").save(table)
@@ -179,6 +180,7 @@ def test_names_that_differ_only_in_case(spark, table, settings):
 
 
 @pytest.mark.parametrize("name", ["a b", "a,b", "a;b", "a{b", "a(b)", "a\nb", "a\tb", "a=b"])
+@pytest.mark.sampled(3)
 def test_characters_that_no_column_may_have(spark, table, name):
     for frame in (
         spark.range(1).withColumn(name, F.lit(1)),

@@ -114,6 +114,7 @@ def test_questions(spark, path, name, statement, values, rows):
         ("UPDATE {t} SET id = :a WHERE id = :b", {"a": 50, "b": 49}, None, {}),
     ],
 )
+@pytest.mark.sampled(3)
 def test_changes(spark, path, name, statement, values, operation, shown):
     *_, versions = run(spark, path, name, statement, values)
     if operation is None:

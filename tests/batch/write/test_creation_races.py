@@ -91,6 +91,7 @@ def frame(spark: SparkSession) -> DataFrame:
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("loser", LOSERS)
+@pytest.mark.sampled(3)
 def test_rows_that_were_not_checked_by_the_rules_of_the_table_are_not_committed(
     spark: SparkSession, frame: DataFrame, database: Path, at: Any, loser: str, rules: str
 ) -> None:

@@ -75,6 +75,7 @@ def test_replace_where_on_a_partition(spark, table):
         ("false", set()),
     ],
 )
+@pytest.mark.sampled(3)
 def test_replace_where_keeps_the_other_rows(spark, table, predicate, replaced):
     data = spark.range(9).selectExpr(
         "cast(id as int) id", "cast(id % 3 as int) p", "case when id > 0 then 's' || id end s"
@@ -374,6 +375,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize(("options", "rival"), [*itertools.product(PARTS, [1, 2])])
+@pytest.mark.sampled(3)
 def test_a_rival_in_the_same_partition_and_in_another(spark, table, options, rival):
     """The rival commits after this write has read the table and written its files."""
     write(frame(spark, (1, 1), (2, 2)), table, partition_by=["p"])

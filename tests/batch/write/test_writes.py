@@ -194,6 +194,7 @@ ODD_PATHS = [
 
 
 @pytest.mark.parametrize("name", ODD_PATHS)
+@pytest.mark.sampled(3)
 def test_odd_paths(spark, tmp_path, name, sound):
     path = str(tmp_path / name)
     data = spark.createDataFrame([(1, "a b"), (2, "c%/d")], "n int, p string")

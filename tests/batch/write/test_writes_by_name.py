@@ -132,6 +132,7 @@ def test_a_delta_table_is_not_replaced_by_one_of_another_format(spark: SparkSess
         ("INSERT OVERWRITE t SELECT id, upper(p) FROM delta.`{path}` WHERE id > 0", [(1, "B"), (2, "A")]),
     ],
 )
+@pytest.mark.sampled(3)
 def test_insert(spark: SparkSession, database: Path, t: str, log: Log, statement: str, expected: Any) -> None:
     before = log(t)
     statement = statement.format(path=database / "t")
@@ -151,6 +152,7 @@ def test_insert(spark: SparkSession, database: Path, t: str, log: Log, statement
         "INSERT OVERWRITE t PARTITION (p = 'a') VALUES (5, 'a')",
     ],
 )
+@pytest.mark.sampled(3)
 def test_an_insert_that_does_not_fit(spark: SparkSession, t: str, log: Log, statement: str) -> None:
     with pytest.raises(AnalysisException if "REPLACE" not in statement else DeltaError):
         spark.sql(statement)

@@ -94,6 +94,7 @@ METHODS = ["read", "write.begin.batch", "write.commit", "scan.files", "scan.part
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
+@pytest.mark.sampled(3)
 def test_the_very_exception_arrives(
     frame: DataFrame, table: str, monkeypatch: pytest.MonkeyPatch, method: str, exception: BaseException
 ) -> None:

@@ -96,6 +96,7 @@ spark.stop()
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_settings_of_the_jar_and_a_spark_that_lacks_an_api(run: Callable[..., str], tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     conf.mkdir()
@@ -120,6 +121,7 @@ for _ in range(2):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_another_provider_of_the_format(
     run: Callable[..., str], janino: Callable[[str], dict[str, bytes]], tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def test_commits_are_read_together(
 
 @pytest.mark.parametrize("failure", ["503", "reset", "lost reply"])
 @pytest.mark.parametrize("operation", ["CREATE", "RENAME", "OPEN", "LISTSTATUS_BATCH"])
+@pytest.mark.sampled(4)
 def test_a_commit_survives_faults(
     server: WebHdfsServer, place: tuple[LogStore, str], operation: str, failure: Failure
 ) -> None:

@@ -78,6 +78,7 @@ def test_the_requests_of_each_method(
     "failure", ["503", "500", "reset", "lost reply", "503 afterwards", "500 afterwards", "half"]
 )
 @pytest.mark.parametrize("operation", ["PutObject", "GetObject", "ListObjectsV2"])
+@pytest.mark.sampled(4)
 def test_a_commit_survives_faults(
     objects_server: ObjectStoreServer,
     bucket: str,

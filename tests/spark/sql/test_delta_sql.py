@@ -186,6 +186,7 @@ def test_constraints_are_read_alike_by_every_spark(spark: SparkSession, path: st
         ("DESCRIBE HISTORY IDENTIFIER(:t) LIMIT :l", {"l": 2}, "limit", 2),
     ],
 )
+@pytest.mark.sampled(3)
 def test_parameters(
     spark: SparkSession, path: str, seen: Seen, text: str, arguments: Any, field: str, value: Any
 ) -> None:

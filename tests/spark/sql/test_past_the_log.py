@@ -324,6 +324,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("outcome", "act"), list(cases()))
+@pytest.mark.sampled(6)
 def test_commits_or_is_refused(world: World, outcome: str, act: Act, tree: Callable[[Path], Any]) -> None:
     happens(world, outcome, act, tree)
 
@@ -339,6 +340,7 @@ def test_commits_or_is_refused(world: World, outcome: str, act: Act, tree: Calla
         (COMMITS, sql("TRUNCATE TABLE managed")),
     ],
 )
+@pytest.mark.sampled(3)
 def test_so_it_is_in_a_new_session(
     new_session: World, outcome: str, act: Act, tree: Callable[[Path], Any]
 ) -> None:

@@ -109,6 +109,7 @@ def named(world: World, delta_entry: Callable[..., None]) -> Iterator[World]:
         ("TRUNCATE TABLE delta.`@PATH`", "TRUNCATE", {}),
     ],
 )
+@pytest.mark.sampled(3)
 def test_a_statement_is_one_commit(
     world: World, statement: str, operation: str, parameters: dict[str, Any]
 ) -> None:
@@ -171,6 +172,7 @@ def test_truncate_of_an_append_only_table_is_refused(world: World) -> None:
         ("CHANGE COLUMN m m STRING COMMENT 'c' FIRST", "m string, id bigint, s struct<a:bigint>"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_columns_where_the_statement_puts_them(world: World, clause: str, schema: str) -> None:
     world.sql(f"ALTER TABLE delta.`@PATH` {clause}")
     found = world.log.snapshot().schema
@@ -213,6 +215,7 @@ def test_fields_inside_arrays_and_maps(world: World) -> None:
         ("UNSET TBLPROPERTIES ('nothing')", "DELTA_UNSET_NON_EXISTENT_PROPERTY"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_a_wrong_change_leaves_the_table_as_it_is(
     world: World, tree: Callable[[Path], Any], clause: str, error_class: str
 ) -> None:
@@ -293,6 +296,7 @@ REFUSED_WITHOUT_A_TABLE = [
     "statement",
     [*(statement.format(t="named") for statement in REFUSED), *REFUSED_WITHOUT_A_TABLE],
 )
+@pytest.mark.sampled(3)
 def test_refused_before_a_file_is_touched(named: World, tree: Callable[[Path], Any], statement: str) -> None:
     tables = named.spark._jsparkSession.sessionState().catalog().externalCatalog()
     files, entries = tree(named.folder), str(tables.listTables(DATABASE))

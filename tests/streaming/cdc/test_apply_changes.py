@@ -70,6 +70,7 @@ def land(folder: Path, name: str, *rows):
     (folder / f".{name}").rename(folder / name)
 
 
+@pytest.mark.long
 def test_a_stream_of_files(spark, table, tmp_path):
     """Each batch is one commit; a batch that Spark runs again is not applied again."""
     folder, checkpoint = tmp_path / "landed", tmp_path / "checkpoint"
@@ -302,6 +303,7 @@ def test_parts_of_rows_for_a_table_that_was_there_before(spark, table):
     assert current(spark, table) == [(1, "old"), (2, "new")]
 
 
+@pytest.mark.long
 def test_keys_of_a_fixed_length(spark, table):
     spark.sql(f"CREATE TABLE delta.`{table}` (id CHAR(3), name STRING) USING delta")
     schema = SCHEMA.replace("id INT", "id STRING")
@@ -398,6 +400,7 @@ def test_a_change_without_key_or_sequence(spark, table):
 @pytest.mark.parametrize(
     "sequence", ["struct(at, struct(1 AS n) AS one, CAST(NULL AS STRUCT<n: INT>) AS none)", "array(at, 1)"]
 )
+@pytest.mark.sampled(3)
 def test_nested_sequences(spark, table, scd_type, sequence):
     """Truncates and the horizon come back from Python; parts of a sequence may never be null."""
     now = [time.time_ns() // 1_000_000]
@@ -454,6 +457,7 @@ def test_another_way_to_apply(spark, table):
         ({"delete_horizon": "soon"}, "delete_horizon is 'soon'"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_arguments(spark, tmp_path, arguments, problem):
     source = spark.readStream.schema(SCHEMA).json(str(tmp_path))
     with pytest.raises(DeltaIllegalArgumentException, match=problem):

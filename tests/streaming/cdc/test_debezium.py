@@ -87,6 +87,7 @@ def test_what_each_operation_is(spark, schema_part):
     ]
 
 
+@pytest.mark.long
 def test_later_transactions_are_newer_though_their_changes_are_older_in_the_log(spark, table):
     """Two transactions at once: the first to commit deletes the row, the other has inserted it anew."""
     messages = [
@@ -250,6 +251,7 @@ def test_types_by_the_schema_part(spark, settings):
     assert not any(rows[1].asDict()[case[0]["field"]] for case in cases if case[0]["field"] != "zoned")
 
 
+@pytest.mark.long
 def test_types_without_a_schema_part_are_those_of_the_target(spark):
     messages = [
         json.dumps(
@@ -303,6 +305,7 @@ def test_a_column_of_decimals_takes_numbers_of_any_scale(spark):
 # -------------------------------------------------------------------------- columns that are not told, or new
 
 
+@pytest.mark.long
 def test_placeholders_leave_columns_as_they_are(spark, table):
     """Every form that the placeholder has in PostgreSQL's connector."""
     encoded = base64.b64encode(PLACEHOLDER.encode()).decode()
@@ -338,6 +341,7 @@ def test_placeholders_leave_columns_as_they_are(spark, table):
         read(spark, [with_schema(fields, event("c", after, lsn=2))]).collect()
 
 
+@pytest.mark.long
 def test_schema_additions(spark, table):
     """Messages of two schemas in one batch; a column that a message does not have is left as it is."""
     added = [ID, NAME, field("age", "int32")]
@@ -356,6 +360,7 @@ def test_schema_additions(spark, table):
     assert tuples(rows) == [(1, "b", None), (2, "b", 8), (3, "c", None)]
 
 
+@pytest.mark.long
 def test_a_batch_that_tells_nothing(spark, table):
     """No table is made, and none is changed."""
     engine = applier(table)
@@ -383,6 +388,7 @@ def test_a_batch_that_tells_nothing(spark, table):
         (event("c", {"id": "one", "name": "a"}), "no JSON of a change event"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_records_that_are_no_changes(spark, record, reason):
     """They are errors that show the record, also beside good ones."""
     good = with_schema([ID, NAME], event("c", {"id": 1, "name": "a"}))

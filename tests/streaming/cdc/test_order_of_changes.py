@@ -130,6 +130,7 @@ ROWS = [pytest.param(False, id="whole rows", marks=pytest.mark.long), pytest.par
 
 @pytest.mark.parametrize("seed", trials(5, short=1))
 @pytest.mark.parametrize("ignore_nulls", ROWS)
+@pytest.mark.sampled(2)
 def test_current_rows(spark, table, ignore_nulls, seed):
     changes = worlds(seed)
     apply(spark, table, changes, seed, ignore_null_updates=ignore_nulls)
@@ -138,6 +139,7 @@ def test_current_rows(spark, table, ignore_nulls, seed):
 
 @pytest.mark.parametrize("seed", trials(5, short=1))
 @pytest.mark.parametrize("ignore_nulls", ROWS)
+@pytest.mark.sampled(2)
 def test_history(spark, table, ignore_nulls, seed):
     changes = worlds(seed)
     apply(spark, table, changes, seed, scd_type=2, ignore_null_updates=ignore_nulls)
@@ -162,6 +164,7 @@ def test_history_of_some_columns(spark, table, seed):
         pytest.param(2, False, id="history", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.sampled(3)
 def test_equal_sequences(spark, tmp_path, scd_type, ignore_nulls):
     """Which of two changes with equal sequences wins does not depend on when they come."""
     changes, tables = worlds(7, ties=True), [str(tmp_path / name) for name in ("a", "b")]
