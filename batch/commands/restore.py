@@ -6,7 +6,7 @@ restores the metadata. The history is kept: the version that was the newest can 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -113,8 +113,16 @@ def _restore(
     for snapshot in (current, restored):
         check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
     added, removed = _files_only_in(restored, current, with_row_ids=True), _files_only_in(current, restored)
-    if not session_setting(spark, IGNORE_MISSING_FILES):
-        _refuse_missing(added, restored)
+    needs_all = not session_setting(spark, IGNORE_MISSING_FILES)
+    if needs_all and (missing := _missing(added, restored)):
+        raise _files_missing(
+            restored,
+            missing,
+            f"Not all files of version {restored.version} of {log.path} are there any more: VACUUM deleted "
+            "them, or somebody by hand. Nothing was committed.",
+            "Restore a newer version; to restore what is there of this one, set "
+            "spark.sql.files.ignoreMissingFiles to true.",
+        )
     may_downgrade = RESTORE_PROTOCOL_DOWNGRADE_ALLOWED.of(session, log.path)
     protocol = restored.protocol if may_downgrade else merged_protocol(restored.protocol, current.protocol)
     if restored.domains.get(CLUSTERING_DOMAIN) != current.domains.get(CLUSTERING_DOMAIN):
@@ -134,7 +142,16 @@ def _restore(
         *add_files(restored.with_stats(added)),
         *remove_files(current.with_stats(removed), transaction.log.clock()),
     ]
-    transaction.commit(actions, Operation("RESTORE", parameters, metrics))
+    committed = transaction.commit(actions, Operation("RESTORE", parameters, metrics))
+    # A vacuum that had looked at the log before the commit may have deleted them since they were looked for.
+    if needs_all and (missing := _missing(added, restored)):
+        raise _files_missing(
+            restored,
+            missing,
+            f"VACUUM deleted files of version {restored.version} of {log.path} while RESTORE brought them "
+            f"back: the table lacks them since version {committed.version}, which is committed.",
+            f"Restore version {current.version}, which was the newest before it.",
+        )
     return [row]
 
 
@@ -164,20 +181,20 @@ def _files_only_in(snapshot: Snapshot, other: Snapshot, *, with_row_ids: bool = 
     return snapshot.files.filter(is_missing)
 
 
-def _refuse_missing(files: pa.Table, snapshot: Snapshot) -> None:
-    """StoreError if any of these files of the snapshot is missing."""
+def _missing(files: pa.Table, snapshot: Snapshot) -> list[str]:
+    """The paths of these files of the snapshot, and of their deletion vectors, that are missing."""
     uris = [*files["path"].to_pylist(), *vector_uris(files["deletion_vector"])]
-    paths = store_paths(snapshot.path, pa.chunked_array([uris], pa.string())).to_pylist()
-    missing = absent(paths)
-    if missing:
-        more = len(missing) - _MISSING_FILES_NAMED
-        named = ", ".join(missing[:_MISSING_FILES_NAMED]) + (f" and {more} more" if more > 0 else "")
-        raise StoreError(
-            f"Not all files of version {snapshot.version} of {snapshot.path} are there any more: VACUUM "
-            f"deleted them, or somebody by hand. Nothing was committed. Missing: {named}. Restore a newer "
-            "version; to restore what is there of this one, set spark.sql.files.ignoreMissingFiles to true.",
-            error_class="DELTA_FILE_NOT_FOUND_DETAILED",
-            table=snapshot.path,
-            version=snapshot.version,
-            file=missing[0],
-        )
+    paths: list[str] = store_paths(snapshot.path, pa.chunked_array([uris], pa.string())).to_pylist()
+    return absent(paths)
+
+
+def _files_missing(snapshot: Snapshot, missing: Sequence[str], what: str, advice: str) -> StoreError:
+    more = len(missing) - _MISSING_FILES_NAMED
+    named = ", ".join(missing[:_MISSING_FILES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return StoreError(
+        f"{what} Missing: {named}. {advice}",
+        error_class="DELTA_FILE_NOT_FOUND_DETAILED",
+        table=snapshot.path,
+        version=snapshot.version,
+        file=missing[0],
+    )

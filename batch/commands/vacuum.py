@@ -72,7 +72,8 @@ def vacuum(
 
     Without `retention_hours` the table's delta.deletedFileRetentionDuration holds. `checkpoints` are those of
     streams: DELTA_VACUUM_BREAKS_STREAM if a stream has yet to read a file that would be deleted. For `lite`
-    and `inventory` see `find_by`. StoreError if some files could not be deleted; the others are.
+    and `inventory` see `find_by`. StoreError if some files could not be deleted; the others are. StoreError
+    if a commit brought files back in the moment in which they were deleted.
     """
     check_vacuum(retention_hours, dry_run, checkpoints, lite)
     settings = delta_settings(spark)
@@ -190,7 +191,7 @@ def _delete(log: DeltaLog, kept: Retention, plan: VacuumPlan, settings: Mapping[
     try:
         delete_planned(log, plan, deletion)
     finally:
-        is_complete = deletion.is_complete and not deletion.failures
+        is_complete = deletion.is_complete and not deletion.failures and not deletion.lost
         if is_logged:
             _commit(log.path, _end(plan, deletion, is_complete=is_complete), settings)
     _LOG.info(
@@ -199,6 +200,8 @@ def _delete(log: DeltaLog, kept: Retention, plan: VacuumPlan, settings: Mapping[
         plan.num_directories,
         log.path,
     )
+    if deletion.lost:
+        raise _lost(deletion, log.path)
     if deletion.failures:
         raise _incomplete(deletion, log.path)
 
@@ -235,6 +238,18 @@ def _commit(path: str, operation: Operation, settings: Mapping[str, str]) -> Non
                 raise
         else:
             return
+
+
+def _lost(deletion: Deletion, path: str) -> DeltaError:
+    first = ", ".join(deletion.lost[:_NAMED_FAILURES])
+    return StoreError(
+        f"VACUUM deleted {len(deletion.lost)} files of {path} while another operation (a RESTORE, say) "
+        f"brought them back, so the table lacks them: {first}. Find that operation in the table's history, "
+        "and restore the version before it.",
+        error_class="DELTA_FILE_NOT_FOUND_DETAILED",
+        table=path,
+        file=deletion.lost[0],
+    )
 
 
 def _incomplete(deletion: Deletion, path: str) -> DeltaError:

@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from deltaflow.errors import StoreError
 from deltaflow.log import DeltaLog
-from deltaflow.log.maintenance.vacuum_plan import VacuumPlan, files_outside
+from deltaflow.log.maintenance.vacuum_plan import VacuumPlan, files_outside, files_within
 from deltaflow.store import DataDirectory
 
 _THREADS = 8
@@ -34,6 +34,8 @@ class Deletion:
     """The first failures."""
     is_complete: bool = False
     """Whether everything has been tried."""
+    lost: list[str] = field(default_factory=list)
+    """Files that were deleted, and that a commit has brought back in the same moment."""
 
     def failed(self, failures: list[StoreError]) -> None:
         """Counts failures, and keeps the first ones."""
@@ -46,10 +48,12 @@ def delete_planned(log: DeltaLog, plan: VacuumPlan, deletion: Deletion) -> None:
     `deletion`.
 
     A file that cannot be deleted is recorded as a failure, and the deletion goes on. The log is read before
-    every round: a file that a commit has added since the plan was made stays.
+    every round: a file that a commit has added since the plan was made stays. It is read at the end, too: a
+    commit may have added files of a round while they were deleted.
     """
     console = Console(stderr=True)
     emptied: set[str] = set()
+    deleted: list[pa.Table] = []
     newest, added = plan.version, [pa.array([], pa.string())]
     with (
         ThreadPoolExecutor(_THREADS, "deltaflow-vacuum") as pool,
@@ -59,7 +63,8 @@ def delete_planned(log: DeltaLog, plan: VacuumPlan, deletion: Deletion) -> None:
         for files in _rounds(plan.files):
             newest, paths = log.paths_added_since(newest)
             added += plan.places.of_each(paths)
-            doomed = files_outside(files, added)["path"].to_pylist()
+            deleted.append(files_outside(files, added))
+            doomed = deleted[-1]["path"].to_pylist()
             tasks = [_by_directory(names) for names in _slices(doomed, _FILES_OF_A_TASK)]
             for number, failures in pool.map(lambda task: _delete_files(plan.directory, task), tasks):
                 deletion.number += number
@@ -67,6 +72,9 @@ def delete_planned(log: DeltaLog, plan: VacuumPlan, deletion: Deletion) -> None:
             emptied.update(posixpath.dirname(path) for path in doomed)
             progress.advance(bar, files.num_rows)
     _delete_directories(plan.directory, {*emptied, *plan.empty_directories}, deletion)
+    if deleted:
+        added += plan.places.of_each(log.paths_added_since(newest)[1])
+        deletion.lost = files_within(pa.concat_tables(deleted), added)["path"].to_pylist()
     deletion.is_complete = True
 
 

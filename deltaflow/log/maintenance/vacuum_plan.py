@@ -129,11 +129,17 @@ def plan_vacuum(
 
 def files_outside(files: pa.Table, places: Iterable[pa.Array]) -> pa.Table:
     """The files that are in none of the places (`LogPlaces`)."""
-    kept = pa.chunked_array(list(places), pa.string())
-    if kept.length() == 0 or files.num_rows == 0:
-        return files
+    return files.filter(pc.invert(_are_in(files, places)))
+
+
+def files_within(files: pa.Table, places: Iterable[pa.Array]) -> pa.Table:
+    """The files that are in one of the places (`LogPlaces`)."""
+    return files.filter(_are_in(files, places))
+
+
+def _are_in(files: pa.Table, places: Iterable[pa.Array]) -> pa.ChunkedArray:
     own = pa.chunked_array([comparable_places(chunk) for chunk in files["path"].chunks], pa.string())
-    return files.filter(pc.invert(pc.is_in(own, value_set=kept)))
+    return pc.is_in(own, value_set=pa.chunked_array(list(places), pa.string()))
 
 
 def paths_added_since(log: LogFiles, version: int) -> tuple[int, list[str]]:
