@@ -28,7 +28,7 @@ from deltaflow import DeltaTable
 from deltaflow.batch.dml.merge_builder import DeltaMergeBuilder
 
 Row = tuple[Any, ...]
-"""id, p (a partition in half of the tables), v; in tests.races one more, which these operations leave."""
+"""id, p (a partition in half of the tables), v; in tests.races two more, which these operations leave."""
 SCHEMA = "id LONG, p STRING, v INT"
 _PARTS = ("a", "b", None)
 CLAUSES = ("update", "delete", "insert", "source update", "source delete")
@@ -49,6 +49,8 @@ class Features:
     """`delta.enableDeletionVectors`."""
     feed: bool
     """`delta.enableChangeDataFeed`."""
+    widening: bool = False
+    """`delta.enableTypeWidening`."""
 
     @staticmethod
     def by_chance(chance: random.Random) -> Features:
@@ -73,6 +75,8 @@ class Features:
             table = table.property("delta.enableDeletionVectors", "true")
         if self.feed:
             table = table.property("delta.enableChangeDataFeed", "true")
+        if self.widening:
+            table = table.property("delta.enableTypeWidening", "true")
         for name, value in properties.items():
             table = table.property(name, value)
         table.execute()

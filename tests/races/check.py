@@ -10,7 +10,7 @@ there is an order of all operations in which each does what it did.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.races.history import History, Version
@@ -19,15 +19,19 @@ from tests.races.operations import Contents, Operation
 
 _MAY_FAIL = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 """What begins the names of the errors of operations that met another one."""
-_MAY_FAIL_TOO = {
-    # Another operation has added the column x, or dropped it, or it was never there.
-    "add x": ("SchemaError FIELD_ALREADY_EXISTS", "DeltaError"),
-    "drop x": ("SchemaError DELTA_COLUMN_NOT_FOUND",),
+_IS_THERE, _IS_NOT_THERE = "SchemaError FIELD_ALREADY_EXISTS", "SchemaError DELTA_COLUMN_NOT_FOUND"
+_MAY_FAIL_TOO: dict[str, tuple[tuple[str, ...], Callable[[Contents], bool]]] = {
+    "add x": ((_IS_THERE, "DeltaError"), lambda table: table.has_x),
+    "drop x": ((_IS_NOT_THERE,), lambda table: not table.has_x),
+    "x to y": ((_IS_NOT_THERE, _IS_THERE), lambda table: not table.has_x or table.has_y),
+    "y to x": ((_IS_NOT_THERE, _IS_THERE), lambda table: not table.has_y or table.has_x),
+    "set x": (("AnalysisException UNRESOLVED_COLUMN", "DeltaError"), lambda table: not table.has_x),
     # A vacuum has deleted what the version had.
-    "restore": ("StoreError DELTA_FILE_NOT_FOUND_DETAILED", "DeltaError"),
+    "restore": (("StoreError DELTA_FILE_NOT_FOUND_DETAILED", "DeltaError"), lambda table: True),
 }
+"""By kind: errors that tell that the table was not so as the operation wants it, and whether it was not."""
 _BY_DELTALAKE = ("CommitFailedError",)
-_OUT_OF_DATE = "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"
+OUT_OF_DATE = "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"
 _SEARCHED = 200_000
 """How many steps the search for an order takes at most."""
 
@@ -68,7 +72,7 @@ class Effect:
         added, removed = after.rows - before.rows, before.rows - after.rows
         changed = [
             (name, getattr(after, name))
-            for name in ("has_x", "note")
+            for name in ("has_x", "has_y", "is_v_long", "properties")
             if getattr(before, name) != getattr(after, name)
         ]
         return Effect(_ordered(added), _ordered(removed), tuple(changed))
@@ -163,8 +167,10 @@ class _Check:
         if outcome != DONE:
             if versions:
                 self.fault(f"{operation} failed with {outcome}, and is in the log as {numbers}")
-            may_fail = (*_MAY_FAIL, *_BY_DELTALAKE, *_MAY_FAIL_TOO.get(operation.kind, ()))
-            if not outcome.startswith(may_fail) and _OUT_OF_DATE not in outcome:
+            told, is_unfit = _MAY_FAIL_TOO.get(operation.kind, ((), lambda table: False))
+            is_told = outcome.startswith(told) and any(map(is_unfit, self.seen(one)))
+            is_conflict = outcome.startswith((*_MAY_FAIL, *_BY_DELTALAKE)) or OUT_OF_DATE in outcome
+            if not is_told and not is_conflict:
                 self.fault(f"{operation} failed with {outcome}: {one.get('message')}")
             return
         if any(not one["before"] < number <= one["after"] for number in numbers):
@@ -182,8 +188,11 @@ class _Check:
         """Whether an operation that is done without a commit changes nothing of a version of its time."""
         if operation.kind == "restore":  # of the version that is the newest one
             return True
-        seen = self.contents[one["before"] : one["after"] + 1]
-        return any(operation.after(before, self.contents, None) == before for before in seen)
+        return any(operation.after(before, self.contents, None) == before for before in self.seen(one))
+
+    def seen(self, one: Told) -> list[Contents]:
+        """The versions of an operation's time."""
+        return self.contents[one["before"] : one["after"] + 1]
 
     def is_as_modelled(self, version: Version) -> bool:
         done = Effect.between(self.contents[version.number - 1], version.contents)

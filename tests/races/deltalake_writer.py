@@ -21,6 +21,7 @@ from tests.races.jobs import Job, carry_out
 from tests.races.operations import Operation
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int32())])
+_WITH_X = _SCHEMA.append(pa.field("x", pa.int64()))
 
 
 class DeltalakeWriter:
@@ -49,7 +50,7 @@ class DeltalakeWriter:
             case "append":
                 write_deltalake(table, new, mode="append", schema_mode=without_x, commit_properties=own)
             case "widen":
-                rows = _rows(operation.widened, _SCHEMA.append(pa.field("x", pa.int64())))
+                rows = _rows(operation.widened, _WITH_X)
                 write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=own)
             case "overwrite":
                 write_deltalake(table, new, mode="overwrite", schema_mode=without_x, commit_properties=own)
@@ -88,9 +89,15 @@ class DeltalakeWriter:
             case "add x":
                 column = Field("x", PrimitiveType("long"), nullable=True)
                 table.alter.add_columns([column], commit_properties=own)
-            case "note":
+            case "set x":
+                table.update(updates={"x": "id"}, predicate=where, commit_properties=own)
+            case "overwrite schema":
+                rows = _rows(operation.widened, _WITH_X) if operation.in_sql else new
+                write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=own)
+            case "note" | "feed":
+                name, value = operation.setting
                 table.alter.set_table_properties(
-                    {"note": operation.id}, raise_if_not_exists=False, commit_properties=own
+                    {name: value}, raise_if_not_exists=False, commit_properties=own
                 )
             case other:
                 raise AssertionError(other)

@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 
 from tests.batch.random_operations import BEFORE, Row
 from tests.deletion_vectors import marked_rows
-from tests.races.operations import Contents
+from tests.races.operations import PROPERTIES, VECTORS, Contents
 
 Action = dict[str, Any]
 _Values = dict[str, Any]
 """A row of a file, by physical names; those of its partition too."""
-_COLUMNS = ("id", "p", "v", "x")
+_COLUMNS = ("id", "p", "v", "x", "y")
+_INT_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class History:
     def __init__(self, read: Callable[[str], bytes]) -> None:
         self.versions: list[Version] = []
         self.problems: list[tuple[int, str]] = []
-        """By version: files that a commit removes though they are not there, or adds though they are."""
+        """By version: files that a commit removes though they are not there, or adds though they are, and
+        what the table's type of v or its properties do not allow."""
         self._read = read
         self._files: dict[str, list[_Values]] = {}
         """The rows of all files that were ever the table's, those that vectors mark too."""
@@ -61,7 +63,8 @@ class History:
         """The rows of the newest version, by path and deletion vector."""
         self._names: dict[str, str] = {}
         """The physical names of the columns."""
-        self._note: str | None = None
+        self._is_v_long = False
+        self._properties: tuple[tuple[str, str], ...] = ()
 
     def follow(self) -> None:
         """Reads all versions that have come meanwhile."""
@@ -93,7 +96,14 @@ class History:
             if _key(add) in self._live:
                 self.problems.append((number, f"adds what is there: {add}, {info}"))
             self._live[_key(add)] = self._live_rows(add)
-        contents = Contents(Counter(self._rows(self._live.values())), "x" in self._names, self._note)
+        contents = Contents(
+            rows=Counter(self._rows(self._live.values())),
+            has_x="x" in self._names,
+            has_y="y" in self._names,
+            is_v_long=self._is_v_long,
+            properties=self._properties,
+        )
+        self.check_settings(contents, number, of.get("add", ()), info)
         if "cdc" in of:
             self._check_changes(number, of["cdc"], before, contents.rows)
         adds, removes = len(of.get("add", ())), len(of.get("remove", ()))
@@ -107,7 +117,17 @@ class History:
             for field in fields
         }
         assert set(self._names) <= {*_COLUMNS, "g"}
-        self._note = metadata["configuration"].get("note")
+        self._is_v_long = {field["name"]: field["type"] for field in fields}["v"] == "long"
+        own = metadata["configuration"]
+        self._properties = tuple((name, own[name]) for name in sorted(PROPERTIES) if name in own)
+
+    def check_settings(self, contents: Contents, number: int, adds: Any, info: Action) -> None:
+        """Adds to `problems` what the columns and properties of a version do not allow."""
+        if not contents.is_v_long and any((row[2] or 0) > _INT_MAX for row in contents.rows):
+            self.problems.append((number, f"has values of v that are no INT: {info}"))
+        has_new_vectors = any("deletionVector" in add for add in adds) and info["operation"] != "RESTORE"
+        if has_new_vectors and dict(contents.properties).get(VECTORS) != "true":
+            self.problems.append((number, f"has new deletion vectors, which are off: {info}"))
 
     def _live_rows(self, add: Action) -> list[_Values]:
         path = unquote(add["path"])

@@ -7,18 +7,21 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import deltalake
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.batch.random_operations import BEFORE, Features
 from tests.protocol_rules import broken_rules
-from tests.races.check import Report, check
-from tests.races.history import History
+from tests.races.check import OUT_OF_DATE, Report, check
+from tests.races.history import History, Version
 from tests.races.jobs import Job
+from tests.races.operations import FEED
 from tests.races.places import Place
 from tests.races.writers import Writers
 
@@ -48,6 +51,10 @@ class Race:
         """A race whose isolation level and features are of the seed; deltalake cannot write all of them."""
         chance = random.Random(seed)
         features = Features.by_chance(chance)
+        if features.mapping != "none":  # half of the feeds, since columns with a feed keep their names
+            features = replace(features, feed=features.feed and chance.random() < 0.5)
+        # A column that a generated one is made of keeps its type.
+        features = replace(features, widening=not features.generated and chance.random() < 0.7)
         if "deltalake" in writers:
             features = Features(features.by_partition, "none", False, False, features.feed)
         return Race(seed, writers, operations, _ISOLATION_LEVELS[seed % 2], features)
@@ -99,8 +106,7 @@ def run(race: Race, spark: SparkSession, place: Place, writers: Writers) -> Outc
     with ThreadPoolExecutor() as threads:
         answers = threads.submit(writers.carry_out, jobs)
         while not wait([answers], _PAUSE_S).done:
-            _read_once(spark, path, history)
-            reads += 1
+            reads += _read_once(spark, path, history)
     told = answers.result()
     history.follow()
     operations = {operation.id: operation for job in jobs for operation in job.operations()}
@@ -110,15 +116,23 @@ def run(race: Race, spark: SparkSession, place: Place, writers: Writers) -> Outc
     return Outcome(race, report, reads, sum(seconds), max(seconds))
 
 
-def _read_once(spark: SparkSession, path: str, history: History) -> None:
-    """Reads the table: what is found has to be a version that was the newest one meanwhile."""
+def _read_once(spark: SparkSession, path: str, history: History) -> bool:
+    """Reads the table: what is found has to be a version that was the newest one meanwhile. False if the
+    columns changed before the rows were read."""
     history.follow()
     first = history.newest.number
-    rows = _rows(spark.read.format("delta").load(path).toArrow())
+    try:
+        rows = _rows(spark.read.format("delta").load(path).toArrow())
+    except PySparkException as error:
+        history.follow()
+        if OUT_OF_DATE in str(error) and len({*map(_schema, history.versions[first:])}) > 1:
+            return False
+        raise
     history.follow()
     assert any(rows == version.contents.rows for version in history.versions[first:]), (
         f"A read between versions {first} and {history.newest.number} is none of them: {rows}"
     )
+    return True
 
 
 def _faults_of_readers(
@@ -129,12 +143,13 @@ def _faults_of_readers(
     expected = history.newest.contents.rows
     if _rows(spark.read.format("delta").load(path).toArrow()) != expected:
         faults.append("Spark reads other rows at the end")
-    # In another process: it would keep this one's threads, and so the tests' object store, from running.
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
+    if not race.features.widening:  # deltalake does not read such tables
         of_deltalake = f"{place.root_of_deltalake}/{name}", place.options
-        rows_of_deltalake = processes.submit(rows_by_deltalake, *of_deltalake).result()
-    if rows_of_deltalake != expected:
-        faults.append("deltalake reads other rows at the end")
+        # In another process: it would keep this one's threads, and so the tests' object store, from running.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
+            rows_of_deltalake = processes.submit(rows_by_deltalake, *of_deltalake).result()
+        if rows_of_deltalake != expected:
+            faults.append("deltalake reads other rows at the end")
     log = place.log(name)
     if log is not None:
         faults += broken_rules(log)
@@ -159,6 +174,8 @@ def _faults_of_feed(spark: SparkSession, path: str, history: History) -> list[st
         for row in changes.toArrow().to_pylist():
             of_version[row["_commit_version"]].append((_row(row), row["_change_type"]))
     for before, version in zip(history.versions, history.versions[1:], strict=False):
+        if not _has_feed(version):
+            continue
         rows = Counter(before.contents.rows)
         rows.subtract(row for row, kind in of_version[version.number] if kind in BEFORE)
         rows.update(row for row, kind in of_version[version.number] if kind not in BEFORE)
@@ -168,14 +185,23 @@ def _faults_of_feed(spark: SparkSession, path: str, history: History) -> list[st
 
 
 def _ranges_of_one_schema(history: History) -> list[tuple[int, int]]:
-    """First and last versions of ranges in which no column comes or goes: a feed is read by one schema."""
-    firsts = [1] + [
-        version.number
-        for before, version in zip(history.versions[1:], history.versions[2:], strict=False)
-        if before.contents.has_x != version.contents.has_x
-    ]
-    lasts = [first - 1 for first in firsts[1:]] + [history.newest.number]
-    return list(zip(firsts, lasts, strict=True)) if history.newest.number else []
+    """First and last versions of ranges with a feed in which no column comes, goes or changes: a feed is
+    read by one schema."""
+    ranges = []
+    of_one = groupby(history.versions[1:], lambda version: (_has_feed(version), _schema(version)))
+    for (has_feed, _), group in of_one:
+        if has_feed:
+            versions = [version.number for version in group]
+            ranges.append((versions[0], versions[-1]))
+    return ranges
+
+
+def _has_feed(version: Version) -> bool:
+    return dict(version.contents.properties).get(FEED) == "true"
+
+
+def _schema(version: Version) -> tuple[bool, ...]:
+    return version.contents.has_x, version.contents.has_y, version.contents.is_v_long
 
 
 def _rows(table: pa.Table) -> Counter[Any]:
@@ -183,7 +209,7 @@ def _rows(table: pa.Table) -> Counter[Any]:
 
 
 def _row(values: dict[str, Any]) -> tuple[Any, ...]:
-    return values["id"], values["p"], values["v"], values.get("x")
+    return values["id"], values["p"], values["v"], values.get("x"), values.get("y")
 
 
 def races(first_seed: int, total: int, writers: Sequence[str], operations: int) -> list[Race]:

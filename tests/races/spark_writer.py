@@ -103,8 +103,22 @@ class SparkWriter:
                 sql(f"ALTER TABLE {name} ADD COLUMN x LONG")
             case "drop x":
                 sql(f"ALTER TABLE {name} DROP COLUMN x")
-            case "note":
-                sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('note' = '{operation.id}')")
+            case "set x":
+                sql(f"UPDATE {name} SET x = id WHERE {where}")
+            case "x to y" | "y to x":
+                old, new_name = operation.kind.split(" to ")
+                sql(f"ALTER TABLE {name} RENAME COLUMN {old} TO {new_name}")
+            case "overwrite schema":
+                rows = self.frame(operation.widened, f"{SCHEMA}, x LONG", operation.files)
+                self.write(rows if operation.in_sql else rows.drop("x"), "overwrite", overwriteSchema="true")
+            case "append longs":
+                rows = self.frame(operation.longs, "id LONG, p STRING, v LONG", operation.files)
+                self.write(rows, "append", mergeSchema="true")
+            case "longs":
+                sql(f"ALTER TABLE {name} ALTER COLUMN v TYPE LONG")
+            case "note" | "feed" | "vectors":
+                key, value = operation.setting
+                sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{key}' = '{value}')")
             case other:
                 raise AssertionError(other)
 

@@ -14,12 +14,12 @@ from tests.batch.random_operations import Condition, Row
 from tests.races.check import Report, check
 from tests.races.history import History, Version
 from tests.races.jobs import DONE, Told
-from tests.races.operations import Contents, Operation
+from tests.races.operations import VECTORS, Contents, Operation
 
 LEVELS = ["Serializable", "WriteSerializable"]
-FIRST: Row = (1, "a", 0, None)
-SECOND: Row = (2, "b", 0, None)
-NEW: Row = (3, "a", 0, None)
+FIRST: Row = (1, "a", 0, None, None)
+SECOND: Row = (2, "b", 0, None, None)
+NEW: Row = (3, "a", 0, None, None)
 
 
 def operation(identity: str, kind: str, where: str = "true", rows: tuple[Row, ...] = ()) -> Operation:
@@ -28,7 +28,7 @@ def operation(identity: str, kind: str, where: str = "true", rows: tuple[Row, ..
         "p = 'a'": lambda row: row[1] == "a",
         "id = 3": lambda row: row[0] == 3,
     }[where]
-    return Operation(identity, kind, Condition(where, holds), rows, (), None, 1, 1, False)
+    return Operation(identity, kind, Condition(where, holds), rows, (), None, 1, 1, False, False)
 
 
 APPEND = operation("append", "append", rows=(NEW[:3],))
@@ -126,6 +126,34 @@ def test_a_failed_operation_has_no_commit_and_a_known_error(outcome: str, fault:
     commits = [version(APPEND, 0, [FIRST, SECOND, NEW])] if fault.startswith("and") else []
     report = checked("Serializable", *commits, told={"append": outcome})
     assert fault in report.faults[0]
+
+
+@pytest.mark.parametrize("has_x", [False, True])
+def test_an_operation_may_fail_for_a_column_that_is_so(has_x: bool) -> None:
+    history = History(lambda path: b"")
+    history.versions.append(Version(0, Contents(Counter(), has_x=has_x), {}, 0, 0, True))
+    rename = operation("rename", "x to y")
+    told = {"id": "rename", "outcome": "SchemaError DELTA_COLUMN_NOT_FOUND", "before": 0, "after": 0}
+    assert bool(check(history, "Serializable", {"rename": rename}, [told]).faults) is has_x
+
+
+@pytest.mark.parametrize(
+    ("contents", "vector", "fault"),
+    [
+        (Contents(Counter([(1, "a", 1 << 40, None, None)])), False, "values of v that are no INT"),
+        (Contents(Counter([(1, "a", 1 << 40, None, None)]), is_v_long=True), False, None),
+        (Contents(Counter(), properties=((VECTORS, "false"),)), True, "new deletion vectors"),
+        (Contents(Counter(), properties=((VECTORS, "true"),)), True, None),
+    ],
+)
+def test_what_the_type_and_the_properties_do_not_allow(
+    contents: Contents, vector: bool, fault: str | None
+) -> None:
+    history = History(lambda path: b"")
+    add: dict[str, Any] = {"deletionVector": {}} if vector else {}
+    history.check_settings(contents, 1, [add], {"operation": "UPDATE"})
+    assert len(history.problems) == bool(fault)
+    assert all(fault is not None and fault in problem for _, problem in history.problems)
 
 
 def test_an_operation_that_is_done_has_a_commit() -> None:
