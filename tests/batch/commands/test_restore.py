@@ -191,23 +191,6 @@ def test_missing_files_are_named(spark: SparkSession, tmp_path: Path, setting: A
     assert ids(load(spark, path)) == [10, 11]
 
 
-def test_a_file_that_a_vacuum_deletes_meanwhile_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    """The vacuum had looked at the log before the restore is in it."""
-    table = str(tmp_path / "a table")
-    append_two(spark, table, 0)
-    spark.range(1).write.format("delta").mode("overwrite").save(table)
-    back = Path(table, str(DeltaLog.for_table(table).snapshot_at(0).files["path"][0]))
-    set_observer(lambda point, facts: back.unlink(missing_ok=True) if point == "commit prepared" else None)
-    delta = DeltaTable.forPath(spark, table)
-    with pytest.raises(StoreError, match=r"since version 2, which is committed") as raised:
-        delta.restoreToVersion(0)
-    set_observer(None)
-    assert str(back) in str(raised.value)
-    assert "Restore version 1" in str(raised.value)
-    delta.restoreToVersion(1)
-    assert ids(load(spark, table)) == [0]
-
-
 def test_what_only_appends_is_not_taken_back(spark: SparkSession, table: str) -> None:
     append_two(spark, table, 0)
     append_two(spark, table, 10)

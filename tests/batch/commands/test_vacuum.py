@@ -496,25 +496,6 @@ def test_a_deletion_vector_that_comes_back_while_a_vacuum_runs_stays(
     assert ids(load(spark, rewritten)) == expected
 
 
-def test_a_file_that_comes_back_in_the_moment_of_its_deletion_is_told(
-    spark: Any, rewritten: str, unchecked: None, monkeypatch: Any
-) -> None:
-    """Another writer commits between the last look at the log and the deletion."""
-    first = DeltaLog.for_table(rewritten).snapshot_at(0)
-    back = list(add_files(first.with_stats(first.files)))
-    delete_files = vacuum_deletion._delete_files
-
-    def late(*arguments: Any) -> Any:
-        DeltaLog.for_table(rewritten).start_transaction().commit(back, _restore())
-        return delete_files(*arguments)
-
-    monkeypatch.setattr(vacuum_deletion, "_delete_files", late)
-    with pytest.raises(StoreError, match="restore the version before it") as raised:
-        DeltaTable.forPath(spark, rewritten).vacuum(0)
-    assert any(add.path in str(raised.value) for add in back)
-    assert actions(rewritten, "commitInfo")[0]["operationParameters"] == {"status": "FAILED"}
-
-
 def test_a_writer_that_is_at_work_loses_no_file(spark: Any, rewritten: str, at_commit: Any) -> None:
     """Its files are younger than the retention, whatever the log says."""
     keep_deleted_files(spark, rewritten, "1 minute")

@@ -1,0 +1,68 @@
+"""RESTORE and VACUUM in one moment: whichever comes second tells which files the table has lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deltaflow import DeltaTable
+from deltaflow.batch.commands import vacuum_deletion
+from deltaflow.errors import StoreError
+from deltaflow.log import DeltaLog, Operation, add_files
+from deltaflow.log.observer import set_observer
+from tests.tables import actions, ids, load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def no_observer_left() -> Iterator[None]:
+    yield
+    set_observer(None)
+
+
+@pytest.fixture
+def path(spark: SparkSession, tmp_path: Path) -> str:
+    """A table of two versions that have no file in common."""
+    path = str(tmp_path / "a table")
+    spark.range(2).write.format("delta").save(path)
+    spark.range(1).write.format("delta").mode("overwrite").save(path)
+    return path
+
+
+def test_the_vacuum_deletes_after_it_has_read_the_log(
+    spark: SparkSession, path: str, setting: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    first = DeltaLog.for_table(path).snapshot_at(0)
+    back = list(add_files(first.with_stats(first.files)))
+    delete_files = vacuum_deletion._delete_files
+
+    def late(*arguments: Any) -> Any:
+        DeltaLog.for_table(path).start_transaction().commit(back, Operation("RESTORE", {}))
+        return delete_files(*arguments)
+
+    monkeypatch.setattr(vacuum_deletion, "_delete_files", late)
+    with pytest.raises(StoreError, match="restore the version before it") as raised:
+        DeltaTable.forPath(spark, path).vacuum(0)
+    assert any(add.path in str(raised.value) for add in back)
+    assert actions(path, "commitInfo")[0]["operationParameters"] == {"status": "FAILED"}
+
+
+def test_the_restore_commits_after_it_has_looked_for_the_files(spark: SparkSession, path: str) -> None:
+    back = Path(path, str(DeltaLog.for_table(path).snapshot_at(0).files["path"][0]))
+    set_observer(lambda point, facts: back.unlink(missing_ok=True) if point == "commit prepared" else None)
+    delta = DeltaTable.forPath(spark, path)
+    with pytest.raises(StoreError, match=r"since version 2, which is committed") as raised:
+        delta.restoreToVersion(0)
+    set_observer(None)
+    assert str(back) in str(raised.value)
+    assert "Restore version 1" in str(raised.value)
+    delta.restoreToVersion(1)
+    assert ids(load(spark, path)) == [0]
