@@ -1,4 +1,4 @@
-"""Hostile logs where Spark reads and writes: what cannot be done is an error that says so."""
+"""Hostile logs where Spark reads and writes: errors say what cannot be done; nothing outside changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from deltaflow.errors import DeltaError
-from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
+from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol, remove
 from tests.security.conftest import SECRET
 
 pytestmark = [pytest.mark.spark, pytest.mark.breaks_protocol]
@@ -45,6 +45,42 @@ def add_of(path: str, size: int, **fields: Any) -> dict[str, Any]:
     return add(path, size=size, partitionValues={PART: HERE}, **fields)
 
 
+ELSEWHERE = [
+    "../outside/0.parquet",
+    "{outside}/1.parquet",
+    "file:{outside}/2.parquet",
+    "%2E%2e/outside/3.parquet",
+    "link/4.parquet",
+    "5.parquet",
+]
+
+
+@pytest.fixture
+def elsewhere(table: HandWrittenTable, tmp_path: Path) -> HandWrittenTable:
+    """A table whose files are outside of it, by each kind of path, with the ids 2n and 2n + 1. In version 0
+    it had another one."""
+    outside = tmp_path / "outside"
+    size = 0
+    for number in range(len(ELSEWHERE)):
+        size = parquet(outside / f"{number}.parquet", 2 * number, 2 * number + 1)
+    gone = parquet(outside / "gone.parquet", 100)
+    Path(table.path, "link").symlink_to(outside)
+    Path(table.path, "5.parquet").symlink_to(outside / "5.parquet")
+    adds = [add_of(path.format(outside=outside), size) for path in ELSEWHERE]
+    of_gone = {"partitionValues": {PART: HERE}, "size": gone}
+    configuration = {"delta.enableChangeDataFeed": "true"}
+    table.commit(
+        0,
+        PROTOCOL,
+        meta_data(schema=SCHEMA, partition_columns=[PART], configuration=configuration),
+        add_of("../outside/gone.parquet", gone),
+    )
+    cdc = {"path": "../outside/change.parquet", "dataChange": False, **of_gone}
+    pq.write_table(pa.table({"id": [100], "_change_type": ["delete"]}), outside / "change.parquet")
+    table.commit(1, {"cdc": cdc}, remove("../outside/gone.parquet", **of_gone), *adds)
+    return table
+
+
 def streamed(spark: SparkSession, path: str, target: str) -> None:
     rows = spark.readStream.format("delta").option("ignoreChanges", "true").load(path)
     writer = rows.writeStream.format("delta").option("checkpointLocation", f"{target}-checkpoint")
@@ -56,6 +92,52 @@ def streamed(spark: SparkSession, path: str, target: str) -> None:
 
 
 MERGE = "MERGE INTO {t} t USING (SELECT 6L AS id) s ON s.id = t.id WHEN MATCHED THEN UPDATE SET id = 600"
+LISTED = ["{p}", "{o}/secret.parquet", "file:{o}/secret.parquet", "file:{t}/../outside/secret.parquet"]
+LISTED += ["{t}/link/secret.parquet", "{t}/../outside/secret.parquet"]
+INVENTORY = " UNION ALL ".join(
+    f"SELECT '{path}' AS path, 1L AS length, false AS isDir, 1L AS modificationTime" for path in LISTED
+)
+RETAIN_NOTHING = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
+
+
+def test_no_operation_changes_what_is_outside(
+    spark: SparkSession, elsewhere: HandWrittenTable, outside: Path, settings: Any
+) -> None:
+    path, name = elsewhere.path, f"delta.`{elsewhere.path}`"
+    clone, target = f"{path}-clone", f"{path}-target"
+    before = {str(file) for file in outside.rglob("*")}
+
+    def ids(of: str = path) -> list[int]:
+        return sorted(row.id for row in spark.read.format("delta").load(of).collect())
+
+    everything = list(range(2 * len(ELSEWHERE)))
+    assert ids() == everything
+    assert spark.sql(f"SELECT id FROM table_changes_by_path('{path}', 1)").collect() == [(100,)]
+    spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE {name}").collect()
+    streamed(spark, path, target)
+    assert ids(target) == ids(clone) == everything
+    with settings(RETAIN_NOTHING):
+        for of in (path, clone):
+            spark.sql(f"DELETE FROM delta.`{of}` WHERE id = 2")
+            spark.sql(f"UPDATE delta.`{of}` SET id = 400 WHERE id = 4")
+            spark.sql(MERGE.format(t=f"delta.`{of}`")).collect()
+            left = [*(one for one in everything if one not in (2, 4, 6)), 400, 600]
+            assert ids(of) == left
+            spark.sql(f"OPTIMIZE delta.`{of}`").collect()
+            assert ids(of) == left
+            inventory = INVENTORY.format(p=path, o=outside, t=of)
+            spark.sql(f"VACUUM delta.`{of}` USING INVENTORY ({inventory}) RETAIN 0 HOURS").collect()
+            spark.sql(f"VACUUM delta.`{of}` RETAIN 0 HOURS").collect()
+            assert ids(of) == left
+        spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF 1").collect()
+        assert ids() == everything
+        spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF 0").collect()
+        assert ids() == [100]
+    assert {str(file) for file in outside.rglob("*")} == before
+    left_around = {file.name for file in Path(path).parent.iterdir()}
+    assert left_around == {"table", "table-clone", "table-target", "table-target-checkpoint", "outside"}
+
+
 UNREADABLE = [
     "link/secret.parquet",
     "nothing://host/x.parquet",
