@@ -28,7 +28,7 @@ from deltaflow.log import (
     remove_files,
     schema_to_string,
 )
-from deltaflow.log.files.deletion_vectors import packed_vectors
+from deltaflow.log.files.deletion_vectors import packed_vectors, read_deletion_vectors
 from deltaflow.log.replay.log_files import Clock, system_clock
 from deltaflow.log.streams.checkpoint import StreamCheckpoint
 from deltaflow.log.streams.checkpoint_edit import CheckpointEdit, places
@@ -194,9 +194,10 @@ def upkeep(folder: str) -> None:
     }
     for number in range(3):
         append(path, number, configuration, replaces=number == 1)
-    _delete_rows(path, 3)
+    for number in (3, 4):
+        _delete_row(path, number)
     log = _log(path)
-    if log.snapshot().txn_version("writer") == 3:
+    if log.snapshot().txn_version("writer") == 4:
         if log.available_versions()[0] == 0:  # without it, this kind of vacuum refuses
             main(["vacuum", path, "--lite", "--yes"], standalone_mode=False)
         later = _log(path, lambda: system_clock() + 2 * _DAY_MS)
@@ -207,11 +208,12 @@ def upkeep(folder: str) -> None:
             log._files.store.put_if_absent(f"{path}/left/stray.parquet", b"stray")
         main(["vacuum", path, "--yes"], standalone_mode=False)
         main(["doctor", path], standalone_mode=False)
-    append(path, 4, {})
+    append(path, 5, {})
 
 
-def _delete_rows(path: str, number: int) -> None:
-    """One commit that deletes the fourth row of every file by deletion vectors, unless the table has it."""
+def _delete_row(path: str, number: int) -> None:
+    """One commit that deletes the row at this position of every file by deletion vectors, beside those that
+    are deleted already, unless the table has it."""
     log = _log(path)
     transaction = log.start_transaction()
     done = transaction.record_read_of_txn("writer")
@@ -220,8 +222,10 @@ def _delete_rows(path: str, number: int) -> None:
         return
     assert transaction.snapshot is not None
     transaction.record_read_of_whole_table()
-    old = list(add_files(transaction.snapshot.with_stats(transaction.snapshot.files)))
-    files, vectors = packed_vectors([BitMap64([3]) for _ in old], None)
+    table = transaction.snapshot.with_stats(transaction.snapshot.files)
+    old, before = list(add_files(table)), read_deletion_vectors(table, path, transaction.snapshot.version)
+    rows = [BitMap64([number]) if vector is None else vector.rows | BitMap64([number]) for vector in before]
+    files, vectors = packed_vectors(rows, None)
     for file in files:
         with log._files.store.open_output(f"{log.path}/{file.name}") as output:
             output.write(file.content)
