@@ -105,8 +105,11 @@ class Reader:
         try:
             vectors = read_deletion_vectors(files, snapshot.path, snapshot.version)
         except StoreError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                raise error.__cause__ from error
+            cause: BaseException | None = error
+            while isinstance(cause, StoreError):
+                cause = cause.__cause__
+            if isinstance(cause, FileNotFoundError):
+                raise cause from error
             raise
         paths = store_paths(snapshot.path, files["path"]).to_pylist()
         for number, (path, size) in enumerate(zip(paths, files["size"].to_pylist(), strict=True)):

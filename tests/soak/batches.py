@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,8 @@ def soak(spark: SparkSession, folder: Path, batches: int, every: int, file: Path
     told = end_when_told()
     samples: list[Sample] = []
     arrived, go_on = threading.Event(), threading.Event()
-    began = [time.monotonic()]
-    took: list[float] = []
+    began, newest = [time.monotonic()], [0]
+    took: deque[float] = deque(maxlen=every)  # all of them would be a rise by themselves
     cpu_ms = driver.cpu_ms()
 
     def hold(point: str, facts: dict[str, Any]) -> None:
@@ -71,6 +72,7 @@ def soak(spark: SparkSession, folder: Path, batches: int, every: int, file: Path
             return
         took.append(1_000 * (time.monotonic() - began[0]))
         if facts["batch_id"] and facts["batch_id"] % every == 0:
+            newest[0] = facts["batch_id"]
             go_on.clear()
             arrived.set()
             go_on.wait()
@@ -84,9 +86,9 @@ def soak(spark: SparkSession, folder: Path, batches: int, every: int, file: Path
         while query.isActive and not told.is_set():
             if arrived.wait(1):
                 arrived.clear()
-                last = sorted(took[-every:])
+                last = sorted(took)
                 sample = {
-                    "batch": len(took) - 1,
+                    "batch": newest[0],
                     "batch_ms": last[len(last) // 2],
                     "batch_ms_95": last[int(len(last) * 0.95)],
                     "batch_cpu_ms": (driver.cpu_ms() - cpu_ms) / every,
