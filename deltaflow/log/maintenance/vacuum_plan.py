@@ -129,17 +129,19 @@ def plan_vacuum(
 
 def files_outside(files: pa.Table, places: Iterable[pa.Array]) -> pa.Table:
     """The files that are in none of the places (`LogPlaces`)."""
-    return files.filter(pc.invert(_are_in(files, places)))
+    kept = pa.chunked_array(list(places), pa.string())
+    return files.filter(pc.invert(_are_in(files, kept))) if len(kept) else files
 
 
 def files_within(files: pa.Table, places: Iterable[pa.Array]) -> pa.Table:
     """The files that are in one of the places (`LogPlaces`)."""
-    return files.filter(_are_in(files, places))
+    wanted = pa.chunked_array(list(places), pa.string())
+    return files.filter(_are_in(files, wanted)) if len(wanted) else files.slice(0, 0)
 
 
-def _are_in(files: pa.Table, places: Iterable[pa.Array]) -> pa.ChunkedArray:
+def _are_in(files: pa.Table, places: pa.ChunkedArray) -> pa.ChunkedArray:
     own = pa.chunked_array([comparable_places(chunk) for chunk in files["path"].chunks], pa.string())
-    return pc.is_in(own, value_set=pa.chunked_array(list(places), pa.string()))
+    return pc.is_in(own, value_set=places)
 
 
 def paths_added_since(log: LogFiles, version: int) -> tuple[int, list[str]]:
