@@ -109,10 +109,10 @@ class Pipeline:
     """A pipeline under trial, in a folder for all its trials.
 
     `function` is `module:function`, found with this process's `sys.path`. Its runs are `processes`, started
-    one after the other. `check` is called with the folder
-    of each run that is over. `ignored` names columns whose values differ from run to run. Of `together`
-    trials, the processes are killed by one kill: more are faster, and each of them still stands at a point
-    of its own when its process is killed. A run that takes `timeout_s` is an error.
+    one after the other. `check` is called with the folder of each run that is over. `ignored` names columns
+    whose values differ from run to run. Of `together` trials, the processes are killed by one kill: more are
+    faster, and each of them still stands at a point of its own when its process is killed. A run that takes
+    `timeout_s` is an error.
     """
 
     def __init__(
