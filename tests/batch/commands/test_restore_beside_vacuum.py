@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +11,12 @@ from deltaflow import DeltaTable
 from deltaflow.batch.commands import vacuum_deletion
 from deltaflow.errors import StoreError
 from deltaflow.log import DeltaLog, Operation, add_files
-from deltaflow.log.observer import set_observer
 from tests.tables import actions, ids, load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(autouse=True)
-def no_observer_left() -> Iterator[None]:
-    yield
-    set_observer(None)
 
 
 @pytest.fixture
@@ -55,13 +47,14 @@ def test_the_vacuum_deletes_after_it_has_read_the_log(
     assert actions(path, "commitInfo")[0]["operationParameters"] == {"status": "FAILED"}
 
 
-def test_the_restore_commits_after_it_has_looked_for_the_files(spark: SparkSession, path: str) -> None:
+def test_the_restore_commits_after_it_has_looked_for_the_files(
+    spark: SparkSession, path: str, at: Any
+) -> None:
     back = Path(path, str(DeltaLog.for_table(path).snapshot_at(0).files["path"][0]))
-    set_observer(lambda point, facts: back.unlink(missing_ok=True) if point == "commit prepared" else None)
+    at("commit prepared", back.unlink)
     delta = DeltaTable.forPath(spark, path)
     with pytest.raises(StoreError, match=r"since version 2, which is committed") as raised:
         delta.restoreToVersion(0)
-    set_observer(None)
     assert str(back) in str(raised.value)
     assert "Restore version 1" in str(raised.value)
     delta.restoreToVersion(1)
