@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 SECRET = "what-is-outside-of-the-table"
 
@@ -25,6 +29,16 @@ def outside(tmp_path: Path) -> Iterator[Path]:
     before = _contents(directory)
     yield directory
     assert _contents(directory) == before
+
+
+def streamed(rows: DataFrame, target: str) -> None:
+    """Lets a stream write its rows that are there into a table."""
+    writer = rows.writeStream.format("delta").option("checkpointLocation", f"{target}-checkpoint")
+    query = writer.trigger(availableNow=True).start(target)
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
 
 
 def _contents(directory: Path) -> dict[str, bytes]:

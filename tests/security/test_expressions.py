@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 
 from deltaflow.errors import DeltaError, DeltaUnsupportedOperationException
 from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
+from tests.security.conftest import streamed
 
 pytestmark = [pytest.mark.spark, pytest.mark.breaks_protocol]
 
@@ -59,14 +60,8 @@ def appended(spark: SparkSession, path: str) -> None:
     spark.range(1).write.format("delta").mode("append").save(path)
 
 
-def streamed(spark: SparkSession, path: str) -> None:
-    rows = spark.readStream.format("delta").load(path).select("id")
-    writer = rows.writeStream.format("delta").option("checkpointLocation", f"{path}-checkpoint")
-    query = writer.trigger(availableNow=True).start(path)
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
+def appended_by_stream(spark: SparkSession, path: str) -> None:
+    streamed(spark.readStream.format("delta").load(path).select("id"), path)
 
 
 def statement(text: str) -> Callable[[SparkSession, str], None]:
@@ -82,7 +77,7 @@ MERGE = (
 )
 DOORS = {
     "append": appended,
-    "stream": streamed,
+    "stream": appended_by_stream,
     "INSERT": statement("INSERT INTO <t> (id) VALUES (2)"),
     "UPDATE": statement("UPDATE <t> SET id = 3"),
     "UPDATE to DEFAULT": statement("UPDATE <t> SET v = DEFAULT"),

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from deltaflow.errors import DeltaError
 from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol, remove
-from tests.security.conftest import SECRET
+from tests.security.conftest import SECRET, streamed
 
 pytestmark = [pytest.mark.spark, pytest.mark.breaks_protocol]
 
@@ -81,16 +81,6 @@ def elsewhere(table: HandWrittenTable, tmp_path: Path) -> HandWrittenTable:
     return table
 
 
-def streamed(spark: SparkSession, path: str, target: str) -> None:
-    rows = spark.readStream.format("delta").option("ignoreChanges", "true").load(path)
-    writer = rows.writeStream.format("delta").option("checkpointLocation", f"{target}-checkpoint")
-    query = writer.trigger(availableNow=True).start(target)
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-
-
 MERGE = "MERGE INTO {t} t USING (SELECT 6L AS id) s ON s.id = t.id WHEN MATCHED THEN UPDATE SET id = 600"
 LISTED = ["{p}", "{o}/secret.parquet", "file:{o}/secret.parquet", "file:{t}/../outside/secret.parquet"]
 LISTED += ["{t}/link/secret.parquet", "{t}/../outside/secret.parquet"]
@@ -114,7 +104,7 @@ def test_no_operation_changes_what_is_outside(
     assert ids() == everything
     assert spark.sql(f"SELECT id FROM table_changes_by_path('{path}', 1)").collect() == [(100,)]
     spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE {name}").collect()
-    streamed(spark, path, target)
+    streamed(spark.readStream.format("delta").load(path), target)
     assert ids(target) == ids(clone) == everything
     with settings(RETAIN_NOTHING):
         for of in (path, clone):
@@ -168,7 +158,7 @@ def test_what_is_no_data_file(spark: SparkSession, table: HandWrittenTable, outs
     chosen = STATEMENTS if path == UNREADABLE[0] else STATEMENTS[:2]
     doors: list[Callable[[], object]] = [
         *(lambda text=text: spark.sql(text.format(t=f"delta.`{table.path}`")).collect() for text in chosen),
-        lambda: streamed(spark, table.path, f"{table.path}-target"),
+        lambda: streamed(spark.readStream.format("delta").load(table.path), f"{table.path}-target"),
     ]
     for door in doors:
         with pytest.raises((PySparkException, DeltaError)) as error:
