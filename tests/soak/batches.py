@@ -62,7 +62,7 @@ def soak(spark: SparkSession, folder: Path, batches: int, every: int, file: Path
     told = end_when_told()
     samples: list[Sample] = []
     arrived, go_on = threading.Event(), threading.Event()
-    began, newest = [time.monotonic()], [0]
+    began = [time.monotonic()]
     took: deque[float] = deque(maxlen=every)  # all of them would be a rise by themselves
     cpu_ms = driver.cpu_ms()
 
@@ -72,7 +72,6 @@ def soak(spark: SparkSession, folder: Path, batches: int, every: int, file: Path
             return
         took.append(1_000 * (time.monotonic() - began[0]))
         if facts["batch_id"] and facts["batch_id"] % every == 0:
-            newest[0] = facts["batch_id"]
             go_on.clear()
             arrived.set()
             go_on.wait()
@@ -88,7 +87,7 @@ def soak(spark: SparkSession, folder: Path, batches: int, every: int, file: Path
                 arrived.clear()
                 last = sorted(took)
                 sample = {
-                    "batch": newest[0],
+                    "batch": every * (len(samples) + 1),
                     "batch_ms": last[len(last) // 2],
                     "batch_ms_95": last[int(len(last) * 0.95)],
                     "batch_cpu_ms": (driver.cpu_ms() - cpu_ms) / every,
