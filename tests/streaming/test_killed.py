@@ -262,7 +262,6 @@ def check_whole(source: str, query: str, folder: Path, numbers: range) -> None:
 
 
 @pytest.mark.parametrize("held", STREAMS, ids=lambda held: held.name)
-@pytest.mark.sampled(4)
 def test_killed_and_started_again(killed: Killed, streams: Any, held: Held) -> None:
     folder = killed.folder / held.name
     sink, checkpoint = folder / "sink", folder / "checkpoint"
@@ -309,7 +308,6 @@ def test_the_last_file_of_commits_lost(streams: Any, tmp_path: Path, source: str
 
 
 @pytest.mark.parametrize("name", [name for name, *_ in QUARANTINED])
-@pytest.mark.sampled(2)
 def test_killed_between_the_commits_of_a_quarantine(killed: Killed, streams: Any, name: str) -> None:
     """Table and quarantine together hold every row once, each in the right one."""
     folder = killed.folder / name
@@ -324,7 +322,6 @@ def test_killed_between_the_commits_of_a_quarantine(killed: Killed, streams: Any
 
 
 @pytest.mark.parametrize("name", [name for name, *_ in CHANGES])
-@pytest.mark.sampled(2)
 def test_killed_around_a_change_of_the_schema(killed: Killed, streams: Any, name: str) -> None:
     """No row is lost or comes twice, and the schema log has the change once."""
     folder = killed.folder / name
@@ -340,7 +337,6 @@ def test_killed_around_a_change_of_the_schema(killed: Killed, streams: Any, name
 
 
 @pytest.mark.parametrize("name", [name for name, *_ in FEEDS])
-@pytest.mark.sampled(2)
 def test_killed_stream_of_change_rows(killed: Killed, streams: Any, name: str) -> None:
     folder = killed.folder / name
     assert numbered(folder / "checkpoint" / "commits") == [
@@ -356,7 +352,6 @@ def test_killed_stream_of_change_rows(killed: Killed, streams: Any, name: str) -
 
 
 @pytest.mark.parametrize("name", [name for name, *_ in REPLICAS])
-@pytest.mark.sampled(2)
 def test_killed_replica(killed: Killed, streams: Any, name: str) -> None:
     folder = killed.folder / name
     offsets = numbered(folder / "checkpoint" / "offsets")
