@@ -185,6 +185,7 @@ def test_write_serializable(spark, held, tmp_path, operation, rival, outcome):
 
 
 @pytest.mark.parametrize(("operation", "rival", "outcome"), WITH_VECTORS)
+@pytest.mark.sampled(2)
 def test_rows_are_marked(spark, held, tmp_path, operation, rival, outcome):
     path = str(tmp_path / "table")
     create(spark, path, "WriteSerializable", **{"delta.enableDeletionVectors": "true"})

@@ -10,6 +10,7 @@ from tests.tables import versions
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_every_read_beside_three_writing_processes_is_one_version(spark, tmp_path):
     path = str(tmp_path / "table")
     seen, outcomes = race(spark, path, reads=6, commits=6, lost=1)

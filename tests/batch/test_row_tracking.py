@@ -139,6 +139,7 @@ MERGE = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(3)
 def test_rows_keep_their_ids_whatever_rewrites_their_files(
     spark: SparkSession, tmp_path: Path, settings: Any, kind: str
 ) -> None:

@@ -87,6 +87,7 @@ def schema_of(path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", ["none", "name", "id"])
+@pytest.mark.sampled(3)
 def test_rows_of_narrow_files_by_every_reader(
     spark: SparkSession, tmp_path: Path, settings: Any, mode: str
 ) -> None:
@@ -198,6 +199,7 @@ DOORS = [append, overwrite, sql_insert, merge, stream]
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+@pytest.mark.sampled(2)
 def test_a_type_grows_by_every_door_that_evolves_schemas(
     spark: SparkSession, tmp_path: Path, settings: Any, door: Callable[..., None]
 ) -> None:

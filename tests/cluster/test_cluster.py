@@ -52,8 +52,6 @@ class Finished:
     """For the driver and each executor, what it asked the server for: operations and paths."""
     rows_of_copy: list[dict[str, Any]]
     """Of the table on the object store."""
-    demo: subprocess.CompletedProcess[str]
-    """The demo as in docker/compose.yaml, in a folder that the workers share."""
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +77,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, object_store_jar: Path) -
         }
         found = cluster.submit(SCENARIO, server.url, f"s3a://{bucket}", settings=settings)
         rows_of_copy = rows_of_object_store(objects, f"{bucket}/copy")
-        ran = run_demo(cluster, tmp_path_factory.mktemp("shared"))
-        yield Finished(
-            cluster, served, server.url, found, cluster.tasks(), server.requests_of, rows_of_copy, ran
-        )
+        yield Finished(cluster, served, server.url, found, cluster.tasks(), server.requests_of, rows_of_copy)
 
 
 def run_demo(cluster: Cluster, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -137,8 +132,10 @@ def test_the_streams_of_the_demo_bring_every_flight(finished: Finished) -> None:
     assert landed.differences(demo.table_numbers(folders)) == []
 
 
-def test_the_demo_of_the_containers_runs_on_both_workers(finished: Finished) -> None:
-    ran = finished.demo
+@pytest.mark.long
+def test_the_demo_of_the_containers_runs_on_both_workers(finished: Finished, tmp_path: Path) -> None:
+    """As in docker/compose.yaml, in a folder that the workers share."""
+    ran = run_demo(finished.cluster, tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "The table, read by deltalake, and the landed files, read by pyarrow, agree." in ran.stdout
     for worker in finished.cluster.workers:

@@ -239,6 +239,7 @@ def test_a_port_in_use_is_an_error(finished: Finished) -> None:
     assert re.search(r"cannot listen at 127\.0\.0\.1:\d+: .*Failed to bind", printed), printed
 
 
+@pytest.mark.long
 def test_a_server_without_a_token_ends_by_ctrl_c(tmp_path: Path) -> None:
     server = start_server(tmp_path / "server", "--port", "0", "--no-token", **{TOKEN: "not asked for"})
     try:

@@ -76,6 +76,7 @@ def assert_tables_hold(folder: Path, expected: pa.Table) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_whole_run_ends_with_equal_numbers_and_says_how_to_open_the_table(
     whole: tuple[Path, subprocess.CompletedProcess[str]], flights: pa.Table
 ) -> None:

@@ -119,6 +119,7 @@ def test_commits_on_an_object_store_outlive_failures_and_lost_replies(
 @pytest.mark.spark
 @pytest.mark.usefixtures("in_root")
 @pytest.mark.parametrize("name", ["replace_on_webhdfs", "replace_on_s3a"])
+@pytest.mark.sampled(2)
 def test_commits_on_file_systems_of_hadoop_outlive_kills_and_lost_replies(
     name: str, folder: str, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +140,7 @@ def test_what_spark_writes_outlives_kills_around_its_commits(
     name: str, folder: str, processes: Processes
 ) -> None:
     pipeline, recording = recorded(name, folder, processes)
-    check(pipeline, kills(recording, *COMMIT_STEPS)[::4])
+    check(pipeline, kills(recording, *COMMIT_STEPS)[::8])
 
 
 WRONG = {

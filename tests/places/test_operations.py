@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.places.conftest import Place
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.sampled(2)]
 
 
 @pytest.fixture

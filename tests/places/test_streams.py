@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.places.conftest import Place
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.sampled(2)]
 
 
 def run(frame: DataFrame, target: str, checkpoint: str, **options: Any) -> None:

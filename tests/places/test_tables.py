@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.places.conftest import Place
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.sampled(2)]
 
 NAMES = ["t", "a b", "p%20q", "ü", "x=1", ""]
 

@@ -105,13 +105,19 @@ class Killed(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Killed:
-    """All streams, run in one process until each is held at its point; then it is killed.
+def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Killed:
+    """The streams that tests start again: they run in one process until each is held at its point, and it is
+    killed.
 
     Before, this process overtakes the stream `rival` with the same checkpoint.
     """
     folder = tmp_path_factory.mktemp("killed")
-    for held in STREAMS:
+    started_again = [
+        item.callspec.params["held"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.originalname == "test_killed_and_started_again"
+    ]
+    for held in started_again:
         deliver(held.source, folder / held.name, range(90))
     deliver("delta", folder / "rival", range(90))
     for name, *_ in QUARANTINED:
@@ -123,7 +129,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Killed:
         feed_table(str(folder / name / "source"))
     packages = str(Path(deltaflow.__file__).parents[1])
     search_path = os.pathsep.join([packages, *filter(None, [os.environ.get("PYTHONPATH")])])
-    streams = [(held.name, held.source, held.query, held.point.name) for held in STREAMS]
+    streams = [(held.name, held.source, held.query, held.point.name) for held in started_again]
     streams += [*QUARANTINED, *CHANGES, *FEEDS, *REPLICAS]
     shown: list[str] = []
     with (
@@ -262,6 +268,7 @@ def check_whole(source: str, query: str, folder: Path, numbers: range) -> None:
 
 
 @pytest.mark.parametrize("held", STREAMS, ids=lambda held: held.name)
+@pytest.mark.sampled(3)
 def test_killed_and_started_again(killed: Killed, streams: Any, held: Held) -> None:
     folder = killed.folder / held.name
     sink, checkpoint = folder / "sink", folder / "checkpoint"

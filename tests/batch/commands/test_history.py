@@ -72,6 +72,7 @@ def commit(path: str, version: int, *actions: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("by", ["path", "text", "name", "api", "api by name"])
+@pytest.mark.sampled(2)
 def test_what_was_done_to_a_table(spark: SparkSession, table: str, database: Path, by: str) -> None:
     spark.sql(f"CREATE TABLE told USING delta LOCATION '{table}'")
     named = {"path": f"delta.`{table}`", "text": f"'{table}'", "name": "told"}.get(by)
@@ -229,6 +230,7 @@ def test_no_table(spark: SparkSession, tmp_path: Path, statement: str) -> None:
 
 @goldens.needed
 @pytest.mark.parametrize("entry", goldens.entries("rows"))
+@pytest.mark.sampled(4)
 def test_tables_of_other_writers(spark: SparkSession, entry: dict[str, Any]) -> None:
     path = goldens.GOLDENS / entry["path"]
     found = DeltaTable.forPath(spark, str(path))

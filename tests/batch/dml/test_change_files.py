@@ -189,6 +189,7 @@ def test_no_change_files_where_others_say_it_all(spark: SparkSession, table: str
     assert check(spark, table) == [(0, 1, "update_preimage"), (1, 1, "update_postimage")]
 
 
+@pytest.mark.sampled(2)
 def test_values_that_differ_each_time(spark: SparkSession, table: str, *, vectors: bool) -> None:
     """The rows after an update are those that the table has, whatever made them."""
     name = create(

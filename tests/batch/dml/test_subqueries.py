@@ -176,6 +176,7 @@ MERGE = """
 
 
 @pytest.mark.parametrize("with_vectors", [False, True])
+@pytest.mark.sampled(2)
 def test_merge(spark: SparkSession, path: str, *, with_vectors: bool) -> None:
     """Rows 1, 8 and 9 are updated, 7 is deleted, and 3 stays; 99 and 100 are new, as 0 is there."""
     if with_vectors:

@@ -83,6 +83,7 @@ DOORS: dict[str, Callable[[SparkSession, str], Any]] = {
 
 
 @pytest.mark.parametrize("door", DOORS)
+@pytest.mark.sampled(3)
 def test_every_door(spark: SparkSession, tmp_path: Path, database: Path, door: str) -> None:
     table = str(tmp_path / "table")
     _frame(spark).createOrReplaceTempView("frame")

@@ -123,6 +123,7 @@ READS: dict[str, Callable[[SparkSession, str], Any]] = {
 
 
 @pytest.mark.parametrize("door", READS)
+@pytest.mark.sampled(2)
 def test_filters_find_values_with_and_without_blanks(spark: SparkSession, mixed: str, door: str) -> None:
     frame = READS[door](spark, mixed)
     for condition, expected in {

@@ -40,6 +40,7 @@ def check_feed(spark: SparkSession, table: str) -> None:
 
 
 @pytest.mark.parametrize("mapping", ["none", "name"])
+@pytest.mark.sampled(2)
 def test_commits_that_need_no_change_files(spark: SparkSession, tmp_path: Path, mapping: str) -> None:
     table = str(tmp_path / "marked")
     spark.sql(

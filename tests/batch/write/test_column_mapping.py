@@ -109,6 +109,7 @@ def check_mapping(path: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
+@pytest.mark.sampled(2)
 def test_every_way_to_write(spark: SparkSession, table: str, mode: str) -> None:
     name = mapped(spark, table, mode)
     assert actions(table, "protocol", 0) == [{"minReaderVersion": 2, "minWriterVersion": 5}]

@@ -193,6 +193,7 @@ def test_replace_where_of_odd_partition_values(spark, table):
 
 @pytest.mark.parametrize("escaped", ["true", "false"])
 @pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.sampled(2)
 def test_replace_where_of_texts_with_backslashes_and_quotes(spark, table, setting, escaped, partitioned):
     texts = ["a\\b", "a\\\\b", "it's", "a\\\"'b", "\\", "plain"]
     data = spark.createDataFrame([(i, 0, text) for i, text in enumerate(texts)], "id int, p int, s string")
@@ -213,6 +214,7 @@ def test_replace_where_of_texts_with_backslashes_and_quotes(spark, table, settin
 
 
 @pytest.mark.parametrize("by_setting", [False, True])
+@pytest.mark.sampled(2)
 def test_dynamic_partition_overwrite(spark, table, setting, by_setting):
     write(frame(spark, (1, 1), (2, 2), (3, None)), table, partition_by=["p"])
     write(frame(spark, (4, 2)), table)

@@ -53,6 +53,7 @@ def test_every_pair(level: str) -> None:
 
 
 @pytest.mark.parametrize("rule", conflicts.RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.sampled(3)
 def test_without_any_one_rule_some_pair_has_no_serial_order(
     monkeypatch: pytest.MonkeyPatch, rule: conflicts.Rule
 ) -> None:

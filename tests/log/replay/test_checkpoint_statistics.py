@@ -144,6 +144,7 @@ def test_every_file_gets_its_own(table: HandWrittenTable, layout: str) -> None:
 
 @pytest.mark.parametrize("as_json", ["true", "false"])
 @pytest.mark.parametrize("parts", ["0", "7"])
+@pytest.mark.sampled(2)
 def test_of_our_own_checkpoints(
     table: HandWrittenTable, as_json: str, parts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,6 +177,7 @@ def test_a_truncate(spark, table):
 
 
 @pytest.mark.parametrize("options", [{}, {"track_history": ["name"]}], ids=["history", "history of a column"])
+@pytest.mark.sampled(2)
 def test_a_truncate_ends_the_rows_that_are_not_newer(spark, table, options):
     """Also one with its own sequence, in a batch of its own."""
     of_table = applier(table, scd_type=2, **options)
@@ -315,6 +316,7 @@ def test_keys_of_a_fixed_length(spark, table):
 
 
 @pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.sampled(2)
 def test_names_that_the_engine_could_have(spark, table, scd_type):
     of_table = applier(table, scd_type=scd_type)
     schema = "id INT, new STRING, old STRING, target STRING, __target STRUCT<id: INT>, op STRING, at INT"
@@ -325,6 +327,7 @@ def test_names_that_the_engine_could_have(spark, table, scd_type):
 
 
 @pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.sampled(2)
 def test_names_of_columns(spark, table, scd_type):
     """Keys and values may have dots in their names, and another case than the keys that are given."""
     of_table = applier(table, scd_type=scd_type)
@@ -340,6 +343,7 @@ def test_names_of_columns(spark, table, scd_type):
 
 
 @pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.sampled(2)
 def test_keys_alone(spark, table, scd_type):
     of_table = applier(table, scd_type=scd_type)
     of_table.apply(batch(spark, (1, "u", 1), (2, "u", 1), schema="id INT, op STRING, at INT"), Write("q", 0))

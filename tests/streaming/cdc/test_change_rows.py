@@ -24,8 +24,10 @@ def test_a_replica(streams: Any, tmp_path: Path) -> None:
     deltalake.write_deltalake(source, first, configuration=FEED)
     deltalake.DeltaTable(source).update(updates={"v": "v + 10"}, predicate="id < 2")
 
-    def follow(scd_type: int = 1, **options: str) -> list[tuple[Any, ...]]:
-        changes = streams.read(source, **{"readChangeFeed": "true", "maxFilesPerTrigger": "1"} | options)
+    def follow(files: int, scd_type: int = 1, **options: str) -> list[tuple[Any, ...]]:
+        """The target, after batches of so many files."""
+        options |= {"readChangeFeed": "true", "maxFilesPerTrigger": str(files)}
+        changes = streams.read(source, **options)
         target = f"{replica}-{scd_type}"
         writer = apply_changes(changes, target, keys="id", envelope=ChangeRows(), scd_type=scd_type)
         writer = writer.option("checkpointLocation", f"{target}-checkpoint").trigger(availableNow=True)
@@ -35,22 +37,22 @@ def test_a_replica(streams: Any, tmp_path: Path) -> None:
     def wanted() -> list[tuple[Any, ...]]:
         return tuples(load(spark, source))
 
-    assert follow() == wanted()
+    assert follow(1) == wanted()
     assert load(spark, f"{replica}-1").columns == ["id", "v", "__SEQUENCE"]
     # A row that is there says more than the delete before its update, which nobody has to remember.
     table = deltalake.DeltaTable(source)
     table.update(updates={"v": "v + 1"})
-    assert follow(maxFilesPerTrigger="100") == wanted()
+    assert follow(100) == wanted()
     assert not Path(f"{replica}-1", "_changes").exists()
     table.update(updates={"id": "CASE id WHEN 2 THEN 3 ELSE 2 END"}, predicate="id IN (2, 3)")
     table.delete("id IN (5, 6)")
     deltalake.write_deltalake(source, pa.table({"id": [5, 9], "v": [50, 90]}), mode="append")
     deltalake.DeltaTable(source).update(updates={"id": "id + 100"}, predicate="id = 7")
-    assert follow() == wanted()
+    assert follow(1) == wanted()
     deltalake.write_deltalake(source, pa.table({"id": [9, 10], "v": [91, 100]}), mode="overwrite")
-    assert follow() == wanted() == [(10, 100), (9, 91)]
+    assert follow(1) == wanted() == [(10, 100), (9, 91)]
     # The history begins with the first version, and each update ends what was valid before it.
-    follow(2, startingVersion="0")
+    follow(4, 2, startingVersion="0")
     history = (
         load(spark, f"{replica}-2").where("id = 1").selectExpr("v", "__START_AT.version", "__END_AT.version")
     )
