@@ -174,7 +174,7 @@ def _faults_of_feed(spark: SparkSession, path: str, history: History) -> list[st
         for row in changes.toArrow().to_pylist():
             of_version[row["_commit_version"]].append((_row(row), row["_change_type"]))
     for before, version in zip(history.versions, history.versions[1:], strict=False):
-        if not _has_feed(version):
+        if not _has_readable_feed(version, history):
             continue
         rows = Counter(before.contents.rows)
         rows.subtract(row for row, kind in of_version[version.number] if kind in BEFORE)
@@ -188,16 +188,21 @@ def _ranges_of_one_schema(history: History) -> list[tuple[int, int]]:
     """First and last versions of ranges with a feed in which no column comes, goes or changes: a feed is
     read by one schema."""
     ranges = []
-    of_one = groupby(history.versions[1:], lambda version: (_has_feed(version), _schema(version)))
-    for (has_feed, _), group in of_one:
-        if has_feed:
+    of_one = groupby(
+        history.versions[1:], lambda version: (_has_readable_feed(version, history), _schema(version))
+    )
+    for (is_readable, _), group in of_one:
+        if is_readable:
             versions = [version.number for version in group]
             ranges.append((versions[0], versions[-1]))
     return ranges
 
 
-def _has_feed(version: Version) -> bool:
-    return dict(version.contents.properties).get(FEED) == "true"
+def _has_readable_feed(version: Version, history: History) -> bool:
+    """Changes are read with the newest schema, and refused where a column's type has grown since."""
+    contents = version.contents
+    has_feed = dict(contents.properties).get(FEED) == "true"
+    return has_feed and contents.is_v_long == history.newest.contents.is_v_long
 
 
 def _schema(version: Version) -> tuple[bool, ...]:
