@@ -75,7 +75,10 @@ class WrittenPartitions(WholeTable):
     """Replaces the partitions that the written rows are in (dynamic partition overwrite)."""
 
     def begin(self, transaction: OptimisticTransaction) -> None:
-        """Records nothing: the partitions are not known before the files are written."""
+        """Records that there is no table. Of one that is there, the partitions are not known before the files
+        are written."""
+        if transaction.snapshot is None:
+            super().begin(transaction)
 
     def record_removed_files(self, transaction: OptimisticTransaction, adds: Sequence[AddFile]) -> pa.Table:
         snapshot = transaction.snapshot
@@ -110,9 +113,11 @@ class MatchingRows(WholeTable):
             self.checks = (Check(predicate, str(error), shows_values=True, is_users=True),)
 
     def begin(self, transaction: OptimisticTransaction) -> None:
-        """Has Spark analyse the predicate, and records the partitions that it names as read."""
+        """Has Spark analyse the predicate, and records the partitions that it names as read; or that there is
+        no table."""
         snapshot = transaction.snapshot
         if snapshot is None:
+            super().begin(transaction)
             return
         with self._touched_files(transaction) as files:
             condition = F.expr(self._predicate)

@@ -110,6 +110,33 @@ def test_rows_that_were_not_checked_by_the_rules_of_the_table_are_not_committed(
     assert load(spark, str(path)).count() == 0
 
 
+OVERWRITES: dict[str, dict[str, str]] = {
+    "whole table": {},
+    "partitions": {"partitionOverwriteMode": "dynamic"},
+    "replaceWhere": {"replaceWhere": "n = 1"},
+    "replaceWhere of rows": {"replaceWhere": "n = 1 AND s IS NOT NULL"},
+}
+
+
+@pytest.mark.parametrize("options", OVERWRITES.values(), ids=list(OVERWRITES))
+def test_of_two_overwrites_that_find_no_table_one_wins(
+    spark: SparkSession, tmp_path: Path, at: Any, options: dict[str, str]
+) -> None:
+    """Each would have replaced the rows of the other."""
+    path = tmp_path / "t"
+
+    def overwrite(text: str) -> None:
+        rows = spark.createDataFrame([(1, text)], "n INT, s STRING")
+        rows.write.format("delta").mode("overwrite").partitionBy("n").options(**options).save(str(path))
+
+    at("files written", lambda: overwrite("rival"))
+    with pytest.raises(PySparkException, match="DELTA_PROTOCOL_CHANGED"):
+        overwrite("loser")
+    assert load(spark, str(path)).collect() == [(1, "rival")]
+    overwrite("again")
+    assert load(spark, str(path)).collect() == [(1, "again")]
+
+
 @pytest.mark.parametrize("loser", ["save", "first batch"])
 def test_rows_that_follow_the_same_rules_are_appended(
     spark: SparkSession, frame: DataFrame, tmp_path: Path, at: Any, loser: str
