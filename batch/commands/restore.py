@@ -112,7 +112,7 @@ def _restore(
         return []
     for snapshot in (current, restored):
         check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
-    added, removed = _files_only_in(restored, current, with_row_ids=True), _files_only_in(current, restored)
+    added, removed = _files_only_in(restored, current), _files_only_in(current, restored)
     needs_all = not session_setting(spark, IGNORE_MISSING_FILES)
     if needs_all and (missing := _missing(added, restored)):
         raise _files_missing(
@@ -140,6 +140,8 @@ def _restore(
     metrics = {name: str(number) for name, number in zip(_METRICS, row, strict=True)}
     actions: list[AddFile | RemoveFile] = [
         *add_files(restored.with_stats(added)),
+        # Their rows are there: neither streams nor the change data feed may have them again.
+        *add_files(restored.with_stats(_files_of_other_ids(restored, current)), data_change=False),
         *remove_files(current.with_stats(removed), transaction.log.clock()),
     ]
     committed = transaction.commit(actions, Operation("RESTORE", parameters, metrics))
@@ -168,17 +170,24 @@ def _snapshot_at(log: DeltaLog, version: int) -> Snapshot:
         ) from error
 
 
-def _files_only_in(snapshot: Snapshot, other: Snapshot, *, with_row_ids: bool = False) -> pa.Table:
-    """The files of the snapshot that the other one lacks; `with_row_ids`: or has with other row ids."""
+def _files_only_in(snapshot: Snapshot, other: Snapshot) -> pa.Table:
+    """The files of the snapshot that the other one lacks."""
+    return snapshot.files.filter(_places_in(snapshot, other).is_null())
+
+
+def _files_of_other_ids(snapshot: Snapshot, other: Snapshot) -> pa.Table:
+    """The files of the snapshot that the other one has without row ids, or with other ones."""
+    places = _places_in(snapshot, other)
+    ids = snapshot.files["base_row_id"].combine_chunks()
+    other_ids = other.files["base_row_id"].combine_chunks().take(places)
+    differ = pc.and_(ids.is_valid(), pc.fill_null(pc.not_equal(ids, other_ids), True))
+    return snapshot.files.filter(pc.and_(places.is_valid(), differ))
+
+
+def _places_in(snapshot: Snapshot, other: Snapshot) -> pa.Array:
+    """For each file of the snapshot its row in the files of the other one; null if it lacks the file."""
     own, others = (file_keys(each.files, each.path) for each in (snapshot, other))
-    places = pc.index_in(own, value_set=others)
-    is_missing = places.is_null()
-    if with_row_ids:
-        ids = snapshot.files["base_row_id"].combine_chunks()
-        other_ids = other.files["base_row_id"].combine_chunks().take(places)
-        differ = pc.and_(ids.is_valid(), pc.fill_null(pc.not_equal(ids, other_ids), True))
-        is_missing = pc.or_(is_missing, differ)
-    return snapshot.files.filter(is_missing)
+    return pc.index_in(own, value_set=others)
 
 
 def _missing(files: pa.Table, snapshot: Snapshot) -> list[str]:

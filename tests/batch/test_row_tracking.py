@@ -291,6 +291,31 @@ def test_it_is_enabled_later_and_dropped(spark: SparkSession, tmp_path: Path) ->
     assert ids_of(load(spark, path)).items() > kept.items()
 
 
+def test_a_restore_of_ids_brings_no_row_again(spark: SparkSession, tmp_path: Path) -> None:
+    """Files that the table has without the ids of the restored version are added again, as no change."""
+    path, copy = str(tmp_path / "table"), str(tmp_path / "copy")
+    created(spark, path, **{"delta.enableChangeDataFeed": "true"})
+    before, version = ids_of(load(spark, path)), latest_version(path)
+
+    def copied() -> int:
+        stream = spark.readStream.format("delta").load(path).writeStream.format("delta")
+        stream = stream.option("checkpointLocation", f"{copy}-checkpoint").trigger(availableNow=True)
+        stream.start(copy).awaitTermination()
+        return load(spark, copy).count()
+
+    assert copied() == 30
+    spark.sql(f"ALTER TABLE delta.`{path}` DROP FEATURE rowTracking")
+    [row] = DeltaTable.forPath(spark, path).restoreToVersion(version).collect()
+    assert (row.num_restored_files, row.num_removed_files) == (0, 0)
+    assert ids_of(load(spark, path)) == before
+    assert not any(add["dataChange"] for add in actions(path, "add"))
+    assert copied() == 30
+    feed = load(spark, path, readChangeFeed="true", startingVersion=version + 1)
+    assert feed.collect() == []
+    log = DeltaLog.for_table(path)
+    assert log.checksum_differences(log.snapshot()) == {}
+
+
 CHANGES = {
     "append": "INSERT INTO {0} SELECT {2} * 1000L + id, id, 1 FROM range(3)",
     "update": "UPDATE {0} SET v = v + 1 WHERE id % 3 = {1} % 3",
