@@ -9,7 +9,7 @@ the files (deep_clone), and can be cloned again to become as the source is then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import islice
@@ -21,12 +21,17 @@ from pyspark.sql.types import LongType
 
 from deltaflow.arguments import check_clone
 from deltaflow.batch.commands.clone_target import CloneTarget
-from deltaflow.batch.commands.deep_clone import CopyPlan, copy_files, plan_copies
+from deltaflow.batch.commands.deep_clone import CopyPlan, copy_files, copy_lost_files, plan_copies
 from deltaflow.batch.commands.parquet_source import read_parquet_table
 from deltaflow.batch.named_table import table_at_path, table_of_name
 from deltaflow.batch.read.load_path import version_number
 from deltaflow.batch.result_rows import schema_of
-from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
+from deltaflow.errors import (
+    DeltaAnalysisException,
+    DeltaIllegalArgumentException,
+    DeltaIllegalStateException,
+    StoreError,
+)
 from deltaflow.log import (
     AddFile,
     DeletionVectorDescriptor,
@@ -80,6 +85,7 @@ _METRICS = (
 """The same numbers by their names in commitInfo."""
 # The log's columns of so many files are in memory beside the actions that are made of them.
 _FILES_AT_ONCE = 65_536
+_LOST_FILES_NAMED = 3
 # These properties refer to versions of the source.
 _OF_HISTORY = (
     "delta.inCommitTimestampEnablementTimestamp",
@@ -286,13 +292,14 @@ def _commit(
     if source.snapshot is not None:
         transaction.clustering.as_in(source.snapshot)
     parameters: dict[str, str | bool | int | None] = {"source": source.name, "sourceVersion": source.version}
+    read = f"version {source.version} of"
     if is_shallow:
         plan = CopyPlan(adds=_shared(source))
     else:
         parameters["isShallow"] = False
         plan = plan_copies(source.root, source.adds, source.identity, before, transaction.log.clock())
         _LOG.info("Copying %d of %d files into %s", plan.num_copied, source.num_files, target.path)
-        copy_files(plan.copies, source.root, target.path, f"version {source.version} of")
+        copy_files(plan.copies, source.root, target.path, read)
     row = (
         source.size_in_bytes,
         source.num_files,
@@ -302,9 +309,25 @@ def _commit(
         plan.copied_size,
     )
     metrics = {name: str(number) for name, number in zip(_METRICS, row, strict=True)}
-    transaction.commit([*plan.adds, *plan.removes], Operation("CLONE", parameters, metrics))
+    committed = transaction.commit([*plan.adds, *plan.removes], Operation("CLONE", parameters, metrics))
+    if before is not None and (lost := copy_lost_files(plan.copies, source.root, target.path, read)):
+        raise _files_lost(lost, target.path, committed.version)
     target.update_catalog(spark)
     return row
+
+
+def _files_lost(lost: Sequence[str], path: str, version: int) -> StoreError:
+    more = len(lost) - _LOST_FILES_NAMED
+    named = ", ".join(lost[:_LOST_FILES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return StoreError(
+        f"VACUUM deleted files of {path} while CLONE copied them there: the table lacks them since version "
+        f"{version}, which is committed. Missing: {named}. When the VACUUM has ended, remove them from the "
+        "log by FSCK REPAIR TABLE, and clone again.",
+        error_class="DELTA_FILE_NOT_FOUND_DETAILED",
+        table=path,
+        version=version,
+        file=lost[0],
+    )
 
 
 def _protocol_and_metadata(

@@ -24,7 +24,7 @@ from deltaflow.log.files.data_path import encoded_path, store_paths
 from deltaflow.log.files.data_places import LogPlaces
 from deltaflow.log.files.deletion_vectors import vector_text, vector_uri
 from deltaflow.log.files.file_key import decoded_path
-from deltaflow.store import LogStore, store_for
+from deltaflow.store import LogStore, absent, store_for
 
 _THREADS = 8
 _COPIES_AT_ONCE = 1_000
@@ -106,8 +106,12 @@ def plan_copies(
         )
         if old is not None and msgspec.structs.replace(old, data_change=True) == copy:
             continue
+        if old is not None and _vector_id(old) == _vector_id(copy):
+            # Streams and the change data feed have its rows already: only what the log says of them is new.
+            plan.adds.append(msgspec.structs.replace(copy, data_change=False))
+            continue
         plan.adds.append(copy)
-        if old is not None and _vector_id(old) != _vector_id(copy):
+        if old is not None:
             plan.removes.append(old.remove(now_ms))
         vector_place = _vector_place(copy)
         if vector_place is not None and vector_place not in vectors:
@@ -138,6 +142,22 @@ def copy_files(copies: Sequence[FileCopy], root: str, target: str, read: str) ->
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+
+def copy_lost_files(copies: Sequence[FileCopy], root: str, target: str, read: str) -> list[str]:
+    """Copies those files again that are not there any more; the paths of those that have gone once more.
+
+    A vacuum of the clone that has looked at its log before the commit deletes what was at these places then.
+    """
+    lost = _absent(copies, target)
+    copy_files(list(lost.values()), root, target, read)
+    return list(_absent(list(lost.values()), target))
+
+
+def _absent(copies: Sequence[FileCopy], target: str) -> dict[str, FileCopy]:
+    _, directory = store_for(target)
+    paths = {f"{directory}/{copy.place}": copy for copy in copies}
+    return {path: paths[path] for path in absent(list(paths))}
 
 
 def _copy(copy: FileCopy, root: str, store: LogStore, directory: str, read: str) -> None:

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from pyspark.errors import AnalysisException
 
@@ -24,8 +25,18 @@ from deltaflow.errors import (
     DeltaIllegalArgumentException,
     StoreError,
 )
-from deltaflow.log import DeltaLog
-from tests.tables import actions, every_action, ids, load, rows, rows_by_deltalake, versions
+from deltaflow.log import DeltaLog, Operation, add_files
+from tests.tables import (
+    actions,
+    data_files,
+    every_action,
+    ids,
+    latest_version,
+    load,
+    rows,
+    rows_by_deltalake,
+    versions,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -327,6 +338,71 @@ def test_a_rival_at_the_target_wins(spark: SparkSession, source: str, target: st
     assert 100 in ids(load(spark, target))
     again(spark, source, target)
     assert rows(load(spark, target)) == rows(load(spark, source))
+
+
+def test_a_vacuum_deletes_copies_before_the_commit(
+    spark: SparkSession, source: str, target: str, at: Any, monkeypatch: Any
+) -> None:
+    """It found older files at their places, before they were copied."""
+    DeltaTable.forPath(spark, source).clone(target)
+    there = data_files(target)
+
+    def delete_new() -> None:
+        for file in data_files(target) - there:
+            Path(target, file).unlink()
+
+    write(spark, source, 8, 10)
+    at("commit prepared", delete_new)
+    again(spark, source, target)
+    assert rows(load(spark, target)) == rows(load(spark, source))
+    # It deletes them once more, at the end.
+    write(spark, source, 10, 12)
+    there = data_files(target)
+    at("commit prepared", delete_new)
+    monkeypatch.setattr(deep_clone, "copy_files", lambda *arguments: None)
+    with pytest.raises(StoreError, match="FSCK REPAIR TABLE, and clone again") as raised:
+        again(spark, source, target)
+    assert raised.value.version == latest_version(target)
+    monkeypatch.undo()
+    DeltaTable.forPath(spark, target).repair()
+    again(spark, source, target)
+    assert rows(load(spark, target)) == rows(load(spark, source))
+
+
+def test_what_the_log_says_anew_of_a_file_brings_no_row_again(
+    spark: SparkSession, source: str, target: str, tmp_path: Path
+) -> None:
+    """Another writer has computed the statistics of the source's files again."""
+    feed = {"delta.enableChangeDataFeed": "true"}
+    clone = DeltaTable.forPath(spark, source).clone(target, properties=feed)
+    copy = str(tmp_path / "copy")
+
+    def read() -> list[int]:
+        stream = spark.readStream.format("delta").load(target).writeStream.format("delta")
+        stream = stream.option("checkpointLocation", f"{copy}-checkpoint").trigger(availableNow=True)
+        stream.start(copy).awaitTermination()
+        return ids(load(spark, copy))
+
+    expected = read()
+    transaction = DeltaLog.for_table(source).start_transaction()
+    assert transaction.snapshot is not None
+    files = transaction.snapshot.with_stats(transaction.snapshot.files)
+    adds = [
+        msgspec.structs.replace(add, tags={"computed": "again"})
+        for add in add_files(files, data_change=False)
+    ]
+    transaction.commit(adds, Operation("COMPUTE STATS"))
+    spark.sql(f"CREATE OR REPLACE TABLE delta.`{target}` CLONE delta.`{source}` TBLPROPERTIES ({_sql(feed)})")
+    assert [add["tags"] for add in actions(target, "add")] == [{"computed": "again"}] * len(adds)
+    assert read() == ids(clone.toDF()) == expected
+    changes = load(spark, target, readChangeFeed="true", startingVersion=latest_version(target))
+    assert changes.collect() == []
+    log = DeltaLog.for_table(target)
+    assert log.checksum_differences(log.snapshot()) == {}
+
+
+def _sql(properties: dict[str, str]) -> str:
+    return ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
 
 
 def test_two_clones_at_once_make_one_table(
