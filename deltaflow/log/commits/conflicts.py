@@ -60,6 +60,13 @@ class Loser:
         """The keys of the files that it removes."""
         return {file_key(action, self.table) for action in self.actions if isinstance(action, RemoveFile)}
 
+    @property
+    def rewrites(self) -> bool:
+        """Whether it removes files, or adds some whose rows are in the table already."""
+        return bool(self.removes) or any(
+            isinstance(action, AddFile) and not action.data_change for action in self.actions
+        )
+
     @cached_property
     def app_ids(self) -> Set[str]:
         """The applications whose progress it read or sets."""
@@ -90,7 +97,8 @@ def check_protocol(winner: Commit, loser: Loser) -> None:
 def check_metadata(winner: Commit, loser: Loser) -> None:
     """MetadataChangedException if the winner changed the metadata.
 
-    One that only enables row tracking is no obstacle for a loser that only adds rows. One that moved
+    One that only enables row tracking is no obstacle for a loser that only adds rows: it would give rows that
+    are in the table, and are copied or added again, other ids. One that moved
     high-water marks of identity columns alone is an obstacle only to a loser that has metadata of its own,
     such as marks: it would give the same numbers.
     """
@@ -115,7 +123,7 @@ def _only_adds_row_tracking(protocol: Protocol, loser: Loser) -> bool:
 
 
 def _only_changes_row_tracking(metadata: Metadata, loser: Loser) -> bool:
-    if loser.head is None or loser.changes_metadata or loser.removes:
+    if loser.head is None or loser.changes_metadata or loser.rewrites:
         return False
     before = loser.head.metadata
     return metadata != before and without_row_tracking(metadata) == without_row_tracking(before)

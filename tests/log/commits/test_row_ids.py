@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,7 +19,17 @@ from deltaflow.errors import (
     DeltaIllegalStateException,
     DeltaUnsupportedOperationException,
 )
-from deltaflow.log import DeltaLog, DomainMetadata, Metadata, OptimisticTransaction, add_files, remove_files
+from deltaflow.log import (
+    Committed,
+    Conflict,
+    DeltaLog,
+    DomainMetadata,
+    Metadata,
+    Operation,
+    OptimisticTransaction,
+    add_files,
+    remove_files,
+)
 from deltaflow.log.protocol.row_tracking import DOMAIN
 from deltaflow.store import LocalLogStore
 from tests.log.hand_written import WRITE, HandWrittenTable, add_file, meta_data, new_metadata, protocol
@@ -91,6 +102,37 @@ def test_a_writer_that_loses_gets_ids_after_the_winners(log: DeltaLog) -> None:
     assert loser.commit([file("loser", 2)], WRITE).version == 3
     assert ids(log) == {"winner": (0, 1), "second": (4, 2), "loser": (8, 3)}
     assert mark(log) == 9
+
+
+@pytest.mark.parametrize("rival_enables", [False, True])
+def test_files_that_are_added_again_for_ids_do_not_lose_those_that_a_rival_gave(
+    log: DeltaLog, rival_enables: bool
+) -> None:
+    """Two that enable row tracking at once: rows whose ids somebody may have read keep them."""
+    tracked(log, SUPPORTED)
+    commit(log, file("a"), file("b"))
+
+    def again(transaction: OptimisticTransaction) -> Any:
+        assert transaction.snapshot is not None
+        files = transaction.snapshot.with_stats(transaction.snapshot.files)
+        transaction.record_read_of_files(files)
+        without = (
+            msgspec.structs.replace(add, base_row_id=None, default_row_commit_version=None)
+            for add in add_files(files, data_change=False)
+        )
+        return transaction.try_commit(list(without), Operation("ROW TRACKING BACKFILL"))
+
+    loser, rival = log.start_transaction(), log.start_transaction()
+    assert isinstance(again(rival), Committed)
+    given = ids(log)
+    if rival_enables:
+        enabling = log.start_transaction()
+        before = log.snapshot().metadata.configuration
+        enabling.update_metadata(new_metadata(configuration={**before, **ENABLED}))
+        enabling.commit([], Operation("SET TBLPROPERTIES"))
+    outcome = again(loser)
+    assert isinstance(outcome, Conflict) is rival_enables
+    assert (ids(log) == given) is rival_enables
 
 
 def test_a_commit_whose_answer_was_lost_has_the_ids_of_its_file(tmp_path: Path) -> None:
