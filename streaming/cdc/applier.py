@@ -115,7 +115,8 @@ class Applier:
                 if tracked is None:
                     run.apply_to_history(changes, summary, table)
                 else:
-                    run.apply_to_tracked_history(changes, summary, table, tracked)
+                    has_rows = snapshot.num_files > 0
+                    run.apply_to_tracked_history(changes, summary, table, tracked, has_rows=has_rows)
         # Only now: until the target has the batch, it must find what it found the first time.
         side.forget(self.clock(), self.horizon_ms)
 
@@ -264,14 +265,25 @@ class _Batch:
             rows.merge(table, prepared)
 
     def apply_to_tracked_history(
-        self, changes: DataFrame, summary: _Summary, table: DeltaTable, tracked: Sequence[str]
+        self,
+        changes: DataFrame,
+        summary: _Summary,
+        table: DeltaTable,
+        tracked: Sequence[str],
+        *,
+        has_rows: bool,
     ) -> None:
-        """The whole history is kept beside the target, and the target follows from it."""
+        """The whole history is kept beside the target, and the target follows from it.
+
+        `has_rows`: whether the target has some. Without a history, it was there before, or is a clone.
+        """
         whole = Target(self.side.history_path, None)
         snapshot = whole.snapshot(self.spark)
         if snapshot is None:
             fields = [*self.columns.data, *self.columns.engine_fields(history=True)]
             snapshot = whole.create(self.spark, fields, {})
+        if has_rows and not snapshot.transactions:
+            self.side.begin_history(table.toDF())
         if not _has(snapshot, self.write):
             self.apply_to_history(changes, summary, whole.table(self.spark))
         history = whole.table(self.spark).toDF()

@@ -56,6 +56,9 @@ class Write:
         return {"txnAppId": self.app_id, "txnVersion": str(self.version)}
 
 
+_BEGIN = Write("the rows of the target", 0)
+
+
 @dataclass(frozen=True)
 class Forgotten:
     """What `deletes` tells beside the deletes of keys."""
@@ -116,6 +119,13 @@ class SideTables:
         rows = changes.withColumn(RECORDED_AT, F.timestamp_millis(F.lit(now_ms)))
         writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
         writer.options(**write.options).save(self.late_path)
+
+    def begin_history(self, target: DataFrame) -> None:
+        """Puts the rows that the target has into the history, once: those of which no change has told."""
+        names = {name.lower() for name in target.columns}
+        fields = [*self._columns.data, *self._columns.engine_fields(history=True)]
+        rows = target.select(*[column(field.name) for field in fields if field.name.lower() in names])
+        rows.write.format("delta").mode("append").options(**_BEGIN.options).save(self.history_path)
 
     def forget(self, now_ms: int, horizon_ms: int) -> None:
         """Forgets what was remembered longer ago than the horizon; a look at the log if there is nothing."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
+from deltaflow import DeltaTable
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.streaming import apply_changes
 from deltaflow.streaming.cdc import Flat, Snapshots
@@ -364,6 +365,27 @@ def test_a_table_that_was_there_before(spark, table):
     assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_NO_HISTORY"
     applier(table).apply(batch(spark, (1, "new", "u", 1), (2, None, "d", 1), (4, "d", "u", 1)), Write("q", 0))
     assert current(spark, table) == [(1, "new"), (3, "old"), (4, "d")]
+
+
+@pytest.mark.parametrize("made_by", ["another writer", "a clone"])
+def test_a_history_of_some_columns_keeps_the_rows_that_were_there_before(spark, tmp_path, table, made_by):
+    """The whole history beside the target begins with them."""
+    before = [(1, "a", 1, 3), (1, "b", 3, None), (2, "c", 2, None), (3, "d", 1, 2)]
+    if made_by == "another writer":
+        columns = "id INT, name STRING, __START_AT INT, __END_AT INT"
+        spark.createDataFrame(before, columns).write.format("delta").save(table)
+    else:
+        first = str(tmp_path / "first")
+        told = [(1, "a", "u", 1), (1, "b", "u", 3), (2, "c", "u", 2), (3, "d", "u", 1), (3, None, "d", 2)]
+        applier(first, scd_type=2, track_history=["name"]).apply(batch(spark, *told), Write("q", 0))
+        assert intervals(spark, first) == before
+        DeltaTable.forPath(spark, first).clone(table)
+    of_table = applier(table, scd_type=2, track_history=["name"])
+    of_table.apply(batch(spark, (1, "b2", "u", 5), (3, "e", "u", 6)), Write("q", 1))
+    of_table.apply(batch(spark, (1, None, "d", 7), (2, "c0", "u", 1)), Write("q", 2))
+    after = [(1, "a", 1, 3), (1, "b", 3, 5), (1, "b2", 5, 7)]
+    after += [(2, "c", 2, None), (2, "c0", 1, 2), (3, "d", 1, 2), (3, "e", 6, None)]
+    assert intervals(spark, table) == sorted(after, key=repr)
 
 
 def test_a_target_that_was_replaced(spark, table):
