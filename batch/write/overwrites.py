@@ -98,13 +98,22 @@ class MatchingRows(WholeTable):
     """
 
     def __init__(
-        self, handle: int, predicate: str, *, checks_rows: bool, data_columns: bool, data_change: bool
+        self,
+        handle: int,
+        predicate: str,
+        *,
+        checks_rows: bool,
+        data_columns: bool = True,
+        data_change: bool = True,
+        is_alone: bool = False,
     ) -> None:
-        """`handle` is the handle of the write, which leads to its session."""
+        """`handle` is the handle of the write, which leads to its session. `is_alone`: whether no rival adds
+        rows for which the predicate is true."""
         self._handle = handle
         self._predicate = predicate
         self._data_columns = data_columns
         self._data_change = data_change
+        self._is_alone = is_alone
         self._has_data_filters = False
         self._touched = _NO_FILES
         self._rows_removed: int | None = 0
@@ -130,7 +139,8 @@ class MatchingRows(WholeTable):
             matching = rows.where(condition)
             files.deterministic_condition(rows, condition)
             found = files.filter_facts(matching)
-            files.record_read(found)
+            if not self._is_alone:
+                files.record_read(found)
             if not found.has_data_filters:
                 self._touched = files.record_files_of_partitions(found)
                 self._rows_removed = snapshot.number_of_rows(self._touched)

@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 
 from deltaflow.log import DeltaLog
 from deltaflow.log.observer import set_observer
-from tests.tables import actions, commit_file, commit_info, every_action, read_by_deltalake, versions
+from tests.tables import actions, commit_file, commit_info, every_action, load, read_by_deltalake, versions
 
 pytestmark = pytest.mark.spark
 
@@ -243,6 +243,46 @@ def test_a_batch_that_runs_again_when_log_cleanup_has_removed_its_commit(
     own = [row["row"]["id"] for row in rows_so_far(quarantine) if row["row"]["id"] not in (8, 9, 10, 11)]
     assert own == [7]
     assert Counter(row["row"]["id"] for row in rows_so_far(quarantine)) == {7: 1, 8: 2, 9: 2, 10: 2, 11: 2}
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "vectors"),
+    [
+        ("OPTIMIZE {0}", "false"),
+        ("UPDATE {0} SET reason = 'seen' WHERE row.id > 8", "true"),
+        ("DELETE FROM {0} WHERE row.id = 8", "false"),
+    ],
+)
+def test_a_batch_that_runs_again_when_its_files_were_rewritten(
+    streams: Any,
+    table: str,
+    sink: str,
+    checkpoint: str,
+    quarantine: str,
+    rewrite: str,
+    vectors: str,
+) -> None:
+    """Its rows are found wherever they are now; those of other batches stay."""
+    make(sink, pa.field("id", pa.int64()), small="id < 5")
+    streams.append(table, 0, 8)
+    streams.copy(streams.read(table), sink, checkpoint, quarantinePath=quarantine)
+    assert [i for _, i, _ in set_aside(quarantine)] == [5, 6, 7]
+    properties = f"('delta.enableDeletionVectors' = '{vectors}')"
+    streams.spark.sql(f"ALTER TABLE delta.`{quarantine}` SET TBLPROPERTIES {properties}")
+    streams.append(table, 8, 12)
+
+    def observer(at: str, facts: dict[str, Any]) -> None:
+        if at == "files written" and facts["path"] == sink:
+            raise InterruptedError("the process ends here")
+
+    set_observer(observer)
+    streams.failed(streams.write(streams.read(table), sink, checkpoint, quarantinePath=quarantine))
+    set_observer(None)
+    streams.spark.sql(rewrite.format(f"delta.`{quarantine}`"))
+    streams.copy(streams.read(table), sink, checkpoint, quarantinePath=quarantine)
+    found = load(streams.spark, quarantine).selectExpr("batch_id", "row.id").collect()
+    assert sorted(map(tuple, found)) == [(0, 5), (0, 6), (0, 7), (1, 8), (1, 9), (1, 10), (1, 11)]
+    assert streams.ids(sink) == list(range(5))
 
 
 def test_another_schema_of_the_stream(
