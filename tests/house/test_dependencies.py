@@ -41,7 +41,7 @@ def of_extras(*extras: str) -> dict[str, Requirement]:
     return requirements([line for extra in extras for line in PROJECT["optional-dependencies"][extra]])
 
 
-OLDEST = {"oldest": RUN_TIME}
+OLDEST = {"oldest": RUN_TIME, "oldest-extras": of_extras("java", "s3", "metrics", "plot", "connect")}
 
 
 @pytest.mark.parametrize("run", OLDEST)
