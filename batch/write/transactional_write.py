@@ -118,6 +118,9 @@ class TransactionalWrite:
             optimized_write_bytes=self.optimized_write_bytes,
             data_change=self._data_change,
         )
+        if not self._data_change:
+            # The writer says that its rows are those of the table. They come without their ids.
+            self._transaction.keeps_row_ids = False
         try:
             self._overwrite_scope.copy_rows(self._transaction, copies)
             removed = self._overwrite_scope.record_removed_files(self._transaction, adds)

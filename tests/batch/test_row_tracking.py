@@ -189,6 +189,19 @@ def test_rows_keep_their_ids_whatever_rewrites_their_files(
     assert all(len(found.get("minValues", {})) <= 3 for found in statistics)
 
 
+def test_a_rewrite_by_a_frame_says_that_ids_are_not_kept(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    created(spark, path)
+    before = ids_of(load(spark, path))
+    write(load(spark, path), path, "overwrite", dataChange=False)
+    after = ids_of(load(spark, path))
+    assert set(after) == set(before)
+    assert min(row_id for row_id, _ in after.values()) > max(row_id for row_id, _ in before.values())
+    assert commit_info(path)["tags"] == {PRESERVED: "false"}
+    write(spark.range(2).selectExpr(*COLUMNS), path, "overwrite")  # which copies no row
+    assert commit_info(path)["tags"] == {PRESERVED: "true"}
+
+
 def test_row_ids_cost_only_queries_that_ask_them(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
     path = str(tmp_path / "table")
     created(spark, path)
