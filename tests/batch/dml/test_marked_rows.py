@@ -116,6 +116,7 @@ SHORT = ("update", "merge", "delete all of a file")
 
 
 @pytest.mark.parametrize("is_mapped", [True, False])
+@pytest.mark.sampled(2)
 def test_the_rows_are_those_of_a_table_without_vectors(
     spark: SparkSession, tmp_path: Path, settings: Any, *, is_mapped: bool
 ) -> None:

@@ -368,6 +368,7 @@ def test_a_table_that_was_there_before(spark, table):
 
 
 @pytest.mark.parametrize("made_by", ["another writer", "a clone"])
+@pytest.mark.sampled(2)
 def test_a_history_of_some_columns_keeps_the_rows_that_were_there_before(spark, tmp_path, table, made_by):
     """The whole history beside the target begins with them."""
     before = [(1, "a", 1, 3), (1, "b", 3, None), (2, "c", 2, None), (3, "d", 1, 2)]
