@@ -44,5 +44,6 @@ def partition_folders(snapshot: Snapshot, wanted: Mapping[str, str | None], time
         else:
             [wanted_value] = canonical_values(pa.array([value]), types[name], time_zone)
             partitions = partitions.filter(pc.equal(column, wanted_value))
-    rows = partitions.group_by([*columns]).aggregate([]).to_pylist()
-    return sorted(partition_folder([*columns], row) for row in rows)
+    numbers = [str(number) for number in range(len(columns))]  # group_by takes some names for paths
+    rows = partitions.rename_columns(numbers).group_by(numbers).aggregate([]).to_pylist()
+    return sorted(partition_folder([*columns], dict(zip(columns, row.values(), strict=True))) for row in rows)

@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.files.generated_bounds import Bounds, tightest
-from deltaflow.log.files.json_column import timestamp_texts
+from deltaflow.log.files.json_column import field_of, timestamp_texts
 from deltaflow.log.files.stored_statistics import StoredStatistics, gather
 from deltaflow.log.files.text_casts import cast_or_null
 from deltaflow.log.protocol.column_mapping import physical_path
@@ -275,9 +275,9 @@ def _flat(values: Callable[[ColumnPath], pa.Array], leaves: Iterable[ColumnPath]
 
 def _leaf(values: pa.Table | pa.StructArray, path: ColumnPath) -> pa.Array:
     first, *rest = path
-    found = values[first] if isinstance(values, pa.Table) else pc.struct_field(values, first)
+    found = values[first] if isinstance(values, pa.Table) else field_of(values, first)
     for name in rest:
-        found = pc.struct_field(found, name)
+        found = field_of(found, name)
     return found
 
 

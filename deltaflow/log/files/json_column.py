@@ -1,4 +1,4 @@
-"""Arrow columns as JSON text, whole columns at a time."""
+"""Arrow columns as JSON text, whole columns at a time, and the fields of such columns."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _NO_NUMBERS = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+
+
+def field_of(values: Any, name: str) -> Any:
+    """The field of this name of structs, an array or a chunked one: null where a struct is null.
+
+    pyarrow.ArrowInvalid without such a field. pyarrow itself takes a name that begins with "." or "[" for a
+    path, to the field of another name.
+    """
+    number = values.type.get_field_index(name)
+    if number < 0:
+        raise pa.ArrowInvalid(f"no field {name}")
+    return pc.struct_field(values, number)
 
 
 def json_column(values: pa.Array, *, naive_is_utc: bool = False) -> pa.Array:

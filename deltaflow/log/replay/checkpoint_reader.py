@@ -24,7 +24,7 @@ from deltaflow.log.files.file_rows import (
     keys_or_null,
 )
 from deltaflow.log.files.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_SCHEMA, FileState, NoFileState
-from deltaflow.log.files.json_column import json_column
+from deltaflow.log.files.json_column import field_of, json_column
 from deltaflow.log.files.stored_statistics import StatisticsSource
 from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
 from deltaflow.log.protocol.commit import Commit, check_size, to_commit
@@ -214,7 +214,7 @@ def _decoded(name: str, values: pa.StructArray, path: str) -> list[AnyAction]:
     """The actions in a column other than `add` and `remove`, as objects."""
     if values.null_count == len(values):
         return []
-    values = values.filter(pc.is_valid(_child(values, _REQUIRED_FIELDS[name])))
+    values = values.filter(pc.is_valid(field_of(values, _REQUIRED_FIELDS[name])))
     lines = [f'{{"{name}":{text}}}' for text in json_column(values).to_pylist()]
     return decode_actions("\n".join(lines).encode(), path)
 
@@ -228,7 +228,7 @@ def _read_adds(adds: pa.StructArray, contents: _Contents, first_row: int) -> Non
     columns["stats_row"] = _nulls(len(fields["path"]), pa.int64())
     if contents.fields is None or "stats" in contents.fields:
         rows = pc.add(_NUMBERS.slice(0, len(adds)), first_row)
-        columns["stats_row"] = rows.filter(pc.is_valid(_child(adds, "path")))
+        columns["stats_row"] = rows.filter(pc.is_valid(field_of(adds, "path")))
     for name in ("partition_values", "size", "modification_time"):
         is_kept = contents.fields is None or _ADD_FIELDS[name][0] in contents.fields
         if is_kept and columns[name].null_count:
@@ -252,19 +252,13 @@ def _read_removes(removes: pa.StructArray, contents: _Contents) -> None:
 
 def _fields_of_rows(actions: pa.StructArray) -> dict[str, pa.Array] | None:
     """The fields of the actions, without the rows that hold none; None if no row holds one."""
-    is_there = pc.is_valid(_child(actions, "path"))
+    is_there = pc.is_valid(field_of(actions, "path"))
     number = pc.sum(is_there).as_py() or 0
     if number == 0:
         return None
     if number < len(actions):
         actions = actions.filter(is_there)
     return dict(zip((child.name for child in actions.type), actions.flatten(), strict=True))
-
-
-def _child(values: pa.StructArray, name: str) -> pa.Array:
-    if values.type.get_field_index(name) < 0:
-        raise pa.ArrowInvalid(f"no column {name}")
-    return pc.struct_field(values, name)
 
 
 def _columns(fields: dict[str, pa.Array], wanted: dict[str, tuple[str, pa.DataType]]) -> dict[str, pa.Array]:
@@ -280,7 +274,7 @@ def _cast(values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
         return values.cast(arrow_type)
     # A deletion vector: without an offset, if none of a file's has one, and null where no field has a value.
     fields = [
-        _child(values, field.name).cast(field.type)
+        field_of(values, field.name).cast(field.type)
         if values.type.get_field_index(field.name) >= 0
         else pa.nulls(len(values), field.type)
         for field in arrow_type
@@ -292,7 +286,7 @@ def _apart(fields: dict[str, pa.Array], columns: tuple[str, ...]) -> tuple[str, 
     """The names of fields that are columns of their own, and not in `extra`."""
     vectors = fields.get("deletionVector")
     if vectors is None or all(
-        field.name in DELETION_VECTOR.names or _child(vectors, field.name).null_count == len(vectors)
+        field.name in DELETION_VECTOR.names or field_of(vectors, field.name).null_count == len(vectors)
         for field in vectors.type
     ):
         return columns

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltaflow.errors import CorruptLogError
-from deltaflow.log.files.json_column import json_column
+from deltaflow.log.files.json_column import field_of, json_column
 from deltaflow.log.files.stored_statistics import Path
 from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
 from deltaflow.log.replay.listing import Checkpoint
@@ -157,7 +157,7 @@ def _plan(
     own = [path for path in paths if path.startswith("add.stats_parsed.")]
     has_text = "add.stats" in paths
     if not own:
-        return (["add.stats"] if has_text else []), lambda adds: _child(adds, "stats").cast(pa.string())
+        return (["add.stats"] if has_text else []), lambda adds: field_of(adds, "stats").cast(pa.string())
     naive_is_utc = any(
         parquet.schema.column(index).physical_type == "INT96" for index in range(len(parquet.schema))
     )
@@ -165,19 +165,15 @@ def _plan(
         wanted = [".".join(("add", "stats_parsed", *path)) for path in leaves]
         found = [name for name in wanted if name in own]
         if len(found) == len(wanted) or not has_text:
-            return found, lambda adds: _struct(_child(adds, "stats_parsed"), leaves, naive_is_utc)
+            return found, lambda adds: _struct(field_of(adds, "stats_parsed"), leaves, naive_is_utc)
     if has_text and not _has_only_parsed(parquet, paths):
-        return ["add.stats"], lambda adds: _child(adds, "stats").cast(pa.string())
+        return ["add.stats"], lambda adds: field_of(adds, "stats").cast(pa.string())
 
     def texts(adds: pa.StructArray) -> pa.Array:
-        rebuilt = json_column(_child(adds, "stats_parsed"), naive_is_utc=naive_is_utc)
-        return pc.coalesce(_child(adds, "stats").cast(pa.string()), rebuilt) if has_text else rebuilt
+        rebuilt = json_column(field_of(adds, "stats_parsed"), naive_is_utc=naive_is_utc)
+        return pc.coalesce(field_of(adds, "stats").cast(pa.string()), rebuilt) if has_text else rebuilt
 
     return (["add.stats", *own] if has_text else own), texts
-
-
-def _child(values: pa.StructArray, name: str) -> pa.Array:
-    return pc.struct_field(values, name)
 
 
 def _struct(values: pa.StructArray, leaves: Sequence[Path], naive_is_utc: bool) -> pa.StructArray:
@@ -197,7 +193,7 @@ def _of_tree(values: pa.Array, tree: dict[str, Any] | None, naive_is_utc: bool) 
         return values.cast(pa.timestamp("us", "UTC")) if is_naive and naive_is_utc else values
     names = [child.name for child in values.type] if pa.types.is_struct(values.type) else []
     children = [
-        _of_tree(_child(values, name), inner, naive_is_utc)
+        _of_tree(field_of(values, name), inner, naive_is_utc)
         if name in names
         else _of_tree(pa.nulls(len(values)), inner, naive_is_utc)
         for name, inner in tree.items()

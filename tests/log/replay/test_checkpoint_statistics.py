@@ -172,6 +172,35 @@ def test_of_our_own_checkpoints(
     assert columns(log_of(table).snapshot().statistics) == columns(snapshot.statistics)
 
 
+@pytest.mark.parametrize("place", ["commit", "checkpoint", "checkpoint alone"])
+def test_names_that_pyarrow_takes_for_paths(table: HandWrittenTable, place: str) -> None:
+    """ ".x" is no path to the column x, and "[0]" none to the first one."""
+    names = ["x", ".x", "[0]"]
+    fields = [StructField(name, LongType()) for name in names]
+    schema = StructType([*fields, StructField("s", StructType(fields))])
+    values = {"x": 1, ".x": 20, "[0]": 300}
+    bounds = {**values, "s": {name: -value for name, value in values.items()}}
+    text = json.dumps({"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {}})
+    as_json = str(place == "checkpoint").lower()
+    configuration = {"delta.checkpoint.writeStatsAsJson": as_json}
+    table.commit(0, protocol(), meta_data(schema=schema, configuration=configuration), add("f", stats=text))
+    if place != "commit":
+        log_of(table).checkpoint()
+    for paths in (
+        [("x",), (".x",)],
+        [(name,) for name in names],
+        [("s", ".x")],
+        [("s", name) for name in names],
+    ):
+        statistics = log_of(table).snapshot().statistics
+        statistics.load(paths)
+        for path in paths:
+            column = statistics.column(path)
+            assert column is not None
+            expected = values[path[-1]] * (-1 if path[0] == "s" else 1)
+            assert (column.low.to_pylist(), column.high.to_pylist()) == ([expected], [expected]), path
+
+
 def later_checkpoint(table: HandWrittenTable, numbers: list[int] | None = None) -> None:
     """A checkpoint of version 0 in the place of the other: its rows are in another order."""
     (old,) = table.log_directory.glob("*.checkpoint.parquet")
