@@ -54,8 +54,8 @@ class History:
     def __init__(self, read: Callable[[str], bytes]) -> None:
         self.versions: list[Version] = []
         self.problems: list[tuple[int, str]] = []
-        """By version: files that a commit removes though they are not there, or adds though they are, and
-        what the table's type of v or its properties do not allow."""
+        """By version: files that a commit removes though they are not there, or adds though they are,
+        what the table's type of v or its properties do not allow, and change files of other rows."""
         self._read = read
         self._files: dict[str, list[_Values]] = {}
         """The rows of all files that were ever the table's, those that vectors mark too."""
@@ -105,7 +105,7 @@ class History:
         )
         self.check_settings(contents, number, of.get("add", ()), info)
         if "cdc" in of:
-            self._check_changes(number, of["cdc"], before, contents.rows)
+            self._check_changes(number, of["cdc"], before, contents.rows, info)
         adds, removes = len(of.get("add", ())), len(of.get("remove", ()))
         return Version(number, contents, info, adds, removes, "metaData" in of or "protocol" in of)
 
@@ -157,15 +157,18 @@ class History:
                 found.append(own)
         return found
 
-    def _check_changes(self, number: int, files: list[Action], before: Any, after: Any) -> None:
-        """The change files of a commit lead from the version before it to its own."""
+    def _check_changes(self, number: int, files: list[Action], before: Any, after: Any, info: Action) -> None:
+        """Adds to `problems` if the change files of a commit do not lead to it from the version before."""
         changes = [row for file in files for row in self._file_rows(file)]
         gone = [row for row in changes if row["_change_type"] in BEFORE]
         new = [row for row in changes if row["_change_type"] not in BEFORE]
         left = Counter(before)
         left.subtract(self._rows([gone]))
-        assert min(left.values(), default=0) >= 0, f"version {number}: changes of rows that are not there"
-        assert +(left + Counter(self._rows([new]))) == after, f"version {number}: {changes}"
+        if min(left.values(), default=0) < 0:
+            self.problems.append((number, f"has changes of rows that are not there: {changes}, {info}"))
+        elif left + Counter(self._rows([new])) != after:
+            lost, more = after - left - Counter(self._rows([new])), left + Counter(self._rows([new])) - after
+            self.problems.append((number, f"has other changes than its rows: {lost}, {more}, {info}"))
 
 
 def _key(file: Action) -> tuple[str, str]:

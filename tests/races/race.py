@@ -165,8 +165,10 @@ def rows_by_deltalake(path: str, options: dict[str, str]) -> Counter[Any]:
 
 
 def _faults_of_feed(spark: SparkSession, path: str, history: History) -> list[str]:
-    """The changes of each version, as Spark reads them, lead from the version before it to its own."""
+    """The changes of each version, as Spark reads them, lead from the version before it to its own. Versions
+    with a problem are left out: their change files may be wrong, which has been told."""
     faults = []
+    wrong = {number for number, _ in history.problems}
     of_version: dict[int, list[tuple[Any, str]]] = {version.number: [] for version in history.versions}
     feed = spark.read.format("delta").option("readChangeFeed", "true")
     for first, last in _ranges_of_one_schema(history):
@@ -174,7 +176,7 @@ def _faults_of_feed(spark: SparkSession, path: str, history: History) -> list[st
         for row in changes.toArrow().to_pylist():
             of_version[row["_commit_version"]].append((_row(row), row["_change_type"]))
     for before, version in zip(history.versions, history.versions[1:], strict=False):
-        if not _has_readable_feed(version, history):
+        if version.number in wrong or not _has_readable_feed(version, history):
             continue
         rows = Counter(before.contents.rows)
         rows.subtract(row for row, kind in of_version[version.number] if kind in BEFORE)
