@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # So many values of the source's keys are looked for in each file's statistics; of more, the range.
 _LISTED = 100
 _OF_A_TABLE = {"DeltaScan", "SubqueryAlias", "View"}
+# What Python gets for bytes of a text that are no UTF-8: the text of the row may be another one.
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
 _RANGED = (T.StringType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampType, T.TimestampNTZType)
 
 
@@ -159,10 +161,16 @@ class _Key:
     def among(self, values: Set[Any]) -> Column:
         """Null equals nothing."""
         given = sorted(values - {None})
+        if not all(map(_is_exact, given)):
+            return F.lit(True)
         return self.target.isin([self._literal(value) for value in given]) if given else F.lit(False)
 
     def between(self, low: Any, high: Any) -> Column:
-        return F.lit(False) if low is None else self.target.between(self._literal(low), self._literal(high))
+        if low is None:
+            return F.lit(False)
+        if not (_is_exact(low) and _is_exact(high)):
+            return F.lit(True)
+        return self.target.between(self._literal(low), self._literal(high))
 
     def _literal(self, value: Any) -> Column:
         if isinstance(self.data_type, T.TimestampType):
@@ -174,6 +182,10 @@ class _Key:
         return (
             F.lit(value).cast(self.data_type) if isinstance(self.data_type, T.DecimalType) else F.lit(value)
         )
+
+
+def _is_exact(value: Any) -> bool:
+    return not isinstance(value, str) or _REPLACED not in value
 
 
 def _plain(key: Column, data_type: T.DataType) -> Column:

@@ -58,7 +58,7 @@ def _bounds(
     if data_type is None or data_type.simpleString() != function["type"]:
         return None
     if name in partition_values:
-        if not isinstance(data_type, _EXACT_PARTITION_VALUES):
+        if not isinstance(data_type, _EXACT_PARTITION_VALUES) or _has_collation(data_type):
             return None
         try:
             values = typed_values(_array(partition_values[name]).filter(has_rows), data_type)
@@ -74,6 +74,11 @@ def _bounds(
     without_values = pc.equal(column.null_count, column.num_records).filter(has_rows)
     is_known = pc.or_(bounds.is_valid(), pc.fill_null(without_values, False))
     return bounds if pc.all(is_known, min_count=0).as_py() else None
+
+
+def _has_collation(data_type: T.DataType) -> bool:
+    """Whether it is text of another order than that of its bytes."""
+    return isinstance(data_type, T.StringType) and data_type != T.StringType()
 
 
 def fewest_files_with(num_rows: pa.Array, candidates: Any, limit: int) -> pa.Array:

@@ -105,6 +105,20 @@ def test_clauses_apply_in_order(spark, table):
     assert all(int(made["operationMetrics"][name]) >= 0 for name in times)
 
 
+def test_keys_whose_bytes_are_no_text(spark, tmp_path):
+    """Python gets another text for them, which is beyond the bounds of the file that has the row."""
+    table = str(tmp_path / "table")  # the check of `table` reads texts
+    keys = [(bytearray(key),) for key in (b"a", b"b\x80", "bé".encode())]
+    of_bytes = spark.createDataFrame(keys, "bytes binary").selectExpr(
+        "cast(bytes AS string) AS id", "'a' AS v"
+    )
+    write(of_bytes.coalesce(1), table)
+    source = of_bytes.where("length(bytes) = 2").selectExpr("id", "'b' AS v")
+    merging(spark, table, source).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert load(spark, table).where("v = 'b'").selectExpr("hex(id)").collect() == [("6280",)]
+    assert load(spark, table).count() == 3
+
+
 def test_only_files_with_changed_rows_are_rewritten(spark, table):
     write_files(spark, table, [(i, "a") for i in range(12)], files=4)
     merging(spark, table, [(1, "b"), (7, "b"), (50, "b")]).whenMatchedUpdateAll("s.id < 5").execute()

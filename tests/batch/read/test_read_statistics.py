@@ -69,6 +69,18 @@ def test_answered_without_a_scan(spark, table_of_numbers, query):
     assert rows == run(spark, query.replace("{}", "plain_numbers"))[0]
 
 
+def test_the_least_of_partitions_with_a_collation(spark, table):
+    """Another order than that of the partitions' bytes."""
+    rows = spark.createDataFrame([(1, "a"), (2, "B")], "id long, p string")
+    rows.write.format("delta").partitionBy("p").save(table)
+    [metadata] = actions(table, "metaData")
+    schema = json.loads(metadata["schemaString"])
+    schema["fields"][1]["metadata"] = {"__COLLATIONS": {"p": "spark.UTF8_LCASE"}}
+    write_commit(table, 1, {"metaData": {**metadata, "schemaString": json.dumps(schema)}})
+    assert load(spark, table).schema["p"].dataType.collation == "UTF8_LCASE"
+    assert load(spark, table).selectExpr("min(p)", "max(p)", "count(*)").collect() == [("a", "B", 2)]
+
+
 @pytest.mark.parametrize(
     "query",
     [
