@@ -79,6 +79,7 @@ def _try(name: str, processes: Processes, arguments: argparse.Namespace, number:
             folder,
             processes,
             ignored=tried.ignored,
+            compared_at_end=tried.compared_at_end,
             together=together,
             timeout_s=_TIMEOUT_S,
         )

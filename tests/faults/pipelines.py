@@ -24,10 +24,11 @@ from tests.webhdfs import WebHdfsServer
 
 @dataclass(frozen=True)
 class Tried:
-    """A pipeline: `module:function`, the columns whose values differ from run to run, and where it writes."""
+    """A pipeline as of `Pipeline`, and where it writes."""
 
     function: str
     ignored: tuple[str, ...] = ()
+    compared_at_end: tuple[str, ...] = ()
     place: Literal["local", "s3", "webhdfs", "s3a"] = "local"
 
     @property
@@ -112,7 +113,7 @@ _OF_SPARK = (
     "dml_with_feed",
     "schema_tracking",
 )
-_CHANGES = ("apply_changes_1", "apply_changes_2", "apply_changes_forgetting")
+_CHANGES = ("apply_changes_1", "apply_changes_2")
 PIPELINES: dict[str, Tried] = {
     **{name: Tried(f"{_LOG}:{name}") for name in _OF_LOG},
     **{f"{name}_on_s3": Tried(f"{_LOG}:{name}", place="s3") for name in (*_COMMITS, "upkeep")},
@@ -124,6 +125,10 @@ PIPELINES: dict[str, Tried] = {
     **{f"{name}_on_s3a": Tried(f"{_HADOOP}:{name}", place="s3a") for name in (*_COMMITS, "upkeep")},
     **{name: Tried(f"{_SPARK}:{name}") for name in _OF_SPARK},
     **{name: Tried(f"{_SPARK}:{name}", ("_recorded_at",)) for name in _CHANGES},
+    # A run that is killed before it has forgotten the deletes of a batch leaves this to the next batch.
+    "apply_changes_forgetting": Tried(
+        f"{_SPARK}:apply_changes_forgetting", ("_recorded_at",), ("target/_changes/deletes",)
+    ),
     "quarantine": Tried(f"{_SPARK}:quarantine", ("query_id",)),
 }
 KINDS: tuple[FaultKind, ...] = ("kill", "lost_reply", "stale_listing", "raise", "delay")

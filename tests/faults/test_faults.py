@@ -52,7 +52,14 @@ def in_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def recorded(name: str, folder: str, processes: Processes) -> tuple[Pipeline, Recording]:
     tried = PIPELINES[name]
-    pipeline = Pipeline(tried.function, folder, processes, ignored=tried.ignored, together=tried.together)
+    pipeline = Pipeline(
+        tried.function,
+        folder,
+        processes,
+        ignored=tried.ignored,
+        compared_at_end=tried.compared_at_end,
+        together=tried.together,
+    )
     return pipeline, pipeline.record()
 
 
