@@ -1,4 +1,7 @@
-"""Every delta.checkpointInterval commits: a checkpoint, and the cleanup of the log."""
+"""Every delta.checkpointInterval commits a checkpoint, and once a day the cleanup of the log.
+
+A cleanup lists the whole log, and its limit is a midnight: until the next one it would find nothing more.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import logging
 from collections.abc import Mapping
 
 from deltaflow.log.maintenance.checkpoint_writer import write_checkpoint
-from deltaflow.log.maintenance.log_cleanup import clean_up
+from deltaflow.log.maintenance.log_cleanup import clean_up, limit_of
 from deltaflow.log.protocol.actions import Metadata
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import CHECKPOINT_INTERVAL
@@ -28,7 +31,12 @@ def checkpoint_if_due(
     try:
         if version == 0 or version % CHECKPOINT_INTERVAL.of(metadata.configuration, log.path) != 0:
             return
-        checkpoint(log, snapshot_at(log, version, read), session)
+        snapshot = snapshot_at(log, version, read)
+        _write(log, snapshot, session)
+        limit_ms = limit_of(log, snapshot)
+        if limit_ms != log.own_work.cleaned_up_to_ms:
+            clean_up(log, snapshot)
+            log.own_work.cleaned_up_to_ms = limit_ms
     # No error here may look like a failure of the commit.
     except Exception:
         _LOG.warning(
@@ -44,7 +52,11 @@ def checkpoint(log: LogFiles, snapshot: Snapshot, session: Mapping[str, str]) ->
 
     UnsupportedFeatureError if the table has features that deltaflow does not write.
     """
+    _write(log, snapshot, session)
+    clean_up(log, snapshot)
+
+
+def _write(log: LogFiles, snapshot: Snapshot, session: Mapping[str, str]) -> None:
     check_writable(snapshot.protocol, snapshot.metadata, log.path, snapshot.version)
     warn_of_differences(log, snapshot)
     write_checkpoint(log, snapshot, session)
-    clean_up(log, snapshot)

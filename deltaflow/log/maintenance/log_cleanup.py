@@ -45,14 +45,10 @@ def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None)
     checkpointProtection, all versions before delta.requireCheckpointProtectionBeforeVersion go at once, or
     nothing does.
     """
-    configuration = snapshot.metadata.configuration
-    if retention_ms is None and not ENABLE_EXPIRED_LOG_CLEANUP.of(configuration, log.path):
+    configuration, now_ms = snapshot.metadata.configuration, log.clock()
+    limit_ms = limit_of(log, snapshot) if retention_ms is None else now_ms - retention_ms
+    if limit_ms is None:
         return
-    now_ms = log.clock()
-    if retention_ms is None:
-        limit_ms = _midnight_before(now_ms - LOG_RETENTION_MS.of(configuration, log.path))
-    else:
-        limit_ms = now_ms - retention_ms
     statuses = log.store.list_from(log.directory, "")
     listing = listing_of(0, statuses)
     protected = 0
@@ -72,6 +68,15 @@ def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None)
     _LOG.info("Deleted %d files of the log of %s that had expired", len(expired), log.path)
     if has_v2_checkpoints(snapshot.protocol):
         _delete_sidecars(log, min(limit_ms, _midnight_before(now_ms - _DAY_MS)))
+
+
+def limit_of(log: LogFiles, snapshot: Snapshot) -> int | None:
+    """The midnight before which the table's properties let files be deleted, in milliseconds since the epoch;
+    None if they let none."""
+    configuration = snapshot.metadata.configuration
+    if not ENABLE_EXPIRED_LOG_CLEANUP.of(configuration, log.path):
+        return None
+    return _midnight_before(log.clock() - LOG_RETENTION_MS.of(configuration, log.path))
 
 
 def first_cleanup_ms(committed_ms: int, retention_ms: int) -> int:

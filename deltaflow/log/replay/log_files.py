@@ -44,6 +44,14 @@ def random_id() -> str:
     return str(uuid.uuid4())
 
 
+@dataclass(slots=True)
+class OwnWork:
+    """What this process has done for a log."""
+
+    cleaned_up_to_ms: int | None = None
+    """The limit of the last cleanup after a commit, in milliseconds since the epoch."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogFiles:
     """The log directory of the table at `path` in `store`; `clock` and `ids` are for what is written."""
@@ -57,6 +65,7 @@ class LogFiles:
     kept only where `deletionTimestamp` is among them. Without fields a snapshot has no files at all."""
     own_commits: OwnCommits = field(default_factory=OwnCommits, compare=False)
     """What this process has committed here; commits that are read are compared with it."""
+    own_work: OwnWork = field(default_factory=OwnWork, compare=False)
 
     @property
     def directory(self) -> str:

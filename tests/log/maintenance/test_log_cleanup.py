@@ -262,7 +262,37 @@ def test_a_failed_cleanup_is_a_warning_of_the_commit(
         raise OSError("read-only")
 
     monkeypatch.setattr(LocalLogStore, "delete", fail)
-    with caplog.at_level(logging.WARNING):
-        assert append(log, "b") == 2
-    assert "read-only" in caplog.text
-    assert log.snapshot().num_files == 2
+    later = DeltaLog(LocalLogStore(), log.path)
+    for version, name in enumerate(("b", "c"), 2):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            assert append(later, name) == version
+        assert "read-only" in caplog.text
+    assert log.snapshot().num_files == 3
+
+
+def test_commits_look_for_expired_files_once_a_day(
+    table: HandWrittenTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listings = []
+    list_from = LocalLogStore.list_from
+
+    def listed(store: LocalLogStore, directory: str, name: str) -> Any:
+        listings.append(name)
+        return list_from(store, directory, name)
+
+    monkeypatch.setattr(LocalLogStore, "list_from", listed)
+    history(table, [9, 8, 1, -0.4, -1.5], {2}, **{"delta.checkpointInterval": "1"})
+    now_ms = NOON_MS
+    log = DeltaLog(LocalLogStore(), table.path, clock=lambda: now_ms)
+    listings.clear()
+    append(log, "a")
+    assert versions(table.path) == [2, 3, 4, 5]
+    assert listings.count("") == 1
+    for number in range(5):
+        append(log, f"b{number}")
+    assert listings.count("") == 1
+    now_ms += 2 * DAY_MS
+    append(log, "c")
+    assert listings.count("") == 2
+    assert log.available_versions()[-1] == 11
