@@ -57,13 +57,15 @@ def delete(
         if found.marks is not None:
             return _mark(operation, touched, found.marks, predicates)
 
-        def kept(rows: DataFrame) -> DataFrame:
+        def kept(files: pa.Table) -> DataFrame:
             if materialized is None:  # Rows for which the condition is null stay, too.
-                return named(rows).where(~where.eqNullSafe(True))
+                there = operation.with_row_ids(operation.rows(files, like=rows))
+                return there.where(~found.where.eqNullSafe(True))
+            there = operation.with_row_ids(operation.rows(files, places=True))
             columns = map(quoted, [*operation.snapshot.schema.names, *operation.row_id_names])
-            return materialized.beside(rows, found.matching_rows).where(~materialized.found).select(*columns)
+            return materialized.beside(there, found.matching_rows).where(~materialized.found).select(*columns)
 
-        return _rewrite(operation, touched, kept, predicates, places=materialized is not None)
+        return _rewrite(operation, touched, kept, predicates)
 
 
 def _remove(operation: RowLevelOperation, files: pa.Table, predicates: Sequence[str]) -> int | None:
@@ -95,13 +97,11 @@ def _mark(
 def _rewrite(
     operation: RowLevelOperation,
     touched: pa.Table,
-    kept: Callable[[DataFrame], DataFrame],
+    kept: Callable[[pa.Table], DataFrame],
     predicates: Sequence[str],
-    *,
-    places: bool,
 ) -> int:
     """The other rows of the files are copied by one job; files of which no row stays are removed unread.
-    `kept`: those of a frame of the files' rows, with the places of the rows."""
+    `kept`: those of some files, with their row ids."""
     account = operation.account(touched, gone=touched[MATCHING_ROWS.name])
 
     def describe(changed: Changed) -> Operation:
@@ -109,7 +109,7 @@ def _rewrite(
 
     rows = None
     if account.files_to_read.num_rows:
-        rows = kept(operation.with_row_ids(operation.rows(account.files_to_read, places=places)))
+        rows = kept(account.files_to_read)
     operation.replace(account, rows, describe, as_they_are=True)
     return account.gone
 

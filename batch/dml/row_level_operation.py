@@ -108,6 +108,8 @@ class Found:
 
     condition: str
     """As a commit shows it."""
+    where: Column
+    """The same, for frames like that of the whole table (`deterministic_condition`)."""
     files: pa.Table
     """Rows of the snapshot's `files`; with MATCHING_ROWS, unless all rows of them match."""
     all_rows_match: bool
@@ -189,23 +191,22 @@ class RowLevelOperation(TouchedFiles):
 
         `places`: for a condition with a subquery, finds the rows for which it is true (FILE and POSITION).
         """
-        text = self.deterministic_condition(rows, condition)
-        matching, filtered = rows.where(condition), condition
+        text, where = self.deterministic_condition(rows, condition)
+        filtered = where
         if places is not None:
             [found] = analysed(rows, [condition])
             plain = without_subqueries(found.column, self.spark)
             filtered = F.lit(True) if plain is None else plain
         facts = self.filter_facts(rows.where(filtered))
         self.record_read(facts)
-        if places is not None:
-            matching = places()
+        matching = rows.where(where) if places is None else places()
         is_found_in_rows = facts.has_data_filters or places is not None
         if is_found_in_rows and self.finds_positions:
             touched, marks = self.record_marked_rows(matching)
-            return Found(text, touched, all_rows_match=False, marks=marks)
+            return Found(text, where, touched, all_rows_match=False, marks=marks)
         if is_found_in_rows:
-            return Found(text, self.record_touched_files(matching), all_rows_match=False)
-        return Found(text, self.record_files_of_partitions(facts), all_rows_match=True)
+            return Found(text, where, self.record_touched_files(matching), all_rows_match=False)
+        return Found(text, where, self.record_files_of_partitions(facts), all_rows_match=True)
 
     def account(self, touched: pa.Table, gone: pa.ChunkedArray | None = None) -> RowAccount:
         """The account of the rows of files that the operation removes. See RowAccount."""

@@ -78,7 +78,11 @@ def update(
         account: RowAccount | MarkedRows
         if found.marks is None:
             account = operation.account(touched)
-            rows, is_updated = operation.rows(touched, places=materialized is not None), where
+            is_updated = found.where
+            if materialized is None:
+                rows = operation.rows(touched, like=rows)
+            else:
+                rows = operation.rows(touched, places=True)
         else:
             # By their positions: no other rows are written, whatever the condition is the next time.
             account = operation.mark(touched, found.marks, rewritten=found.marks)

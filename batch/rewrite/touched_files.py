@@ -200,9 +200,13 @@ class TouchedFiles:
         """The files of one of the frames that `rows` has made."""
         return self._scanned[key]
 
-    def deterministic_condition(self, rows: DataFrame, condition: Column) -> str:
-        """A condition on rows, as a commit names it; DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED for one
-        that may be true of other rows each time it is evaluated."""
+    def deterministic_condition(self, rows: DataFrame, condition: Column) -> tuple[str, Column]:
+        """A condition on rows, as a commit names it, and for frames like `rows`: with one time for now, but
+        one that reads `_metadata`, of which each frame has its own.
+
+        DELTA_NON_DETERMINISTIC_FUNCTION_NOT_SUPPORTED for one that may be true of other rows each time it is
+        evaluated.
+        """
         [found] = analysed(rows, [condition])
         if found.nondeterministic is not None:
             raise DeltaAnalysisException(
@@ -211,7 +215,7 @@ class TouchedFiles:
                 expression=f"(condition = {found.sql}).",
                 table=self.snapshot.path,
             )
-        return simple_string(found.column)
+        return simple_string(found.column), condition if "_metadata" in found.sql else found.column
 
     def filter_facts(self, matching: DataFrame) -> FilterFacts:
         """What a filter over `rows()` says of the table's files. No job."""

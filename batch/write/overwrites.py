@@ -189,9 +189,10 @@ class MatchingRows(WholeTable):
         if not self._has_data_filters:
             return
         assert transaction.snapshot is not None
-        matches = F.expr(self._predicate)
         with self._touched_files(transaction) as files:
-            matching = files.rows().where(matches)
+            rows = files.rows()
+            _, matches = files.deterministic_condition(rows, F.expr(self._predicate))
+            matching = rows.where(matches)
             if self._may_record(transaction):
                 self._record_changes(files, matching, copies)
                 return
@@ -199,10 +200,8 @@ class MatchingRows(WholeTable):
             account = RowAccount(_OPERATION, transaction.snapshot, touched, touched[MATCHING_ROWS.name])
             if account.files_to_read.num_rows:
                 # Rows for which the predicate is null stay, too.
-                kept = files.with_row_ids(files.rows(account.files_to_read)).where(
-                    ~matches.eqNullSafe(F.lit(True))
-                )
-                copies.copy(kept, _OPERATION)
+                there = files.with_row_ids(files.rows(account.files_to_read, like=rows))
+                copies.copy(there.where(~matches.eqNullSafe(F.lit(True))), _OPERATION)
             account.check(copies.rows)
         self._touched, self._rows_removed = account.files, account.gone
 
