@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,9 +16,9 @@ ROWS = pa.table({"id": pa.array([1], pa.int64())})
 
 
 def race(path: str, log: DeltaLog, options: dict[str, str], *, threads_of_each: int, appends: int) -> None:
-    """Lets threads of both engines append at once, and checks that each append is one version."""
+    """Lets threads of both engines append at once, round after round; each append has to be one version."""
     write_deltalake(path, ROWS, storage_options=options)
-    start = threading.Barrier(2 * threads_of_each)
+    start_of_round = threading.Barrier(2 * threads_of_each, timeout=60)
 
     def by_deltaflow(one: str) -> None:
         add = AddFile(path=one, partition_values={}, size=1, modification_time=1, data_change=True)
@@ -32,9 +31,9 @@ def race(path: str, log: DeltaLog, options: dict[str, str], *, threads_of_each: 
     append = {"deltaflow": by_deltaflow, "deltalake": by_deltalake}
 
     def append_all(engine: str, thread: int) -> list[str]:
-        start.wait()
         ids = [f"{engine} {thread} {number}" for number in range(appends)]
         for one in ids:
+            start_of_round.wait()
             append[engine](one)
         return ids
 
@@ -45,9 +44,6 @@ def race(path: str, log: DeltaLog, options: dict[str, str], *, threads_of_each: 
     found = [commit.commit_info.user_metadata or "" for commit in commits if commit.commit_info]
     assert sorted(found) == sorted(appended)
     assert [commit.version for commit in commits] == list(range(1, len(appended) + 1))
-    engines = [one.split()[0] for one in found]
-    turns = sum(one != after for one, after in itertools.pairwise(engines))
-    assert turns > 2, f"they did not append at once: {found}"
     assert len(DeltaTable(path, storage_options=options).file_uris()) == len(appended) + 1
 
 
