@@ -304,7 +304,7 @@ def _with_unknown_fields(
     for field_name in sorted(beyond):
         try:
             inferred = pa.array([fields.get(field_name) for fields in values]).type
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             _LOG.warning("Field %s in %s of %s is in no checkpoint: %s", field_name, name, table, error)
         else:
             found.append(pa.field(field_name, inferred))
@@ -356,4 +356,6 @@ def _spark_type(arrow_type: pa.DataType) -> DataType:
         return DecimalType(arrow_type.precision, arrow_type.scale)
     if pa.types.is_boolean(arrow_type):
         return BooleanType()
+    if pa.types.is_binary(arrow_type):  # of a partition column
+        return BinaryType()
     return next(spark() for spark, arrow in _SKIPPING_TYPES.items() if arrow == arrow_type)

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     DateType,
     DecimalType,
     DoubleType,
@@ -420,17 +421,18 @@ class TestColumns:
                 StructField("day", DateType()),
                 StructField("at", TimestampType()),
                 StructField("n", IntegerType()),
+                StructField("bytes", BinaryType()),
             ]
         )
         values = [
-            {"day": "10000-01-01", "at": "+10000-01-01T00:00:00.000000Z", "n": "1"},
-            {"day": "+10000-01-01", "at": "2024-01-01 00:00:00+0000", "n": "x"},
-            {"day": "2024-01-01", "at": "2024-01-01 00:00:00", "n": "3000000000"},
+            {"day": "10000-01-01", "at": "+10000-01-01T00:00:00.000000Z", "n": "1", "bytes": "\1é"},
+            {"day": "+10000-01-01", "at": "2024-01-01 00:00:00+0000", "n": "x", "bytes": ""},
+            {"day": "2024-01-01", "at": "2024-01-01 00:00:00", "n": "3000000000", "bytes": None},
         ]
         table.first_commit(
             *(add(path, partitionValues=each) for path, each in zip("abc", values, strict=True)),
             schema=schema,
-            partition_columns=["day", "at", "n"],
+            partition_columns=["day", "at", "n", "bytes"],
             configuration={"delta.checkpoint.writeStatsAsStruct": "true"},
         )
         log_at(table).checkpoint()
@@ -440,6 +442,8 @@ class TestColumns:
         instants = pc.struct_field(parsed, "at").cast(pa.int64()).to_pylist()
         assert instants == [253_402_300_800_000_000, new_year, new_year]
         assert pc.struct_field(parsed, "n").to_pylist() == [1, None, None]
+        assert pc.struct_field(parsed, "bytes").to_pylist() == ["\1é".encode(), None, None]
+        assert '"binary"' in json.dumps(hint_of(table))
         assert [dict(row) for row in without_commits(table).files["partition_values"].to_pylist()] == values
 
     def test_a_bound_that_has_no_place_is_lost_alone(self, table: HandWrittenTable) -> None:
@@ -503,12 +507,15 @@ class TestColumns:
         parsed = checkpoint_of(table).schema.field("add").type.field("stats_parsed").type
         assert [field.name for field in parsed.field("nullCount").type] == ["id"]
 
-    def test_a_field_of_several_types_is_left_out_with_a_warning(
+    def test_a_field_that_no_column_holds_is_left_out_with_a_warning(
         self, table: HandWrittenTable, caplog: pytest.LogCaptureFixture
     ) -> None:
-        table.first_commit(add("a", ofTomorrow=1), add("b", ofTomorrow={"x": 2}))
+        metadata = meta_data()
+        metadata["metaData"]["ofTomorrow"] = 2**63
+        table.commit(0, protocol(), metadata, add("a", ofTomorrow=1), add("b", ofTomorrow={"x": 2}))
         log_at(table).checkpoint()
         assert "are in no checkpoint" in caplog.text
+        assert "Field ofTomorrow in metaData" in caplog.text
         assert without_commits(table).num_files == 2
 
     def test_deletion_vectors_stay_as_they_are(self, table: HandWrittenTable) -> None:
