@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _PART_OF_NAME = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^.`]+))\s*(?:\.|$)")
 _FUNCTION = re.compile(r"\w+(\.\w+)*", re.ASCII)
 _OPERATORS = ("==", "<=>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "and", "or", "&", "|", "^")
-_PREFIXES = {"not": "NOT ", "negative": "-", "positive": "+", "~": "~"}
+# Two signs in a row would begin a comment.
+_PREFIXES = {"not": "NOT ", "negative": "- ", "positive": "+ ", "~": "~"}
 _INTEGER_SUFFIXES = {"byte": "Y", "short": "S", "integer": "", "long": "L"}
 
 
@@ -68,7 +69,7 @@ def _text(message: Any) -> str:
             return _cast(message.cast)
         case "unresolved_extract_value":
             value = message.unresolved_extract_value
-            return f"{_text(value.child)}[{_text(value.extraction)}]"
+            return f"{_text(value.child)}{_extraction(value.extraction)}"
         case "unresolved_function":
             function = message.unresolved_function
             return _call(function.function_name, list(map(_text, function.arguments)), function.is_distinct)
@@ -90,6 +91,8 @@ def _call(name: str, arguments: list[str], is_distinct: bool = False) -> str:
             return f"({left} {name.upper()} {right})"
         case _, [value] if name in _PREFIXES:
             return f"({_PREFIXES[name]}{value})"
+        case "in", [_]:
+            return "FALSE"
         case "in", [value, *others]:
             return f"({value} IN ({', '.join(others)}))"
         case "when", _:
@@ -99,6 +102,12 @@ def _call(name: str, arguments: list[str], is_distinct: bool = False) -> str:
     if not _FUNCTION.fullmatch(name):
         raise not_in_sql(f"The function {name}", "Write the expression as a string in SQL.")
     return f"{name}({'DISTINCT ' if is_distinct else ''}{', '.join(arguments)})"
+
+
+def _extraction(key: Any) -> str:
+    text = key.literal.string
+    # A struct's field is no expression, and a dot takes a map's key as well.
+    return f".{quoted(text)}" if _has_escapes(text) else f"[{_text(key)}]"
 
 
 def _cast(cast: Any) -> str:
@@ -131,7 +140,8 @@ def _literal(literal: Any) -> str:
         case "decimal":
             return f"{value.value}BD"
         case "string":
-            return string(value)
+            # Under spark.sql.parser.escapedStringLiterals the server's parser reads no escapes.
+            return f"CAST(X'{value.encode().hex()}' AS STRING)" if _has_escapes(value) else string(value)
         case "binary":
             return f"X'{value.hex()}'"
         case "date":
@@ -145,6 +155,10 @@ def _literal(literal: Any) -> str:
         case "array":
             return f"array({', '.join(map(_literal, value.elements))})"
     raise not_in_sql(f"A value of the kind {kind}", "Write it as a string in SQL.")
+
+
+def _has_escapes(text: str) -> bool:
+    return "\\" in text or "'" in text
 
 
 def _number(value: float) -> str:

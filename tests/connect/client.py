@@ -75,6 +75,7 @@ class Tables(Client):
             self.names,
             self.rules,
             self.merge,
+            self.literals,
             self.operations,
             self.builders,
             self.surface,
@@ -151,6 +152,31 @@ class Tables(Client):
             "rows": values(self.load("merged")),
             "views": [view.name for view in spark.catalog.listTables() if view.isTemporary],
         }
+
+    def literals(self) -> list[Any]:
+        """What is left after deletes by Columns, if the server's parser reads escapes and if not."""
+        spark = self.spark
+        texts = ["it's", "a\\b", "a\\\\b", "it\\'s", "c"]
+        left = []
+        for escaped in ("false", "true"):
+            spark.conf.set("spark.sql.parser.escapedStringLiterals", escaped)
+            rows = spark.createDataFrame(
+                [(text, -1, {text: 1}) for text in texts], "s STRING, n INT, m MAP<STRING, INT>"
+            )
+            rows.write.format("delta").save(self.path(f"literals_{escaped}"))
+            table = DeltaTable.forPath(spark, self.path(f"literals_{escaped}"))
+            for condition in (
+                F.col("s") == "it's",
+                F.col("s").isin("a\\b"),
+                F.col("m")["c"] == -F.col("n"),
+                F.col("s").isin([]) | (-F.lit(-1) == F.col("n")),
+            ):
+                table.delete(condition)
+            left.append(sorted(row.s for row in table.toDF().collect()))
+            table.delete(F.col("m")["a\\\\b"] == 1)
+            left.append([row.s for row in table.toDF().collect()])
+        spark.conf.unset("spark.sql.parser.escapedStringLiterals")
+        return left
 
     def operations(self) -> dict[str, Any]:
         spark = self.spark

@@ -95,6 +95,10 @@ def test_merge_with_columns_and_with_sql(finished: Finished) -> None:
     assert merged["views"] == ["changes"]
 
 
+def test_columns_mean_the_same_whatever_the_parser_does_with_escapes(finished: Finished) -> None:
+    assert finished.tables["literals"] == [["a\\\\b", "it\\'s"], ["it\\'s"]] * 2
+
+
 def test_every_operation_of_a_table(finished: Finished) -> None:
     found = finished.tables["operations"]
     violation = found.pop("violation")

@@ -30,8 +30,10 @@ for column in (%s,):
 EXPRESSIONS = {
     "F.col('t.id') == F.col('s.a-b')": "(`t`.`id` == `s`.`a-b`)",
     "~(F.col('a') > 1) & F.col('b').isNull()": "((NOT (`a` > 1)) AND isNull(`b`))",
-    "-F.col('a') % 2 + F.lit(2**40)": "(((-`a`) % 2) + 1099511627776L)",
+    "-F.col('a') % 2 + F.lit(2**40)": "(((- `a`) % 2) + 1099511627776L)",
+    "-F.lit(-1)": "(- -1)",
     "F.col('a').isin(1, 'x')": "(`a` IN (1, 'x'))",
+    "F.col('a').isin()": "FALSE",
     "F.col('a').between(1, 2)": "((`a` >= 1) AND (`a` <= 2))",
     "F.when(F.col('a') > 0, 'x').when(F.lit(True), 'y').otherwise(None)": (
         "(CASE WHEN (`a` > 0) THEN 'x' WHEN TRUE THEN 'y' ELSE NULL END)"
@@ -41,6 +43,7 @@ EXPRESSIONS = {
     "F.col('a').cast(T.DecimalType(3, 1))": "CAST(`a` AS decimal(3,1))",
     "F.col('a').try_cast('int')": "TRY_CAST(`a` AS int)",
     "F.col('a')['k'].getItem(0).alias('x')": "`a`['k'][0]",
+    "F.col('a')[\"it's\"] == 'a\\\\b'": "(`a`.`it's` == CAST(X'615c62' AS STRING))",
     "F.upper(F.col('a').alias('b'))": "upper(`a`)",
     "F.call_function('my.function', F.lit(1))": "my.function(1)",
     "F.expr('a -- it is')": "(a -- it is|)",
