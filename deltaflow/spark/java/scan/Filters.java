@@ -29,6 +29,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -65,7 +66,10 @@ public final class Filters {
     if (filter instanceof In) return in((In) filter);
     if (filter instanceof InSet) {
       List values = new ArrayList();
-      for (Object value : CollectionConverters.asJava(((InSet) filter).hset().toSeq())) values.add(value);
+      for (Object value : CollectionConverters.asJava(((InSet) filter).hset().toSeq())) {
+        if (!isExact(value)) return unknown();
+        values.add(value);
+      }
       return in(((InSet) filter).child(), values);
     }
     if (filter instanceof StartsWith) {
@@ -154,7 +158,14 @@ public final class Filters {
     return !(type instanceof StringType) || type.equals(DataTypes.StringType);
   }
 
-  private static boolean isLiteral(Expression expression) { return expression instanceof Literal; }
+  private static boolean isLiteral(Expression expression) {
+    return expression instanceof Literal && isExact(value(expression));
+  }
+
+  /** Whether Python gets the value as it is, which a text is not whose bytes are no UTF-8. */
+  private static boolean isExact(Object value) {
+    return !(value instanceof UTF8String) || UTF8String.fromString(value.toString()).equals(value);
+  }
 
   private static Object value(Expression literal) { return ((Literal) literal).value(); }
 
