@@ -48,7 +48,7 @@ from deltaflow.streaming.cdc.changes import (
     summary_columns,
 )
 from deltaflow.streaming.cdc.current_rows import CurrentRows
-from deltaflow.streaming.cdc.data_columns import DataColumns
+from deltaflow.streaming.cdc.data_columns import DataColumns, is_computed
 from deltaflow.streaming.cdc.history_rows import HistoryRows
 from deltaflow.streaming.cdc.side_tables import Forgotten, SideTables, Write
 from deltaflow.streaming.cdc.target import DIRECTORY, Target
@@ -129,7 +129,8 @@ class Applier:
         missing = [field for field in needed if field.name.lower() not in names]
         if not missing:
             return snapshot
-        nothing = spark.createDataFrame([], T.StructType([*snapshot.schema.fields, *missing]))
+        given = [field for field in snapshot.schema.fields if not is_computed(field)]
+        nothing = spark.createDataFrame([], T.StructType([*given, *missing]))
         nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(snapshot.path)
         found = self.target.snapshot(spark)
         assert found is not None
@@ -153,17 +154,24 @@ class Applier:
             return found.select(*[column(name) for name in fields.names])
 
         def newest() -> Column | None:
-            deletes = Target(posixpath.join(snapshot.path, DIRECTORY, "deletes"), None)
-            remembered = deletes.snapshot(spark)
-            if remembered is not None and _has(remembered, write):
-                return None
             names = [ROW_SEQUENCE] if self.scd_type == 1 else [START_AT, END_AT]
+            tables = [(self.target, names)]
+            # The target does not show all that a history tells.
+            for beside, of_beside in (("deletes", [SEQUENCE]), ("history", names)):
+                table = Target(posixpath.join(snapshot.path, DIRECTORY, beside), None)
+                remembered = table.snapshot(spark)
+                if remembered is None:
+                    continue
+                if _has(remembered, write):
+                    return None
+                tables.append((table, of_beside))
             if not known.issuperset(names):
                 return None
-            target = self.target.table(spark).toDF()
-            sequences = [target.select(F.col(name).alias(SEQUENCE)) for name in names]
-            if remembered is not None:
-                sequences.append(deletes.table(spark).toDF().select(SEQUENCE))
+            sequences = [
+                table.table(spark).toDF().select(F.col(name).alias(SEQUENCE))
+                for table, of_table in tables
+                for name in of_table
+            ]
             data_type = snapshot.schema[names[0]].dataType
             every = functools.reduce(lambda a, b: a.union(b), sequences)
             row = every.agg(encodable(F.max(SEQUENCE), data_type)).first()

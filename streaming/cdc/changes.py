@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaIllegalArgumentException
-from deltaflow.log.protocol.data_types import has_order
+from deltaflow.log.protocol.data_types import EXACT_JSON, has_order
 from deltaflow.log.protocol.schema import char_length
 
 if TYPE_CHECKING:
@@ -197,10 +197,16 @@ def comparable(fields: Sequence[T.StructField], qualifier: str = "") -> Column:
     return F.struct(
         F.lit(True).alias("_"),
         *[
-            (value if has_order(field.dataType) else F.to_json(F.struct(value))).alias(f"_{i}")
+            (value if has_order(field.dataType) else as_json(value)).alias(f"_{i}")
             for i, (field, value) in enumerate(values)
         ],
     )
+
+
+def as_json(value: Column) -> Column:
+    """A value without an order as a text that can be compared. By default the text of a timestamp has its
+    milliseconds alone."""
+    return F.to_json(F.struct(value), EXACT_JSON)
 
 
 def as_literal(encoded: object, data_type: T.DataType) -> Column:

@@ -151,7 +151,8 @@ def wire_of_type(wanted: T.DataType, numbers: Numbers, path: str) -> Wire:
             return _map(wire_of_type(wanted.valueType, numbers, f"{path}.value"))
         case T.DateType():
             return Wire(
-                T.StringType(), _number_or_text(lambda days: F.date_from_unix_date(days.cast("int")), wanted)
+                T.StringType(),
+                _number_or_text(lambda days: F.date_from_unix_date(days.try_cast("int")), wanted),
             )
         case T.TimestampType():
             return Wire(
@@ -226,9 +227,9 @@ def _number_or_text(
 
 
 def _micros(ticks: Column, ticks_per_second: int) -> Column:
-    """Microseconds; a fraction is rounded down."""
+    """Microseconds; a fraction is rounded down. Null if they are too many for Spark."""
     if ticks_per_second <= 1_000_000:
-        return ticks * (1_000_000 // ticks_per_second)
+        return F.try_multiply(ticks, F.lit(1_000_000 // ticks_per_second))
     divisor = F.lit(ticks_per_second // 1_000_000)
     return F.call_function("div", ticks - F.pmod(ticks, divisor), divisor)
 
@@ -239,9 +240,15 @@ def _without_zone(micros: Column) -> Column:
 
 
 def _time_of_day(micros: Column) -> Column:
-    """HH:mm:ss.SSSSSS, up to 24:00:00.000000; Delta has no type for a time of day."""
-    hours = F.lpad(F.call_function("div", micros, F.lit(3_600_000_000)).cast("string"), 2, "0")
-    return F.concat(hours, F.date_format(_without_zone(micros), ":mm:ss.SSSSSS"))
+    """HH:mm:ss.SSSSSS, up to 24:00:00.000000; Delta has no type for a time of day.
+
+    A TIME of MySQL is a duration, which may be negative, or of more than a day.
+    """
+    size = F.abs(micros)
+    hours = F.call_function("div", size, F.lit(3_600_000_000)).cast("string")
+    filled = F.lpad(hours, F.greatest(F.length(hours), F.lit(2)), F.lit("0"))
+    sign = F.when(micros < 0, "-").otherwise("")
+    return F.concat(sign, filled, F.date_format(_without_zone(size), ":mm:ss.SSSSSS"))
 
 
 _COMPLEMENTS = ("0123456789ABCDEF", "FEDCBA9876543210")
@@ -376,7 +383,9 @@ def _fixed(wire: Wire) -> Callable[[Mapping[str, Any], str], Wire]:
 
 
 def _timestamp(ticks_per_second: int) -> Wire:
-    return Wire(T.LongType(), _plain(lambda ticks: _without_zone(_micros(ticks, ticks_per_second))))
+    return Wire(
+        T.LongType(), _checked(lambda ticks: _without_zone(_micros(ticks, ticks_per_second)), "timestamp")
+    )
 
 
 def _time(read: T.DataType, ticks_per_second: int) -> Wire:

@@ -38,6 +38,7 @@ from deltaflow.streaming.cdc.changes import (
     is_set,
     summary_columns,
 )
+from deltaflow.streaming.cdc.data_columns import is_computed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -194,7 +195,7 @@ class CurrentRows:
             COLUMN_SEQUENCES.lower(),
         }
         for field in target.fields:
-            if field.name.lower() not in given:
+            if field.name.lower() not in given and not is_computed(field):
                 values[field.name] = F.when(~is_reset, _of(TARGET, field.name))
         return functools.reduce(operator.or_, changes), values
 

@@ -11,7 +11,8 @@ from pyspark.sql import types as T
 
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import Snapshot
-from deltaflow.log.protocol.schema import nullable_type
+from deltaflow.log.protocol.identity_columns import is_identity
+from deltaflow.log.protocol.schema import GENERATION_EXPRESSION, nullable_type
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     COLUMN_SEQUENCES,
@@ -135,8 +136,13 @@ class DataColumns:
         return [
             T.StructField(field.name, field.dataType, True, field.metadata)
             for field in fields
-            if field.name.lower() not in known
+            if field.name.lower() not in known and not is_computed(field)
         ]
+
+
+def is_computed(field: T.StructField) -> bool:
+    """Whether the table itself gives a column its values, if a write does not."""
+    return GENERATION_EXPRESSION in field.metadata or is_identity(field)
 
 
 def _lower(names: Iterable[str]) -> set[str]:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _TICKS_PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
-_MESSAGE, _KEY, _READ, _TOLD = "\0message", "\0key", "\0read", "\0told"
+_MESSAGE, _KEY, _READ, _TOLD, _LACKS = "\0message", "\0key", "\0read", "\0told", "\0lacks"
+_ROWS = {"before": "\0before", "after": "\0after"}
+_JSON = {"columnNameOfCorruptRecord": BROKEN}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +105,18 @@ class Debezium:
         read = messages.select(
             _MESSAGE,
             self._key_of_message(shape, keys).alias(_KEY),
-            F.from_json(_MESSAGE, shape.message, {"columnNameOfCorruptRecord": BROKEN}).alias(_READ),
+            F.from_json(_MESSAGE, shape.message, _JSON).alias(_READ),
         )
+        if not shape.schemas:
+            read = read.select("*", *_rows(shape))
         event = _event(shape, failure)
         # An empty array, and not a filter: that would be pushed down, and each message read twice.
         none = F.array().cast(T.ArrayType(_told_type(shape)))
         told = F.when(shape.is_other(F.col(_READ)), none).when(self._is_of_other_table(event), none)
         told = told.otherwise(self._told(event, shape, keys, failure))
         of_message = [event[name].alias(name) for name in ("op", "ts_ms", "source")]
-        changes = read.select(_MESSAGE, *of_message, F.explode(told).alias(_TOLD))
+        lacks = _columns_it_lacks(shape).alias(_LACKS)
+        changes = read.select(_MESSAGE, *of_message, lacks, F.explode(told).alias(_TOLD))
         row = F.col(_TOLD)["row"]
         values = [wire.value(row.getField(name), failure).alias(name) for name, wire in shape.columns.items()]
         reserved = [F.col(_TOLD)["change"].alias(CHANGE), self._sequence(failure).alias(SEQUENCE)]
@@ -155,16 +160,16 @@ class Debezium:
                 has_key = has_key & value.isNotNull()
             deleted.append(value.alias(name))
 
-        def of(change: str, row: Column) -> Column:
-            return F.struct(F.lit(change).alias("change"), row.alias("row"))
+        def of(change: str, row: Column, is_new: Column | None = None) -> Column:
+            new = F.lit(False) if is_new is None else is_new
+            return F.struct(F.lit(change).alias("change"), row.alias("row"), new.alias("is_new"))
 
-        upsert = of(UPSERT, after)
         delete = of(DELETE, F.struct(*deleted).cast(row))
         told = F.when(event[BROKEN].isNotNull() | op.isNull(), failure("it is no JSON of a change event"))
         told = told.when(op.isin("c", "r", "u") & after.isNull(), failure("it has no row after the change"))
         told = told.when((op == "d") & ~has_key, failure(_NO_KEY))
-        told = told.when((op == "u") & is_moved, F.array(delete, upsert))
-        told = told.when(op.isin("c", "r", "u"), F.array(upsert))
+        told = told.when((op == "u") & is_moved, F.array(delete, of(UPSERT, after, F.lit(True))))
+        told = told.when(op.isin("c", "r", "u"), F.array(of(UPSERT, after, op != "u")))
         told = told.when(op == "d", F.array(delete))
         told = told.when(op == "t", F.array(of(TRUNCATE, F.lit(None).cast(row))))
         # A message that the application has put into the log.
@@ -190,18 +195,22 @@ class Debezium:
             for name, wire in shape.columns.items()
         }
         unset = [F.when(is_unset, F.lit(name)) for name, is_unset in found.items() if is_unset is not None]
-        always = F.array(*map(F.lit, missing)).cast("array<string>")
+        always = F.concat(F.array(*map(F.lit, missing)).cast("array<string>"), F.col(_LACKS))
         if not unset:
             return always
         names = F.array_compact(F.array(*unset))
         # A row that is new has no value to keep: it had another key, of which the message says nothing.
-        is_unknown = F.col("op").isin("c", "r") & (F.size(names) > 0)
+        is_unknown = F.col(_TOLD)["is_new"] & (F.size(names) > 0)
         return F.when(is_unknown, failure(_UNKNOWN_VALUE)).otherwise(F.concat(names, always))
 
 
 _UNKNOWN_COLUMN = (
     "it has a column that is not known: give 'schema' of Debezium with all columns, or let the messages have "
     "a schema part"
+)
+_WRONG_VALUE = (
+    "a value is none of its column's type: give 'schema' of Debezium with the types of the messages, or let "
+    "them have a schema part"
 )
 _UNKNOWN_VALUE = (
     "a value of the new row is missing: its key was changed, and the database does not tell large values "
@@ -219,20 +228,55 @@ def _is_in(name: str, names: Sequence[str]) -> bool:
 
 def _told_type(shape: Shape) -> T.StructType:
     row = row_type(shape.columns)
-    return T.StructType([T.StructField("change", T.StringType()), T.StructField("row", row)])
+    return T.StructType(
+        [
+            T.StructField("change", T.StringType()),
+            T.StructField("row", row),
+            T.StructField("is_new", T.BooleanType()),
+        ]
+    )
 
 
 def _event(shape: Shape, failure: Failure) -> dict[str, Column]:
-    """The fields of a message, which may be in its payload. Rows without a schema part are read here."""
+    """The fields of a message, which may be in its payload."""
     read = F.col(_READ)
     event = {BROKEN: read[BROKEN]}
     for name in ("op", "ts_ms", "source", "before", "after"):
         inner = read["payload"][name]
         event[name] = inner if shape.schemas else F.coalesce(inner, read[name])
     if not shape.schemas:
-        known = F.array(*map(F.lit, shape.columns)).cast("array<string>")
-        for name in ("before", "after"):
-            unknown = F.size(F.array_except(F.json_object_keys(event[name]), known)) > 0
-            row = F.from_json(event[name], row_type(shape.columns))
-            event[name] = F.when(unknown, failure(_UNKNOWN_COLUMN)).otherwise(row)
+        for name, place in _ROWS.items():
+            row = F.col(place)
+            unknown = F.size(F.array_except(F.json_object_keys(event[name]), _names(shape))) > 0
+            wrong = F.when(unknown, failure(_UNKNOWN_COLUMN))
+            wrong = wrong.when(row[BROKEN].isNotNull(), failure(_WRONG_VALUE))
+            values = F.struct(*[row.getField(column).alias(column) for column in shape.columns])
+            event[name] = wrong.when(row.isNotNull(), values)
     return event
+
+
+def _rows(shape: Shape) -> list[Column]:
+    """The rows of a message without a schema part, read by themselves: a column each."""
+    fields = [*row_type(shape.columns).fields, T.StructField(BROKEN, T.StringType())]
+    return [
+        F.from_json(_text_of_row(name), T.StructType(fields), _JSON).alias(column)
+        for name, column in _ROWS.items()
+    ]
+
+
+def _columns_it_lacks(shape: Shape) -> Column:
+    """The columns of the target that the row after a change does not have; for messages without a schema
+    part, since all of one with it have the columns of their shape."""
+    none = F.array().cast("array<string>")
+    if shape.schemas:
+        return none
+    return F.coalesce(F.array_except(_names(shape), F.json_object_keys(_text_of_row("after"))), none)
+
+
+def _text_of_row(name: str) -> Column:
+    read = F.col(_READ)
+    return F.coalesce(read["payload"][name], read[name])
+
+
+def _names(shape: Shape) -> Column:
+    return F.array(*map(F.lit, shape.columns)).cast("array<string>")

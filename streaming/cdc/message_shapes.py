@@ -72,7 +72,8 @@ class Shape:
             return F.lit(False)
         part = read["schema"]
         if self.schemas:
-            return F.coalesce(~part.isin(*self.schemas), F.lit(True))
+            # A message that cannot be read may have lost its schema part on the way: it is an error then.
+            return F.coalesce(~part.isin(*self.schemas), read[BROKEN].isNull())
         return F.coalesce(part.isin(*self.others), F.lit(False))
 
 

@@ -18,6 +18,7 @@ from deltaflow.streaming.cdc.changes import (
     SEQUENCE,
     UPSERT,
     Current,
+    as_json,
     as_literal,
     as_shown,
     check_names,
@@ -87,11 +88,12 @@ class Snapshots:
     def _held(self, data: list[str], current: Current) -> DataFrame:
         """The rows of the target, by those of its columns that the snapshots have."""
         assert current.schema is not None
-        known = {field.name.lower() for field in current.schema.fields}
+        known = {field.name.lower(): field.name for field in current.schema.fields}
         rows = current.rows()
         assert rows is not None
         ordinal = F.lit(_TARGET).alias(_ORDINAL)
-        return rows.select(*[column(name).alias(name) for name in data if name.lower() in known], ordinal)
+        held = [column(known[name.lower()]).alias(name) for name in data if name.lower() in known]
+        return rows.select(*held, ordinal)
 
     @staticmethod
     def _differences(rows: DataFrame, data: list[str], current: Current, ordinals: Column) -> DataFrame:
@@ -135,4 +137,4 @@ def _comparable(value: Column, data_type: T.DataType) -> Column:
     """A value that can be compared: a map as its entries, in order."""
     if isinstance(data_type, T.MapType) and has_order(data_type.valueType):
         return F.array_sort(F.map_entries(value))
-    return value if has_order(data_type) else F.to_json(F.struct(value))
+    return value if has_order(data_type) else as_json(value)

@@ -43,6 +43,15 @@ def has_order(data_type: T.DataType) -> bool:
     return all(has_order(inner.dataType) for inner in inner_fields(data_type))
 
 
+EXACT_JSON = {
+    "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
+"""Options of Spark's to_json with which different values of a type have different texts: by default it writes
+the milliseconds of timestamps alone."""
+
+
 def is_nested(data_type: T.DataType) -> bool:
     """Whether it is a struct, an array or a map."""
     return isinstance(data_type, T.StructType | T.ArrayType | T.MapType)

@@ -97,7 +97,7 @@ def test_rows_are_compared_as_a_whole(spark: SparkSession, tmp_path: Path) -> No
     rows = (
         "SELECT id, map('b', id, 'a', 2L) AS m, map('k', array(1)) AS n, double('NaN') AS f, "
         "named_struct('x', id, 'y', array(named_struct('z', id))) AS s, CAST('ab' AS BINARY) AS b, "
-        "'x' AS `k-1`, 1 AS `data` FROM range(4)"
+        "'x' AS `k-1`, 1 AS `data`, struct(timestamp_micros(0) AS t, map('k', 1) AS m) AS w FROM range(4)"
     )
     write(spark.sql(rows), path)
     write(spark.sql(rows), path, "overwrite")
@@ -111,6 +111,7 @@ def test_rows_are_compared_as_a_whole(spark: SparkSession, tmp_path: Path) -> No
             "b",
             "`k-1`",
             "`data`",
+            "IF(id = 3, struct(timestamp_micros(1) AS t, w.m AS m), w) AS w",
         ),
         path,
         "overwrite",
@@ -119,8 +120,8 @@ def test_rows_are_compared_as_a_whole(spark: SparkSession, tmp_path: Path) -> No
     kinds = ["update_postimage", "update_preimage"]
     # Columns and fields that a query does not ask for are compared, too.
     found = frame.select("id", "_change_type").orderBy("id", "_change_type").collect()
-    assert found == [(id_, kind) for id_ in range(3) for kind in kinds]
-    assert frame.select("s.x", "_commit_version").distinct().count() == 3
+    assert found == [(id_, kind) for id_ in range(4) for kind in kinds]
+    assert frame.select("s.x", "_commit_version").distinct().count() == 4
     by_two = load(spark, path, **{**CHANGES, "computeUpdates": "`K-1`, ID"}, startingVersion=1)
     assert told(by_two.select("id", "_commit_timestamp")) == told(frame.select("id", "_commit_timestamp"))
     assert frame.join(spark.range(2), "id").count() == 4

@@ -367,6 +367,22 @@ def test_a_table_that_was_there_before(spark, table):
     assert current(spark, table) == [(1, "new"), (3, "old"), (4, "d")]
 
 
+def test_columns_whose_values_the_table_gives(spark, table):
+    """They follow from the others in each row that is written, and a row keeps its number."""
+    computed = "long INT GENERATED ALWAYS AS (length(name)), n LONG GENERATED ALWAYS AS IDENTITY"
+    spark.sql(f"CREATE TABLE delta.`{table}` (id INT, name STRING, {computed}) USING delta")
+    engine = applier(table)
+    engine.apply(batch(spark, (1, "a", "u", 1)), Write("q", 0))
+    number = load(spark, table).first().n
+    assert number is not None
+    engine.apply(batch(spark, (1, "abc", "u", 2)), Write("q", 1))
+    object.__setattr__(engine, "ignore_null_updates", True)
+    engine.apply(batch(spark, (1, "abcd", "u", 4), (1, None, "d", 3), (2, "ab", "u", 1)), Write("q", 2))
+    found = load(spark, table).select("id", "name", "long", "n").orderBy("id").collect()
+    assert [tuple(row)[:3] for row in found] == [(1, "abcd", 4), (2, "ab", 2)]
+    assert found[0].n == number != found[1].n
+
+
 @pytest.mark.parametrize("made_by", ["another writer", "a clone"])
 @pytest.mark.sampled(2)
 def test_a_history_of_some_columns_keeps_the_rows_that_were_there_before(spark, tmp_path, table, made_by):

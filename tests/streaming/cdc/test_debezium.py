@@ -213,6 +213,8 @@ def test_types_by_the_schema_part(spark, settings):
         (field("time1", "int32", f"{debezium}.Time"), 1, "string", "00:00:00.001000"),
         (field("time2", "int64", f"{debezium}.MicroTime"), 86_400_000_000, "string", "24:00:00.000000"),
         (field("time3", "int64", f"{debezium}.NanoTime"), 45_296_000_007_000, "string", "12:34:56.000007"),
+        (field("time4", "int64", f"{debezium}.MicroTime"), 3_020_399_000_000, "string", "838:59:59.000000"),
+        (field("time5", "int64", f"{debezium}.MicroTime"), -5, "string", "-00:00:00.000005"),
         (field("interval", "string", f"{debezium}.Interval"), "P1Y", "string", "P1Y"),
         (field("micros", "int64", f"{debezium}.MicroDuration"), 5, "bigint", 5),
         (array("ints", field("", "int32")), [1, None], "array<int>", [1, None]),
@@ -337,8 +339,9 @@ def test_placeholders_leave_columns_as_they_are(spark, table):
     assert rows[1].asDict() == rows[0].asDict() | {"n": 2}
     assert rows[0].text == "a"
     # A row whose key has changed is a new one, whose large values nobody knows.
-    with pytest.raises(Exception, match=r"REPLICA IDENTITY FULL.*Record: \{\"before\""):
-        read(spark, [with_schema(fields, event("c", after, lsn=2))]).collect()
+    for new in (event("c", after, lsn=2), event("u", after, before | {"id": 0}, lsn=2)):
+        with pytest.raises(Exception, match=r"REPLICA IDENTITY FULL.*Record: \{\"before\""):
+            read(spark, [with_schema(fields, new)]).collect()
 
 
 @pytest.mark.long
@@ -358,6 +361,16 @@ def test_schema_additions(spark, table):
     apply(spark, engine, 2, [with_schema([ID, NAME], event("c", {"id": 3, "name": "c"}, lsn=6))])
     rows = load(spark, table).select("id", "name", "age")
     assert tuples(rows) == [(1, "b", None), (2, "b", 8), (3, "c", None)]
+
+
+def test_columns_that_a_message_without_schema_part_lacks(spark, table):
+    """They keep their values, as those that a schema part lacks: the target may have columns of its own."""
+    spark.sql(f"CREATE TABLE delta.`{table}` (id INT, name STRING, age INT) USING delta")
+    engine = applier(table)
+    apply(spark, engine, 0, [json.dumps(event("c", {"id": i, "name": "a", "age": 7}, lsn=i)) for i in (1, 2)])
+    lacking = event("u", {"id": 1, "name": "b"}, lsn=3), event("u", {"id": 2, "age": None}, lsn=4)
+    apply(spark, engine, 1, [json.dumps(lacking[0]), json.dumps({"payload": lacking[1]})])
+    assert tuples(load(spark, table).select("id", "name", "age")) == [(1, "b", 7), (2, "a", None)]
 
 
 @pytest.mark.long
@@ -398,11 +411,49 @@ def test_records_that_are_no_changes(spark, record, reason):
     assert "Record: " in str(raised.value)
 
 
-def test_values_that_are_none_of_their_type(spark):
-    stamp = field("at", "string", "io.debezium.time.ZonedTimestamp")
-    message = with_schema([ID, stamp], event("c", {"id": 1, "at": "infinity"}))
-    with pytest.raises(Exception, match=r"a value is no timestamp.*Record: .*infinity"):
-        read(spark, [message]).collect()
+@pytest.mark.parametrize("schema_part", [True, False])
+def test_values_that_are_none_of_their_type(spark, settings, schema_part):
+    """They are errors, and neither null nor another value, whatever the session's settings."""
+    debezium = "io.debezium.time"
+    cases = [
+        (
+            field("v", "string", f"{debezium}.ZonedTimestamp"),
+            "TIMESTAMP",
+            "infinity",
+            "a value is no timestamp",
+        ),
+        (
+            field("v", "int64", f"{debezium}.Timestamp"),
+            "TIMESTAMP_NTZ",
+            2**63 - 10**9,
+            "a value is no timestamp",
+        ),
+        (field("v", "int32"), "INT", 2**31, "no JSON of a change event|none of its column's type"),
+        (field("v", "boolean"), "BOOLEAN", 1, "no JSON of a change event|none of its column's type"),
+    ]
+    if not schema_part:
+        cases.append((None, "DATE", 2**31, "a value is no date"))
+    for column, kind, value, reason in cases:
+        message = event("c", {"id": 1, "v": value})
+        envelope = Debezium(schema=f"id INT, v {kind}", timestamps="millis")
+        text = json.dumps(message)
+        if schema_part:
+            envelope, text = Debezium(), with_schema([ID, column], message)
+        off = {"spark.sql.ansi.enabled": "false"}
+        with settings(off), pytest.raises(Exception, match=rf"(?:{reason}).*Record: .*{value}"):
+            read(spark, [text], envelope).collect()
+
+
+def test_a_message_that_cannot_be_read_is_of_no_other_shape(spark, settings):
+    """Without partial results Spark's JSON reader loses what follows a wrong value: here the schema part."""
+    others = [with_schema([ID], event("c", {"id": 2}))]
+    wrong = json.loads(with_schema([ID, NAME], event("c", {"id": 2**40, "name": "a"})))
+    wrong = json.dumps({"payload": wrong["payload"], "schema": wrong["schema"]})
+    with (
+        settings({"spark.sql.json.enablePartialResults": "false"}),
+        pytest.raises(Exception, match="no JSON of a change event"),
+    ):
+        read(spark, [*others, wrong]).collect()
 
 
 def test_columns_that_are_not_known(spark):
