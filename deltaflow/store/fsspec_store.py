@@ -80,6 +80,7 @@ class FsspecLogStore(LogStore):
 
     def open(self, path: str) -> BinaryIO:
         with as_store_errors("read", path):
+            self._forget_listing(path)
             file: BinaryIO = self._fs.open(path, "rb")
             return file
 
@@ -116,6 +117,7 @@ class FsspecLogStore(LogStore):
         with as_store_errors("write", path):
             self.check_writable(posixpath.dirname(path))
             self._check_no_file_in_the_way(posixpath.dirname(path))
+            self._forget_listing(path)
             if self._fs.exists(path):
                 raise FileExistsError(f"{path} exists")
         with self.open_output(path) as file:
@@ -136,6 +138,7 @@ class FsspecLogStore(LogStore):
     def delete(self, path: str) -> None:
         with as_store_errors("delete", path):
             self.check_writable(posixpath.dirname(path))
+            self._forget_listing(path)
             if self._fs.exists(path):
                 self._fs.rm_file(path)
 
@@ -151,6 +154,10 @@ class FsspecLogStore(LogStore):
             if self._fs.exists(temporary):
                 self._fs.rm_file(temporary)
             raise
+
+    def _forget_listing(self, path: str) -> None:
+        """A listing of before others wrote the file would say that it is not there, or has another size."""
+        self._fs.invalidate_cache(posixpath.dirname(path))
 
     def _check_no_file_in_the_way(self, directory: str) -> None:
         """NotADirectoryError if `directory` or one above it is a file."""

@@ -191,6 +191,28 @@ def test_a_listing_of_more_than_one_page(
     ]
 
 
+def test_what_others_write_after_a_listing_of_the_directory_is_there(
+    bucket: str, s3_options: dict[str, Any], store: S3LogStore
+) -> None:
+    single, _ = store_for(f"s3://{bucket}/t", s3_options, single_writer=True)
+    path = f"s3://{bucket}/t/_delta_log/_sidecars/new.parquet"
+    for act in ("open", "put", "delete"):
+        store.put_if_absent(f"{path}.{act}.before", b"")
+        list(store.data_directory(f"s3://{bucket}/t").entries("_delta_log/_sidecars"))
+        other = fsspec.filesystem("s3", skip_instance_cache=True, **s3_options)
+        other.pipe_file(f"{path}.{act}", b"content")
+        match act:
+            case "open":
+                with store.open(f"{path}.{act}") as file:
+                    assert file.read() == b"content"
+            case "put":
+                with pytest.raises(FileExistsError):
+                    single.put_if_absent(f"{path}.{act}", b"other")
+            case "delete":
+                store.delete(f"{path}.{act}")
+                assert store.absent([f"{path}.{act}"])
+
+
 def test_one_log_per_path_and_options(bucket: str, s3_options: dict[str, Any]) -> None:
     log = DeltaLog.for_table(f"s3a://{bucket}/t", storage_options=s3_options)
     assert DeltaLog.for_table(f"s3://{bucket}/t/", storage_options=dict(s3_options)) is log
