@@ -13,6 +13,8 @@ _MICROSECONDS_PER_UNIT = {
     "day": 86_400_000_000,
     "week": 7 * 86_400_000_000,
 }
+_LONGEST = 2**63 - 1
+"""In microseconds, which delta-spark counts in a long."""
 _TERM = re.compile(
     r"(?P<sign>[+-]?)\s*(?P<number>\d+)(?:\.(?P<fraction>\d{0,9}))?\s+"
     r"(?P<unit>" + "|".join(_MICROSECONDS_PER_UNIT) + r")s?(?=\s|$)\s*",
@@ -21,7 +23,8 @@ _TERM = re.compile(
 
 
 def interval_ms(text: str) -> int:
-    """The milliseconds of an interval, rounded down; ValueError for another text or a negative interval.
+    """The milliseconds of an interval, rounded down; ValueError for another text, a negative interval or
+    one of more than 292,000 years.
 
     Months and years are refused, since they have no fixed length. Only seconds have fractions.
     """
@@ -38,6 +41,6 @@ def interval_ms(text: str) -> int:
         microseconds += int((term["fraction"] or "").ljust(6, "0")[:6])
         total += -microseconds if term["sign"] == "-" else microseconds
         rest = rest[term.end() :]
-    if total < 0:
-        raise ValueError("the interval is negative")
+    if not 0 <= total <= _LONGEST:
+        raise ValueError("the interval is negative or too long")
     return total // 1_000

@@ -100,5 +100,8 @@ def _out_of_range(
 
 
 def _text(timestamp_ms: int) -> str:
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:  # Spark's years go beyond those of Python
+        return f"{timestamp_ms} ms from 1970 on"
     return moment.isoformat(sep=" ", timespec="milliseconds")

@@ -47,7 +47,20 @@ def test_intervals(text: str, milliseconds: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "interval", "1", "days", "1 month", "2 years", "1.5 days", "-1 day", "1day", "1 day x", "١ day"],
+    [
+        "",
+        "interval",
+        "1",
+        "days",
+        "1 month",
+        "2 years",
+        "1.5 days",
+        "-1 day",
+        "1day",
+        "1 day x",
+        "١ day",
+        "99999999999 weeks",
+    ],
 )
 def test_what_is_no_interval(text: str) -> None:
     with pytest.raises(ValueError, match=r"interval|unit"):

@@ -11,6 +11,7 @@ from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
 from tests.tables import set_time
 
 IN_COMMIT = {"readerFeatures": [], "writerFeatures": ["inCommitTimestamp"]}
+YEAR_1_MS = -62_135_596_800_000
 ENABLED = {"delta.enableInCommitTimestamps": "true"}
 
 
@@ -43,6 +44,8 @@ def test_times_that_do_not_rise_are_made_to(table: HandWrittenTable) -> None:
     [
         (999, "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION"),
         (2_001, "DELTA_TIMESTAMP_GREATER_THAN_COMMIT"),
+        (YEAR_1_MS - 1, "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION"),
+        (2**63 - 1, "DELTA_TIMESTAMP_GREATER_THAN_COMMIT"),
     ],
 )
 def test_a_time_out_of_range_says_the_range(table: HandWrittenTable, time: int, code: str) -> None:
@@ -54,6 +57,12 @@ def test_a_time_out_of_range_says_the_range(table: HandWrittenTable, time: int, 
     assert "versions [0, 1], from 1970-01-01 00:00:01.000+00:00 to 1970-01-01 00:00:02.000+00:00" in str(
         raised.value
     )
+
+
+def test_the_first_version_since_a_time_out_of_range(table: HandWrittenTable) -> None:
+    files_at(table, 1_000, 2_000)
+    assert table.log().first_version_since(YEAR_1_MS) == 0
+    assert table.log().first_version_since(2**63 - 1, may_be_later=True) == 2
 
 
 def test_in_commit_timestamps_from_the_first_version_on(table: HandWrittenTable) -> None:
