@@ -95,13 +95,20 @@ def _error_of_missed_files(
 
 
 def _positions(checkpoint: StreamCheckpoint, table_id: str) -> Iterator[tuple[str, DeltaSourceOffset]]:
-    """The offsets from which the sources of a stream will go on; several if its start is not known."""
-    if checkpoint.newest_done is not None:
-        yield from _offsets(checkpoint.offsets(checkpoint.newest_done), table_id)
-    elif checkpoint.planned:
-        for source, end in _offsets(checkpoint.offsets(checkpoint.planned[0]), table_id):
-            for start in _before_first_batch(end):
-                yield source, start
+    """The offsets from which the sources of a stream will go on; several if a source's start is not known."""
+    done, begun = checkpoint.newest_done, set[str]()
+    if done is not None:
+        entry = checkpoint.offsets(done)
+        begun.update(source for source, json in entry.offsets.items() if json is not None)
+        yield from _offsets(entry, table_id)
+    for batch in checkpoint.planned:
+        if done is not None and batch <= done:
+            continue
+        for source, end in _offsets(checkpoint.offsets(batch), table_id):
+            if source not in begun:
+                begun.add(source)
+                for start in _before_first_batch(end):
+                    yield source, start
 
 
 def _before_first_batch(end: DeltaSourceOffset) -> Iterator[DeltaSourceOffset]:
