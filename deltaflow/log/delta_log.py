@@ -184,18 +184,19 @@ class DeltaLog:
 
     def first_version_since(self, timestamp_ms: int, *, may_be_later: bool = False) -> int:
         """The first version that was committed at a time or after it, in milliseconds since the epoch; the
-        earliest one that the log can give for an earlier time.
+        earliest one for an earlier time. The log has its commit, and need not be able to give the version.
 
         After the newest version: the one that comes next if `may_be_later`, else VersionNotFoundError.
         """
-        newest = self.snapshot()
+        newest, listing = self.snapshot(), self._files.list(0)
+        versions = listing.known_versions()
         try:
-            version = self.version_at_timestamp(timestamp_ms - 1) + 1
+            version = version_at(self._files, listing, newest, timestamp_ms - 1, versions) + 1
             if version <= newest.version:
                 return version
         except VersionNotFoundError as error:
             if error.error_class == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION":
-                return self.available_versions()[0]
+                return versions[0]
         if not may_be_later:
             # Raises that the time is too late, unless a commit has come meanwhile.
             self.version_at_timestamp(timestamp_ms)

@@ -76,11 +76,15 @@ class Listing:
                 first = version + 1
         return [*found, (first, last)] if first <= last else found
 
+    def known_versions(self) -> list[int]:
+        """The versions with a commit or a complete checkpoint; ascending."""
+        return sorted({*self.commits, *(checkpoint.version for checkpoint in self.checkpoints)})
+
     def rebuildable_versions(self) -> list[int]:
         """The versions whose state a listing from version 0 can give, if all files are sound; ascending."""
         from_checkpoint = {checkpoint.version for checkpoint in self.checkpoints}
         found: list[int] = []
-        for version in sorted(from_checkpoint.union(self.commits)):
+        for version in self.known_versions():
             follows = version == 0 or (bool(found) and found[-1] == version - 1)
             if version in from_checkpoint or follows:
                 found.append(version)

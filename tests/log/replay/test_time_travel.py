@@ -65,6 +65,20 @@ def test_the_first_version_since_a_time_out_of_range(table: HandWrittenTable) ->
     assert table.log().first_version_since(2**63 - 1, may_be_later=True) == 2
 
 
+def test_the_first_version_since_a_time_need_not_be_one_that_the_log_can_give(
+    table: HandWrittenTable,
+) -> None:
+    """delta-spark's clean-up deletes old commits whether or not a checkpoint comes right after them."""
+    files_at(table, 1_000, 2_000, 3_000, 4_000, 5_000)
+    write_checkpoint(table, 4, [protocol(), meta_data(), add("f4")])
+    for version in (0, 1):
+        (table.log_directory / f"{version:020}.json").unlink()
+    log = table.log()
+    assert [log.first_version_since(time) for time in (500, 3_000, 3_001, 4_001, 5_000)] == [2, 2, 3, 4, 4]
+    with pytest.raises(VersionNotFoundError, match="EARLIER"):
+        log.version_at_timestamp(3_500)
+
+
 def test_in_commit_timestamps_from_the_first_version_on(table: HandWrittenTable) -> None:
     set_time(
         table.commit(0, in_commit(100), protocol(3, 7, **IN_COMMIT), meta_data(configuration=ENABLED)), 9_000
