@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.protocol.data_types import EXACT_JSON, has_order
-from deltaflow.log.protocol.schema import char_length
+from deltaflow.log.protocol.schema import char_length, varchar_length
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -138,11 +138,17 @@ def column(name: str) -> Column:
 
 
 def as_shown(value: Column, field: T.StructField) -> Column:
-    """A value as a table shows it that has it in this column: a CHAR is filled with blanks."""
-    length = char_length(field)
+    """A value as a table shows it that has it in this column: a CHAR is filled with blanks, and blanks that
+    are too many for a CHAR or VARCHAR are cut off."""
+    filled = char_length(field)
+    length = varchar_length(field) if filled is None else filled
     if length is None:
         return value
-    return F.when(F.length(value) < length, F.rpad(value, length, " ")).otherwise(value)
+    ends_in_blanks = F.rtrim(F.substr(value, F.lit(length + 1))) == ""
+    shown = F.when((F.length(value) > length) & ends_in_blanks, F.substring(value, 1, length))
+    if filled is not None:
+        shown = shown.when(F.length(value) < length, F.rpad(value, length, " "))
+    return shown.otherwise(value)
 
 
 FIRST, DELETED, TRUNCATED, INVALID = "\0first", "\0deleted", "\0truncated", "\0invalid"

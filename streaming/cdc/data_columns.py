@@ -33,6 +33,8 @@ _WIDENED: list[list[type[T.DataType]]] = [
     [T.ByteType, T.ShortType, T.IntegerType, T.LongType],
     [T.FloatType, T.DoubleType],
 ]
+# The empty value of one of these types in a partition column is null in the table.
+_WITHOUT_EMPTY = (T.StringType, T.BinaryType)
 _NAMES = "array<string>"
 
 
@@ -152,7 +154,11 @@ def _lower(names: Iterable[str]) -> set[str]:
 def _as_type(given: T.StructField, field: T.StructField, snapshot: Snapshot | None) -> Column:
     """The column as one of the target's type."""
     value = as_shown(column(given.name), field)
-    if snapshot is None or given.dataType == field.dataType:
+    if snapshot is None:
+        return value
+    if field.name in snapshot.metadata.partition_columns and isinstance(given.dataType, _WITHOUT_EMPTY):
+        value = F.when(F.length(value) > 0, value)
+    if given.dataType == field.dataType:
         return value
     narrow, wide = type(given.dataType), type(field.dataType)
     for types in _WIDENED:

@@ -120,8 +120,8 @@ class Debezium:
         row = F.col(_TOLD)["row"]
         values = [wire.value(row.getField(name), failure).alias(name) for name, wire in shape.columns.items()]
         reserved = [F.col(_TOLD)["change"].alias(CHANGE), self._sequence(failure).alias(SEQUENCE)]
-        if self.unavailable_value is not None:
-            missing = [name for name in names if name not in shape.columns]
+        missing = [name for name in names if name not in shape.columns]
+        if self.unavailable_value is not None or missing or not shape.schemas:
             reserved.append(self._unset(row, shape, missing, failure).alias(UNSET))
         return changes.select(*values, *reserved)
 
@@ -189,10 +189,11 @@ class Debezium:
 
     def _unset(self, row: Column, shape: Shape, missing: Sequence[str], failure: Failure) -> Column:
         """The columns that an upsert leaves as they are. Their values in the frame mean nothing."""
-        assert self.unavailable_value is not None
+        placeholder = self.unavailable_value
         found = {
-            name: unavailable(row.getField(name), wire, self.unavailable_value)
+            name: unavailable(row.getField(name), wire, placeholder)
             for name, wire in shape.columns.items()
+            if placeholder is not None
         }
         unset = [F.when(is_unset, F.lit(name)) for name, is_unset in found.items() if is_unset is not None]
         always = F.concat(F.array(*map(F.lit, missing)).cast("array<string>"), F.col(_LACKS))

@@ -58,7 +58,16 @@ _METADATA = {
 
 def char_length(field: T.StructField) -> int | None:
     """The length of a column that is declared as CHAR; None for any other."""
-    declared = re.fullmatch(r"char\(([0-9]{1,9})\)", field.metadata.get(CHAR_VARCHAR, ""))
+    return _length(field, "char")
+
+
+def varchar_length(field: T.StructField) -> int | None:
+    """The length of a column that is declared as VARCHAR; None for any other."""
+    return _length(field, "varchar")
+
+
+def _length(field: T.StructField, kind: str) -> int | None:
+    declared = re.fullmatch(rf"{kind}\(([0-9]{{1,9}})\)", field.metadata.get(CHAR_VARCHAR, ""))
     return None if declared is None else int(declared[1])
 
 

@@ -305,15 +305,25 @@ def test_parts_of_rows_for_a_table_that_was_there_before(spark, table):
     assert current(spark, table) == [(1, "old"), (2, "new")]
 
 
-@pytest.mark.long
-def test_keys_of_a_fixed_length(spark, table):
-    spark.sql(f"CREATE TABLE delta.`{table}` (id CHAR(3), name STRING) USING delta")
+@pytest.mark.parametrize(("kind", "short"), [("CHAR(3)", ""), ("VARCHAR(3)", "  ")])
+@pytest.mark.sampled(2)
+def test_keys_of_a_length(spark, table, kind, short):
+    """A key is the same whatever blanks the table cuts off or adds."""
+    spark.sql(f"CREATE TABLE delta.`{table}` (id {kind}, name STRING) USING delta")
     schema = SCHEMA.replace("id INT", "id STRING")
-    of_table = applier(table)
-    of_table.apply(batch(spark, ("k", "a", "u", 1), ("l", "b", "u", 1), schema=schema), Write("q", 0))
-    of_table.apply(batch(spark, ("k", "a2", "u", 2), ("l", None, "d", 2), schema=schema), Write("q", 1))
+    of_table, key, other = applier(table), f"k{short}", f"l{short}"
+    of_table.apply(batch(spark, ("k    ", "a", "u", 1), (other, "b", "u", 1), schema=schema), Write("q", 0))
+    of_table.apply(batch(spark, (key, "a2", "u", 2), ("l     ", None, "d", 2), schema=schema), Write("q", 1))
     of_table.apply(batch(spark, ("l  ", "late", "u", 1), schema=schema), Write("q", 2))
     assert current(spark, table) == [("k  ", "a2")]
+
+
+def test_a_key_that_the_table_has_as_null(spark, table):
+    """An empty text in a partition column is null there: no change of the key would find its row."""
+    spark.sql(f"CREATE TABLE delta.`{table}` (id STRING, name STRING) USING delta PARTITIONED BY (id)")
+    change = batch(spark, ("", "a", "u", 1), schema=SCHEMA.replace("id INT", "id STRING"))
+    with pytest.raises(DeltaIllegalStateException, match="id = None, _change = upsert"):
+        applier(table).apply(change, Write("q", 0))
 
 
 @pytest.mark.parametrize("scd_type", [1, 2])

@@ -344,11 +344,12 @@ def test_placeholders_leave_columns_as_they_are(spark, table):
             read(spark, [with_schema(fields, new)]).collect()
 
 
+@pytest.mark.parametrize("placeholder", [PLACEHOLDER, None])
 @pytest.mark.long
-def test_schema_additions(spark, table):
+def test_schema_additions(spark, table, placeholder):
     """Messages of two schemas in one batch; a column that a message does not have is left as it is."""
     added = [ID, NAME, field("age", "int32")]
-    engine = applier(table)
+    engine = applier(table, Debezium(unavailable_value=placeholder))
     apply(
         spark, engine, 0, [with_schema([ID, NAME], event("c", {"id": i, "name": "a"}, lsn=i)) for i in (1, 2)]
     )
