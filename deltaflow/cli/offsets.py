@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 
@@ -26,7 +26,8 @@ def _milliseconds(ctx: click.Context, param: click.Parameter, value: str | None)
         found = datetime.fromisoformat(value)
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is no time, such as 2026-01-31T12:00:00Z.") from error
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    moment = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 _source = click.option("--source", metavar="N", help="The source's number, if several read a Delta table.")
