@@ -41,7 +41,7 @@ def file_status(entry: dict[str, Any]) -> FileStatus:
     return FileStatus(
         posixpath.basename(entry["name"].rstrip("/")),
         size,
-        # Without the microseconds, 0.6 % of all milliseconds would become those before.
+        # Without the microseconds, some milliseconds of 2038 would become those before.
         round(seconds * 1_000_000) // 1_000,
         str(etag) if etag is not None else f"{seconds}-{size}",
     )
