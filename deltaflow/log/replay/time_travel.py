@@ -14,6 +14,8 @@ from deltaflow.log.replay.listing import Listing, version_runs
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
 
+_LATEST_MS = 2**63 - 1
+
 
 def available_versions(listing: Listing) -> str:
     """The versions that a listing from version 0 can give, for a message."""
@@ -32,7 +34,7 @@ def version_at(
 
     VersionNotFoundError before the first of them, and after the last. A commit's time is its in-commit
     timestamp from the version on that enabled them; before, the modification time of its file, made at
-    least 1 ms later than that of the version before.
+    least 1 ms later than that of the version before. Without its commit it is that of its checkpoint's file.
     """
     versions = listing.rebuildable_versions() if versions is None else versions
     first_in_commit, enabled_at_ms = len(versions), None
@@ -45,6 +47,10 @@ def version_at(
     def time_of(index: int) -> int:
         if index < first_in_commit:
             return file_times[index]
+        if versions[index] not in listing.commits:  # its checkpoint alone is there, and was written later
+            status = listing.status(versions[index])
+            latest = time_of(index + 1) - 1 if index + 1 < len(versions) else _LATEST_MS
+            return min(latest, 0 if status is None else status.modification_time_ms)
         (commit,) = log.commits(listing, versions[index], versions[index])
         return commit.timestamp_ms
 

@@ -93,6 +93,23 @@ def test_in_commit_timestamps_from_the_first_version_on(table: HandWrittenTable)
         log.version_at_timestamp(301)
 
 
+def test_in_commit_timestamps_of_a_version_whose_commit_is_gone(table: HandWrittenTable) -> None:
+    table.commit(0, in_commit(100), protocol(3, 7, **IN_COMMIT), meta_data(configuration=ENABLED))
+    for version in (1, 2):
+        table.commit(version, in_commit(100 * (version + 1)), add(f"f{version}"))
+    state = [protocol(3, 7, **IN_COMMIT), meta_data(configuration=ENABLED)]
+    (checkpoint,) = write_checkpoint(table, 0, state)
+    (table.log_directory / f"{0:020}.json").unlink()
+    log = table.log()
+    for written_ms, first_ms in ((150, 150), (9_000, 199)):
+        set_time(checkpoint, written_ms)
+        assert [log.version_at_timestamp(time) for time in (first_ms, 200, 299, 300)] == [0, 1, 1, 2]
+        assert log.first_version_since(99) == 0
+        for time in (first_ms - 1, 301):
+            with pytest.raises(VersionNotFoundError):
+                log.version_at_timestamp(time)
+
+
 def test_in_commit_timestamps_that_were_enabled_later(table: HandWrittenTable) -> None:
     files_at(table, 1_000, 2_000)
     configuration = ENABLED | {
