@@ -254,8 +254,8 @@ def _time_of_day(micros: Column) -> Column:
 _COMPLEMENTS = ("0123456789ABCDEF", "FEDCBA9876543210")
 
 
-def _unscaled(encoded: Column, precision: int = MAX_DIGITS) -> Column:
-    """The text of the integer that base64 bytes are, the highest byte first; null if it has too many digits.
+def _unscaled(content: Column, precision: int = MAX_DIGITS) -> Column:
+    """The text of the integer that bytes are, the highest byte first; null if it has too many digits.
 
     Bytes of a negative number are those of its two's complement. The result is no decimal, because Spark
     rounds a decimal of more than 34 digits when it changes its sign.
@@ -280,7 +280,11 @@ def _unscaled(encoded: Column, precision: int = MAX_DIGITS) -> Column:
         text = F.try_add(magnitude, one).cast("decimal(38,0)").cast("string")
         return F.when(F.length(digits) == 32, F.concat(F.when(is_negative, "-").otherwise(""), text))
 
-    return _let(F.hex(F.try_to_binary(encoded, F.lit("base64"))), of_digits)
+    return _let(F.hex(content), of_digits)
+
+
+def _of_base64(read: Column) -> Column:
+    return F.try_to_binary(read, F.lit("base64"))
 
 
 def _plain_text(unscaled: Column, scale: Column) -> Column:
@@ -309,18 +313,22 @@ def _decimal(schema: Mapping[str, Any], path: str) -> Wire:
             f"a decimal of {precision} digits with scale {scale}; decimal.handling.mode=string sends texts"
         )
         raise _no_type(path, found)
-    return Wire(T.StringType(), _decimal_of_bytes(T.DecimalType(precision, scale)))
+    # As bytes Spark's JSON reader takes texts alone. A number (decimal.format=NUMERIC) can look like base64.
+    return Wire(T.BinaryType(), _decimal_of_bytes(T.DecimalType(precision, scale), lambda read: read))
 
 
-def _decimal_of_bytes(wanted: T.DecimalType) -> Callable[[Column, Failure], Column]:
+def _decimal_of_bytes(
+    wanted: T.DecimalType, content: Callable[[Column], Column] = _of_base64
+) -> Callable[[Column, Failure], Column]:
     def convert(read: Column) -> Column:
-        return F.concat(_unscaled(read, wanted.precision), F.lit(f"E-{wanted.scale}")).try_cast(wanted)
+        unscaled = _unscaled(content(read), wanted.precision)
+        return F.concat(unscaled, F.lit(f"E-{wanted.scale}")).try_cast(wanted)
 
     return _checked(convert, wanted.simpleString())
 
 
 def _variable_scale_text(read: Column) -> Column:
-    return _plain_text(_unscaled(read.getField("value")), read.getField("scale"))
+    return _plain_text(_unscaled(_of_base64(read.getField("value"))), read.getField("scale"))
 
 
 _SCALE_AND_VALUE = T.StructType(
@@ -333,7 +341,7 @@ _VARIABLE_SCALE = Wire(
         f"number of at most {MAX_DIGITS} digits; decimal.handling.mode=string sends texts",
     ),
 )
-_BYTES = Wire(T.StringType(), _checked(lambda read: F.try_to_binary(read, F.lit("base64")), "base64"))
+_BYTES = Wire(T.StringType(), _checked(_of_base64, "base64"))
 
 
 def _decimal_of_text(wanted: T.DecimalType) -> Callable[[Column, Failure], Column]:

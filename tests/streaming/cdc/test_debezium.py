@@ -432,6 +432,8 @@ def test_values_that_are_none_of_their_type(spark, settings, schema_part):
         (field("v", "int32"), "INT", 2**31, "no JSON of a change event|none of its column's type"),
         (field("v", "boolean"), "BOOLEAN", 1, "no JSON of a change event|none of its column's type"),
     ]
+    if schema_part:
+        cases.append((decimal("v", 10, 0), "", 1234, "no JSON of a change event"))
     if not schema_part:
         cases.append((None, "DATE", 2**31, "a value is no date"))
     for column, kind, value, reason in cases:
