@@ -17,6 +17,7 @@ from deltaflow.store.data_directory import DataDirectory
 from deltaflow.store.local_directory import LocalDataDirectory, hadoop_checksum
 
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NEVER_THERE = {errno.ENAMETOOLONG, errno.ELOOP}
 _THREADS = 8
 _LOOKS_OF_A_TASK = 1_000
 
@@ -147,9 +148,12 @@ class LocalLogStore(LogStore):
                     "the table, say so: single_writer=True.",
                     file=path,
                 ) from error
-            if os.path.lexists(path):
+            try:
+                os.lstat(path)
+            except FileNotFoundError:
+                os.rename(temporary, path)
+            else:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
-            os.rename(temporary, path)
 
 
 def _tail(file: tuple[str, int], size: int) -> bytes:
@@ -177,7 +181,21 @@ def _slice(path: str, start: int, length: int) -> bytes:
 
 
 def _absent(paths: Sequence[str]) -> list[str]:
-    return [path for path in paths if not os.path.exists(path)]
+    return [path for path in paths if not _exists(path)]
+
+
+def _exists(path: str) -> bool:
+    """Unlike os.path.exists it does not say so of what nobody may look at, or where the disk fails."""
+    try:
+        with _as_store_errors("look at", path):
+            os.stat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # no path has a null character
+        return False
+    except StoreError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NEVER_THERE:
+            return False
+        raise
+    return True
 
 
 def _file_status(name: str, found: os.stat_result) -> FileStatus:

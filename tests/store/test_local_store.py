@@ -108,6 +108,24 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         STORE.list_from(f"{tmp_path}/none", "")
 
 
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_what_cannot_be_looked_at_is_not_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    gone = [f"{tmp_path}/{name}" for name in ("none", "file/none", "loop", "x" * 300, "a\0b")]
+    assert STORE.absent([f"{tmp_path}/file", *gone, str(tmp_path)]) == gone
+
+    def fail(path: str, *args: object, **options: object) -> os.stat_result:
+        raise OSError(code, os.strerror(code), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", fail)
+        with pytest.raises(StoreError, match="Cannot look at"):
+            STORE.absent([f"{tmp_path}/file"])
+
+
 def test_a_file_in_the_way_of_a_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for directory in (f"{tmp_path}/file", f"{tmp_path}/file/log"):
