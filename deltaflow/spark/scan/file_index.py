@@ -277,6 +277,8 @@ def partitions_of(files: pa.Table, columns: Mapping[str, str]) -> tuple[pa.Table
     """The distinct partitions, and for each file the index of its partition. `columns` have their physical
     names."""
     numbers = pa.repeat(pa.scalar(0, pa.int32()), files.num_rows)
+    if not columns:
+        return pa.table({}), numbers
     values: dict[str, pa.Array] = {}
     for name, physical_name in columns.items():
         values[name] = _array(pc.map_lookup(files["partition_values"], physical_name, "first"))
@@ -286,7 +288,7 @@ def partitions_of(files: pa.Table, columns: Mapping[str, str]) -> tuple[pa.Table
         numbers = pair.dictionary_encode().indices
     rows = pa.table({"number": numbers, "row": pa.array(range(files.num_rows), pa.int64())})
     first = rows.group_by("number", use_threads=False).aggregate([("row", "min")]).sort_by("number")
-    return pa.table(values).take(first["row_min"]) if columns else pa.table({}), numbers
+    return pa.table(values).take(first["row_min"]), numbers
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -42,6 +42,7 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
   private final String filter;
   private final boolean hasSchemaLog;
   private final Long handle = Long.valueOf(Python.newHandle());
+  private final ReadFunctions functions = new ReadFunctions();
   private final ReadLimit defaultLimit;
   private volatile org.apache.spark.sql.connector.read.streaming.Offset newest;
   private boolean opened;
@@ -101,10 +102,11 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
     request.put("end", end.json());
     List scans = new ArrayList();
     for (JsonNode scan : Python.call("source.getBatch", request).get("relations")) {
-      scans.add(LogicalRelation$.MODULE$.apply(Relations.of(session, scan), true));
+      scans.add(LogicalRelation$.MODULE$.apply(Relations.of(session, scan, functions), true));
     }
     LogicalPlan plan = (LogicalPlan) scans.get(0);
     if (scans.size() > 1) plan = new Union(CollectionConverters.asScala(scans).toList(), false, false);
+    plan.setAnalyzed(); // nothing in it is to be resolved
     Dataset rows = org.apache.spark.sql.classic.Dataset.ofRows(session, plan);
     return filter == null ? rows : rows.where(filter);
   }

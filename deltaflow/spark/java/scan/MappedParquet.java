@@ -19,7 +19,7 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Spark's Parquet reader for a mapped table: it gets the columns and filters as they are in the files. Plans have the
  * table's own names, so that nothing else of Spark is to be told. For a table with row tracking, _metadata has more
- * fields.
+ * fields. For a stream, the functions that read a file are kept.
  *
  * The function that reads a file is made by Spark's own class, which is the only one that executors need.
  */
@@ -31,6 +31,7 @@ final class MappedParquet extends ParquetFileFormat {
   private final RowIdColumns rowIdColumns;
   /** Whether the rule RowIds has been there, so that row ids are read. */
   private final boolean readsRowIds;
+  private final ReadFunctions functions;
 
   /**
    * Lets the session's tasks find columns by ids. Spark's reader that is not vectorised takes this from the session
@@ -40,10 +41,11 @@ final class MappedParquet extends ParquetFileFormat {
     if (mapping != null && mapping.byId) session.conf().set(FINDS_BY_ID, "true");
   }
 
-  MappedParquet(ColumnMapping mapping, RowIdColumns rowIdColumns, boolean readsRowIds) {
+  MappedParquet(ColumnMapping mapping, RowIdColumns rowIdColumns, boolean readsRowIds, ReadFunctions functions) {
     this.mapping = mapping;
     this.rowIdColumns = rowIdColumns;
     this.readsRowIds = readsRowIds;
+    this.functions = functions;
   }
 
   /** The fields of _metadata. */
@@ -58,15 +60,14 @@ final class MappedParquet extends ParquetFileFormat {
       Configuration hadoopConf) {
     if (rowIdColumns != null) RowIdColumns.check(requiredSchema);
     if (mapping == null) {
-      return new ParquetFileFormat().buildReaderWithPartitionValues(
-          session, dataSchema, partitionSchema, requiredSchema, filters, options, hadoopConf);
+      return functions.of(session, dataSchema, partitionSchema, requiredSchema, filters, options, hadoopConf);
     }
     if (mapping.byId && !hadoopConf.getBoolean(FINDS_BY_ID, false)) {
       throw new IllegalStateException(
           FINDS_BY_ID + " is false, and the table has columns that are found by their ids. Set it to true.");
     }
-    return new ParquetFileFormat().buildReaderWithPartitionValues(session, mapping.physical(dataSchema, mapping.byId),
-        partitionSchema, mapping.physical(requiredSchema, mapping.byId), physical(filters), options, hadoopConf);
+    return functions.of(session, mapping.physical(dataSchema, mapping.byId), partitionSchema,
+        mapping.physical(requiredSchema, mapping.byId), physical(filters), options, hadoopConf);
   }
 
   /** The filters that row groups are chosen by. By ids Spark cannot choose them: it looks for names. */

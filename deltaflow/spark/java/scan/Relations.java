@@ -13,13 +13,16 @@ import scala.Option;
 public final class Relations {
   private Relations() {}
 
-  public static HadoopFsRelation of(SparkSession session, JsonNode scan) {
+  public static HadoopFsRelation of(SparkSession session, JsonNode scan) { return of(session, scan, null); }
+
+  /** functions: those that a stream keeps; else null. */
+  static HadoopFsRelation of(SparkSession session, JsonNode scan, ReadFunctions functions) {
     StructType partitionSchema = (StructType) DataType.fromJson(scan.get("partitionSchema").asText());
     StructType dataSchema = (StructType) DataType.fromJson(scan.get("dataSchema").asText());
     TableScan files = new TableScan(scan.get("root").asText(), scan.get("scan").asText(), partitionSchema,
         scan.get("sizeInBytes").asLong(), session.sessionState().conf().sessionLocalTimeZone(),
         scan.get("pinned").asBoolean(), ColumnMapping.of(scan.get("mapping")), RowIdColumns.of(scan.get("rowIds")),
-        scan.get("vectors").isNull() ? -1 : scan.get("vectors").asInt());
+        scan.get("vectors").isNull() ? -1 : scan.get("vectors").asInt(), functions);
     MappedParquet.prepare(session, ColumnMapping.of(scan.get("mapping")));
     return new HadoopFsRelation(files, partitionSchema, dataSchema, Option.empty(), files.format(),
         scala.collection.immutable.Map$.MODULE$.from(

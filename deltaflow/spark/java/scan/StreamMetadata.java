@@ -7,7 +7,6 @@ import java.util.concurrent.ConcurrentMap;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.google.common.collect.MapMaker;
-import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.bridge.PrivateFields;
 import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -31,7 +30,7 @@ import scala.runtime.AbstractFunction1;
  * the relation gets it anew, which is why the rule runs with those that resolve names.
  */
 public final class StreamMetadata extends Rule {
-  /** The row ids of streams by the schemas that Spark got for them, which are compared by identity. */
+  /** The row ids of our streams by the schemas that Spark got for them, which are compared by identity. */
   private static final ConcurrentMap ROW_IDS = new MapMaker().weakKeys().makeMap();
 
   /** A stream was defined. rowIds: Python's answer, JSON's null for a table without row tracking. */
@@ -66,12 +65,11 @@ public final class StreamMetadata extends Rule {
   }
 
   private static void offer(StreamingRelation stream) {
-    if (!stream.dataSource().providingClass().equals(DeltaProvider.class)) return;
     RowIdColumns columns = (RowIdColumns) ROW_IDS.get(stream.dataSource().sourceInfo().schema());
     if (columns == null || !stream.metadataOutput().isEmpty()) return;
     Attribute column = LiveRows.metadata(CollectionConverters.asJava(stream.output()));
     boolean isAsked = column != null;
-    if (!isAsked) column = new MappedParquet(null, columns, false).createFileMetadataCol();
+    if (!isAsked) column = new MappedParquet(null, columns, false, null).createFileMetadataCol();
     Seq offered = CollectionConverters.asScala(Collections.singletonList(column)).toList();
     PrivateFields.set(
         stream, "metadataOutput", isAsked ? offered : stream.metadataOutputWithOutConflicts(offered, true));

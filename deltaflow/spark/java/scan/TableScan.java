@@ -68,6 +68,8 @@ public final class TableScan implements FileIndex {
   private final boolean pinned;
   private final ColumnMapping mapping;
   private final RowIdColumns rowIdColumns;
+  /** null if the scan is not one of a stream. */
+  private final ReadFunctions functions;
   /** How many files have deletion vectors; -1 if that is not known. */
   private int vectors;
   private int limit = Integer.MAX_VALUE;
@@ -80,10 +82,10 @@ public final class TableScan implements FileIndex {
 
   /**
    * mapping: that of the table's columns; null if the table is not mapped. rowIdColumns: null if the table has no row
-   * tracking. vectors: -1 if that is not known.
+   * tracking. vectors: -1 if that is not known. functions: those that a stream keeps; else null.
    */
   public TableScan(String root, String description, StructType partitionSchema, long sizeInBytes, String timeZone,
-      boolean pinned, ColumnMapping mapping, RowIdColumns rowIdColumns, int vectors) {
+      boolean pinned, ColumnMapping mapping, RowIdColumns rowIdColumns, int vectors, ReadFunctions functions) {
     this.root = root;
     this.description = description;
     this.partitionSchema = partitionSchema;
@@ -93,11 +95,12 @@ public final class TableScan implements FileIndex {
     this.mapping = mapping;
     this.rowIdColumns = rowIdColumns;
     this.vectors = vectors;
+    this.functions = functions;
   }
 
   private TableScan copy() {
     TableScan copy = new TableScan(
-        root, description, partitionSchema, sizeInBytes, timeZone, pinned, mapping, rowIdColumns, vectors);
+        root, description, partitionSchema, sizeInBytes, timeZone, pinned, mapping, rowIdColumns, vectors, functions);
     copy.limit = limit;
     copy.vectorColumn = vectorColumn;
     copy.deleted = deleted;
@@ -115,7 +118,7 @@ public final class TableScan implements FileIndex {
     StructType partitionColumns = (StructType) DataType.fromJson(answer.get("partitionSchema").asText());
     TableScan found = new TableScan(root, answer.get("scan").asText(), partitionColumns,
         answer.get("sizeInBytes").asLong(), timeZone, true, ColumnMapping.of(answer.get("mapping")),
-        RowIdColumns.of(answer.get("rowIds")), answer.get("vectors").asInt());
+        RowIdColumns.of(answer.get("rowIds")), answer.get("vectors").asInt(), functions);
     if (rowIds && !rowIdColumns.isSame(found.rowIdColumns)) {
       throw new IllegalStateException("The table " + root + " had row tracking when this query was analysed, and has "
           + "none, or another one, in the version that it reads. Load the table again.");
@@ -129,8 +132,8 @@ public final class TableScan implements FileIndex {
 
   /** Spark's reader of the files, which finds the table's columns in them. */
   public ParquetFileFormat format() {
-    return mapping == null && rowIdColumns == null ? new ParquetFileFormat()
-                                                   : new MappedParquet(mapping, rowIdColumns, rowIds);
+    if (mapping == null && rowIdColumns == null && functions == null) return new ParquetFileFormat();
+    return new MappedParquet(mapping, rowIdColumns, rowIds, functions == null ? new ReadFunctions() : functions);
   }
 
   public boolean hasRowIds() { return rowIds; }
