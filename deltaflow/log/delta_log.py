@@ -263,8 +263,11 @@ class DeltaLog:
         other writers.
         """
         self._files.store.check_writable(self._files.directory)
-        snapshot = self.snapshot_if_exists() if read_version is None else self.snapshot_at(read_version)
-        return OptimisticTransaction(self._files, snapshot, session=session)
+        if read_version is None:
+            return OptimisticTransaction(self._files, self.snapshot_if_exists(), session=session)
+        snapshot, newest = self.snapshot_at(read_version), self._newest
+        is_newest = newest is not None and newest[0] is snapshot
+        return OptimisticTransaction(self._files, snapshot, session=session, is_newest=is_newest)
 
     def checkpoint(self, session: Mapping[str, str] = _NO_SETTINGS) -> None:
         """Write a checkpoint of the newest version, and delete the part of the log that has expired."""

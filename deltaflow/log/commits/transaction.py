@@ -74,6 +74,8 @@ from deltaflow.log.replay.version_checksum import write_checksum
 from deltaflow.store import RetryPolicy
 
 _RETRIES = RetryPolicy()
+_NOBODY_CLEANS_UP_MS = 30_000
+"""So long after a version was the newest, no clean-up of the log takes the commit that follows it."""
 
 
 class OptimisticTransaction:
@@ -88,9 +90,11 @@ class OptimisticTransaction:
         snapshot: Snapshot | None,
         retries: RetryPolicy = _RETRIES,
         session: Mapping[str, str] = MappingProxyType({}),
+        *,
+        is_newest: bool = True,
     ) -> None:
         """`session` has Spark's settings spark.databricks.delta.* and spark.sql.session.timeZone, the zone of
-        partition values that name none."""
+        partition values that name none. `is_newest`: whether the snapshot was just found to be the newest."""
         self.log = log
         self.snapshot = snapshot
         """The version that is read; None without a table."""
@@ -105,6 +109,8 @@ class OptimisticTransaction:
         self._changes_marks_alone = False
         self._used = False
         self._put = CommitPut(log)
+        self._head_seen_ms = log.clock() if is_newest else None
+        """When the log was last seen to end with what the commit is to follow."""
         self._row_ids = RowIds(log.path)
         self.keeps_row_ids = False
         """Whether rows that the commit copies from files that it removes keep their row ids."""
@@ -272,7 +278,8 @@ class OptimisticTransaction:
             version = 0 if head is None else head.version + 1
             content = self._content(head, actions, operation, isolation, txn_id)
             data = encode_actions(content)
-            match self._put.put(version, data, txn_id):
+            is_overtaken = self._is_overtaken(head)
+            match Lost() if is_overtaken else self._put.put(version, data, txn_id):
                 case Lost():
                     try:
                         newer = self._winners(head)
@@ -411,10 +418,36 @@ class OptimisticTransaction:
             return operation.user_metadata
         return USER_METADATA.of(self.session, self.path)
 
+    def _is_overtaken(self, head: Head | None) -> bool:
+        """Whether the log was found not to end with `head` any more. It is asked after some time alone.
+
+        The name of the next version is taken then, or it is free again: the log's clean-up has removed the
+        commit that had it. A commit of that name would be below a checkpoint, where nobody reads it.
+        """
+        now_ms, seen_ms = self.log.clock(), self._head_seen_ms
+        if seen_ms is not None and 0 <= now_ms - seen_ms < _NOBODY_CLEANS_UP_MS:
+            return False
+        version = -1 if head is None else head.version
+        if self.log.list(max(version, 0)).latest_version != version:
+            return True
+        self._head_seen_ms = now_ms
+        return False
+
     def _winners(self, head: Head | None) -> list[Commit]:
         """The commits since `head`, at least one."""
         first = 0 if head is None else head.version + 1
+        self._head_seen_ms = self.log.clock()
         listing = self.log.list(first)
+        if listing.latest_version >= first and first not in listing.commits:
+            raise ConcurrentWriteException(
+                f"Version {listing.latest_version} of {self.path} is in the log, and the commit of version "
+                f"{first}, which came after what this operation has read, is not there any more: the log's "
+                "clean-up removes old commits. Nothing was committed. Run the operation again on the table "
+                "as it is now, and give the table a delta.logRetentionDuration that is longer than its "
+                "operations.",
+                table=self.path,
+                version=first,
+            )
         winners = list(self.log.commits(listing, first, listing.latest_version))
         if not winners:
             raise ConcurrentWriteException(

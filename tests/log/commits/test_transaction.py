@@ -568,6 +568,72 @@ def test_a_table_that_is_moved_away_during_a_transaction_stays_away(
     assert not (tmp_path / moved).exists()
 
 
+class TestCleanedUpLog:
+    """Commits that came after what a transaction has read, and that the log's clean-up has removed."""
+
+    @pytest.fixture
+    def now_ms(self) -> list[int]:
+        return [1_000_000]
+
+    @pytest.fixture
+    def log(self, tmp_path: Path, now_ms: list[int]) -> DeltaLog:
+        return DeltaLog(LocalLogStore(), str(tmp_path / "t"), clock=lambda: now_ms[0])
+
+    def clean_up(self, log: DeltaLog, now_ms: list[int]) -> None:
+        """An hour later the log has what is from version 10 on, of 12 versions."""
+        while (version := log.latest_version() + 1) < 12:
+            append(log, f"b{version}") if version else create(log, "b0")
+        now_ms[0] += 3_600_000
+        log.truncate_history(-(2**42))
+        assert log.available_versions() == [10, 11]
+
+    @pytest.mark.parametrize("read", [0, 8])
+    def test_a_commit_does_not_take_the_name_of_one_that_is_gone(
+        self, log: DeltaLog, now_ms: list[int], read: int
+    ) -> None:
+        create(log, "a0")
+        for version in range(1, read + 1):
+            append(log, f"a{version}")
+        transaction = log.start_transaction()
+        self.clean_up(log, now_ms)
+        with pytest.raises(ConcurrentWriteException, match=f"commit of version {read + 1}, .*-up") as raised:
+            transaction.commit([add_file("mine")], WRITE)
+        assert (raised.value.table, raised.value.version) == (log.path, read + 1)
+        assert log.commit_versions() == [10, 11]
+
+    def test_nor_does_the_first_commit_of_a_table(self, log: DeltaLog, now_ms: list[int]) -> None:
+        transaction = log.start_transaction()
+        transaction.update_metadata(new_metadata())
+        self.clean_up(log, now_ms)
+        with pytest.raises(ConcurrentWriteException, match=r"commit of version 0, .* clean-up"):
+            transaction.commit([add_file("mine")], WRITE)
+        assert log.commit_versions() == [10, 11]
+
+    def test_nor_does_one_after_a_version_that_was_not_the_newest(
+        self, log: DeltaLog, now_ms: list[int]
+    ) -> None:
+        self.clean_up(log, now_ms)
+        append(log, "b12")
+        log.checkpoint()
+        (Path(log.path) / "_delta_log" / commit_name(11)).unlink()
+        with pytest.raises(ConcurrentWriteException, match=r"commit of version 11, .* clean-up"):
+            log.start_transaction(read_version=10).commit([add_file("mine")], WRITE)
+        assert log.commit_versions() == [10, 12]
+
+    def test_a_commit_that_takes_long_follows_those_that_are_there(
+        self, log: DeltaLog, now_ms: list[int]
+    ) -> None:
+        create(log)
+        alone, second, reader = (log.start_transaction() for _ in range(3))
+        reader.record_read_of_whole_table()
+        now_ms[0] += 3_600_000
+        assert alone.commit([add_file("a")], WRITE) == Committed(1)
+        assert second.commit([add_file("b")], WRITE) == Committed(2)
+        with pytest.raises(ConcurrentAppendException):
+            reader.commit([add_file("c")], WRITE)
+        assert paths(log) == ["a", "b"]
+
+
 def test_a_broken_commit_of_a_rival_is_reported_and_nothing_is_committed(table: HandWrittenTable) -> None:
     table.first_commit()
     transaction = table.log().start_transaction()
