@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -91,7 +92,7 @@ class DeltaLog:
         """The log of the table at `path`, which need not exist; one per path and options in this process.
 
         A log without files is for callers that follow the commits: its snapshots lack `files` and
-        `tombstones`, and their cost does not grow with the table.
+        `tombstones`, and their cost does not grow with the table. Its transactions have them.
 
         `storage_options` are those of the path's file system in fsspec. `single_writer` states that nobody
         else writes the table: stores that cannot exclude other writers are written only then. A log with
@@ -262,6 +263,8 @@ class DeltaLog:
         values without one (spark.sql.session.timeZone). StoreError where the table's store cannot exclude
         other writers.
         """
+        if not self._with_files:
+            return self._complete.start_transaction(session, read_version=read_version)
         self._files.store.check_writable(self._files.directory)
         if read_version is None:
             return OptimisticTransaction(self._files, self.snapshot_if_exists(), session=session)
@@ -271,11 +274,21 @@ class DeltaLog:
 
     def checkpoint(self, session: Mapping[str, str] = _NO_SETTINGS) -> None:
         """Write a checkpoint of the newest version, and delete the part of the log that has expired."""
-        checkpoint(self._files, self.snapshot(), session)
+        checkpoint(self._complete._files, self._complete.snapshot(), session)
 
     def write_manifests(self) -> None:
         """Write the manifests of the newest version, and remove those of partitions that it lacks."""
-        write_manifests(self._files, self.snapshot())
+        write_manifests(self._complete._files, self._complete.snapshot())
+
+    @cached_property
+    def _complete(self) -> DeltaLog:
+        """This log with the table's files, which whatever writes needs."""
+        if self._with_files:
+            return self
+        files = replace(self._files, file_fields=None)
+        log = DeltaLog(files.store, files.path)
+        log._files = files
+        return log
 
     def truncate_history(self, retention_ms: int) -> None:
         """Delete the part of the log that is older, whatever the table's properties say; see `clean_up`."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -69,8 +68,6 @@ def update_manifests(
     """
     if not SYMLINK_MANIFEST_ENABLED.of(metadata.configuration, log.path):
         return
-    if log.file_fields is not None:  # a log without files may commit, too
-        log, read = replace(log, file_fields=None), None
     try:
         snapshot = snapshot_at(log, version, read)
         is_other = read is None or read.partition_columns != snapshot.partition_columns

@@ -723,3 +723,21 @@ def test_a_checkpoint_of_many_row_groups(table: HandWrittenTable, monkeypatch: p
     assert pq.ParquetFile(file).num_row_groups == 1 + 4
     snapshot = without_commits(table)
     assert list(add_files(snapshot.with_stats(snapshot.files), data_change=False)) == before
+
+
+def test_commits_of_a_log_without_files_write_checkpoints_and_checksums(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = str(tmp_path / "t")
+    create(DeltaLog.for_table(path))
+    log = DeltaLog.for_table(path, with_files=False)
+    for number in range(11):
+        append(log, f"f{number}")
+    assert caplog.text == ""
+    assert checkpoint_versions(path) == [10]
+    assert len(list(Path(path, "_delta_log").glob("*.crc"))) == 12
+    log.checkpoint()
+    assert checkpoint_versions(path) == [10, 11]
+    transaction = log.start_transaction()
+    assert transaction.snapshot is not None
+    assert transaction.snapshot.num_files == 11
