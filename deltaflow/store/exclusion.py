@@ -7,6 +7,7 @@ import posixpath
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 
 from deltaflow.errors import StoreError, WriteRefusedError
 
@@ -42,7 +43,8 @@ class ExclusionTrial:
 
 def _try(directory: str, put: Callable[[str], None], delete: Callable[[str], None], needed: str) -> None:
     path = posixpath.join(directory, f".put-if-absent.{uuid.uuid4().hex}.tmp")
-    put(path)
+    with suppress(FileExistsError):  # by this put itself, if its answer was lost and a client tried again
+        put(path)
     try:
         put(path)
     except FileExistsError:

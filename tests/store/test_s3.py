@@ -63,6 +63,22 @@ def test_a_put_whose_answer_was_lost_and_that_was_sent_again_is_a_commit(
     assert log.snapshot().num_files == 1
 
 
+def test_the_trial_stands_it_that_an_answer_is_lost_and_its_put_is_sent_again(
+    store: S3LogStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = store._fs.pipe_file
+
+    def lose_the_answer(path: str, data: bytes, mode: str) -> None:
+        put(path, data, mode=mode)
+        put(path, data, mode=mode)
+
+    monkeypatch.setattr(store._fs, "pipe_file", lose_the_answer)
+    store.check_writable(f"s3://{bucket}/t")
+    monkeypatch.undo()
+    store.put_if_absent(f"s3://{bucket}/t/1.json", b"one")
+    assert keys(store, bucket) == ["t/1.json"]
+
+
 def test_the_store_leaves_nothing_of_its_trial(store: S3LogStore, bucket: str) -> None:
     store.put_if_absent(f"s3://{bucket}/t/1.json", b"one")
     assert keys(store, bucket) == ["t/1.json"]
