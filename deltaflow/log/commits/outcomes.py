@@ -54,6 +54,10 @@ Outcome = Committed | Conflict | Unknown
 class Lost:
     """Another commit has the version, or the log's directory is gone."""
 
+    is_certain: bool = True
+    """False if the file of the version was not there when it was read back, or not readable: its storage may
+    have shown an older state or a part of it, and the commit may be this one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Absent:

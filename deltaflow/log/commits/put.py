@@ -15,6 +15,7 @@ from deltaflow.errors import (
 from deltaflow.log.commits.outcomes import Absent, Committed, Lost, Unknown
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.actions import CommitInfo, decode_actions
+from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.replay.log_files import LogFiles
 
 
@@ -60,7 +61,8 @@ class CommitPut:
                 outcome = self._read_back(version, path, txn_id, error)
             else:
                 outcome = Committed(version)
-            self._may_have_landed = not isinstance(outcome, Lost | Absent)
+            is_lost = isinstance(outcome, Lost) and outcome.is_certain
+            self._may_have_landed = not (is_lost or isinstance(outcome, Absent))
         match outcome:
             case Committed():
                 observe("commit put", table=self._log.path, version=version)
@@ -80,18 +82,30 @@ class CommitPut:
             actions = decode_actions(self._log.store.read(path), path)
         except (FileNotFoundError, NotADirectoryError):
             if isinstance(error, FileExistsError | FileNotFoundError):
-                return Lost()
+                return Lost(is_certain=isinstance(error, FileNotFoundError))
             if self._log.store.failed_put_never_lands or isinstance(error, WriteRefusedError):
                 return Absent(error)
             return Unknown(self._unknown(version, path, error))
         except CorruptLogError:
-            return Lost()
+            return Lost(is_certain=False)
         except Exception as unreadable:
             unknown = self._unknown(version, path, error)
             unknown.add_note(f"Reading {path} back failed, too: {unreadable}")
             return Unknown(unknown)
         infos = [action for action in actions if isinstance(action, CommitInfo)]
         return Committed(version) if infos and infos[0].txn_id == txn_id else Lost()
+
+    def judge(self, winner: Commit, txn_id: str) -> Committed | Lost:
+        """The outcome of a lost put, by the commit that the log has as its version."""
+        if winner.commit_info is not None and winner.commit_info.txn_id == txn_id:
+            return Committed(winner.version)
+        with self._lock:
+            self._may_have_landed = False
+        return Lost()
+
+    def unknown(self, version: int, error: Exception) -> Unknown:
+        """The outcome of a lost put that is not certain, if the log cannot be read."""
+        return Unknown(self._unknown(version, self._log.commit_path(version), error))
 
     def _unknown(self, version: int, path: str, error: Exception) -> CommitOutcomeUnknownError:
         unknown = CommitOutcomeUnknownError(

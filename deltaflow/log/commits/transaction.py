@@ -14,6 +14,7 @@ from deltaflow.errors import (
     DeltaAnalysisException,
     DeltaConcurrentModificationException,
     DeltaIllegalStateException,
+    StoreError,
 )
 from deltaflow.log.commits.clustering_change import ClusteringChange
 from deltaflow.log.commits.conflicts import (
@@ -278,11 +279,21 @@ class OptimisticTransaction:
             version = 0 if head is None else head.version + 1
             content = self._content(head, actions, operation, isolation, txn_id)
             data = encode_actions(content)
-            is_overtaken = self._is_overtaken(head)
-            match Lost() if is_overtaken else self._put.put(version, data, txn_id):
+            outcome = Lost() if self._is_overtaken(head) else self._put.put(version, data, txn_id)
+            newer: list[Commit] = []
+            if isinstance(outcome, Lost):
+                try:
+                    newer = self._winners(head)
+                except DeltaConcurrentModificationException as error:
+                    return Conflict(error)
+                except StoreError as error:
+                    if outcome.is_certain:
+                        raise
+                    return self._put.unknown(version, error)
+                outcome = self._put.judge(newer[0], txn_id)
+            match outcome:
                 case Lost():
                     try:
-                        newer = self._winners(head)
                         head = self._rebase(head, newer, actions, isolation)
                         winners += newer
                     except DeltaConcurrentModificationException as error:

@@ -42,7 +42,7 @@ from deltaflow.log import (
 )
 from deltaflow.log.protocol.actions import AnyAction
 from deltaflow.log.replay.log_files import LogFiles, random_id, system_clock
-from deltaflow.store import LocalLogStore, RetryPolicy
+from deltaflow.store import FileStatus, LocalLogStore, RetryPolicy
 from tests.log.hand_written import (
     SCHEMA,
     WRITE,
@@ -442,6 +442,64 @@ class TestUnknownOutcome:
         assert existing.latest_version() == 1
 
 
+class Misread(LocalLogStore):
+    """A store whose first put lands and fails, and whose next read of that file is wrong."""
+
+    def __init__(self, how: str, *, lists: bool = True) -> None:
+        self.how, self.lists = how, lists
+        self.put_name = ""
+        self.has_misread = False
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        super().put_if_absent(path, data)
+        if not self.put_name:
+            self.put_name = Path(path).name
+            raise FileExistsError(path) if self.how == "absent" else StoreError("The connection broke.")
+
+    def read(self, path: str) -> bytes:
+        if Path(path).name != self.put_name or self.has_misread:
+            return super().read(path)
+        self.has_misread = True
+        if self.how == "absent":
+            raise FileNotFoundError(path)
+        return super().read(path)[:40]
+
+    def list_from(self, directory: str, name: str) -> list[FileStatus]:
+        if self.put_name and not self.lists:
+            raise StoreError("Still broken.")
+        return super().list_from(directory, name)
+
+
+@pytest.mark.parametrize("how", ["cut", "absent"])
+class TestWrongReadBack:
+    """The file of a commit whose put has failed is there, and the storage does not show it at first."""
+
+    @pytest.fixture
+    def existing(self, log: DeltaLog) -> DeltaLog:
+        create(log, "old")
+        return log
+
+    def test_it_is_not_committed_again(self, existing: DeltaLog, how: str) -> None:
+        transaction = DeltaLog(Misread(how), existing.path).start_transaction()
+        assert transaction.commit([add_file("a")], WRITE) == Committed(1)
+        assert existing.latest_version() == 1
+
+    def test_it_is_no_conflict_with_itself(self, existing: DeltaLog, how: str) -> None:
+        transaction = DeltaLog(Misread(how), existing.path).start_transaction()
+        assert transaction.snapshot is not None
+        transaction.record_read_of_whole_table()
+        removed = remove_files(transaction.snapshot.with_stats(transaction.snapshot.files), 5)
+        assert transaction.commit([*removed, add_file("a")], WRITE) == Committed(1)
+        assert not transaction.cancel()
+        assert paths(existing) == ["a"]
+
+    def test_without_a_listing_it_is_unknown(self, existing: DeltaLog, how: str) -> None:
+        transaction = DeltaLog(Misread(how, lists=False), existing.path).start_transaction()
+        assert isinstance(transaction.try_commit([add_file("a")], WRITE), Unknown)
+        assert not transaction.cancel()
+        assert existing.latest_version() == 1
+
+
 class TestCancellation:
     def test_a_cancelled_transaction_never_commits(self, log: DeltaLog) -> None:
         create(log)
@@ -640,7 +698,7 @@ def test_a_broken_commit_of_a_rival_is_reported_and_nothing_is_committed(table: 
     file = table.write(1, b"broken")
     with pytest.raises(CorruptLogError, match=str(file)):
         transaction.commit([add_file("a")], WRITE)
-    assert transaction.cancel()
+    assert not transaction.cancel()  # nobody can tell whose file it is
 
 
 def test_a_log_directory_that_becomes_a_file(log: DeltaLog) -> None:
