@@ -30,14 +30,22 @@ class ExclusionTrial:
         delete: Callable[[str], None],
         needed: str,
     ) -> None:
-        """WriteRefusedError if the place accepts a second put of a name, tried in this directory.
+        """WriteRefusedError if the place accepts a second put of a name, tried in this directory, or if that
+        cannot be tried: what is to be written has not begun.
 
         `put` writes an empty file, and raises FileExistsError if it is there. `needed` says what such a
         server lacks, and what to do.
         """
         with self._lock:
             if place not in self._excluding:
-                _try(directory, put, delete, needed)
+                try:
+                    _try(directory, put, delete, needed)
+                except WriteRefusedError:
+                    raise
+                except StoreError as error:
+                    raise WriteRefusedError(
+                        error.message, error_class=error.error_class, file=error.file
+                    ) from error
                 self._excluding.add(place)
 
 
