@@ -29,7 +29,7 @@ from deltaflow.log.files.stored_statistics import StatisticsSource
 from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
 from deltaflow.log.protocol.commit import Commit, check_size, to_commit
 from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
-from deltaflow.log.replay.checkpoint_statistics import UNREADABLE, CheckpointStatistics
+from deltaflow.log.replay.checkpoint_statistics import UNREADABLE, CheckpointStatistics, without_views
 from deltaflow.log.replay.listing import Checkpoint
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.state import TableState
@@ -186,16 +186,18 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
     # Threads would decode several columns at once, which takes more memory and is hardly faster.
     for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
         budget.spend(batch.nbytes)
-        for name in batch.schema.names:
+        found = {name: without_views(batch.column(name)) for name in batch.schema.names}
+        for name, column in found.items():
             if name == "add":
-                _read_adds(batch.column(name), contents, first_row)
+                _read_adds(column, contents, first_row)
             elif name == "remove":
-                _read_removes(batch.column(name), contents)
+                _read_removes(column, contents)
             else:
-                contents.actions.extend(_decoded(name, batch.column(name), path))
+                contents.actions.extend(_decoded(name, column, path))
+            del column
         first_row += batch.num_rows
         # Otherwise the pool would keep the memory that decoding used.
-        del batch
+        del batch, found
         pa.default_memory_pool().release_unused()
 
 

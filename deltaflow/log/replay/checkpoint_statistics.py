@@ -138,7 +138,7 @@ def _pieces(
             budget.spend(batch.nbytes)
             end = _position(rows, first + batch.num_rows, start)
             if start < end:
-                adds = batch.column("add")
+                adds = without_views(batch.column("add"))
                 if end - start < len(adds):
                     adds = adds.take(pc.subtract(rows.slice(start, end - start), first))
                 piece = convert(adds)
@@ -147,6 +147,25 @@ def _pieces(
                 yield piece
             start, first = end, first + batch.num_rows
         pa.default_memory_pool().release_unused()
+
+
+def without_views(values: pa.Array) -> pa.Array:
+    """The values with plain texts. Writers that are made with Rust's Arrow store the Arrow types of their
+    columns in the file, and texts may be views there, for which Arrow's functions have no kernels."""
+    plain = _without_views(values.type)
+    return values if plain == values.type else values.cast(plain)
+
+
+def _without_views(arrow_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in arrow_type])
+    if pa.types.is_map(arrow_type):
+        return pa.map_(_without_views(arrow_type.key_type), _without_views(arrow_type.item_type))
+    if pa.types.is_list(arrow_type):
+        return pa.list_(arrow_type.value_field.with_type(_without_views(arrow_type.value_type)))
+    if pa.types.is_string_view(arrow_type):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(arrow_type) else arrow_type
 
 
 def _plan(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -65,6 +66,35 @@ def test_a_checkpoint_of_any_layout_gives_back_every_action(table: HandWrittenTa
     assert (tombstones[0].deletion_vector, tombstones[0].tags) == (written[8].deletion_vector, {"a": "b"})
     assert (tombstones[1].deletion_timestamp, tombstones[1].size) == (9, 4)
     assert (tombstones[1].partition_values, tombstones[1].extended_file_metadata) == ({"part": "z"}, True)
+
+
+def views(arrow_type: pa.DataType) -> pa.DataType:
+    """The type with views of texts, as a writer may store it beside the schema of Parquet."""
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([field.with_type(views(field.type)) for field in arrow_type])
+    if pa.types.is_map(arrow_type):
+        return pa.map_(views(arrow_type.key_type), views(arrow_type.item_type))
+    if pa.types.is_list(arrow_type):
+        return pa.list_(views(arrow_type.value_type))
+    return pa.string_view() if pa.types.is_string(arrow_type) else arrow_type
+
+
+def test_texts_may_be_views(table: HandWrittenTable) -> None:
+    def state() -> tuple[Any, ...]:
+        snapshot = table.log().snapshot()
+        files = list(add_files(snapshot.with_stats(snapshot.files)))
+        others = snapshot.protocol, snapshot.metadata, snapshot.transactions, snapshot.domains
+        return files, list(tombstone_actions(snapshot.tombstones)), *others
+
+    bounds = pa.struct({"part": pa.string()})
+    add_type = ADD | {"stats_parsed": pa.struct({"numRecords": pa.int64(), "minValues": bounds})}
+    parsed = add("5", partitionValues={"part": None}, stats_parsed={"minValues": {"part": "ü"}})
+    [file] = write_checkpoint(table, 5, [*STATE, parsed], add=add_type)
+    before, rows = state(), pq.read_table(file)
+    columns = [column.cast(views(column.type)) for column in rows.columns]
+    pq.write_table(pa.table(columns, names=rows.column_names), file)
+    assert "string_view" in str(pq.read_schema(file))
+    assert state() == before
 
 
 def test_a_row_of_a_checkpoint_is_the_file_of_a_later_remove(table: HandWrittenTable) -> None:
