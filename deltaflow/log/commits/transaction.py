@@ -69,7 +69,7 @@ from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, SESSION_TIME_
 from deltaflow.log.protocol.protocols import protocol_for, without_protocol_properties
 from deltaflow.log.protocol.row_tracking import has_row_ids, with_row_id_columns
 from deltaflow.log.protocol.schema import check_writable_schema, schema_from_string, schema_to_string
-from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.replay.log_files import LogFiles, system_clock
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.version_checksum import write_checksum
 from deltaflow.store import RetryPolicy
@@ -110,8 +110,8 @@ class OptimisticTransaction:
         self._changes_marks_alone = False
         self._used = False
         self._put = CommitPut(log)
-        self._head_seen_ms = log.clock() if is_newest else None
-        """When the log was last seen to end with what the commit is to follow."""
+        self._head_seen_ms = system_clock() if is_newest else None
+        """When the log was last seen to end with what the commit is to follow, by the machine's time."""
         self._row_ids = RowIds(log.path)
         self.keeps_row_ids = False
         """Whether rows that the commit copies from files that it removes keep their row ids."""
@@ -435,7 +435,7 @@ class OptimisticTransaction:
         The name of the next version is taken then, or it is free again: the log's clean-up has removed the
         commit that had it. A commit of that name would be below a checkpoint, where nobody reads it.
         """
-        now_ms, seen_ms = self.log.clock(), self._head_seen_ms
+        now_ms, seen_ms = system_clock(), self._head_seen_ms
         if seen_ms is not None and 0 <= now_ms - seen_ms < _NOBODY_CLEANS_UP_MS:
             return False
         version = -1 if head is None else head.version
@@ -447,7 +447,7 @@ class OptimisticTransaction:
     def _winners(self, head: Head | None) -> list[Commit]:
         """The commits since `head`, at least one."""
         first = 0 if head is None else head.version + 1
-        self._head_seen_ms = self.log.clock()
+        self._head_seen_ms = system_clock()
         listing = self.log.list(first)
         if listing.latest_version >= first and first not in listing.commits:
             raise ConcurrentWriteException(

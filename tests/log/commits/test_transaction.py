@@ -40,6 +40,7 @@ from deltaflow.log import (
     schema_to_string,
     set_observer,
 )
+from deltaflow.log.commits import transaction as transaction_module
 from deltaflow.log.protocol.actions import AnyAction
 from deltaflow.log.replay.log_files import LogFiles, random_id, system_clock
 from deltaflow.store import FileStatus, LocalLogStore, RetryPolicy
@@ -634,7 +635,8 @@ class TestCleanedUpLog:
         return [1_000_000]
 
     @pytest.fixture
-    def log(self, tmp_path: Path, now_ms: list[int]) -> DeltaLog:
+    def log(self, tmp_path: Path, now_ms: list[int], monkeypatch: pytest.MonkeyPatch) -> DeltaLog:
+        monkeypatch.setattr(transaction_module, "system_clock", lambda: now_ms[0])
         return DeltaLog(LocalLogStore(), str(tmp_path / "t"), clock=lambda: now_ms[0])
 
     def clean_up(self, log: DeltaLog, now_ms: list[int]) -> None:
