@@ -6,6 +6,7 @@ import logging
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -128,12 +129,13 @@ class DataFiles:
         return WrittenFile(encoded_uri(hadoop_path(f"{self._path}/{name}")), size, 0)
 
     def put(self, name: str, content: bytes) -> None:
-        """Writes a new file into the table, such that it survives a crash."""
+        """Writes a new file into the table, such that it survives a crash. Nobody else may know its name."""
         store, root = store_for(self._path)
         place = f"{root}/{name}"
         if "/" in name:
             store.make_directory(posixpath.dirname(place))
-        store.put_if_absent(place, content)
+        with suppress(FileExistsError):  # by this put itself, if its answer was lost and a client tried again
+            store.put_if_absent(place, content)
 
     def _noted(self, statistics: str, file: str, only_tracked: Sequence[tuple[str]]) -> str:
         """Notes the numbers in the statistics of a file; returns these without what is not indexed."""

@@ -12,6 +12,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from deltaflow.errors import DeltaAnalysisException, DeltaError, DeltaIllegalArgumentException
 from deltaflow.log import DeltaLog, schema_to_string
+from deltaflow.store import LocalLogStore
 from tests.log.hand_written import create
 from tests.tables import actions, commit_file, load
 
@@ -63,6 +64,25 @@ def test_statistics_are_of_the_columns_that_the_table_says(spark, tmp_path, stat
     assert found["minValues"] == {"s": {"c": "xy"}, "e": 5}
     assert found["maxValues"] == {"s": {"c": "xy\x7f"}, "e": 5}
     assert found["nullCount"] == {"s": {"c": 0}, "e": 0}
+
+
+def test_a_deletion_vector_whose_put_lost_its_answer_and_was_sent_again(spark, tmp_path, monkeypatch):
+    table = str(tmp_path / "marked")
+    vectors = "USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    spark.sql(f"CREATE TABLE delta.`{table}` {vectors} AS SELECT id FROM range(10)")
+    put = LocalLogStore.put_if_absent
+    sent = []
+
+    def send_again(self, path, data):
+        put(self, path, data)
+        if path.endswith(".bin"):
+            sent.append(path)
+            put(self, path, data)
+
+    monkeypatch.setattr(LocalLogStore, "put_if_absent", send_again)
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE id < 9")
+    assert len(sent) == 1
+    assert [row.id for row in load(spark, table).collect()] == [9]
 
 
 def test_a_wrong_property_of_the_table_is_refused_before_files_are_written(spark, table, tmp_path):
