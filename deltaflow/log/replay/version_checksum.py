@@ -43,7 +43,7 @@ def write_checksum(
         content = _content(replay_for_totals(log.path, commits, read))
         if own.commit_info is not None:
             content["txnId"] = own.commit_info.txn_id
-        log.store.put_auxiliary_if_absent(path, msgspec.json.encode(content) + b"\n")
+        _put(log, path, msgspec.json.encode(content) + b"\n")
     except FileExistsError:
         _LOG.warning(
             "%s is of another commit of that version, which is no longer in the log: delete the file", path
@@ -56,6 +56,15 @@ def write_checksum(
             log.path,
             exc_info=True,
         )
+
+
+def _put(log: LogFiles, path: str, data: bytes) -> None:
+    try:
+        log.store.put_auxiliary_if_absent(path, data)
+    except FileExistsError:
+        # It is this one, if the answer to its put was lost and a client tried again.
+        if log.store.read(path) != data:
+            raise
 
 
 def checksum_differences(log: LogFiles, snapshot: Snapshot) -> dict[str, tuple[Any, Any]] | None:

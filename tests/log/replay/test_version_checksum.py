@@ -297,6 +297,20 @@ def test_what_is_left_of_another_commit_is_not_overwritten(
     assert log.checksum_differences(log.snapshot()) == {"numFiles": (1, 9)}
 
 
+def test_its_own_put_that_was_sent_again_is_not_that_of_another_commit(
+    log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Repeating(LocalLogStore):
+        def put_auxiliary_if_absent(self, path: str, data: bytes) -> None:
+            super().put_auxiliary_if_absent(path, data)
+            super().put_auxiliary_if_absent(path, data)
+
+    create(log)
+    append(DeltaLog(Repeating(), log.path), "a")
+    assert caplog.messages == []
+    assert log.checksum_differences(log.snapshot()) == {}
+
+
 def test_a_dropped_table_does_not_come_back(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         LocalLogStore().put_auxiliary_if_absent(str(tmp_path / "gone" / "0.crc"), b"{}")
