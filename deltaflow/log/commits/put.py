@@ -98,6 +98,7 @@ class CommitPut:
     def judge(self, winner: Commit, txn_id: str) -> Committed | Lost:
         """The outcome of a lost put, by the commit that the log has as its version."""
         if winner.commit_info is not None and winner.commit_info.txn_id == txn_id:
+            observe("commit put", table=self._log.path, version=winner.version)
             return Committed(winner.version)
         with self._lock:
             self._may_have_landed = False
