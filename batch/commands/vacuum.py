@@ -192,8 +192,13 @@ def _delete(log: DeltaLog, kept: Retention, plan: VacuumPlan, settings: Mapping[
         delete_planned(log, plan, deletion)
     finally:
         is_complete = deletion.is_complete and not deletion.failures and not deletion.lost
-        if is_logged:
-            _commit(log.path, _end(plan, deletion, is_complete=is_complete), settings)
+        try:
+            if is_logged:
+                _commit(log.path, _end(plan, deletion, is_complete=is_complete), settings)
+        except DeltaError as error:
+            if deletion.lost:  # nobody else says so
+                raise _lost(deletion, log.path) from error
+            raise
     _LOG.info(
         "Deleted %d files and directories in a total of %d directories of %s",
         deletion.number,

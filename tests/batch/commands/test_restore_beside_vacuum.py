@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltaflow import DeltaTable
-from deltaflow.batch.commands import vacuum_deletion
+from deltaflow.batch.commands import vacuum, vacuum_deletion
 from deltaflow.errors import StoreError
 from deltaflow.log import DeltaLog, Operation, add_files
 from tests.tables import actions, ids, load
@@ -28,8 +28,9 @@ def path(spark: SparkSession, tmp_path: Path) -> str:
     return path
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["", "without its end"])
 def test_the_vacuum_deletes_after_it_has_read_the_log(
-    spark: SparkSession, path: str, setting: Any, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, path: str, setting: Any, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     setting("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     first = DeltaLog.for_table(path).snapshot_at(0)
@@ -40,11 +41,21 @@ def test_the_vacuum_deletes_after_it_has_read_the_log(
         DeltaLog.for_table(path).start_transaction().commit(back, Operation("RESTORE", {}))
         return delete_files(*arguments)
 
+    commit = vacuum._commit
+
+    def commit_or_fail(table: str, operation: Operation, settings: Any) -> None:
+        if operation.name == "VACUUM END" and not ends:
+            raise StoreError("The connection broke.")
+        commit(table, operation, settings)
+
     monkeypatch.setattr(vacuum_deletion, "_delete_files", late)
+    monkeypatch.setattr(vacuum, "_commit", commit_or_fail)
     with pytest.raises(StoreError, match="restore the version before it") as raised:
         DeltaTable.forPath(spark, path).vacuum(0)
     assert any(add.path in str(raised.value) for add in back)
-    assert actions(path, "commitInfo")[0]["operationParameters"] == {"status": "FAILED"}
+    [newest] = actions(path, "commitInfo")
+    assert newest["operation"] == ("VACUUM END" if ends else "RESTORE")
+    assert newest["operationParameters"] == ({"status": "FAILED"} if ends else {})
 
 
 def test_the_restore_commits_after_it_has_looked_for_the_files(
