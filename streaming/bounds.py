@@ -19,6 +19,9 @@ def first_offset(
     """
     version = starting_version(reading, newest)
     if version is None:
+        if bound is not None and reading.options.ending_timestamp_ms is not None:
+            # Raises that the log cannot give the snapshot of that time.
+            reading.log.version_at_timestamp(reading.options.ending_timestamp_ms)
         return DeltaSourceOffset(reading.table_id, min(newest.version, last_version), BASE_INDEX, True)
     if bound is not None and bound < version <= newest.version:
         raise DeltaIllegalArgumentException(
@@ -62,13 +65,18 @@ def starting_version(reading: Reading, newest: Snapshot) -> int | None:
 
 
 def ending_version(reading: Reading, newest: Snapshot) -> int | None:
-    """The last version that a stream may read; None without a bound, or as long as it is not certain."""
+    """The last version that a stream may read; None without a bound, or as long as it is not certain.
+
+    Of a time from before all commits that the log still has, it is the version before them: no stream may
+    read them.
+    """
     options = reading.options
     if options.ending_timestamp_ms is None:
         return options.ending_version
     if newest.timestamp_ms <= options.ending_timestamp_ms:
         return None
-    return reading.log.version_at_timestamp(options.ending_timestamp_ms)
+    # Commits can be read of which the log can no longer give the state.
+    return reading.log.first_version_since(options.ending_timestamp_ms + 1) - 1
 
 
 def _check_version_exists(reading: Reading, version: int, newest: Snapshot) -> None:

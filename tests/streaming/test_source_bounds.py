@@ -237,3 +237,20 @@ def test_an_end_that_is_still_to_come(streams: Any, table: str, checkpoint: str,
     source.commit([4], time_ms=NEW_YEAR_MS + 4 * HOUR_MS)
     source.commit([5], time_ms=NEW_YEAR_MS + 5 * HOUR_MS)
     assert read_ids(streams, source, checkpoint, **end) == [4]
+
+
+@pytest.mark.covers("endingTimestamp", "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION")
+def test_an_end_in_a_log_that_was_cleaned_up(streams: Any, table: str, tmp_path: Path) -> None:
+    """The commits are read of which the log can no longer give the state, and a stream at its end is done."""
+    import deltalake
+
+    source = hourly(table)
+    checkpoint, end = tmp_path / "checkpoint", {"endingTimestamp": "2024-01-01 01:30:00"}
+    deltalake.DeltaTable(table).create_checkpoint()
+    source.commit([4], time_ms=NEW_YEAR_MS + 4 * HOUR_MS)
+    source.commit_file(0).unlink()
+    assert read_ids(streams, source, checkpoint, startingVersion="1", **end) == [1]
+    source.commit_file(1).unlink()
+    assert read_ids(streams, source, checkpoint, startingVersion="1", **end) == []
+    error = read_failure(streams, source, tmp_path / "from the snapshot", **end)
+    assert error.code == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION"
