@@ -123,10 +123,10 @@ class DeltaSource:
         # The old snapshot is released after the new one is found, so that the same one is not built again.
         self._initial = initial_snapshot(reading, start.reservoir_version) if is_initial else None
         if not (is_initial or self._is_checked):
-            check_start(reading, start.reservoir_version, newest.version)
+            check_start(reading, start.reservoir_version, last_version)
         end, files = next_batch(reading, start, last_version, limits)
-        # A stream that begins behind the newest version is checked when its first commit is there.
-        is_there = start.reservoir_version <= newest.version
+        # A stream that begins behind the last version is checked when its first commit is there.
+        is_there = start.reservoir_version <= last_version
         if reading.options.read_change_feed and is_there and not (is_initial or self._is_checked):
             check_recorded_at_start(reading, start.reservoir_version, last_version)
         self._is_checked = is_there or not reading.options.read_change_feed

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from deltaflow.streaming.source import DeltaSource
-from tests.streaming.source_tables import SourceTable, read_failure, read_ids
+from tests.streaming.source_tables import SourceTable, metadata_action, read_failure, read_ids
 from tests.tables import ids, set_time
 
 pytestmark = pytest.mark.spark
@@ -254,3 +254,19 @@ def test_an_end_in_a_log_that_was_cleaned_up(streams: Any, table: str, tmp_path:
     assert read_ids(streams, source, checkpoint, startingVersion="1", **end) == []
     error = read_failure(streams, source, tmp_path / "from the snapshot", **end)
     assert error.code == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION"
+
+
+@pytest.mark.covers("endingVersion", "readChangeFeed")
+@pytest.mark.parametrize("feed", ["false", "true"])
+def test_what_comes_after_the_end_stops_no_stream(
+    streams: Any, table: str, checkpoint: str, feed: str
+) -> None:
+    """A stream at its end is done, whatever the table has become since."""
+    source = SourceTable(table, [0], delta_enableChangeDataFeed="true")
+    source.commit([1])
+    options = {"readChangeFeed": feed, "endingVersion": "1"}
+    assert read_ids(streams, source, checkpoint, **options) == [0, 1]
+    source.commit(metaData=metadata_action())  # without the feed
+    wide = {"name": "id", "type": "string", "nullable": True, "metadata": {}}
+    source.commit(metaData=metadata_action(wide), remove=("f000.parquet", "f001.parquet"))
+    assert read_ids(streams, source, checkpoint, **options) == []
