@@ -52,7 +52,7 @@ def begin_quarantine(
         application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
         only_with_files=True,
     )
-    return Quarantine(write, batch_id, query_id, _cast_errors(rows), _length_errors(rows))
+    return Quarantine(write, batch_id, query_id, _cast_errors(rows), _value_errors(rows))
 
 
 def _cast_errors(rows: RowPlan) -> list[str]:
@@ -69,13 +69,24 @@ def _cast_errors(rows: RowPlan) -> list[str]:
     return errors
 
 
-def _length_errors(rows: RowPlan) -> list[str]:
-    """For each column the error of a value that is too long for its CHAR or VARCHAR, up to the value."""
-    errors = []
-    for target in rows.table_schema.fields:
+def _value_errors(rows: RowPlan) -> list[str]:
+    """For each column the error of a value that it cannot have: one that is too long for its CHAR or VARCHAR,
+    up to the value; of a column that is computed, that it cannot be."""
+    return [_value_error(target.name, rows) for target in rows.table_schema.fields]
+
+
+def _value_error(name: str, rows: RowPlan) -> str:
+    if name in rows.identities:
         error = DeltaInvariantViolationException(
-            f"The value exceeds the char/varchar length limitation of column {target.name}.",
-            error_class="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
+            error_class="DELTA_IDENTITY_COLUMN_OVERFLOW", column_name=name
         )
-        errors.append(f"{error} Value: ")
-    return errors
+        return str(error)
+    if name in rows.generated:
+        sql = rows.generated[name]
+        message = f"Column {name} cannot be computed: its expression {sql} fails for the row."
+        return str(DeltaInvariantViolationException(message))
+    error = DeltaInvariantViolationException(
+        f"The value exceeds the char/varchar length limitation of column {name}.",
+        error_class="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
+    )
+    return f"{error} Value: "

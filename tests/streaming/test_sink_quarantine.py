@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
@@ -15,6 +15,9 @@ from pyspark.errors import AnalysisException
 from deltaflow.log import DeltaLog
 from deltaflow.log.observer import set_observer
 from tests.tables import actions, commit_file, commit_info, every_action, load, read_by_deltalake, versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -321,6 +324,24 @@ def test_char_lengths(streams: Any, table: str, sink: str, checkpoint: str, quar
     assert found == 1
     assert reason.startswith("[DELTA_EXCEED_CHAR_VARCHAR_LIMIT]")
     assert reason.endswith("Value: four")
+
+
+def test_computed_columns(
+    spark: SparkSession, streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
+) -> None:
+    """A generated column that cannot be computed has no value, and its error says so."""
+    spark.sql(
+        f"CREATE TABLE delta.`{sink}` (k BIGINT GENERATED ALWAYS AS IDENTITY, id BIGINT, "
+        "share BIGINT GENERATED ALWAYS AS (6 DIV id)) USING delta"
+    )
+    streams.append(table, 0, 3)
+    streams.copy(streams.read(table), sink, checkpoint, quarantinePath=quarantine)
+    found = load(spark, sink)
+    assert sorted(tuple(row) for row in found.select("id", "share").collect()) == [(1, 6), (2, 3)]
+    assert found.select("k").distinct().count() == 2
+    [(_, found_id, reason)] = set_aside(quarantine)
+    assert found_id == 0
+    assert reason.endswith("] Column share cannot be computed: its expression 6 DIV id fails for the row.")
 
 
 @pytest.mark.parametrize("same", [False, True], ids=["complete mode", "its own table"])

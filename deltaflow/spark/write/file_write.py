@@ -132,7 +132,8 @@ class Quarantine:
 
     Its columns are reason, batch id, query id and row (see Quarantine.java). A reason is the message of a
     check, or an error text followed by the value: `cast_errors` has one for each column of the RowPlan's
-    `cast_schema`, `value_errors` one for each column of its `table_schema`.
+    `cast_schema`, `value_errors` one for each column of its `table_schema`. No value follows that of a column
+    that is computed.
     """
 
     write: FileWrite

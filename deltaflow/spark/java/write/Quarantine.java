@@ -69,17 +69,16 @@ public final class Quarantine {
     LogicalPlan tried = tried(Plans.standIn(frame), cast, frame, target.get("castErrors"), reasons);
     Project selected = projection(RowChanges.selected(session, cast, plan));
     tried = tried(tried, selected, outputOf(cast), target.get("valueErrors"), reasons);
+    // Columns that are computed have no value to be shown.
     LogicalPlan numbered = RowChanges.numbered(session, selected, plan);
     if (numbered != selected) {
-      List sources = outputOf(selected);
       selected = projection(numbered);
-      tried = tried(tried, selected, sources, target.get("valueErrors"), reasons);
+      tried = tried(tried, selected, new ArrayList(), target.get("valueErrors"), reasons);
     }
     LogicalPlan generated = RowChanges.generated(session, selected, plan);
     if (generated != selected) {
-      List sources = outputOf(selected);
       selected = projection(generated);
-      tried = tried(tried, selected, sources, target.get("valueErrors"), reasons);
+      tried = tried(tried, selected, new ArrayList(), target.get("valueErrors"), reasons);
     }
     table = outputOf(selected);
     List violations = new ArrayList();
