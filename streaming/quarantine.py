@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from deltaflow.batch.rows.schema_on_write import schema_rules
+from deltaflow.batch.rows.schema_on_write import DeclaredTable, schema_rules
 from deltaflow.batch.write.overwrites import MatchingRows, OverwriteScope
 from deltaflow.batch.write.transactional_write import WriteOperation, begin_write
 from deltaflow.errors import DeltaInvariantViolationException
 from deltaflow.log import DeltaLog, SetTransaction
+from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
+from deltaflow.log.protocol.schema import names_with_invalid_characters
 from deltaflow.spark.write.file_write import Quarantine, RowPlan
 from deltaflow.streaming.messages import BatchRequest
 
@@ -49,10 +51,16 @@ def begin_quarantine(
         operation=operation,
         transaction=transaction,
         overwrite_scope=scope,
+        declared=DeclaredTable(properties=_mapping_of_names(frame)),
         application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
         only_with_files=True,
     )
     return Quarantine(write, batch_id, query_id, _cast_errors(rows), _value_errors(rows))
+
+
+def _mapping_of_names(frame: StructType) -> dict[str, str]:
+    """The properties of a new quarantine for names that only mapped tables may have, as the stream's is."""
+    return {COLUMN_MAPPING_MODE.name: "name"} if names_with_invalid_characters(frame) else {}
 
 
 def _cast_errors(rows: RowPlan) -> list[str]:

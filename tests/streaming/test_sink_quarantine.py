@@ -344,6 +344,26 @@ def test_computed_columns(
     assert reason.endswith("] Column share cannot be computed: its expression 6 DIV id fails for the row.")
 
 
+def test_names_of_a_mapped_table(
+    spark: SparkSession, streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
+) -> None:
+    """The quarantine has the frame's names, which only a mapped table may have."""
+    spark.sql(
+        f"CREATE TABLE delta.`{sink}` (`the id` BIGINT NOT NULL) USING delta "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    streams.append(table, 0, 3)
+    frame = streams.read(table).selectExpr("IF(id = 1, NULL, id) AS `the id`")
+    streams.copy(frame, sink, checkpoint, quarantinePath=quarantine)
+    streams.append(table, 1, 2)
+    streams.copy(frame, sink, checkpoint, quarantinePath=quarantine)
+    assert sorted(row[0] for row in load(spark, sink).collect()) == [0, 2]
+    rows = load(spark, quarantine).orderBy("batch_id").select("batch_id", "row").collect()
+    assert [row.asDict(recursive=True) for row in rows] == [
+        {"batch_id": batch, "row": {"the id": None}} for batch in (0, 1)
+    ]
+
+
 @pytest.mark.parametrize("same", [False, True], ids=["complete mode", "its own table"])
 def test_refused_at_the_start(
     streams: Any, table: str, sink: str, checkpoint: str, quarantine: str, same: bool
