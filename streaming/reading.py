@@ -126,7 +126,8 @@ class DescribedReading(Message, frozen=True):
 
     path: str
     id: str
-    version: int
+    schema_version: int
+    """Reading.version. No `version`, which of other scans is that of all files: a stream's are of many."""
     schema: str
     partition_columns: tuple[str, ...]
     options: SourceOptions
@@ -150,7 +151,7 @@ def described_fields(reading: Reading) -> dict[str, Any]:
     return {
         "path": reading.path,
         "id": reading.table_id,
-        "version": reading.version,
+        "schema_version": reading.version,
         "schema": reading.schema.json(),
         "partition_columns": reading.partition_columns,
         "options": reading.options,
@@ -165,7 +166,7 @@ def described_reading(described: DescribedReading) -> Reading:
     return Reading(
         stream_log(described.path),
         described.id,
-        described.version,
+        described.schema_version,
         schema_of_json(described.schema),
         described.partition_columns,
         described.options,

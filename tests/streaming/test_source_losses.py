@@ -13,6 +13,7 @@ from deltaflow.errors import (
     DeltaAnalysisException,
     DeltaIllegalArgumentException,
     DeltaTableNotFoundError,
+    StoreError,
     UnsupportedFeatureError,
 )
 from tests.streaming.source_tables import FIELDS, SourceTable, metadata_action, read_failure, read_ids
@@ -84,6 +85,27 @@ def test_all_that_a_stream_has_still_to_read_is_gone(streams: Any, table: str, c
     assert read_ids(streams, source, checkpoint, failOnDataLoss="false") == []
     source.commit([3])
     assert read_ids(streams, source, checkpoint, failOnDataLoss="false") == [3]
+
+
+def test_a_file_of_an_earlier_version_is_gone(streams: Any, table: str, checkpoint: str) -> None:
+    """A stream reads files as commits have added them: the newest version has nothing to do with it."""
+    source = SourceTable(table, [0])
+    source.commit([1])
+    source.commit(remove=("f001.parquet",))
+    Path(table, "f001.parquet").unlink()
+    errors: list[StoreError] = []
+
+    def read(batch: Any, _: int) -> None:
+        with pytest.raises(StoreError) as raised:
+            batch.collect()
+        errors.append(raised.value)
+
+    options = {"startingVersion": 1, "ignoreDeletes": True}
+    streams.ended(streams.foreach(streams.read(table, **options), checkpoint, read))
+    [error] = errors
+    assert (error.getCondition(), error.version) == ("DELTA_FILE_NOT_FOUND_DETAILED", None)
+    assert "f001.parquet" in str(error)
+    assert f"a stream or the change data feed of the table {table} needs it" in str(error)
 
 
 @pytest.mark.covers("streaming.offsetValidation.enabled")
