@@ -74,7 +74,9 @@ def test_a_stream_without_row_ids(streams: Any, table: str, checkpoint: str) -> 
     failing = streams.foreach(
         early.select("_metadata.row_id"), f"{checkpoint}-4", lambda batch, _: batch.collect()
     )
-    assert "row ids" in streams.failed(failing)
+    error = streams.failed(failing)
+    assert "has no row ids: it was added before row tracking was enabled" in error
+    assert "Leave _metadata.row_id" in error
     # Row tracking that is gone when the query starts.
     asked = streams.read(table).select("_metadata.row_id")
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableRowTracking' = 'false')")

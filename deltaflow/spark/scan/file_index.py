@@ -393,10 +393,20 @@ def _refuse_deleted_rows(files: pa.Table, scan: str) -> None:
 
 
 def _refuse_files_without_row_ids(files: pa.Table, scan: str) -> None:
-    """CorruptLogError for a file without row ids in a table whose rows all have some."""
+    """CorruptLogError for a file without row ids in a table whose rows all have some. Of a stream, which may
+    read files of earlier versions, DeltaIllegalStateException."""
     missing = files.filter(pc.or_(*(files[name].is_null() for name in _ROW_IDS)))
     if missing.num_rows:
         description = msgspec.json.decode(scan)
+        if "version" not in description:
+            raise DeltaIllegalStateException(
+                f"The file {missing['path'][0]} of the table {description['path']} has no row ids: it was "
+                "added before row tracking was enabled, and the stream reads it as it was added. Leave "
+                "_metadata.row_id and _metadata.row_commit_version out of the query, or start it with a new "
+                "checkpoint and a snapshot or a version from after that.",
+                table=description["path"],
+                file=missing["path"][0].as_py(),
+            )
         raise CorruptLogError(
             f"The file {missing['path'][0]} of the table {description['path']} has no row ids, though row "
             "tracking is enabled: its writer has broken the protocol. Set delta.enableRowTracking to false, "
