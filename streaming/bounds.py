@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from deltaflow.errors import DeltaIllegalArgumentException, VersionNotFoundError
 from deltaflow.log import Snapshot
+from deltaflow.log.protocol.features import has_in_commit_timestamps
 from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset
 from deltaflow.streaming.reading import Reading
 
@@ -73,10 +74,13 @@ def ending_version(reading: Reading, newest: Snapshot) -> int | None:
     options = reading.options
     if options.ending_timestamp_ms is None:
         return options.ending_version
-    if newest.timestamp_ms <= options.ending_timestamp_ms:
+    is_late = newest.timestamp_ms > options.ending_timestamp_ms
+    if not is_late and has_in_commit_timestamps(newest.protocol, newest.metadata):
         return None
+    # By the times of their files, the newest version may be earlier than one before it, where clocks differ.
     # Commits can be read of which the log can no longer give the state.
-    return reading.log.first_version_since(options.ending_timestamp_ms + 1) - 1
+    beyond = reading.log.first_version_since(options.ending_timestamp_ms + 1, may_be_later=True)
+    return None if beyond > newest.version else beyond - 1
 
 
 def _check_version_exists(reading: Reading, version: int, newest: Snapshot) -> None:

@@ -106,7 +106,8 @@ class DeltaSource:
         reading = self.reading
         newest = self._look_at_log()
         last_version = newest.version if self._available_now is None else self._available_now
-        self._bound = ending_version(reading, newest)
+        if self._bound is None:
+            self._bound = ending_version(reading, newest)
         last_version = self._bounded(last_version)
         if start_json is None:
             start = first_offset(reading, newest, last_version, self._bound)

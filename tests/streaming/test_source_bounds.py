@@ -256,6 +256,18 @@ def test_an_end_in_a_log_that_was_cleaned_up(streams: Any, table: str, tmp_path:
     assert error.code == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION"
 
 
+@pytest.mark.covers("endingTimestamp")
+@pytest.mark.parametrize("since", [{}, {"startingVersion": "0"}])
+def test_an_end_where_clocks_differ(streams: Any, table: str, checkpoint: str, since: dict[str, str]) -> None:
+    """The time of a version is later than that of the one before, whatever the times of their files are."""
+    source = hourly(table)
+    source.commit([4], time_ms=NEW_YEAR_MS + HOUR_MS + 1)
+    end = {"endingTimestamp": "2024-01-01 01:30:00"}
+    assert read_ids(streams, source, checkpoint, **since, **end) == [0, 1]
+    source.commit([5], time_ms=NEW_YEAR_MS + 5 * HOUR_MS)
+    assert read_ids(streams, source, checkpoint, **since, **end) == []
+
+
 @pytest.mark.covers("endingVersion", "readChangeFeed")
 @pytest.mark.parametrize("feed", ["false", "true"])
 def test_what_comes_after_the_end_stops_no_stream(
