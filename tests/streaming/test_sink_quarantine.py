@@ -344,6 +344,30 @@ def test_computed_columns(
     assert reason.endswith("] Column share cannot be computed: its expression 6 DIV id fails for the row.")
 
 
+def test_types_whose_text_needs_a_time_zone(
+    spark: SparkSession, streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
+) -> None:
+    """Columns that fit, columns that do not, and those of a constraint."""
+    spark.sql(
+        f"CREATE TABLE delta.`{sink}` (id BIGINT, t TIMESTAMP, v VARIANT, "
+        "s STRUCT<t: TIMESTAMP, n: TINYINT>) USING delta"
+    )
+    spark.sql(f"ALTER TABLE delta.`{sink}` ADD CONSTRAINT early CHECK (t < timestamp'2024-01-01 02:00:00Z')")
+    streams.append(table, 0, 4)
+    frame = streams.read(table).selectExpr(
+        "id",
+        "timestamp'2024-01-01 00:00:00Z' + id * interval '1' hour AS t",
+        "parse_json('1') AS v",
+        "named_struct('t', timestamp'2024-01-01 00:00:00Z', 'n', IF(id = 0, 300, 1)) AS s",
+    )
+    streams.copy(frame, sink, checkpoint, quarantinePath=quarantine)
+    assert [row.id for row in load(spark, sink).select("id").collect()] == [1]
+    rows = load(spark, quarantine).selectExpr("row.id", "reason").orderBy("id").collect()
+    ends = [row.reason.split("\n")[-1] for row in rows]
+    assert ends[0].endswith("Value: {2024-01-01 00:00:00, 300}")
+    assert ends[1:] == [" - t : 2024-01-01 02:00:00", " - t : 2024-01-01 03:00:00"]
+
+
 def test_names_of_a_mapped_table(
     spark: SparkSession, streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
 ) -> None:

@@ -131,7 +131,7 @@ public final class Quarantine {
    * The rows with the values of a projection; a value is null if its expression throws. Adds to reasons, for each
    * column, its error followed by the value of the source column of the same name.
    */
-  private static LogicalPlan tried(LogicalPlan rows, Project projection, List sources, JsonNode errors, List reasons) {
+  private LogicalPlan tried(LogicalPlan rows, Project projection, List sources, JsonNode errors, List reasons) {
     List attempts = new ArrayList(CollectionConverters.asJava(rows.output()));
     List values = new ArrayList(attempts);
     Iterator messages = errors.elements();
@@ -149,7 +149,8 @@ public final class Quarantine {
       Expression text = RowChanges.text(((JsonNode) messages.next()).asText());
       for (Object source : sources) {
         if (!((Attribute) source).name().equals(column.name())) continue;
-        text = new Concat(Plans.seq(Arrays.asList(new Object[] {text, RowChanges.shown((Expression) source)})));
+        text =
+            new Concat(Plans.seq(Arrays.asList(new Object[] {text, RowChanges.shown(session, (Expression) source)})));
       }
       reasons.add(new If(new IsNull(attempt.toAttribute()), text, nothing()));
     }

@@ -170,7 +170,7 @@ public final class RowChanges {
       for (Object attribute : byName(rows.output())) {
         if (!condition.references().contains((NamedExpression) attribute)) continue;
         message.add(text("\n - " + ((Attribute) attribute).name() + " : "));
-        message.add(shown((Expression) attribute));
+        message.add(shown(session, (Expression) attribute));
       }
     }
     Expression holds = new Coalesce(
@@ -197,8 +197,10 @@ public final class RowChanges {
   }
 
   /** A value as text; "null" for null. */
-  public static Expression shown(Expression value) {
-    Expression text = new Cast(value, DataTypes.StringType, Option.empty(), EvalMode$.MODULE$.ANSI());
+  public static Expression shown(SparkSession session, Expression value) {
+    // Only the analyzer would give it the zone, without which Spark has no text of timestamps.
+    Option zone = Option.apply(session.sessionState().conf().sessionLocalTimeZone());
+    Expression text = new Cast(value, DataTypes.StringType, zone, EvalMode$.MODULE$.ANSI());
     return new Coalesce(Plans.seq(Arrays.asList(new Object[] {text, text("null")})));
   }
 
