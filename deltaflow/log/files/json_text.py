@@ -15,6 +15,8 @@ from deltaflow.log.files.text_casts import cast_or_null
 
 _DECODER = msgspec.json.Decoder(float_hook=Decimal)
 _FEW = 256
+_MAY_BE_NULL = r"(^|\})\s*null"
+"""In texts that are JSON's null, or have one after an object: at such a null pyarrow 26 ends the process."""
 
 
 def structs_from_json(texts: pa.StringArray, struct_type: pa.StructType) -> pa.StructArray:
@@ -106,6 +108,9 @@ def _fitting_value(value: Any, arrow_type: pa.DataType) -> Any:
 
 
 def _read(texts: pa.StringArray, options: pj.ParseOptions) -> pa.Table:
+    suspicious = texts.filter(pc.match_substring_regex(texts, _MAY_BE_NULL)).to_pylist()
+    if not all(isinstance(_object(text), dict) for text in suspicious):
+        raise pa.ArrowInvalid("a text is not one JSON object")
     lines = pc.replace_substring_regex(pc.coalesce(texts, pa.scalar("{}")), r"[\r\n]", " ")
     lines = pc.binary_join_element_wise(lines, "\n", "")
     size: int = pc.sum(pc.binary_length(lines)).as_py()

@@ -469,6 +469,9 @@ class TestColumns:
             add("a", stats=json.dumps(whole)),
             add("b", stats=json.dumps(strange)),
             add("c", stats="[1]"),
+            add("d", stats="null"),
+            add("e", stats="{} null"),
+            add("f", stats='{"numRecords":5,"minValues":{"text":"{} null"}}'),
             *(add(f"{number}", stats=stats(number, number)) for number in range(1_000)),
             schema=schema.add("id", LongType()),
             configuration=AS_STRUCT,
@@ -494,7 +497,8 @@ class TestColumns:
         assert rows["b"]["stats_parsed"]["numRecords"] == 4
         assert rows["b"]["stats_parsed"]["minValues"] is None
         assert set(rows["b"]["stats_parsed"]["maxValues"].values()) == {None}
-        assert rows["c"]["stats_parsed"] is None
+        assert [rows[path]["stats_parsed"] for path in "cde"] == [None] * 3
+        assert rows["f"]["stats_parsed"]["minValues"]["text"] == "{} null"
         assert all(rows[f"{number}"]["stats_parsed"]["maxValues"]["id"] == number for number in range(1_000))
 
     def test_only_indexed_columns_have_parsed_statistics(self, table: HandWrittenTable) -> None:
