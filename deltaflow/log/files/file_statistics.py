@@ -11,25 +11,26 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 from pyspark.sql import types as T
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.files.generated_bounds import Bounds, tightest
 from deltaflow.log.files.json_column import field_of, timestamp_texts
+from deltaflow.log.files.statistics_texts import StatisticsTexts
 from deltaflow.log.files.stored_statistics import StoredStatistics, gather
 from deltaflow.log.files.text_casts import cast_or_null
-from deltaflow.log.protocol.column_mapping import physical_path
+from deltaflow.log.protocol.column_mapping import physical_path, physical_paths
 from deltaflow.log.protocol.type_widening import was_float
 
 ColumnPath = tuple[str, ...]
 _LOG = logging.getLogger(__name__)
 _TIGHT_BOUNDS = ("tightBounds",)
+_GROUPS = ("minValues", "maxValues", "nullCount")
 _COLUMNS_OF_FILES = ("path", "stats", "stats_text", "stats_row", "deletion_vector")
 _FEW = 8
 """A part of the files is few if it is less than one in so many."""
@@ -41,7 +42,6 @@ _DECIMAL_DOUBT = 2.0**-50
 FLOAT_DOUBT = 2.0**-23
 """Above the relative error of a float that a writer has printed with as few digits as tell it from others."""
 _SMALLEST_FLOAT = 2.0**-149
-_NO_NUMBER = r'(:\s*)"(?:NaN|[+-]?Infinity)"'
 _GREGORIAN = date(1582, 10, 15)
 _ONE_OFFSET_PER_ZONE = datetime(1900, 1, 1)
 _JSON_TYPES: dict[type[T.DataType], pa.DataType] = {
@@ -230,18 +230,15 @@ class FileStatistics:
         return ColumnStatistics(low, high, parsed["nullCount", *physical], self._num_records)
 
     def _parsed(self, leaves: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
-        """The values of the statistics at these paths, null where a file has none.
+        """The values of the statistics at these paths, null where a file has none of the type.
 
-        A path has only nulls if some file's value is of another type.
+        Of statistics in columns a path has only nulls if the column is of another type.
         """
-        schema = _schema(leaves)
-        has_floats = any(map(pa.types.is_floating, leaves.values()))
 
         def columns(piece: pa.Array) -> pa.Table:
             if pa.types.is_struct(piece.type):
-                return _flat(lambda path: _as_in_json(_leaf(piece, path), leaves[path]), leaves)
-            parsed = _read(piece, schema, has_floats=has_floats) if len(piece) else schema.empty_table()
-            return _flat(lambda path: _leaf(parsed, path), leaves)
+                return _flat([_as_in_json(_leaf(piece, path), leaves[path]) for path in leaves])
+            return _flat(self._texts(leaves).values(piece))
 
         try:
             found = self._gathered(leaves, columns)
@@ -251,6 +248,11 @@ class FileStatistics:
                 alone = [self._parsed({path: arrow_type}) for path, arrow_type in leaves.items()]
                 return {path: values for parsed in alone for path, values in parsed.items()}
             return self._unknown(leaves)
+
+    def _texts(self, leaves: Mapping[ColumnPath, pa.DataType]) -> StatisticsTexts:
+        names = {path[-1] for path in leaves}
+        columns = [path for path in physical_paths(self._schema) if path[-1] in names]
+        return _reader_of_texts(tuple(leaves.items()), tuple(columns))
 
     def _gathered(
         self, leaves: Iterable[ColumnPath], columns: Callable[[pa.Array], pa.Table]
@@ -268,26 +270,32 @@ class FileStatistics:
         return {path: pa.nulls(len(self), arrow_type) for path, arrow_type in leaves.items()}
 
 
-def _flat(values: Callable[[ColumnPath], pa.Array], leaves: Iterable[ColumnPath]) -> pa.Table:
-    """A table with a column for each leaf, in their order."""
-    return pa.table({str(index): values(path) for index, path in enumerate(leaves)})
+@lru_cache(maxsize=64)
+def _reader_of_texts(
+    leaves: Sequence[tuple[ColumnPath, pa.DataType]], columns: Sequence[ColumnPath]
+) -> StatisticsTexts:
+    """That of these leaves, and of columns with their names."""
+    return StatisticsTexts(dict(leaves), [(group, *path) for group in _GROUPS for path in columns])
 
 
-def _leaf(values: pa.Table | pa.StructArray, path: ColumnPath) -> pa.Array:
-    first, *rest = path
-    found = values[first] if isinstance(values, pa.Table) else field_of(values, first)
-    for name in rest:
-        found = field_of(found, name)
-    return found
+def _flat(values: Sequence[pa.Array]) -> pa.Table:
+    """A table of columns without names."""
+    return pa.table({str(index): each for index, each in enumerate(values)})
+
+
+def _leaf(values: pa.StructArray, path: ColumnPath) -> pa.Array:
+    for name in path:
+        values = field_of(values, name)
+    return values
 
 
 def _tight_bounds(piece: pa.Array) -> pa.Table:
     """False where the statistics say that bounds are wide, else true or null."""
     if pa.types.is_struct(piece.type):
-        return _flat(lambda path: _leaf(piece, path), [_TIGHT_BOUNDS])
+        return _flat([_leaf(piece, _TIGHT_BOUNDS)])
     # To search the text is fastest, since writers leave the key out where it is true.
     wide = pc.match_substring_regex(piece, r'"tightBounds"\s*:\s*false')
-    return _flat(lambda path: pc.invert(wide), [_TIGHT_BOUNDS])
+    return _flat([pc.invert(wide)])
 
 
 def _as_in_json(values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
@@ -304,23 +312,6 @@ def _as_in_json(values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     return values
 
 
-def _schema(leaves: Mapping[ColumnPath, pa.DataType]) -> pa.Schema:
-    tree: dict[str, Any] = {}
-    for (*parents, name), arrow_type in leaves.items():
-        inner = tree
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-        inner[name] = arrow_type
-    return pa.schema(_fields(tree))
-
-
-def _fields(tree: dict[str, Any]) -> list[pa.Field]:
-    return [
-        pa.field(name, pa.struct(_fields(inner)) if isinstance(inner, dict) else inner)
-        for name, inner in tree.items()
-    ]
-
-
 def bound_type(data_type: T.DataType) -> pa.DataType | None:
     """The Arrow type of a column's bounds: days for dates, microseconds for timestamps; None without any."""
     if isinstance(data_type, T.DateType):
@@ -328,35 +319,6 @@ def bound_type(data_type: T.DataType) -> pa.DataType | None:
     if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
         return pa.int64()
     return _JSON_TYPES.get(type(data_type))
-
-
-def _read(texts: pa.Array, schema: pa.Schema, *, has_floats: bool) -> pa.Table:
-    """The fields of `schema` of JSON objects, null where a text is null. With `has_floats` texts for what
-    JSON's numbers lack are null, too."""
-    if texts.null_count:
-        texts = pc.coalesce(texts, pa.scalar("{}", pa.string()))
-    lines = _lines(texts)
-    # To look for bytes in bytes is ten times as fast as pyarrow's search in each text.
-    content = lines.to_pybytes()
-    if content.count(b"\n") >= len(texts) or b"\r" in content:
-        lines = _lines(texts := pc.replace_substring_regex(texts, r"[\r\n]", " "))
-    if has_floats and (b'NaN"' in content or b'Infinity"' in content):
-        lines = _lines(pc.replace_substring_regex(texts, _NO_NUMBER, r"\1null"))
-    del content
-    block_bytes = max(1 << 20, pc.max(pc.binary_length(texts)).as_py() + 2)
-    parsed = pj.read_json(
-        pa.BufferReader(lines),
-        read_options=pj.ReadOptions(use_threads=lines.size > block_bytes, block_size=block_bytes),
-        parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-    )
-    if parsed.num_rows != len(texts):
-        raise pa.ArrowInvalid("statistics that are not one JSON object a file")
-    return parsed
-
-
-def _lines(texts: pa.Array) -> pa.Buffer:
-    one = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts.cast(pa.large_string()))
-    return pc.binary_join(one, pa.scalar("\n", pa.large_string()))[0].as_buffer()
 
 
 def _combined(values: pa.ChunkedArray) -> pa.Array:

@@ -6,7 +6,7 @@ field without that metadata has its own name: the schema of a table that is not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pyspark.sql import types as T
@@ -125,6 +125,15 @@ def physical_path(schema: T.StructType, path: ColumnPath) -> ColumnPath:
         names.append(name if field is None else physical_name(field))
         inside = T.NullType() if field is None else field.dataType
     return tuple(names)
+
+
+def physical_paths(struct: T.StructType) -> Iterator[ColumnPath]:
+    """The physical names along the paths to all columns and to all fields of structs."""
+    for field in struct.fields:
+        path = (physical_name(field),)
+        yield path
+        if isinstance(field.dataType, T.StructType):
+            yield from ((*path, *inner) for inner in physical_paths(field.dataType))
 
 
 def physical_indexed_leaves(metadata: Metadata, table: str) -> list[tuple[ColumnPath, T.DataType]]:
