@@ -175,6 +175,8 @@ def test_numbers_that_json_lacks_bound_nothing() -> None:
     assert kept(compare(">", "d", "100.0", "double"), file, stats("d", 1.0, 2.0)) == [True, False]
     assert kept(compare("<", "d", "1.0", "double"), file) == [False]
     assert kept(compare("<", "d", "-5.0", "double"), stats("d", "-Infinity", 2.0)) == [True]
+    bare = '{"numRecords":9,"minValues":{"d":NaN},"maxValues":{"d":NaN},"nullCount":{"d":0}}'
+    assert kept(compare("=", "d", "1.5", "double"), bare, stats("d", 2.0, 3.0)) == [True, False]
     for op in ("=", ">=", "<"):
         assert kept(compare(op, "d", "NaN", "double"), stats("d", 1.0, 2.0)) == [True]
     assert kept(compare("=", "d", "0.0", "double"), stats("d", -0.0, -0.0)) == [True]
@@ -239,6 +241,11 @@ def test_days() -> None:
 def test_statistics_that_are_none_keep_their_file(odd: Any) -> None:
     assert kept(compare("=", "i", 7), odd, stats("i", 1, 9)) == [True, True]
     assert kept({"op": "isNotNull", "column": ["i"]}, odd) == [True]
+
+
+def test_odd_statistics_of_a_file_leave_others_as_they_are() -> None:
+    for odd in ("null", "not json", '{"numRecords":1,"minValues":{"i":7.0}}', '{"minValues":{"i":1,"i":9}}'):
+        assert kept(compare("=", "i", 7), odd, stats("i", 1, 5)) == [True, False]
 
 
 def test_a_literal_of_another_type_skips_nothing() -> None:
