@@ -108,7 +108,8 @@ def load_path(given: str, options: Mapping[str, str], settings: Mapping[str, str
     if at_timestamp is not None:
         timestamp_ms = _timestamp_ms_of_path(at_timestamp)
     root, partition = _table_and_partition(path)
-    return LoadPath(root, version_number(version or at_version), timestamp_ms, partition, path, time_zone)
+    number = version_number(at_version if version is None else version)
+    return LoadPath(root, number, timestamp_ms, partition, path, time_zone)
 
 
 def no_table_at(path: str) -> DeltaTableNotFoundError:

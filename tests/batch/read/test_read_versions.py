@@ -226,6 +226,7 @@ def test_the_time_zone_of_the_session(spark, history):
         ({"versionAsOf": 3}, "", VersionNotFoundError, "DELTA_VERSION_NOT_FOUND"),
         ({}, "@v3", VersionNotFoundError, "DELTA_VERSION_NOT_FOUND"),
         ({"versionAsOf": "x"}, "", DeltaIllegalArgumentException, "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE"),
+        ({"versionAsOf": ""}, "", DeltaIllegalArgumentException, "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE"),
         ({"timestampAsOf": "soon"}, "", DeltaIllegalArgumentException, "DELTA_TIMESTAMP_INVALID"),
         ({}, "@20241301000000000", DeltaIllegalArgumentException, "DELTA_INVALID_TIMESTAMP_FORMAT"),
         (
