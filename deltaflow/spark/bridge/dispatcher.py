@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
+from pyspark.errors import PySparkException
 
 from deltaflow.errors import DeltaError, DeltaIllegalStateException
 from deltaflow.spark.bridge.messages import ErrorAnswer, ErrorDescription, Message, NoFields
@@ -31,6 +32,7 @@ _REMEMBERED_RELEASES = 1_000
 # only the message of a stream's exception, so that no exception is known to be unneeded: the oldest ones are
 # dropped.
 _KEPT_ERRORS = 64
+_NO_KIND = "INTERNAL_ERROR", "XX000"
 
 
 class Dispatcher:
@@ -117,11 +119,12 @@ class Dispatcher:
             self._errors[error_id] = error
             while len(self._errors) > _KEPT_ERRORS:
                 self._errors.popitem(last=False)
+        condition, sql_state = _condition(error)
         described = ErrorDescription(
             id=error_id,
             message=_message(error),
-            condition=getattr(error, "error_class", None),
-            sql_state=getattr(error, "sqlstate", None),
+            condition=condition,
+            sql_state=sql_state,
             error_name=error.name if isinstance(error, DeltaError) else None,
         )
         return msgspec.json.encode(ErrorAnswer(error=described)).decode()
@@ -141,6 +144,16 @@ def request_type(function: Callable[..., Any]) -> Any:
     hints.pop("return")
     (request,) = hints.values()
     return request
+
+
+def _condition(error: BaseException) -> tuple[str, str]:
+    """The condition and SQLSTATE by which a handler of an SQL script knows the error.
+
+    Spark's scripts fail on an error that lacks one of them: it gets those of Spark for errors of no kind.
+    """
+    if not isinstance(error, DeltaError | PySparkException):
+        return _NO_KIND
+    return error.getCondition() or _NO_KIND[0], error.getSqlState() or _NO_KIND[1]
 
 
 def _message(error: BaseException) -> str:

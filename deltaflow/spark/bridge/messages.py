@@ -30,8 +30,8 @@ class ErrorDescription(Message, frozen=True):
 
     id: int
     message: str
-    condition: str | None
-    sql_state: str | None
+    condition: str
+    sql_state: str
     error_name: str | None
     """The name of its class in deltaflow.errors; None for any other exception."""
 

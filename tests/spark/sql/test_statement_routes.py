@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from deltaflow.errors import DeltaUnsupportedOperationException
@@ -128,6 +129,55 @@ def test_a_handler_of_a_script(spark: SparkSession, path: str, setting: Any) -> 
         """
     )
     assert properties(path) == {"mine": "handled"}
+
+
+@pytest.mark.parametrize(
+    ("statements", "left"),
+    [
+        ("DELETE FROM {t} WHERE id = y", [0, 1, 3]),
+        ("BEGIN DECLARE z BIGINT DEFAULT 5; UPDATE {t} SET id = z WHERE id IN (SELECT y); END", [0, 1, 3, 5]),
+        (
+            "MERGE INTO {t} AS t USING (SELECT y AS s) ON t.id = s WHEN MATCHED THEN UPDATE SET id = y * 10 "
+            "WHEN NOT MATCHED BY SOURCE AND t.id < y THEN DELETE",
+            [3, 20],
+        ),
+        ("FOR r AS SELECT * FROM range(1, 3) DO DELETE FROM {t} WHERE id = r.id; END FOR", [0, 3]),
+        ("INSERT INTO {t} REPLACE WHERE id = y SELECT y WHERE false", [0, 1, 3]),
+    ],
+    ids=lambda value: value.split()[0] if isinstance(value, str) else "",
+)
+def test_variables_of_a_script(
+    spark: SparkSession, path: str, setting: Any, statements: str, left: list[int]
+) -> None:
+    if spark.version < "4.1" and "FOR " in statements:
+        pytest.skip("Spark 4.0 has other variables in FOR")
+    setting("spark.sql.scripting.enabled", "true")
+    spark.range(4).write.format("delta").mode("overwrite").save(path)
+    spark.sql(f"BEGIN DECLARE y BIGINT DEFAULT 2; {statements.format(t=f'delta.`{path}`')}; END")
+    assert sorted(row.id for row in spark.read.format("delta").load(path).collect()) == left
+
+
+@pytest.mark.parametrize("condition", ["UNRESOLVED_COLUMN", "SQLEXCEPTION"])
+def test_a_handler_of_an_error_that_spark_raises_in_a_statement(
+    spark: SparkSession, path: str, setting: Any, condition: str
+) -> None:
+    if spark.version < "4.1":
+        pytest.skip("Spark 4.0 has handlers of other errors only")
+    setting("spark.sql.scripting.enabled", "true")
+    statement = f"DELETE FROM delta.`{path}` WHERE nothing = 1"
+    with pytest.raises(AnalysisException) as raised:
+        spark.sql(f"BEGIN {statement}; END")
+    assert str(raised.value.getCondition()).startswith("UNRESOLVED_COLUMN")
+    handler = f"DECLARE EXIT HANDLER FOR {condition} BEGIN SELECT 'handled' AS a; END;"
+    assert [row.a for row in spark.sql(f"BEGIN {handler} {statement}; END").collect()] == ["handled"]
+
+
+def test_session_variables_in_a_predicate_to_replace(spark: SparkSession, path: str) -> None:
+    spark.range(4).write.format("delta").mode("overwrite").save(path)
+    spark.sql("DECLARE OR REPLACE VARIABLE least BIGINT = 2")
+    spark.sql(f"INSERT INTO delta.`{path}` REPLACE WHERE id >= least SELECT least + 5")
+    spark.sql("DROP TEMPORARY VARIABLE least")
+    assert sorted(row.id for row in spark.read.format("delta").load(path).collect()) == [0, 1, 7]
 
 
 STATEMENTS = [

@@ -18,6 +18,8 @@ import java.util.function.BiFunction;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import scala.Function0;
+import scala.runtime.AbstractFunction0;
 
 /**
  * Calls the one Python dispatcher of this JVM.
@@ -89,15 +91,11 @@ public final class Python {
     if (python == null) throw new IllegalStateException("deltaflow is not registered in this JVM");
     final String json = json(request);
     final SparkThread caller = SparkThread.current();
+    final Function0 work = new AbstractFunction0() {
+      public Object apply() { return python.apply(method, json); }
+    };
     return THREADS.submit(new Callable() {
-      public Object call() {
-        caller.enter();
-        try {
-          return python.apply(method, json);
-        } finally {
-          caller.leave();
-        }
-      }
+      public Object call() { return caller.run(work); }
     });
   }
 

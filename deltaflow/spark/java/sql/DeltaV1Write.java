@@ -10,11 +10,13 @@ import java.util.Map;
 import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.VariableReference;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
@@ -137,13 +139,13 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
     for (Object child : CollectionConverters.asJava(plan.children())) addCommands((LogicalPlan) child, commands);
   }
 
-  /** A predicate on the table's columns as SQL for this session's parser, without the table's name. */
+  /** A predicate on the table's columns as SQL for this session's parser, by itself. */
   private static String sql(SparkSession session, Expression predicate) {
-    Expression unqualified = (Expression) predicate.transform(new Unqualified());
+    Expression standalone = (Expression) predicate.transform(new Standalone());
     if (session.sessionState().conf().escapedStringLiterals()) {
-      unqualified = (Expression) unqualified.transform(new Unescaped());
+      standalone = (Expression) standalone.transform(new Unescaped());
     }
-    return unqualified.sql();
+    return standalone.sql();
   }
 
   /**
@@ -165,11 +167,18 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
     }
   }
 
-  private static final class Unqualified extends AbstractPartialFunction {
-    public boolean isDefinedAt(Object expression) { return expression instanceof AttributeReference; }
+  /** Takes the table's name from its columns, and puts the values of SQL variables in their places. */
+  private static final class Standalone extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object expression) {
+      return expression instanceof AttributeReference || expression instanceof VariableReference;
+    }
 
     public Object applyOrElse(Object expression, scala.Function1 otherwise) {
       if (!isDefinedAt(expression)) return otherwise.apply(expression);
+      if (expression instanceof VariableReference) {
+        VariableReference variable = (VariableReference) expression;
+        return new Literal(variable.eval(InternalRow.empty()), variable.dataType());
+      }
       Seq none = CollectionConverters.asScala(new ArrayList()).toList();
       return ((AttributeReference) expression).withQualifier(none);
     }
