@@ -125,8 +125,8 @@ def _in(outcome: bool, predicate: Predicate, column: ColumnStatistics, data_type
     given = [value for value in predicate["values"] if value is not None]
     if not outcome and len(given) < len(predicate["values"]):
         return pa.scalar(False)  # never false: null where no value is equal
-    if not given:
-        return pa.scalar(False)
+    if not given:  # true for no row; of an empty list false for all
+        return pa.scalar(not outcome)
     values = [
         value for value in (_literal(value, predicate, data_type) for value in given) if value is not None
     ]

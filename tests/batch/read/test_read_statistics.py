@@ -189,6 +189,24 @@ def test_a_limit_reads_as_many_files_as_it_needs(spark, table_of_numbers, query,
     assert files_read(frame) == files
 
 
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("SELECT * FROM (SELECT id, id + 100 AS p FROM numbers) WHERE p >= 185 LIMIT 2", 2),
+        ("SELECT * FROM (SELECT id + 100 AS x, p FROM numbers) WHERE p = 2 LIMIT 2", 2),
+        ("SELECT count(*) FROM (SELECT id AS p FROM numbers) WHERE p >= 85", 1),
+    ],
+)
+def test_a_filter_that_spark_leaves_above_a_projection(spark, table_of_numbers, setting, query, rows):
+    of_spark = "org.apache.spark.sql.catalyst.optimizer."
+    rules = f"{of_spark}PushDownPredicates,{of_spark}PushPredicateThroughNonJoin"
+    setting("spark.sql.optimizer.excludedRules", rules)
+    found, _ = run(spark, query)
+    assert len(found) == rows
+    if "count" in query:
+        assert found == [(5,)]
+
+
 def test_limits_of_one_frame_are_apart(spark, table_of_numbers):
     frame = load(spark, table_of_numbers)
     assert frame.limit(2).union(frame.limit(50)).union(frame).count() == 142

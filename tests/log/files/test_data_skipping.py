@@ -103,6 +103,7 @@ FILES = [
         ({"op": "in", "column": ["i"], "type": "int", "values": list(range(6, 1000))}, [0, 0, 1, 0]),
         (negated({"op": "in", "column": ["i"], "type": "int", "values": [5, 7]}), [1, 0, 1, 0]),
         (negated({"op": "in", "column": ["i"], "type": "int", "values": [5, None]}), [0, 0, 0, 0]),
+        (negated({"op": "in", "column": ["i"], "type": "int", "values": []}), [1, 1, 1, 1]),
         ({"op": "and", "args": [compare(">", "i", 4), compare("<", "i", 6)]}, [1, 1, 0, 0]),
         ({"op": "or", "args": [compare("=", "i", 1), compare("=", "i", 9)]}, [1, 0, 1, 0]),
         ({"op": "or", "args": [compare("=", "i", 1), {"op": "unknown"}]}, [1, 1, 1, 1]),

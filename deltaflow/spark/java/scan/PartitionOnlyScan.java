@@ -14,7 +14,7 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * A plan of projections, and filters on partition columns, over one pinned scan. Its rows are exactly those of the
+ * A plan of projections, over filters on partition columns, over one pinned scan. Its rows are exactly those of the
  * partitions that the filters keep.
  */
 public final class PartitionOnlyScan {
@@ -33,6 +33,8 @@ public final class PartitionOnlyScan {
     LogicalPlan node = plan;
     while (true) {
       if (node instanceof Project) {
+        // Above a projection a filter may be on another column of the same name, and Spark may leave it there.
+        if (!filters.isEmpty()) return null;
         if (!passes(((Project) node).projectList(), renames)) return null;
         node = ((Project) node).child();
       } else if (node instanceof Filter) {
