@@ -27,13 +27,15 @@ _PATTERN = re.compile(r"<([^>]+)>|@(\w+)|'(.)'|([][()|*])|(\w+)")
 _NUMBERS = re.compile(r"(\w+)_(VALUE|LITERAL)")
 _NO_FIELDS = frozenset(("", "table"))
 _STRINGS = frozenset(("STRING_LITERAL", "DOUBLEQUOTED_STRING"))
+_QUOTED_NAMES = frozenset(("BACKQUOTED_IDENTIFIER", "DOUBLEQUOTED_IDENTIFIER"))
 
 
 class Token(NamedTuple):
     """A word or a punctuation mark of a text, with its position in characters."""
 
     type: str
-    """The name of its type in Spark's lexer."""
+    """The name of its type in Spark's lexer; DOUBLEQUOTED_IDENTIFIER for a string that the session reads as a
+    name (spark.sql.ansi.doubleQuotedIdentifiers)."""
     start: int
     end: int
     text: str
@@ -232,9 +234,10 @@ class Reading:
 
     def _identifier(self) -> str:
         token = self._token()
-        if token.type == "BACKQUOTED_IDENTIFIER":
+        if token.type in _QUOTED_NAMES:
             self.at += 1
-            return token.text[1:-1].replace("``", "`")
+            quote = token.text[0]
+            return token.text[1:-1].replace(quote * 2, quote)
         if token.type in _STRINGS or _NUMBERS.fullmatch(token.type) or not re.fullmatch(r"\w+", token.text):
             raise MismatchError(self.at)
         self.at += 1

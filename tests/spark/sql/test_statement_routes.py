@@ -180,6 +180,18 @@ def test_session_variables_in_a_predicate_to_replace(spark: SparkSession, path: 
     assert sorted(row.id for row in spark.read.format("delta").load(path).collect()) == [0, 1, 7]
 
 
+def test_names_in_double_quotes(spark: SparkSession, path: str, setting: Any) -> None:
+    setting("spark.sql.ansi.enabled", "true")
+    setting("spark.sql.ansi.doubleQuotedIdentifiers", "true")
+    table = f'"delta"."{path}"'
+    spark.sql(f'OPTIMIZE {table} ZORDER BY ("id")')
+    assert [row.version for row in spark.sql(f"DESCRIBE HISTORY {table}").collect()][-1] == 0
+    spark.sql(f'DELETE FROM {table} WHERE "id" = 1')
+    spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF 0")
+    assert spark.sql(f"VACUUM '{path}' DRY RUN").collect() == []
+    assert spark.read.format("delta").load(path).count() == 3
+
+
 STATEMENTS = [
     "SELECT 1 AS a",
     "SELEC 1",

@@ -51,7 +51,7 @@ public final class DeltaGrammar {
     if (!beginsAsOurs(text, stage)) return null;
     if (arguments.length > 1) text = substituted(parser, text, arguments[1]);
     List tokens = tokens(text);
-    JsonNode read = Python.call("statement.parse", request(text, tokens));
+    JsonNode read = Python.call("statement.parse", request(session, text, tokens));
     if (read.get("table").isNull()) return null;
     LogicalPlan table = table(session, parser, read.get("table"));
     if (table == null) return null;
@@ -169,12 +169,19 @@ public final class DeltaGrammar {
     return tokens;
   }
 
-  private static Map request(String text, List tokens) {
+  /** Whether text in double quotes is a name to this session, and no string. */
+  private static boolean namesAreQuotedTwice(SparkSession session) {
+    return session.sessionState().conf().doubleQuotedIdentifiers();
+  }
+
+  private static Map request(SparkSession session, String text, List tokens) {
     List words = new ArrayList();
     for (Object item : tokens) {
       Token token = (Token) item;
-      words.add(Arrays.asList(new Object[] {SqlBaseLexer.VOCABULARY.getSymbolicName(token.getType()),
-          Integer.valueOf(token.getStartIndex()), Integer.valueOf(token.getStopIndex() + 1)}));
+      boolean isName = token.getType() == SqlBaseLexer.DOUBLEQUOTED_STRING && namesAreQuotedTwice(session);
+      String type = isName ? "DOUBLEQUOTED_IDENTIFIER" : SqlBaseLexer.VOCABULARY.getSymbolicName(token.getType());
+      words.add(Arrays.asList(
+          new Object[] {type, Integer.valueOf(token.getStartIndex()), Integer.valueOf(token.getStopIndex() + 1)}));
     }
     Map request = new LinkedHashMap();
     request.put("text", text);
@@ -194,7 +201,7 @@ public final class DeltaGrammar {
     String text = ((JsonNode) name.get(0)).asText();
     LogicalPlan table;
     try {
-      if (text.startsWith("'") || text.startsWith("\"")) {
+      if (text.startsWith("'") || text.startsWith("\"") && !namesAreQuotedTwice(session)) {
         String path = String.valueOf(((Literal) parser.parseExpression(text)).value());
         return relation(Arrays.asList(new Object[] {"delta", path}));
       }
