@@ -52,6 +52,7 @@ from deltaflow.log.protocol.properties import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # Of a task that writes inserted rows, or rows of partitions.
@@ -132,7 +133,7 @@ class _Merge:
         # Without candidates, no clause changes a row.
         for clause, number in zip(join.changing, changed.of_clauses, strict=False):
             counts.add(clause, number)
-        self._write(changed, found)
+        self._write(changed, found, candidates)
         affected = counts.updated + counts.deleted + counts.inserted
         return MergedRows(affected, counts.updated, counts.deleted, counts.inserted)
 
@@ -151,7 +152,7 @@ class _Merge:
             msgspec.structs.replace(snapshot.metadata, schema_string=schema_to_string(schema))
         )
 
-    def _write(self, changed: ChangedRows, found: DataFrame | None) -> None:
+    def _write(self, changed: ChangedRows, found: DataFrame | None, candidates: pa.Table) -> None:
         join, operation, touched = self.join, self.join.operation, changed.files
         account: RowAccount | MarkedRows
         if changed.marks is None:
@@ -165,7 +166,7 @@ class _Merge:
         inserted: int | None = 0
         frames = []
         if join.inserting and join.source.rows:
-            unmatched = join.unmatched(found)
+            unmatched = join.unmatched(found, candidates)
             # What is counted before a shuffle may be counted again when a task of it is repeated.
             inserted = None if operation.bytes_of_a_task(size) is None else unmatched.count()
             if inserted != 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -14,6 +14,10 @@ from deltaflow.log.protocol.data_types import types_within
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+_BINARY: Final = T.StringType().collation
+_NOT_COMPARED: Final = {"variant", "interval", "geometry", "geography"}
+"""The names of types of which Spark compares no values."""
 
 
 def numbered(conditions: Sequence[Column]) -> Column:
@@ -34,22 +38,39 @@ def any_of(conditions: Sequence[Column | None]) -> Column | None:
     return functools.reduce(operator.or_, known) if known and len(known) == len(conditions) else None
 
 
+def is_comparable(data_type: T.DataType) -> bool:
+    """Whether values of the type have a form by `comparable`."""
+    return not any(inner.typeName() in _NOT_COMPARED for _, inner in types_within(data_type))
+
+
 def comparable(value: Column, data_type: T.DataType) -> Column:
-    """The value in a form that equals another one only if both are the same: Spark compares no maps."""
+    """The value in a form that equals another one only if both are the same: Spark compares no maps, and
+    takes -0.0 for 0.0, and texts of a collation for others of it."""
     match data_type:
+        case T.FloatType() | T.DoubleType():
+            return value.cast("string")
+        case T.StringType() if _is_collated(data_type):
+            return F.collate(value, _BINARY)
         case T.MapType():
             entry = T.StructType().add("key", data_type.keyType).add("value", data_type.valueType)
             return comparable(F.map_entries(value), T.ArrayType(entry))
-        case T.ArrayType() if _has_map(data_type):
+        case T.ArrayType() if _needs_form(data_type):
             return F.transform(value, lambda item: comparable(item, data_type.elementType))
-        case T.StructType() if _has_map(data_type):
+        case T.StructType() if _needs_form(data_type):
             fields = [comparable(value.getField(f.name), f.dataType) for f in data_type.fields]
             return F.struct(value.isNull(), *fields)
     return value
 
 
-def _has_map(data_type: T.DataType) -> bool:
-    return any(isinstance(found, T.MapType) for _, found in types_within(data_type))
+def _needs_form(data_type: T.DataType) -> bool:
+    return any(
+        isinstance(found, T.MapType | T.FloatType | T.DoubleType) or _is_collated(found)
+        for _, found in types_within(data_type)
+    )
+
+
+def _is_collated(data_type: T.DataType) -> bool:
+    return isinstance(data_type, T.StringType) and data_type.collation != _BINARY
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from deltaflow.batch.dml.merge_changes import ACTION, IS_MATCH, ChangedRows, changed_rows
 from deltaflow.batch.dml.merge_clauses import ResolvedClause, ResolvedMerge
-from deltaflow.batch.dml.merge_expressions import all_of, any_of, comparable, numbered
+from deltaflow.batch.dml.merge_expressions import all_of, any_of, comparable, is_comparable, numbered
 from deltaflow.batch.dml.merge_source import MergeSource
 from deltaflow.batch.dml.row_level_operation import RowLevelOperation
 from deltaflow.builders import When
@@ -164,7 +165,7 @@ class MergeJoin:
             joined = self.joined(candidates, "inner", places=bool(self.changing))
             matched = F.lit(True)
         columns = []
-        if self.inserting:
+        if self._finds_by_keys:
             # In a struct, since Spark's cache takes a batch of columns with NaN for one that has none.
             columns.append(F.struct(*self._comparable_keys, F.lit(True)).alias(_KEYS))
         if self.changing:
@@ -195,7 +196,12 @@ class MergeJoin:
     @property
     def is_kept(self) -> bool:
         """Whether Spark keeps the rows that the first join finds."""
-        return bool(self.inserting) or self.read_at_once is not None
+        return self._finds_by_keys or self.read_at_once is not None
+
+    @property
+    def _finds_by_keys(self) -> bool:
+        """Whether the keys of the rows that the first join finds tell which source rows have no match."""
+        return bool(self.inserting) and all(is_comparable(field.dataType) for field in self._key_fields)
 
     @functools.cached_property
     def _source_keys(self) -> list[Column]:
@@ -203,11 +209,15 @@ class MergeJoin:
         return references(self.source.frame, [self.merge.condition.column])
 
     @functools.cached_property
+    def _key_fields(self) -> list[T.StructField]:
+        keys = self._source_keys
+        return self.source.frame.select(*keys).schema.fields if keys else []
+
+    @functools.cached_property
     def _comparable_keys(self) -> list[Column]:
-        keys = self.source.frame.select(*self._source_keys).schema.fields if self._source_keys else []
         return [
             comparable(key, field.dataType).alias(f"\0{i}")
-            for i, (key, field) in enumerate(zip(self._source_keys, keys, strict=True))
+            for i, (key, field) in enumerate(zip(self._source_keys, self._key_fields, strict=True))
         ]
 
     def _keep(self, frame: DataFrame) -> DataFrame:
@@ -257,13 +267,17 @@ class MergeJoin:
             version=self.operation.snapshot.version,
         )
 
-    def unmatched(self, found: DataFrame | None) -> DataFrame:
-        """The source's rows to insert, with the number of their clause."""
+    def unmatched(self, found: DataFrame | None, candidates: pa.Table) -> DataFrame:
+        """The source's rows to insert, with the number of their clause. Where their keys cannot be compared,
+        the candidates are read once more."""
         source = self.source.frame
-        if found is not None:
+        if found is not None and self._finds_by_keys:
             matched = found if not self.by_source else found.where(F.col(IS_MATCH))
             keys = self._comparable_keys
             same = [key.eqNullSafe(F.col(_KEYS).getField(f"\0{i}")) for i, key in enumerate(keys)]
             source = source.join(matched.select(_KEYS), all_of(same) if same else F.lit(True), "left_anti")
+        elif found is not None:
+            rows = self.operation.rows(candidates, like=self.target)
+            source = source.join(rows, self.merge.condition.column, "left_anti")
         action = numbered([clause.holds for clause in self.inserting])
         return source.withColumn(ACTION, action).where(F.col(ACTION) > 0)

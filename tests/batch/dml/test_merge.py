@@ -260,6 +260,39 @@ def test_keys_in_maps_of_the_source(spark, table, columns, key):
     assert tuples(load(spark, table)) == [(1, "b"), (2, "a"), (9, "n")]
 
 
+@pytest.mark.parametrize(
+    ("keys", "condition"),
+    [
+        ("double(k) k from values ('0.0'), ('-0.0'), ('-0.0') as x(k)", "t.id = cast(s.k as string)"),
+        ("float(k) k from values ('0.0'), ('-0.0'), ('-0.0') as x(k)", "t.id = cast(s.k as string)"),
+        (
+            "array(named_struct('in', double(k))) k from values ('0.0'), ('-0.0'), ('-0.0') as x(k)",
+            "t.id = cast(s.k[0].in as string)",
+        ),
+        (
+            "k collate UTF8_LCASE k from values ('x'), ('X'), ('X') as x(k)",
+            "replace(t.id, '0.0', 'x') = s.k collate UTF8_BINARY",
+        ),
+        ("parse_json(k) k from values ('0.0'), ('1'), ('2') as x(k)", "t.id = double(s.k::string)::string"),
+        (
+            "make_interval(0, 0, 0, k) k from values (0), (1), (2) as x(k)",
+            "t.id = double(extract(day from s.k))::string",
+        ),
+    ],
+)
+def test_keys_that_spark_takes_for_others_or_does_not_compare(spark, table, keys, condition):
+    write_files(spark, table, [("0.0", 1), ("other", 2)], "id string, v int")
+    builder = (
+        DeltaTable.forPath(spark, table).alias("t").merge(spark.sql(f"select {keys}").alias("s"), condition)
+    )
+    inserts = {"id": "'new'", "v": "0"}
+    clauses = builder.whenMatchedUpdate(set={"v": "9"}).whenNotMatchedInsert(values=inserts)
+    clauses.whenNotMatchedBySourceDelete().execute()
+    assert tuples(load(spark, table)) == [("0.0", 9), ("new", 0), ("new", 0)]
+    builder.whenNotMatchedInsert(values=inserts).execute()
+    assert load(spark, table).count() == 5
+
+
 def test_nan_equals_nan(spark, table):
     spark.sql("select double('nan') id, 'a' v union all select 2D, 'a'").write.format("delta").save(table)
     source = spark.sql("select double('nan') id, 'b' v")
