@@ -16,7 +16,7 @@ from deltaflow.batch.dml.merge_metrics import MergeCounts
 from deltaflow.batch.dml.row_level_operation import INSERTED
 from deltaflow.batch.rewrite.marked_rows import MarkedRows, RowsOfFiles
 from deltaflow.batch.rewrite.recorded_changes import change_type
-from deltaflow.batch.rows.column_expressions import with_generated
+from deltaflow.batch.rows.computed_columns import with_computed
 from deltaflow.batch.sql_names import quoted
 from deltaflow.builders import When
 from deltaflow.log.files.change_files import CHANGE_TYPE, DELETE, INSERT, UPDATE_POSTIMAGE
@@ -142,4 +142,7 @@ class MergeRows:
             return rows.select(*columns, *others)
         selected = rows.select(*columns, F.col(ACTION), *others)
         names = [*self._operation.row_id_names, *([CHANGE_TYPE] if self._records else [])]
-        return with_generated(selected, self._merge.schema, computed, names, self._operation.snapshot.path)
+        snapshot = self._operation.snapshot
+        return with_computed(
+            selected, self._merge.schema, snapshot.partition_columns, computed, names, snapshot.path
+        )

@@ -24,8 +24,8 @@ from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rows.column_expressions import (
     check_no_numbers_set,
     generation_expressions,
-    with_generated,
 )
+from deltaflow.batch.rows.computed_columns import with_computed
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import Operation
@@ -114,8 +114,9 @@ def update(
         if computed:
             marked = rows.select(*columns, is_updated.alias(_UPDATED), *more)
             conditions = {name: F.col(_UPDATED) for name in computed}
-            rows = with_generated(
-                marked, operation.snapshot.schema, conditions, others, operation.snapshot.path
+            snapshot = operation.snapshot
+            rows = with_computed(
+                marked, snapshot.schema, snapshot.partition_columns, conditions, others, snapshot.path
             )
         else:
             rows = rows.select(*columns, *more)

@@ -67,6 +67,18 @@ def stored_value(sql: str, data_type: T.CharType | T.VarcharType, column: str) -
 
     As in delta-spark, CHAR is not filled up with blanks; Spark does that when it reads.
     """
+    cut = f"substring({sql}, 1, {data_type.length})"
+    return _or_error(f"char_length(rtrim({sql})) > {data_type.length}", sql, cut, data_type, column)
+
+
+def value_that_fits(sql: str, data_type: T.CharType | T.VarcharType, column: str) -> str:
+    """SQL for the value; an error if it is too long, by blanks too."""
+    return _or_error(f"char_length({sql}) > {data_type.length}", sql, sql, data_type, column)
+
+
+def _or_error(
+    is_wrong: str, sql: str, otherwise: str, data_type: T.CharType | T.VarcharType, column: str
+) -> str:
     error = DeltaInvariantViolationException(
         error_class="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
         value="\0",
@@ -74,8 +86,7 @@ def stored_value(sql: str, data_type: T.CharType | T.VarcharType, column: str) -
     )
     before, after = str(error).split("\0")
     message = f"concat({_literal(before)}, {sql}, {_literal(after)})"
-    too_long = f"char_length(rtrim({sql})) > {data_type.length}"
-    return f"if({too_long}, raise_error({message}), substring({sql}, 1, {data_type.length}))"
+    return f"if({is_wrong}, raise_error({message}), {otherwise})"
 
 
 def _literal(text: str) -> str:

@@ -9,22 +9,22 @@ Spark (identity_numbers).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from deltaflow.batch.rows.char_varchar import declared_type, value_that_fits
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaInvariantViolationException
 from deltaflow.log.protocol.identity_columns import identity_columns, is_identity
-from deltaflow.log.protocol.schema import CURRENT_DEFAULT, GENERATION_EXPRESSION
-from deltaflow.spark.expressions.expressions import identity_numbers
+from deltaflow.log.protocol.schema import CURRENT_DEFAULT, GENERATION_EXPRESSION, char_length
 from deltaflow.spark.expressions.table_expressions import table_expression
 from deltaflow.spark.write.file_write import Check
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
 
 def generation_expressions(schema: T.StructType) -> dict[str, str]:
@@ -91,45 +91,39 @@ def checks_of_numbers(schema: T.StructType, given: Collection[str]) -> Iterator[
             yield Check(f"{quoted(name)} IS NOT NULL", str(null_number(name)))
 
 
-def checks_of_generated(schema: T.StructType, given: Collection[str]) -> Iterator[Check]:
+def stored_generations(schema: T.StructType, partition_columns: Collection[str]) -> dict[str, str]:
+    """The values that the table stores of its generated columns, as SQL, by the columns' names: an empty
+    partition value is null, and what is too long for CHAR or VARCHAR is an error. Nothing is cut off, since
+    the values have to be those of the expressions."""
+    found = {}
+    for name, sql in generation_expressions(schema).items():
+        declared = declared_type(schema[name])
+        if isinstance(declared, T.CharType | T.VarcharType):
+            sql = value_that_fits(f"({sql})", declared, name)
+        found[name] = stored_partition_value(f"({sql})", schema[name]) if name in partition_columns else sql
+    return found
+
+
+def stored_partition_value(sql: str, field: T.StructField) -> str:
+    """SQL of a value of a partition column as readers find it: an empty text, and no bytes, are null."""
+    empty = {T.StringType: "''", T.BinaryType: "x''"}.get(type(field.dataType))
+    return sql if empty is None else f"if({sql} = {empty}, null, {sql})"
+
+
+def checks_of_generated(
+    schema: T.StructType, partition_columns: Collection[str], given: Collection[str]
+) -> Iterator[Check]:
     """The checks of the generated columns that rows give themselves."""
+    stored = stored_generations(schema, partition_columns)
     for name, sql in generation_expressions(schema).items():
         if name in given:
-            condition = f"{quoted(name)} <=> ({sql})"
             error = DeltaInvariantViolationException(
                 error_class="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
                 name="Generated Column",
-                expression=condition,
+                expression=f"{quoted(name)} <=> ({sql})",
             )
-            yield Check(condition, str(error), shows_values=True)
-
-
-def with_generated(
-    rows: DataFrame,
-    schema: T.StructType,
-    computed: Mapping[str, Column],
-    others: Iterable[str],
-    table: str,
-) -> DataFrame:
-    """The columns of the table at the path `table` of a frame, in which generated columns are computed anew,
-    and identity columns get new numbers, where `computed` is true; and `others` as they are.
-
-    The frame has the columns by name, with the values that the others are to have.
-    """
-    numbers = {
-        name: identity_numbers(identity.first, identity.step)
-        for name, identity in identity_columns(schema).items()
-        if name in computed
-    }
-    if numbers:
-        new = {name: F.when(computed[name], n).otherwise(F.col(quoted(name))) for name, n in numbers.items()}
-        rows = rows.withColumns(new)
-    expressions = generation_expressions(schema)
-    columns = []
-    for field in schema.fields:
-        value = F.col(quoted(field.name))
-        if field.name in computed and field.name in expressions:
-            generated = table_expression(expressions[field.name], table).cast(field.dataType)
-            value = F.when(computed[field.name], generated).otherwise(value)
-        columns.append(value.alias(field.name))
-    return rows.select(*columns, *map(quoted, others))
+            value, wanted = quoted(name), f"({stored[name]})"
+            length = char_length(schema[name])
+            if length is not None:  # readers fill it up
+                value, wanted = (f"rpad({text}, {length}, ' ')" for text in (value, wanted))
+            yield Check(f"{value} <=> {wanted}", str(error), shows_values=True)

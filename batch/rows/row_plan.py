@@ -17,8 +17,9 @@ from deltaflow.batch.rows.char_varchar import char_as_string, declared_type, has
 from deltaflow.batch.rows.column_expressions import (
     checks_of_generated,
     default_sql,
-    generation_expressions,
     is_computed,
+    stored_generations,
+    stored_partition_value,
 )
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaInvariantViolationException, SchemaError
@@ -59,26 +60,21 @@ def row_plan(
     checks = [
         *checks,
         *_binary_partition_checks(stored, partition_columns),
-        *checks_of_generated(stored, frame_schema.names),
+        *checks_of_generated(stored, partition_columns, frame_schema.names),
     ]
     if not checks and plain_type(frame_schema) == plain_type(stored) and all(map(has_no_char, wanted)):
         return RowPlan(frame_schema=plain_schema(frame_schema), table_schema=plain_schema(stored))
     cast = _common_schema(table_schema, frame_schema)
     columns = [
-        _column_sql(
-            field.name, cast[field.name].dataType, data_type, is_partition=field.name in partition_columns
-        )
+        _column_sql(field, cast[field.name].dataType, data_type, partition_columns)
         if field.name not in missing
-        else default_sql(field) or "null"
+        else _default_sql(field, partition_columns)
         for field, data_type in zip(stored.fields, wanted, strict=True)
     ]
-    generated = {name: sql for name, sql in generation_expressions(stored).items() if name in missing}
-    for name in generated.keys() & set(partition_columns):
-        if isinstance(stored[name].dataType, T.StringType):
-            generated[name] = f"nullif({generated[name]}, '')"
+    generations = stored_generations(stored, partition_columns)
     return RowPlan(
         plain_schema(frame_schema),
-        _with_char_metadata(stored),
+        with_char_metadata(stored),
         cast,
         tuple(columns),
         tuple(checks),
@@ -87,8 +83,17 @@ def row_plan(
             for name, identity in identity_columns(stored).items()
             if name in missing
         },
-        generated,
+        {name: sql for name, sql in generations.items() if name in missing},
     )
+
+
+def stored_columns(table_schema: T.StructType, partition_columns: Sequence[str]) -> dict[str, str]:
+    """The values that the table stores of the columns of its rows, as SQL, by the columns' names: CHAR and
+    VARCHAR are cut to their length, and empty partition values are null."""
+    return {
+        field.name: _column_sql(field, plain.dataType, declared_type(field), partition_columns)
+        for field, plain in zip(table_schema.fields, plain_schema(table_schema).fields, strict=True)
+    }
 
 
 def _stored_schema(table_schema: T.StructType, path: str) -> T.StructType:
@@ -113,11 +118,19 @@ def _binary_partition_checks(table_schema: T.StructType, partition_columns: Sequ
             yield Check(f"{text} is null or is_valid_utf8({text})", str(error), shows_values=True)
 
 
-def _column_sql(name: str, have: T.DataType, want: T.DataType, *, is_partition: bool) -> str:
-    value = _value_sql(quoted(name), have, want, name, 0)
-    # An empty string is null as a partition value. The checks have to see the null.
-    is_text = is_partition and isinstance(have, T.StringType)
-    return f"if({quoted(name)} = '', null, {value})" if is_text else value
+def _column_sql(
+    field: T.StructField, have: T.DataType, want: T.DataType, partition_columns: Sequence[str]
+) -> str:
+    value = _value_sql(quoted(field.name), have, want, field.name, 0)
+    # The checks have to see the null.
+    return stored_partition_value(value, field) if field.name in partition_columns else value
+
+
+def _default_sql(field: T.StructField, partition_columns: Sequence[str]) -> str:
+    default = default_sql(field)
+    if default is None or field.name not in partition_columns:
+        return default or "null"
+    return stored_partition_value(f"cast({default} as {field.dataType.simpleString()})", field)
 
 
 def _value_sql(sql: str, have: T.DataType, want: T.DataType, column: str, depth: int) -> str:
@@ -190,7 +203,7 @@ def plain_schema(schema: T.StructType) -> T.StructType:
     return plain
 
 
-def _with_char_metadata(table_schema: T.StructType) -> T.StructType:
+def with_char_metadata(table_schema: T.StructType) -> T.StructType:
     """The plain schema with metadata for CHAR columns, so that checks compare CHAR as readers do."""
     fields = []
     for field, plain in zip(table_schema.fields, plain_schema(table_schema).fields, strict=True):

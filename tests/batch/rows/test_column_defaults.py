@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from deltaflow.errors import DeltaInvariantViolationException
 from deltaflow.tables import DeltaTable
 from tests.tables import load, tuples, versions
 
@@ -69,6 +70,23 @@ def test_rows_that_are_changed(spark: SparkSession, path: str) -> None:
     assert tuples(load(spark, path)) == sorted(
         [(None, "it's", 8, "y"), (2, "b", 3, "y"), (3, "it's", 8, "x")], key=repr
     )
+
+
+@pytest.mark.parametrize("default", ["STRING NOT NULL DEFAULT ''", "BINARY NOT NULL DEFAULT x''"])
+def test_a_default_that_is_null_as_a_partition_value(
+    spark: SparkSession, tmp_path: Path, default: str
+) -> None:
+    """It may not get past NOT NULL: readers would find null there, or fail."""
+    name = f"delta.`{tmp_path / 't'}`"
+    spark.sql(f"CREATE TABLE {name} (id INT, p {default}) USING delta PARTITIONED BY (p) {ALLOWED}")
+    for statement in (
+        f"INSERT INTO {name} (id) VALUES (1)",
+        f"INSERT INTO {name} VALUES (1, DEFAULT)",
+        f"MERGE INTO {name} t USING (SELECT 1 AS id) s ON t.id = s.id "
+        "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
+    ):
+        with pytest.raises(DeltaInvariantViolationException, match="DELTA_NOT_NULL_CONSTRAINT_VIOLATED"):
+            spark.sql(statement)
 
 
 def test_a_column_named_default_is_a_column(spark: SparkSession, tmp_path: Path) -> None:

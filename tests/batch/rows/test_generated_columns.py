@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deltaflow.errors import DeltaAnalysisException
+from deltaflow.errors import DeltaAnalysisException, DeltaInvariantViolationException
 from deltaflow.log import DeltaLog
 from deltaflow.tables import DeltaTable
 from tests.batch.rows.doors import Write, sql, streamed
@@ -147,6 +147,63 @@ def test_rows_are_changed(spark: SparkSession, path: str) -> None:
     spark.sql(f"OPTIMIZE {name}")
     table.restoreToVersion(2)
     assert right(spark, path) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_they_are_computed_of_what_the_table_stores(
+    spark: SparkSession, tmp_path: Path, vectors: bool
+) -> None:
+    """Of VARCHAR that is cut, of CHAR that is filled up, of empty texts that are null as partition values:
+    new values are right by UPDATE and MERGE, too, and rows beside them stay."""
+    path = str(tmp_path / "t")
+    table = DeltaTable.create(spark).location(path).property("delta.enableDeletionVectors", str(vectors))
+    for column, data_type in {"id": "INT", "v": "VARCHAR(3)", "c": "CHAR(4)", "p": "STRING"}.items():
+        table.addColumn(column, data_type)
+    for column, data_type, expression in (
+        ("size", "INT", "length(v)"),
+        ("is_ab", "BOOLEAN", "c = 'ab'"),
+        ("other", "STRING", "concat(p, '!')"),
+        ("day", "STRING", "trim(v)"),
+        ("bytes", "BINARY", "cast(trim(v) AS BINARY)"),
+        ("code", "CHAR(5)", "v"),
+    ):
+        table.addColumn(column, data_type, generatedAlwaysAs=expression)
+    table.partitionedBy("p", "day", "bytes").execute()
+    name, columns = f"delta.`{path}`", "id, v, c, p"
+    rest = ("ab  ", None, 3, True, None, "abc", b"abc", "abc  ")
+    blank = (0, " ", "x   ", None, 1, False, None, None, None, "     ")
+    rows = "(1, 'abc  ', 'ab  ', ''), (0, ' ', 'x', NULL), (2, '', '', 'p')"
+    spark.sql(f"INSERT INTO {name} ({columns}) VALUES {rows}")
+    spark.sql(f"UPDATE {name} SET v = 'abc   ', c = 'ab   ', p = '' WHERE id = 2")
+    spark.sql(f"UPDATE {name} SET id = id WHERE id = 1")
+    source = "VALUES (2, 'abc ', 'ab      ', ''), (3, 'abc    ', 'ab ', '')"
+    spark.sql(
+        f"""MERGE INTO {name} t USING (SELECT * FROM {source} AS s ({columns})) s ON t.id = s.id
+        WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
+        WHEN NOT MATCHED BY SOURCE AND t.id = 0 THEN UPDATE SET v = ' '"""
+    )
+    assert tuples(load(spark, path)) == [blank, *((i, "abc", *rest) for i in (1, 2, 3))]
+    spark.sql(f"DELETE FROM {name} WHERE id = 1")
+    assert load(spark, path).count() == 3
+
+
+def test_values_that_are_too_long_for_their_column(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    table = DeltaTable.create(spark).location(path).addColumn("s", "STRING")
+    for name, data_type in {"v": "VARCHAR(2)", "c": "CHAR(3)"}.items():
+        table.addColumn(name, data_type, generatedAlwaysAs="s")
+    table.execute()
+    spark.sql(f"INSERT INTO delta.`{path}` (s) VALUES ('ab')")
+    for statement in (
+        "INSERT INTO @T (s) VALUES ('abc')",
+        "INSERT INTO @T (s) VALUES ('ab  ')",
+        "UPDATE @T SET s = 'abc'",
+        "UPDATE @T SET s = 'ab  '",
+        "MERGE INTO @T t USING (SELECT 'abc' s) s ON t.s = s.s WHEN NOT MATCHED THEN INSERT (s) VALUES (s.s)",
+    ):
+        with pytest.raises(DeltaInvariantViolationException, match="DELTA_EXCEED_CHAR_VARCHAR_LIMIT"):
+            spark.sql(statement.replace("@T", f"delta.`{path}`"))
+    assert tuples(load(spark, path)) == [("ab", "ab", "ab ")]
 
 
 def test_by_name_and_cloned(spark: SparkSession, tmp_path: Path) -> None:
