@@ -83,7 +83,7 @@ def in_any_partition(
         )
         for i, c in enumerate(columns)
     ]
-    if len(columns) == 1:
+    if len(columns) == 1 and not pa.types.is_floating(typed[0].type):  # isin tells -0.0 from 0.0
         column = without_char_padding(pc.field(columns[0].name), columns[0])
         return (column.isin(typed[0].drop_null()) if len(typed[0].drop_null()) else pc.scalar(False)) | (
             column.is_null() if typed[0].null_count else pc.scalar(False)

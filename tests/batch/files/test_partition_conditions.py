@@ -129,3 +129,12 @@ def test_conjuncts_without_a_form_widen_the_condition() -> None:
 )
 def test_the_partitions_of_a_write(columns: list[str], partitions: list[Any], rows: list[int]) -> None:
     assert rows_of(in_any_partition([COLUMNS[name] for name in columns], partitions)) == rows
+
+
+def test_minus_zero_is_in_the_partition_of_zero() -> None:
+    """As in a comparison of Spark, whether there are other columns or not."""
+    table = pa.table({"x": [0.0, -0.0, 1.0], "n": [1, 1, 1]})
+    columns = [COLUMNS["x"], COLUMNS["n"]]
+    for partitions in ([("0.0", "1")], [("-0.0", "1")]):
+        alone = in_any_partition(columns[:1], [values[:1] for values in partitions])
+        assert table.filter(alone) == table.filter(in_any_partition(columns, partitions)) == table.slice(0, 2)
