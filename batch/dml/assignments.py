@@ -139,7 +139,7 @@ class Assigner:
             case T.NullType(), _:
                 return F.lit(None).cast(want)
             case T.StructType(), T.StructType():
-                return self._struct_aligned(value, want, column, kept)
+                return self._struct_aligned(value, have, want, column, kept)
             case T.ArrayType(), T.ArrayType():
                 given, wanted = have.elementType, want.elementType
                 return F.transform(
@@ -151,14 +151,17 @@ class Assigner:
             return value.column
         return store_assigned(self.spark, value.column, plain_type(want), column)
 
-    def _struct_aligned(self, value: Value, want: T.StructType, column: str, kept: Value | None) -> Column:
+    def _struct_aligned(
+        self, value: Value, have: T.StructType, want: T.StructType, column: str, kept: Value | None
+    ) -> Column:
         given = value.fields()
         names = {field.name.lower() for field in want.fields}
         lacking = names - given.keys()
-        if given.keys() - names or (lacking and not self.may_lack_fields):
+        is_ambiguous = len(given) < len(have.fields)  # fields whose names differ in case alone
+        if is_ambiguous or given.keys() - names or (lacking and not self.may_lack_fields):
             raise DeltaAnalysisException(
                 error_class="DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
-                from_catalog=value.type.simpleString(),
+                from_catalog=have.simpleString(),
                 to_catalog=want.simpleString(),
                 table=self.table,
                 column=column,

@@ -189,6 +189,15 @@ class TestAssignments:
         deltas.update(set={"s": "named_struct('B', 20, 'a', 10)"})
         assert load(spark, table).first().s.asDict() == {"a": 10, "b": 20}
 
+    def test_fields_whose_names_differ_in_case_alone(self, spark, made, table, settings):
+        deltas = made("values (1, named_struct('a', 1)) as t(id, s)")
+        with (
+            settings({"spark.sql.caseSensitive": "true"}),
+            pytest.raises(AnalysisException, match="DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION"),
+        ):
+            deltas.update(set={"s": "named_struct('a', 10, 'A', 20)"})
+        assert load(spark, table).first().s.a == 1
+
     @pytest.mark.parametrize(
         ("data_type", "value", "stored"),
         [
