@@ -199,11 +199,13 @@ def values_or_defaults(
     paths: Sequence[Sequence[str]],
     schema: T.StructType,
     table: str,
+    *,
+    at_one_time: bool = True,
 ) -> list[Analysed]:
     """The values as expressions over the frame; the word DEFAULT stands for the default of the column at its
     path, which is null where the table at the path `table` has no column of that name."""
     try:
-        return analysed(frame, values)
+        return analysed(frame, values, at_one_time=at_one_time)
     except AnalysisException as error:
         if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
             raise
@@ -219,7 +221,7 @@ def values_or_defaults(
         else value
         for value, path, is_word in zip(values, paths, words, strict=True)
     ]
-    return analysed(frame, given)
+    return analysed(frame, given, at_one_time=at_one_time)
 
 
 def _default(field: T.StructField, table: str) -> Column:

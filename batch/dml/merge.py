@@ -95,6 +95,7 @@ def merge(
             may_widen=widens_types(operation.snapshot.protocol, operation.snapshot.metadata),
         )
         resolved = resolution.resolve(condition, clauses)
+        resolved = resolved.with_columns(merge_source.at_one_time(resolved.columns))
         if resolution.reads_metadata:
             target = target.select("*", target.metadataColumn("_metadata"))
         if resolution.has_subqueries:

@@ -7,7 +7,7 @@ Source: delta-spark's DeltaMergeInto, ResolveDeltaMergeInto and PreprocessTableM
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
@@ -91,6 +91,23 @@ class ResolvedMerge:
             *(value for clause in self.clauses for value in clause.values),
         ]
 
+    def with_columns(self, columns: Sequence[Column]) -> ResolvedMerge:
+        """The same of other expressions, in the order of `columns`."""
+        left = iter(columns)
+
+        def condition(of: Analysed) -> Analysed:
+            return replace(of, column=next(left))
+
+        search = condition(self.condition)
+        conditions = [
+            None if clause.condition is None else condition(clause.condition) for clause in self.clauses
+        ]
+        clauses: list[ResolvedClause] = []
+        for clause, given in zip(self.clauses, conditions, strict=True):
+            values: list[Column] = [next(left) for _ in clause.values]
+            clauses.append(replace(clause, condition=given, values=values))
+        return replace(self, condition=search, clauses=clauses)
+
 
 def check_clauses(clauses: Sequence[Clause]) -> None:
     """DELTA_MERGE_MISSING_WHEN, or DELTA_NON_LAST_…_CLAUSE_OMIT_CONDITION."""
@@ -110,7 +127,8 @@ class _Assigned:
 
 
 class Resolution:
-    """Analyses a MERGE over frames of the table and of the source, without a job."""
+    """Analyses a MERGE over frames of the table and of the source, without a job. What it finds has no time
+    for now yet, so that all of it, and the source, can have one."""
 
     def __init__(
         self,
@@ -221,7 +239,8 @@ class Resolution:
             check_no_numbers_set(schema, paths, self._path)
             values = self._assigner.updated(schema, found.assignments, row)
         # Analysed once more, so that a cast that cannot be fails before any job.
-        checked = [value.column for value in analysed(self._frame(clause.when), values)]
+        found_values = analysed(self._frame(clause.when), values, at_one_time=False)
+        checked = [value.column for value in found_values]
         assigned = {assignment.path[0].lower() for assignment in found.assignments}
         numbered = identity_columns(schema) if clause.action == "insert" else {}
         made = [*generation_expressions(schema), *numbered]
@@ -251,9 +270,9 @@ class Resolution:
         """With the `paths` to which they are assigned, the word DEFAULT stands for a column's default."""
         try:
             found = (
-                values_or_defaults(frame, columns, paths, self._table, self._path)
+                values_or_defaults(frame, columns, paths, self._table, self._path, at_one_time=False)
                 if paths
-                else analysed(frame, columns)
+                else analysed(frame, columns, at_one_time=False)
             )
         except AnalysisException as error:
             if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):

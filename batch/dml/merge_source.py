@@ -22,7 +22,7 @@ from deltaflow.batch.options import session_setting
 from deltaflow.log.protocol.data_types import inner_fields, is_nested
 from deltaflow.log.protocol.properties import IGNORE_CORRUPT_FILES, IGNORE_MISSING_FILES
 from deltaflow.spark.expressions.analysis import references
-from deltaflow.spark.expressions.frames import SourceFacts, pinned, release, source_facts
+from deltaflow.spark.expressions.frames import SourceFacts, at_one_time, pinned, release, source_facts
 from deltaflow.store import is_same_directory
 
 if TYPE_CHECKING:
@@ -68,6 +68,13 @@ class MergeSource:
             if is_same_directory(scan["path"], path) and not scan.get("timeTravel", True)
         ]
         return min(versions, default=None)
+
+    def at_one_time(self, columns: Sequence[Column]) -> list[Column]:
+        """Lets the source and analysed columns have one time for now; what Spark has cached has its own."""
+        timed, found = at_one_time(self.frame, columns)
+        if not self._facts.cached:
+            self.frame = timed
+        return found
 
     def materialize(self, used: Sequence[Column], mode: str) -> None:
         """Materialises the columns that are used, if the mode (`all`, `none`, `auto`) and the source ask for

@@ -6,20 +6,16 @@ the commit (Spark's local checkpoint).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltaflow.batch.dml.materialized_rows import record_reads
-from deltaflow.batch.dml.merge_clauses import ResolvedClause, ResolvedMerge
+from deltaflow.batch.dml.merge_clauses import ResolvedMerge
 from deltaflow.batch.dml.row_level_operation import RowLevelOperation
-from deltaflow.spark.expressions.analysis import Analysed
 from deltaflow.spark.expressions.frames import evaluated_subqueries, read_at, release
 from deltaflow.spark.scan.file_index import hadoop_path
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
-
-    from pyspark.sql import Column
 
 
 def with_evaluated_subqueries(
@@ -33,18 +29,4 @@ def with_evaluated_subqueries(
     for rows in found.rows:
         resources.callback(release, rows)
     record_reads(operation, found.scans)
-    columns = iter(found.columns)
-
-    def condition(of: Analysed) -> Analysed:
-        return replace(of, column=next(columns))
-
-    # In the order of ResolvedMerge.columns.
-    search = condition(merge.condition)
-    conditions = [
-        None if clause.condition is None else condition(clause.condition) for clause in merge.clauses
-    ]
-    clauses: list[ResolvedClause] = []
-    for clause, given in zip(merge.clauses, conditions, strict=True):
-        values: list[Column] = [next(columns) for _ in clause.values]
-        clauses.append(replace(clause, condition=given, values=values))
-    return replace(merge, condition=search, clauses=clauses)
+    return merge.with_columns(found.columns)

@@ -71,13 +71,13 @@ class FilterFacts(msgspec.Struct, frozen=True, rename="camel"):
     true, by Spark's own evaluation; None: all."""
 
 
-def analysed(frame: DataFrame, columns: Sequence[Column]) -> list[Analysed]:
+def analysed(frame: DataFrame, columns: Sequence[Column], *, at_one_time: bool = True) -> list[Analysed]:
     """The columns, analysed over the frame: two crossings, and one a column. Raises Spark's
-    AnalysisException."""
+    AnalysisException. `at_one_time`: with one time for now, that of this call."""
     if not columns:
         return []
     analysis = _analysis(frame.sparkSession)
-    found = analysis.analysed(_java(frame), _java_list(frame, columns))
+    found = analysis.analysed(_java(frame), _java_list(frame, columns), at_one_time)
     facts = msgspec.json.decode(analysis.facts(_java(frame), found), type=list[Facts])
     return [
         Analysed(

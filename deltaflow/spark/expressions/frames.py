@@ -150,9 +150,19 @@ def read_at(frame: DataFrame, root: str, version: int) -> None:
 
 
 def pinned(source: DataFrame) -> DataFrame:
-    """The frame at the versions that `source_facts` told, with one time for now."""
+    """The frame at the versions that `source_facts` told."""
     spark = source.sparkSession
     return _frame(spark, _sources(source).pinned(_java_session(spark), _java(source)))
+
+
+def at_one_time(source: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame, list[Column]]:
+    """The frame, whose attributes stay the same, and analysed columns, with one time for now."""
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    spark = source.sparkSession
+    given = java_list(spark, [column._jc for column in columns])
+    found = _sources(source).atOneTime(_java_session(spark), _java(source), given)
+    return _frame(spark, found.get(0)), [ClassicColumn(found.get(i)) for i in range(1, found.size())]
 
 
 def release(checkpointed: DataFrame) -> None:

@@ -31,6 +31,24 @@ def test_update(spark: SparkSession, moments: str) -> None:
     assert 0 < updated == load(spark, moments).where("id < 0").count()
 
 
+def test_merge(spark: SparkSession, table: str) -> None:
+    """Its clauses, its condition and its source have one time."""
+    spark.sql("SELECT id, current_timestamp() AS at, '' AS of FROM range(3)").write.format("delta").save(
+        table
+    )
+    source = "(SELECT id, current_timestamp() AS now FROM range(1, 5))"
+    spark.sql(
+        f"""MERGE INTO delta.`{table}` t USING {source} s ON t.id = s.id AND s.now = current_timestamp()
+        WHEN MATCHED AND s.id = 1 AND s.now = (SELECT now()) THEN UPDATE SET at = now(), of = 'first'
+        WHEN MATCHED THEN UPDATE SET at = s.now, of = 'second'
+        WHEN NOT MATCHED THEN INSERT (id, at, of) VALUES (s.id, current_timestamp(), 'new')
+        WHEN NOT MATCHED BY SOURCE THEN UPDATE SET at = current_timestamp(), of = 'old'"""
+    )
+    rows = load(spark, table)
+    assert sorted(row.of for row in rows.collect()) == ["first", "new", "new", "old", "second"]
+    assert rows.select("at").distinct().count() == 1
+
+
 def test_replace_where(spark: SparkSession, moments: str) -> None:
     new = spark.sql("SELECT -1L AS id, current_timestamp() - INTERVAL 1 DAY AS at")
     new.write.format("delta").mode("overwrite").option("replaceWhere", PASSED).save(moments)

@@ -58,11 +58,12 @@ import scala.runtime.AbstractPartialFunction;
 public final class Analysis {
   private Analysis() {}
 
-  /** The columns as analysed expressions over the frame, with one time for now. */
-  public static List analysed(Dataset frame, List columns) {
+  /** The columns as analysed expressions over the frame; atOneTime: with one time for now. */
+  public static List analysed(Dataset frame, List columns, boolean atOneTime) {
     Column[] named = new Column[columns.size()];
     for (int i = 0; i < named.length; i++) named[i] = ((Column) columns.get(i)).as("\0" + i);
-    LogicalPlan plan = ComputeCurrentTime$.MODULE$.apply(plan(frame.select(named)));
+    LogicalPlan plan = plan(frame.select(named));
+    if (atOneTime) plan = ComputeCurrentTime$.MODULE$.apply(plan);
     Seq list;
     if (plan instanceof Aggregate) list = ((Aggregate) plan).aggregateExpressions();
     else list = ((Project) plan).projectList();

@@ -1,6 +1,8 @@
 package io.deltaflow.spark.expressions;
 
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
@@ -9,17 +11,23 @@ import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.scan.PinScans;
 import io.deltaflow.spark.scan.Pins;
 import io.deltaflow.spark.write.FileWrite;
+import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
 import org.apache.spark.sql.catalyst.optimizer.ComputeCurrentTime$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.classic.ExpressionUtils$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction0;
 
@@ -45,14 +53,31 @@ public final class MergeSource {
     return Python.json(described);
   }
 
-  /** The source at the versions that `described` told, with one time for now. */
+  /** The source at the versions that `described` told. */
   public static Dataset pinned(final SparkSession session, Dataset source) {
     final QueryExecution query = query(source);
     LogicalPlan plan =
         (LogicalPlan) QueryPlanningTracker$.MODULE$.withTracker(query.tracker(), new AbstractFunction0() {
           public Object apply() { return new PinScans().apply(query.analyzed()); }
         });
-    return org.apache.spark.sql.classic.Dataset.ofRows(session, ComputeCurrentTime$.MODULE$.apply(plan));
+    return org.apache.spark.sql.classic.Dataset.ofRows(session, plan);
+  }
+
+  /** The source and the analysed columns, in a list, with one time for now in all of them. */
+  public static List atOneTime(SparkSession session, Dataset source, List columns) {
+    List named = new ArrayList();
+    for (Object column : columns) {
+      named.add(new Alias(ExpressionUtils$.MODULE$.expression((Column) column), "", NamedExpression.newExprId(),
+          Plans.seq(new ArrayList()), Option.empty(), Plans.seq(new ArrayList())));
+    }
+    Project all = new Project(Plans.seq(named), query(source).analyzed());
+    Project timed = (Project) ComputeCurrentTime$.MODULE$.apply(all);
+    List found = new ArrayList();
+    found.add(org.apache.spark.sql.classic.Dataset.ofRows(session, timed.child()));
+    for (Object column : CollectionConverters.asJava(timed.projectList())) {
+      found.add(ExpressionUtils$.MODULE$.column(((Alias) column).child()));
+    }
+    return found;
   }
 
   /** Makes the frame's execution read this version of the table at the root where it reads the newest one. */

@@ -59,7 +59,7 @@ public final class GenerationExpressions {
     found.put("facts", null);
     if (hasSubquery) return found;
     try {
-      List analysed = Analysis.analysed(rows, new ArrayList(Collections.singletonList(value)));
+      List analysed = Analysis.analysed(rows, new ArrayList(Collections.singletonList(value)), true);
       found.put("facts", Analysis.facts(rows, analysed));
     } catch (Exception e) { // AnalysisException, a checked one
       Object missing = Plans.unresolvedColumn(e);
