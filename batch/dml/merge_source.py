@@ -119,10 +119,10 @@ class MergeSource:
                 return functools.reduce(operator.and_, lists) if lists else None
             found = self._bounds(ranged)
         self.rows = found[0]
-        conditions = [
-            (self._listed(key) if key.by_list else None) or key.between(found[1 + 2 * i], found[2 + 2 * i])
-            for i, key in enumerate(ranged)
-        ]
+        conditions = []
+        for i, key in enumerate(ranged):
+            listed = self._listed(key) if key.by_list else None
+            conditions.append(key.between(found[1 + 2 * i], found[2 + 2 * i]) if listed is None else listed)
         return functools.reduce(operator.and_, conditions) if conditions else None
 
     @property

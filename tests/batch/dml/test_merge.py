@@ -363,6 +363,19 @@ def test_rows_without_a_match_need_the_files_that_their_condition_leaves(spark, 
     assert tuples(load(spark, table))[-2:] == [(6, "z"), (7, "z")]
 
 
+@pytest.mark.parametrize("days", [3, 150])
+def test_partitions_by_a_source_of_many_rows(spark, table, files_read, days):
+    """Of up to 100 days it looks for each, of more for their range."""
+    spark.sql("select id, 'a' v, id * 2 day from range(200)").coalesce(1).write.format("delta").partitionBy(
+        "day"
+    ).save(table)
+    source = spark.sql(f"select id, 'b' v, id % {days} * 2 day from range(200)")
+    builder = merging(spark, table, source, "t.id = s.id and t.day = s.day").whenMatchedUpdateAll()
+    expected = files_of(spark, table, f"day < {2 * days}")
+    assert files_read(builder.whenNotMatchedInsertAll("s.id = 199").execute) == expected
+    assert load(spark, table).where("v = 'b'").count() == days + 1
+
+
 def test_a_window_of_days_reads_its_partitions(spark, table, files_read):
     days = [(i, f"2024-01-0{1 + i % 8}") for i in range(16)]
     write_files(spark, table, days, "id long, d string", partition_by=["d"])
