@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from deltaflow.batch.delta_table import DeltaTable
 from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.log.protocol.column_mapping import physical_name
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     DELETE,
@@ -169,4 +170,6 @@ class SideTables:
 
     @staticmethod
     def _changes_of_files(snapshot: Snapshot) -> pa.ChunkedArray:
-        return pc.map_lookup(snapshot.files["partition_values"], CHANGE, "first")
+        # The session's defaults for new tables may have given it column mapping.
+        name = physical_name(snapshot.schema[CHANGE])
+        return pc.map_lookup(snapshot.files["partition_values"], name, "first")

@@ -238,6 +238,21 @@ def test_changes_later_than_the_horizon(spark, table, caplog, scd_type):
     assert versions(f"{table}/_changes/late") == versions_before
 
 
+@pytest.mark.parametrize("scd_type", ONE_OF_TWO)
+def test_deletes_are_remembered_whatever_new_tables_are_made_with(spark, settings, table, scd_type):
+    """The table of deletes may have column mapping, too."""
+    now = [time.time_ns() // 1_000_000]
+    of_table = applier(table, scd_type=scd_type, horizon_ms=DAY_MS, clock=lambda: now[0])
+    with settings({"spark.databricks.delta.properties.defaults.columnMapping.mode": "name"}):
+        of_table.apply(batch(spark, (1, "a", "u", 1), (1, None, "d", 5), (None, None, "t", 2)), Write("q", 0))
+        of_table.apply(batch(spark, (1, "late", "u", 3), (2, "late", "u", 1)), Write("q", 1))
+        found = load(spark, table)
+        assert tuples((found.where("__END_AT IS NULL") if scd_type == 2 else found).select("id")) == []
+        now[0] += 2 * DAY_MS
+        of_table.apply(batch(spark, (3, "c", "u", 6)), Write("q", 2))
+    assert tuples(load(spark, f"{table}/_changes/deletes").select("_change", "_sequence")) == [("horizon", 5)]
+
+
 # --------------------------------------------------------------- schemas and errors
 
 
