@@ -7,7 +7,7 @@ written, or the value of a message of Kafka. Source: Debezium's documentation of
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -120,7 +120,7 @@ class Debezium:
         row = F.col(_TOLD)["row"]
         values = [wire.value(row.getField(name), failure).alias(name) for name, wire in shape.columns.items()]
         reserved = [F.col(_TOLD)["change"].alias(CHANGE), self._sequence(failure).alias(SEQUENCE)]
-        missing = [name for name in names if name not in shape.columns]
+        missing = [name for name in names if not _is_in(name, shape.columns)]
         if self.unavailable_value is not None or missing or not shape.schemas:
             reserved.append(self._unset(row, shape, missing, failure).alias(UNSET))
         return changes.select(*values, *reserved)
@@ -223,7 +223,7 @@ _NO_KEY = (
 _NO_SEQUENCE = "it does not say its place in the log of PostgreSQL: give 'sequence_by' of Debezium"
 
 
-def _is_in(name: str, names: Sequence[str]) -> bool:
+def _is_in(name: str, names: Iterable[str]) -> bool:
     return name.lower() in {other.lower() for other in names}
 
 

@@ -156,10 +156,11 @@ def _row_after(schema: str) -> str:
 
 
 def _columns_of_row(fields: str, target: T.StructType | None) -> dict[str, Wire]:
-    wanted = {} if target is None else {field.name: field.dataType for field in target.fields}
+    wanted = {} if target is None else {field.name.lower(): field.dataType for field in target.fields}
     columns = {}
     for field in json.loads(fields):
         name = field["field"]
         wire = wire_of_schema(field, name)
-        columns[name] = as_type(wire, wanted[name]) if name in wanted else wire
+        found = wanted.get(name.lower())
+        columns[name] = wire if found is None else as_type(wire, found)
     return columns

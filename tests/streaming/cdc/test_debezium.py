@@ -298,7 +298,7 @@ def test_a_column_of_decimals_takes_numbers_of_any_scale(spark):
     messages = [
         with_schema([ID, variable], event("c", {"id": 1, "v": {"scale": 1, "value": unscaled("12")}}))
     ]
-    target = spark.createDataFrame([], "id INT, v DECIMAL(10,3)")
+    target = spark.createDataFrame([], "id INT, V DECIMAL(10,3)")
     assert [row.v for row in read(spark, messages).collect()] == ["1.2"]
     found = read(spark, messages, current=Current(target.schema, lambda: target, ("id",)))
     assert [row.v for row in found.collect()] == [Decimal("1.200")]
@@ -362,6 +362,18 @@ def test_schema_additions(spark, table, placeholder):
     apply(spark, engine, 2, [with_schema([ID, NAME], event("c", {"id": 3, "name": "c"}, lsn=6))])
     rows = load(spark, table).select("id", "name", "age")
     assert tuples(rows) == [(1, "b", None), (2, "b", 8), (3, "c", None)]
+
+
+def test_a_column_whose_name_gets_another_case(spark, table):
+    """It is the same column, also where one batch has messages of both names."""
+    engine, upper = applier(table), field("Name", "string")
+    apply(spark, engine, 0, [with_schema([ID, upper], event("c", {"id": 1, "Name": "a"}, lsn=1))])
+    both = [
+        with_schema([ID, upper], event("c", {"id": 2, "Name": "b"}, lsn=2)),
+        with_schema([ID, NAME], event("u", {"id": 1, "name": "a2"}, lsn=3)),
+    ]
+    apply(spark, engine, 1, both)
+    assert tuples(load(spark, table).select("id", "name")) == [(1, "a2"), (2, "b")]
 
 
 def test_columns_that_a_message_without_schema_part_lacks(spark, table):
