@@ -256,7 +256,7 @@ class _Batch:
         truncates = self._truncates(summary)
         points = changes.where(F.col(CHANGE) != TRUNCATE)
         for truncate in truncates:
-            ends = self._open(table, truncate).select(
+            ends = self._valid_at(table, truncate).select(
                 *self._keys, truncate.alias(SEQUENCE), F.lit(DELETE).alias(CHANGE)
             )
             points = points.unionByName(ends, allowMissingColumns=True)
@@ -297,7 +297,7 @@ class _Batch:
         history = whole.table(self.spark).toDF()
         touched = changes.where(F.col(CHANGE) != TRUNCATE).select(*self._keys)
         for truncate in self._truncates(summary):
-            touched = touched.unionByName(self._open(table, truncate).select(*self._keys))
+            touched = touched.unionByName(self._valid_at(table, truncate).select(*self._keys))
         keys = self._materialized(touched.distinct())
         history, visible = (
             frame.join(keys, self.columns.key_names, "left_semi") for frame in (history, table.toDF())
@@ -313,9 +313,10 @@ class _Batch:
         return [column(key) for key in self.columns.key_names]
 
     @staticmethod
-    def _open(table: DeltaTable, truncate: Column) -> DataFrame:
-        """The rows of a history that a truncate ends."""
-        return table.toDF().where(F.col(END_AT).isNull() & (F.col(START_AT) <= truncate))
+    def _valid_at(table: DeltaTable, truncate: Column) -> DataFrame:
+        """The rows of a history that a truncate ends; a newer change may have ended them already."""
+        is_after = F.col(END_AT).isNull() | (F.col(END_AT) > truncate)
+        return table.toDF().where((F.col(START_AT) <= truncate) & is_after)
 
     def _materialized(self, frame: DataFrame) -> DataFrame:
         kept = frame.localCheckpoint(eager=True)

@@ -147,8 +147,11 @@ class CurrentRows:
             .whenNotMatchedInsert(is_inserted, _quoted(inserted))
         )
         if truncates:
-            is_old = functools.reduce(operator.or_, [existing <= truncate for truncate in truncates])
-            merge = merge.whenNotMatchedBySourceDelete(existing.isNull() | is_old)
+            newest = functools.reduce(_newer, truncates)
+            merge = merge.whenNotMatchedBySourceDelete(existing.isNull() | (existing <= newest))
+            if self.columns.partial:
+                is_older, values = self._truncated(newest, target)
+                merge = merge.whenNotMatchedBySourceUpdate(is_older, _quoted(values))
         merge.withSchemaEvolution().execute()
 
     def _sets(self, group: Sequence[T.StructField]) -> Column:
@@ -198,6 +201,24 @@ class CurrentRows:
             if field.name.lower() not in given and not is_computed(field):
                 values[field.name] = F.when(~is_reset, _of(TARGET, field.name))
         return functools.reduce(operator.or_, changes), values
+
+    def _truncated(self, truncate: Column, target: T.StructType) -> tuple[Column, dict[str, Column]]:
+        """Whether a row that is newer than a truncate has values that are not, and the row without them."""
+        known = {field.name.lower(): field for field in target.fields}
+        older: list[Column] = [F.lit(False)]
+        values: dict[str, Column] = {}
+        sequences: dict[str, Column] = {}
+        for value in self.columns.values:
+            if value.name.lower() not in known:
+                continue
+            sequence, old = self._sequence_in_target(value, known), _of(TARGET, value.name)
+            # A value without a sequence was there before every change.
+            is_known = sequence.isNotNull() | old.isNotNull()
+            older.append(is_known & ~_holds(sequence > truncate))
+            values[value.name] = F.when(sequence > truncate, old)
+            sequences[value.name] = F.when(sequence > truncate, sequence)
+        values[COLUMN_SEQUENCES] = _older(sequences, _of(TARGET, ROW_SEQUENCE))
+        return functools.reduce(operator.or_, older), values
 
     def _inserted(self) -> dict[str, Column]:
         upserted, deleted = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED)

@@ -196,6 +196,35 @@ def test_a_truncate_ends_the_rows_of_a_history(spark, table):
     assert intervals(spark, table) == expected
 
 
+@pytest.mark.parametrize("options", [{}, {"track_history": ["name"]}], ids=["history", "history of a column"])
+@pytest.mark.sampled(2)
+def test_a_truncate_that_comes_after_newer_changes_ends_rows_of_a_history(spark, table, options):
+    """The row was valid at the truncate, though a newer change had ended it already."""
+    of_table = applier(table, scd_type=2, **options)
+    rows = [(1, "a", "u", 1), (1, "b", "u", 4), (2, "c", "u", 1), (2, None, "d", 3), (3, "d", "u", 4)]
+    of_table.apply(batch(spark, *rows), Write("q", 0))
+    of_table.apply(batch(spark, (None, None, "t", 3)), Write("q", 1))
+    assert intervals(spark, table) == [(1, "a", 1, 3), (1, "b", 4, None), (2, "c", 1, 3), (3, "d", 4, None)]
+
+
+def test_a_truncate_that_comes_after_newer_changes_of_some_columns(spark, table):
+    """A value that was set before it does not stay in a row that has another from after it."""
+    of_table = applier(table)
+    object.__setattr__(of_table, "ignore_null_updates", True)
+    schema = "id INT, name STRING, op STRING, at INT, b STRING"
+    rows = [(i, "a", "u", 1, None) for i in (1, 2)] + [(i, None, "u", 4, "b") for i in (1, 2, 3)]
+    of_table.apply(batch(spark, *rows, schema=schema), Write("q", 0))
+    rows = [(None, None, "t", 3, None), (2, None, "u", 5, "c")]
+    of_table.apply(batch(spark, *rows, schema=schema), Write("q", 1))
+    assert tuples(load(spark, table).select("id", "name", "b")) == [
+        (1, None, "b"),
+        (2, None, "c"),
+        (3, None, "b"),
+    ]
+    of_table.apply(batch(spark, (1, "late", "u", 2, None), schema=schema), Write("q", 2))
+    assert tuples(load(spark, table).where("id = 1").select("name", "b")) == [(None, "b")]
+
+
 # --------------------------------------------------------------- the horizon
 
 
