@@ -164,7 +164,7 @@ class CurrentRows:
         known = {field.name.lower(): field for field in target.fields}
         upserted, deleted, existing = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED), _of(TARGET, ROW_SEQUENCE)
         newest = F.when(existing.isNull() | _holds(upserted > existing), upserted).otherwise(existing)
-        is_reset = _holds(deleted >= existing)
+        is_reset = deleted.isNotNull() & (existing.isNull() | (deleted >= existing))
         values: dict[str, Column] = {ROW_SEQUENCE: F.coalesce(newest, existing)}
         changes: list[Column] = [_holds(upserted > existing), existing.isNull() & upserted.isNotNull()]
         sequences: dict[str, Column] = {}

@@ -421,6 +421,19 @@ def test_a_table_that_was_there_before(spark, table):
     assert current(spark, table) == [(1, "new"), (3, "old"), (4, "d")]
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.sampled(2)
+def test_a_row_that_was_there_before_is_deleted_and_made_again(spark, table, batches):
+    """The delete ends the columns that changes do not have, also in the batch of the new row."""
+    spark.sql(f"CREATE TABLE delta.`{table}` (id INT, name STRING, extra STRING) USING delta")
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES (1, 'old', 'x'), (2, 'old', 'y')")
+    changes = [(1, None, "d", 5), (1, "new", "u", 7), (2, "new", "u", 7)]
+    for number in range(batches):
+        applier(table).apply(batch(spark, *changes[number::batches]), Write("q", number))
+    found = load(spark, table).select("id", "name", "extra")
+    assert tuples(found) == [(1, "new", None), (2, "new", "y")]
+
+
 def test_columns_whose_values_the_table_gives(spark, table):
     """They follow from the others in each row that is written, and a row keeps its number."""
     computed = "long INT GENERATED ALWAYS AS (length(name)), n LONG GENERATED ALWAYS AS IDENTITY"
