@@ -236,7 +236,11 @@ class CurrentRows:
 
     def _sequence_in_target(self, value: T.StructField, known: dict[str, T.StructField]) -> Column:
         existing = _of(TARGET, ROW_SEQUENCE)
-        if not self.columns.partial or COLUMN_SEQUENCES.lower() not in known:
+        if not self.columns.partial:
+            return existing
+        if value.name.lower() not in known:
+            return F.lit(None).cast(self.columns.sequence)
+        if COLUMN_SEQUENCES.lower() not in known:
             return existing
         older = _of(TARGET, COLUMN_SEQUENCES)
         return F.when(_holds(F.map_contains_key(older, value.name)), older.getItem(value.name)).otherwise(

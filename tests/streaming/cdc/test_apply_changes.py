@@ -328,6 +328,17 @@ def test_a_column_that_some_batches_do_not_tell(spark, table, scd_type):
     assert tuples(newest.select("name", "extra")) == [("b", "y")]
 
 
+@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.sampled(2)
+def test_an_older_change_with_a_new_column_after_a_newer_one_without_it(spark, table, scd_type):
+    """Nobody has set the column since, as in the other order."""
+    of_table = applier(table, scd_type=scd_type)
+    object.__setattr__(of_table, "ignore_null_updates", True)
+    of_table.apply(batch(spark, (1, "a", "u", 5)), Write("q", 0))
+    of_table.apply(batch(spark, (1, None, "u", 3, "x"), schema=f"{SCHEMA}, extra STRING"), Write("q", 1))
+    assert tuples(load(spark, table).where("name = 'a'").select("extra")) == [("x",)]
+
+
 @dataclass(frozen=True)
 class Parts:
     """An envelope whose records say which columns they leave out."""
