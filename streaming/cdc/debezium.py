@@ -119,10 +119,10 @@ class Debezium:
         changes = read.select(_MESSAGE, *of_message, lacks, F.explode(told).alias(_TOLD))
         row = F.col(_TOLD)["row"]
         values = [wire.value(row.getField(name), failure).alias(name) for name, wire in shape.columns.items()]
-        reserved = [F.col(_TOLD)["change"].alias(CHANGE), self._sequence(failure).alias(SEQUENCE)]
         missing = [name for name in names if not _is_in(name, shape.columns)]
-        if self.unavailable_value is not None or missing or not shape.schemas:
-            reserved.append(self._unset(row, shape, missing, failure).alias(UNSET))
+        # Always, since the target may have columns that no message of the batch has.
+        unset = self._unset(row, shape, missing, failure).alias(UNSET)
+        reserved = [F.col(_TOLD)["change"].alias(CHANGE), self._sequence(failure).alias(SEQUENCE), unset]
         return changes.select(*values, *reserved)
 
     def _key_of_message(self, shape: Shape, keys: Sequence[str]) -> Column:

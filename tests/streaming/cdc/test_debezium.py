@@ -364,6 +364,19 @@ def test_schema_additions(spark, table, placeholder):
     assert tuples(rows) == [(1, "b", None), (2, "b", 8), (3, "c", None)]
 
 
+@pytest.mark.parametrize("tracked", [None, ["name"]])
+@pytest.mark.sampled(2)
+def test_a_column_that_later_messages_lack_in_a_history(spark, table, tracked):
+    """It keeps its value, also where no values are unavailable."""
+    engine = applier(table, Debezium(unavailable_value=None), scd_type=2)
+    object.__setattr__(engine, "data_columns", DataColumns(["id"], track_history=tracked))
+    wide, narrow = {"id": 1, "name": "a", "age": 7}, {"id": 1, "name": "b"}
+    apply(spark, engine, 0, [with_schema([ID, NAME, field("age", "int32")], event("c", wide, lsn=1))])
+    apply(spark, engine, 1, [with_schema([ID, NAME], event("u", narrow, lsn=2))])
+    found = load(spark, table).selectExpr("id", "name", "age", "__START_AT.lsn")
+    assert tuples(found) == [(1, "a", 7, 1), (1, "b", 7, 2)]
+
+
 def test_a_column_whose_name_gets_another_case(spark, table):
     """It is the same column, also where one batch has messages of both names."""
     engine, upper = applier(table), field("Name", "string")
