@@ -70,7 +70,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_APPLY_CHANGES_RESERVED": (
         "42939",
-        "apply_changes: the source has columns whose names are reserved: {names}. Rename them in the source.",
+        "apply_changes: the source has columns whose names are reserved: {names}. Rename them in the source, "
+        "or leave them out of it.",
     ),
     "DELTA_APPLY_CHANGES_TYPE": (
         "42K09",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from deltaflow.log.files.change_files import CHANGE_COLUMNS, CHANGE_TYPE, COMMIT_VERSION
-from deltaflow.streaming.cdc.changes import CHANGE, DELETE, SEQUENCE, UPSERT, Current
+from deltaflow.streaming.cdc.changes import CHANGE, DELETE, SEQUENCE, UPSERT, Current, check_names
 from deltaflow.streaming.cdc.records import record_failure
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class ChangeRows:
 
     def changes(self, batch: DataFrame, current: Current) -> DataFrame:
         """The changes of the records; see `deltaflow.streaming.cdc.changes`."""
+        check_names(batch.columns)
         failure = record_failure(F.to_json(F.struct("*")))
         kind = F.col(CHANGE_TYPE)
         unknown = failure(f"the column {CHANGE_TYPE} has none of {', '.join((*_NEW, *_GONE))}")

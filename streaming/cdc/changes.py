@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -63,9 +63,10 @@ class Envelope(Protocol):
         ...
 
 
-def check_names(records: DataFrame) -> None:
-    """DELTA_APPLY_CHANGES_RESERVED if a column of the records has a reserved name."""
-    reserved = [name for name in records.columns if name in RESERVED]
+def check_names(names: Iterable[str]) -> None:
+    """DELTA_APPLY_CHANGES_RESERVED if a column of the records has a reserved name, in whatever case."""
+    taken = {name.lower() for name in RESERVED}
+    reserved = [name for name in names if name.lower() in taken]
     if reserved:
         raise DeltaIllegalArgumentException(
             error_class="DELTA_APPLY_CHANGES_RESERVED", names=", ".join(reserved)
@@ -81,7 +82,7 @@ class ByConditions:
     truncates: Column | None = None
 
     def changes(self, batch: DataFrame, current: Current) -> DataFrame:
-        check_names(batch)
+        check_names(batch.columns)
         change: Column = F.lit(UPSERT)
         # A condition that is null does not hold.
         if self.deletes is not None:

@@ -16,12 +16,12 @@ from deltaflow.log.protocol.schema import GENERATION_EXPRESSION, nullable_type
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     COLUMN_SEQUENCES,
-    ENGINE_COLUMNS,
     RESERVED,
     SEQUENCE,
     UNSET,
     ChangeColumns,
     as_shown,
+    check_names,
     column,
 )
 
@@ -63,11 +63,7 @@ class DataColumns:
                 raise DeltaIllegalArgumentException(
                     error_class="DELTA_APPLY_CHANGES_COLUMN", column_name=name, given=", ".join(schema.names)
                 )
-        engine = [field.name for field in schema.fields if field.name in ENGINE_COLUMNS]
-        if engine:
-            raise DeltaIllegalArgumentException(
-                error_class="DELTA_APPLY_CHANGES_RESERVED", names=", ".join(engine)
-            )
+        check_names(name for name in schema.names if name not in (CHANGE, SEQUENCE, UNSET))
         chosen = [field for field in schema.fields if field.name not in RESERVED]
         named = [*self.keys, *(self.columns or ()), *self.except_columns]
         in_table = {} if snapshot is None else {f.name.lower(): f for f in snapshot.schema.fields}

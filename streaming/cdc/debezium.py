@@ -16,7 +16,16 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaIllegalArgumentException
-from deltaflow.streaming.cdc.changes import CHANGE, DELETE, SEQUENCE, TRUNCATE, UNSET, UPSERT, Current
+from deltaflow.streaming.cdc.changes import (
+    CHANGE,
+    DELETE,
+    SEQUENCE,
+    TRUNCATE,
+    UNSET,
+    UPSERT,
+    Current,
+    check_names,
+)
 from deltaflow.streaming.cdc.connect_types import row_type, unavailable
 from deltaflow.streaming.cdc.message_shapes import BROKEN, Shape, Shapes
 from deltaflow.streaming.cdc.records import Failure, record_failure
@@ -92,6 +101,7 @@ class Debezium:
             self.decimals == "precise",
         ).of(messages.select(F.col(_MESSAGE)), current.schema)
         names = list(dict.fromkeys(name for shape in shapes for name in shape.columns))
+        check_names(names)
         frames = [self._of_shape(messages, shape, names, current.keys) for shape in shapes]
         if not frames:
             return None

@@ -46,7 +46,7 @@ class Flat:
 
     def changes(self, batch: DataFrame, current: Current) -> DataFrame:
         """The changes of the records; see `deltaflow.streaming.cdc.changes`."""
-        check_names(batch)
+        check_names(batch.columns)
         operation = F.lower(F.col(quoted(self.operation)).cast("string"))
         failure = record_failure(F.to_json(F.struct("*")))
         change = F.when(_is_in(operation, self.upserts), UPSERT)

@@ -55,7 +55,7 @@ class Snapshots:
         Raises:
             DeltaIllegalStateException: a version is not newer than the target's newest change.
         """
-        check_names(batch)
+        check_names(batch.columns)
         version_type = batch.schema[self.version].dataType
         versions = self._versions(batch, version_type, current)
         ordinals = F.array(*[F.lit(None).cast(version_type), *versions])

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from deltaflow import DeltaTable
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.streaming import apply_changes
-from deltaflow.streaming.cdc import Flat, Snapshots
+from deltaflow.streaming.cdc import ChangeRows, Debezium, Flat, Snapshots
 from deltaflow.streaming.cdc.applier import Applier
 from deltaflow.streaming.cdc.changes import ByConditions, Current
 from deltaflow.streaming.cdc.current_rows import CurrentRows
@@ -497,15 +497,19 @@ def test_a_target_that_was_replaced(spark, table):
     assert current(spark, table) == [(1, "fresh"), (2, "b")]
 
 
-@pytest.mark.parametrize("name", ["_change", "_unset", "__SEQUENCE"])
+@pytest.mark.parametrize("name", ["_change", "_unset", "__SEQUENCE", "_CHANGE", "_Sequence"])
+@pytest.mark.sampled(2)
 def test_reserved_names(spark, table, name):
     rows = batch(spark, (1, "a", "u", 1, "x"), schema=f"{SCHEMA}, {name} STRING")
     with pytest.raises(DeltaIllegalArgumentException, match=name) as raised:
         applier(table).apply(rows, Write("q", 0))
     assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_RESERVED"
-    for envelope in (Flat(operation="op", sequence_by="at"), Snapshots(version="at")):
+    for envelope in (Flat(operation="op", sequence_by="at"), Snapshots(version="at"), ChangeRows()):
         with pytest.raises(DeltaIllegalArgumentException, match=name):
             envelope.changes(rows, Current(None, lambda: None, ["id"]))
+    messages = rows.select(F.lit("{}").alias("value"))
+    with pytest.raises(DeltaIllegalArgumentException, match=name):
+        Debezium(schema=f"id INT, {name} INT").changes(messages, Current(None, lambda: None, ["id"]))
 
 
 def test_a_change_without_key_or_sequence(spark, table):
