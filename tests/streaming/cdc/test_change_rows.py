@@ -59,6 +59,29 @@ def test_a_replica(streams: Any, tmp_path: Path) -> None:
     assert sorted(tuple(row) for row in history.collect()) == [(1, 0, 1), (11, 1, 2), (12, 2, 7)]
 
 
+def test_a_history_of_some_columns(streams: Any, tmp_path: Path) -> None:
+    """Without the rows from before updates, an update of another column begins no row."""
+    source, target, spark = str(tmp_path / "source"), str(tmp_path / "target"), streams.spark
+    deltalake.write_deltalake(source, pa.table({"id": [1, 2], "v": [1, 2], "w": [1, 2]}), configuration=FEED)
+    table = deltalake.DeltaTable(source)
+    table.update(updates={"w": "w + 1"})
+    table.update(updates={"v": "v + 1"}, predicate="id = 1")
+    table.delete("id = 2")
+    changes = streams.read(source, readChangeFeed="true", startingVersion="0")
+    writer = apply_changes(
+        changes.where("_change_type <> 'update_preimage'"),
+        target,
+        keys="id",
+        envelope=ChangeRows(),
+        scd_type=2,
+        track_history_columns=["v"],
+    )
+    writer = writer.option("checkpointLocation", f"{target}-checkpoint").trigger(availableNow=True)
+    streams.ended(writer.start())
+    found = load(spark, target).selectExpr("id", "v", "w", "__START_AT.version", "__END_AT.version")
+    assert tuples(found) == [(1, 1, 2, 0, 2), (1, 2, 2, 2, None), (2, 2, 3, 0, 3)]
+
+
 def test_an_unknown_kind_of_change_is_an_error(spark: Any) -> None:
     rows = spark.createDataFrame([(1, "upsert", 3)], "id INT, _change_type STRING, _commit_version BIGINT")
     with pytest.raises(Exception, match="_change_type has none of insert"):
