@@ -137,9 +137,13 @@ class Applier:
         return found
 
     def _current(self, spark: SparkSession, snapshot: Snapshot | None, write: Write) -> Current:
-        keys = self.data_columns.keys
+        keys, is_stored = self.data_columns.keys, self.data_columns.is_stored
+
+        def as_stored(given: T.StructField) -> Column:
+            return self.data_columns.as_stored(given, snapshot)
+
         if snapshot is None:
-            return Current(None, lambda: None, keys, is_stored=self.data_columns.is_stored)
+            return Current(None, lambda: None, keys, is_stored=is_stored, as_stored=as_stored)
         fields, known = self.data_columns.of_target(snapshot.schema), set(snapshot.schema.names)
         self.target.check(snapshot, {"storedAsScdType": self.scd_type})
         if self.scd_type == 2 and not known.issuperset([START_AT, END_AT]):
@@ -177,7 +181,7 @@ class Applier:
             row = every.agg(encodable(F.max(SEQUENCE), data_type)).first()
             return None if row is None or row[0] is None else as_literal(row[0], data_type)
 
-        return Current(fields, rows, keys, newest, self.data_columns.is_stored)
+        return Current(fields, rows, keys, newest, is_stored, as_stored)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,8 @@ class Current:
     and runs again, because some of its own sequences may be known."""
     is_stored: Callable[[str], bool] = lambda name: True
     """Whether a column of the records goes to the target."""
+    as_stored: Callable[[T.StructField], Column] = lambda field: column(field.name)
+    """A column of the records that goes to the target, as it is there."""
 
 
 class Envelope(Protocol):

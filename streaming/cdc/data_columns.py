@@ -80,7 +80,7 @@ class DataColumns:
             new = T.StructField(given.name, nullable_type(given.dataType), True, given.metadata)
             field = in_table.get(given.name.lower(), new)
             fields.append(T.StructField(field.name, field.dataType, True, field.metadata))
-            selected.append(_as_type(given, field, snapshot).alias(field.name))
+            selected.append(self.as_stored(given, snapshot).alias(field.name))
         has_unset = UNSET in schema.names
         is_partial = ignores_nulls or has_unset or COLUMN_SEQUENCES.lower() in in_table
         untold = self._untold(fields, snapshot) if is_partial or self._tracks else []
@@ -109,6 +109,14 @@ class DataColumns:
             return True
         is_wanted = self.columns is None or name.lower() in _lower(self.columns)
         return is_wanted and name.lower() not in _lower(self.except_columns)
+
+    def as_stored(self, given: T.StructField, snapshot: Snapshot | None) -> Column:
+        """A column of the changes as the target has it.
+
+        DELTA_APPLY_CHANGES_TYPE if its type is another one.
+        """
+        known = {} if snapshot is None else {f.name.lower(): f for f in snapshot.schema.fields}
+        return _as_type(given, known.get(given.name.lower(), given), snapshot)
 
     def of_target(self, schema: T.StructType) -> T.StructType:
         """The data columns of the target."""

@@ -20,7 +20,6 @@ from deltaflow.streaming.cdc.changes import (
     Current,
     as_json,
     as_literal,
-    as_shown,
     check_names,
     column,
     encodable,
@@ -61,9 +60,10 @@ class Snapshots:
         ordinals = F.array(*[F.lit(None).cast(version_type), *versions])
         data = [name for name in batch.columns if name != self.version]
         ordinal = F.array_position(ordinals, F.col(quoted(self.version))) - 1
-        shown = {} if current.schema is None else {f.name.lower(): f for f in current.schema.fields}
+        # As the target has them, so that they can be compared.
         values = [
-            as_shown(column(name), shown.get(name.lower(), batch.schema[name])).alias(name) for name in data
+            (current.as_stored(batch.schema[name]) if current.is_stored(name) else column(name)).alias(name)
+            for name in data
         ]
         snapshots = batch.select(*values, ordinal.cast("int").alias(_ORDINAL))
         rows = snapshots if current.schema is None else snapshots.unionByName(self._held(data, current), True)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
+from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.streaming.cdc import Snapshots
 from deltaflow.streaming.cdc.applier import Applier
 from deltaflow.streaming.cdc.changes import Current
@@ -138,6 +138,20 @@ def test_a_table_that_was_there_before(spark, table):
     found = load(spark, table).select("id", "name", "__SEQUENCE")
     # The first row is as it was.
     assert tuples(found) == [(1, "a", None), (2, "b2", 1)]
+
+
+def test_values_are_compared_as_the_target_has_them(spark, table):
+    """An empty text in a partition column is null there; a type that the target does not take is an error."""
+    columns = "id INT, n INT, p STRING, v DOUBLE, __START_AT INT, __END_AT INT"
+    spark.sql(f"CREATE TABLE delta.`{table}` ({columns}) USING delta PARTITIONED BY (p)")
+    engine = applier(table, scd_type=2)
+    for day in range(1, 4):
+        engine.apply(
+            spark.sql(f"SELECT 1 AS id, 2Y AS n, '' AS p, 1.5D AS v, {day} AS day"), Write("query", day)
+        )
+    assert tuples(load(spark, table).drop("__END_AT")) == [(1, 2, None, 1.5, 1)]
+    with pytest.raises(DeltaAnalysisException, match="column v of the changes is bigint"):
+        engine.apply(spark.sql("SELECT 1 AS id, 9007199254740993 AS v, 4 AS day"), Write("query", 4))
 
 
 def test_maps_within_structs(spark, table):
