@@ -99,7 +99,7 @@ class Debezium:
             columns,
             _TICKS_PER_SECOND[self.timestamps],
             self.decimals == "precise",
-        ).of(messages.select(F.col(_MESSAGE)), current.schema)
+        ).of(messages.select(F.col(_MESSAGE)), current.schema, current.keys)
         names = list(dict.fromkeys(name for shape in shapes for name in shape.columns))
         check_names(names)
         frames = [self._of_shape(messages, shape, names, current.keys) for shape in shapes]

@@ -19,6 +19,7 @@ from deltaflow.streaming.cdc.connect_types import (
     wire_of_schema,
     wire_of_type,
 )
+from deltaflow.streaming.cdc.data_columns import is_computed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -86,17 +87,21 @@ class Shapes:
     ticks_per_second: int
     decimals_are_bytes: bool
 
-    def of(self, messages: DataFrame, target: T.StructType | None) -> list[Shape]:
+    def of(self, messages: DataFrame, target: T.StructType | None, keys: Sequence[str]) -> list[Shape]:
         """The shapes of the messages, the only column of the frame; none if there are no messages to read.
 
-        `target` are the columns of the target. One job, and none if `schema` is given.
+        `target` are the columns of the target. Messages without a schema part have them, but for those beside
+        `keys` that the table computes itself, if no message has them. One job, and none if `schema` is given.
 
         Raises:
             DeltaAnalysisException: the columns of the messages are unknown, or they are of several tables.
         """
         if self.schema is not None:
             return [self._without_schema_part(self.schema, None)]
-        found = self._heads(messages)
+        columns = [] if target is None else target.fields
+        lower = {key.lower() for key in keys}
+        computed = [field.name for field in columns if is_computed(field) and field.name.lower() not in lower]
+        found = self._heads(messages, computed)
         events = [head for head in found if head.is_event and self._is_wanted(head.place)]
         self._check_one_table(events)
         by_row: dict[str, list[str]] = {}
@@ -114,18 +119,30 @@ class Shapes:
         if without and target is None:
             raise DeltaAnalysisException(error_class="DELTA_CHANGE_COLUMNS_UNKNOWN")
         if rest:
-            shapes.append(self._without_schema_part(target or T.StructType(), others))
+            left_out = set(computed).difference(*[head.told for head in without])
+            given = T.StructType([field for field in columns if field.name not in left_out])
+            shapes.append(self._without_schema_part(given, others))
         return shapes
 
-    def _heads(self, messages: DataFrame) -> list[Row]:
-        """Of all messages the different (schema part, whether it is an event, place)."""
+    def _heads(self, messages: DataFrame, computed: Sequence[str]) -> list[Row]:
+        """Of all messages the different (schema part, whether it is an event, place, told columns).
+
+        Of the columns that the table computes itself, those are told that the row after a change has.
+        """
         event = T.StructType([T.StructField("op", T.StringType()), T.StructField("source", _PLACE)])
+        if computed:
+            event = event.add("after", T.StringType())
         whole = [T.StructField("schema", T.StringType()), T.StructField("payload", event), *event.fields]
         read = F.from_json(F.col(messages.columns[0]), T.StructType(whole))
+        told = F.array().cast("array<string>")
+        if computed:
+            names = F.json_object_keys(F.coalesce("read.payload.after", "read.after"))
+            told = F.coalesce(F.array_intersect(F.array(*map(F.lit, computed)), names), told)
         heads = messages.select(read.alias("read")).select(
             F.col("read.schema").alias("schema"),
             F.coalesce("read.payload.op", "read.op").isNotNull().alias("is_event"),
             F.coalesce("read.payload.source", "read.source").alias("place"),
+            told.alias("told"),
         )
         return heads.distinct().collect()
 
