@@ -4,9 +4,10 @@
     PGPASSWORD=… python capture.py --port 5432 --database shop --user app --landing /data/landing \
         --tables public.customers,public.orders
 
-Each file has one JSON message in a line, in Debezium's order: <landing>/<schema.table>/<number>.json. A file
-appears whole, by a rename, and is on the disk before Debezium stores how far it has come: in the table
-`debezium_offsets` of the same database. So after a crash the last messages may land twice, and none is lost.
+Each file has one JSON message in a line, in Debezium's order: <landing>/<schema.table>/<number>.json. Numbers
+grow, and none comes twice, also where files are taken away after they were read. A file appears whole, by a
+rename, and is on the disk before Debezium stores how far it has come: in the table `debezium_offsets` of the
+same database. So after a crash the last messages may land twice, and none is lost.
 SIGTERM ends the capture in order.
 """
 
@@ -19,7 +20,8 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +40,13 @@ def find_java() -> None:
 class Landing:
     """Writes batches of messages as files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Callable[[], int] = time.time_ns) -> None:
         self._folder = folder
         for unfinished in folder.glob("*/.*.json"):
             unfinished.unlink()
         numbers = [int(path.stem) for path in folder.glob("*/*.json")]
-        self._next = max(numbers, default=0) + 1
+        # Files that were read may be gone, and a stream passes by a file whose name it has seen.
+        self._next = max(max(numbers, default=0) + 1, clock())
 
     def handleJsonBatch(self, records: Sequence[Any]) -> None:
         """The files are durable when this returns; only then Debezium goes on. A name of pydbzengine's."""
