@@ -82,7 +82,8 @@ class Debezium:
     def changes(self, batch: DataFrame, current: Current) -> DataFrame | None:
         """The changes of the messages; see `deltaflow.streaming.cdc.changes`.
 
-        Without `schema` the messages are looked through once before, for what they tell of their columns.
+        Unless `schema` and `table` are given, the messages are looked through once before, for what they tell
+        of their columns and of their table.
 
         Raises:
             DeltaAnalysisException: the columns of the messages are unknown, or they are of several tables.

@@ -91,12 +91,15 @@ class Shapes:
         """The shapes of the messages, the only column of the frame; none if there are no messages to read.
 
         `target` are the columns of the target. Messages without a schema part have them, but for those beside
-        `keys` that the table computes itself, if no message has them. One job, and none if `schema` is given.
+        `keys` that the table computes itself, if no message has them. One job, and none if `schema` and
+        `table` are given.
 
         Raises:
             DeltaAnalysisException: the columns of the messages are unknown, or they are of several tables.
         """
         if self.schema is not None:
+            if self.table is None:
+                self._check_one_table([head for head in self._heads(messages, ()) if head.is_event])
             return [self._without_schema_part(self.schema, None)]
         columns = [] if target is None else target.fields
         lower = {key.lower() for key in keys}

@@ -139,6 +139,9 @@ def test_messages_of_other_tables(spark):
     assert read(spark, messages, Debezium(table="public.others")) is None
     with pytest.raises(DeltaAnalysisException, match=r"public\.goods, public\.people.*table='public\.goods'"):
         read(spark, messages)
+    without = [json.dumps(event("c", {"id": 1, "name": "a"}, table=name)) for name in ("people", "goods")]
+    with pytest.raises(DeltaAnalysisException, match=r"public\.goods, public\.people"):
+        read(spark, without, Debezium(schema="id INT, name STRING"))
 
 
 # ----------------------------------------------------------------------------------------------------- types
