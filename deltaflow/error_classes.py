@@ -173,6 +173,11 @@ CATALOGUE: dict[str, Entry] = {
         "The messages have no schema part, and there is no table yet, so the columns are unknown. Give them: "
         "Debezium(schema='id INT, …').",
     ),
+    "DELTA_CHANGE_COLUMN_OF_TWO_TYPES": (
+        "42K09",
+        "The messages of a batch have a column {column_name} of different types, {types}, since it was "
+        "altered in the source. Begin a new table with a new snapshot of the source.",
+    ),
     "DELTA_CHANGE_COLUMN_UNREADABLE": (
         "42K09",
         "The messages have a column {column_name} that Spark has no type for: {found}.",

@@ -33,6 +33,8 @@ _WIDENED: list[list[type[T.DataType]]] = [
     [T.ByteType, T.ShortType, T.IntegerType, T.LongType],
     [T.FloatType, T.DoubleType],
 ]
+_DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
+_MAX_DIGITS = 38
 # The empty value of one of these types in a partition column is null in the table.
 _WITHOUT_EMPTY = (T.StringType, T.BinaryType)
 _NAMES = "array<string>"
@@ -146,9 +148,32 @@ class DataColumns:
         ]
 
 
+def have_common_type(a: T.DataType, b: T.DataType) -> bool:
+    """Whether a union of columns of these types keeps every value as it is."""
+    if a.simpleString() == b.simpleString() or _is_widened(a, b) or _is_widened(b, a):
+        return True
+    of_a, of_b = _digits(a), _digits(b)
+    if of_a is None or of_b is None:
+        return False
+    return max(of_a[0], of_b[0]) + max(of_a[1], of_b[1]) <= _MAX_DIGITS
+
+
 def is_computed(field: T.StructField) -> bool:
     """Whether the table itself gives a column its values, if a write does not."""
     return GENERATION_EXPRESSION in field.metadata or is_identity(field)
+
+
+def _is_widened(narrow: T.DataType, wide: T.DataType) -> bool:
+    a, b = type(narrow), type(wide)
+    return any(a in types and b in types[types.index(a) :] for types in _WIDENED)
+
+
+def _digits(data_type: T.DataType) -> tuple[int, int] | None:
+    """The digits before and after the point of an exact number."""
+    if isinstance(data_type, T.DecimalType):
+        return data_type.precision - data_type.scale, data_type.scale
+    digits = _DIGITS.get(type(data_type))
+    return None if digits is None else (digits, 0)
 
 
 def _lower(names: Iterable[str]) -> set[str]:
@@ -164,10 +189,8 @@ def _as_type(given: T.StructField, field: T.StructField, snapshot: Snapshot | No
         value = F.when(F.length(value) > 0, value)
     if given.dataType == field.dataType:
         return value
-    narrow, wide = type(given.dataType), type(field.dataType)
-    for types in _WIDENED:
-        if narrow in types and wide in types[types.index(narrow) :]:
-            return value.cast(field.dataType)
+    if _is_widened(given.dataType, field.dataType):
+        return value.cast(field.dataType)
     if given.dataType.simpleString() == field.dataType.simpleString():
         return value  # they differ in which inner values may be null
     raise DeltaAnalysisException(

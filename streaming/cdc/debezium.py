@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
-from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     DELETE,
@@ -27,6 +27,7 @@ from deltaflow.streaming.cdc.changes import (
     check_names,
 )
 from deltaflow.streaming.cdc.connect_types import row_type, unavailable
+from deltaflow.streaming.cdc.data_columns import have_common_type
 from deltaflow.streaming.cdc.message_shapes import BROKEN, Shape, Shapes
 from deltaflow.streaming.cdc.records import Failure, record_failure
 
@@ -106,6 +107,8 @@ class Debezium:
         frames = [self._of_shape(messages, shape, names, current.keys) for shape in shapes]
         if not frames:
             return None
+        if len(frames) > 1:
+            _check_types(frames)
         return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
 
     def _of_shape(
@@ -232,6 +235,19 @@ _NO_KEY = (
     "the key of the deleted row is missing: let the message have the row before, or give 'key' of Debezium"
 )
 _NO_SEQUENCE = "it does not say its place in the log of PostgreSQL: give 'sequence_by' of Debezium"
+
+
+def _check_types(frames: Sequence[DataFrame]) -> None:
+    """DELTA_CHANGE_COLUMN_OF_TWO_TYPES if a union of the frames would turn values into others."""
+    types: dict[str, T.DataType] = {}
+    for field in (field for frame in frames for field in frame.schema.fields):
+        other = types.setdefault(field.name.lower(), field.dataType)
+        if not have_common_type(other, field.dataType):
+            raise DeltaAnalysisException(
+                error_class="DELTA_CHANGE_COLUMN_OF_TWO_TYPES",
+                column_name=field.name,
+                types=f"{other.simpleString()} and {field.dataType.simpleString()}",
+            )
 
 
 def _is_in(name: str, names: Iterable[str]) -> bool:

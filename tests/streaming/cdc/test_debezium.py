@@ -503,6 +503,25 @@ def test_a_message_that_cannot_be_read_is_of_no_other_shape(spark, settings):
         read(spark, [*others, wrong]).collect()
 
 
+def test_a_column_whose_type_is_altered(spark):
+    """In one batch, too, no value is read as one of another type."""
+
+    def of_types(*columns):
+        messages = [with_schema([ID, c], event("c", {"id": 1, c["field"]: v})) for c, v in columns]
+        return [row["v"] for row in read(spark, messages).collect()]
+
+    number = (field("v", "int32"), 5)
+    wider = (field("v", "int64"), 2**40), (decimal("v", 12, 2), unscaled("1.25"))
+    assert of_types(number, wider[0]) == [5, 2**40]
+    assert of_types(number, wider[1]) == [Decimal("5.00"), Decimal("1.25")]
+    for other in ((field("V", "string"), "007"), (field("v", "double"), 0.5), (decimal("v", 38, 30), "AA==")):
+        with pytest.raises(
+            DeltaAnalysisException, match=r"column [vV] of different types, int and"
+        ) as raised:
+            of_types(number, other)
+        assert raised.value.getCondition() == "DELTA_CHANGE_COLUMN_OF_TWO_TYPES"
+
+
 def test_columns_that_are_not_known(spark):
     unknown = json.dumps(event("c", {"id": 1, "name": "a", "age": 3}))
     with pytest.raises(Exception, match=r"a column that is not known.*Record: .*age"):
