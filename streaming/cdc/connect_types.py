@@ -165,7 +165,7 @@ def wire_of_type(wanted: T.DataType, numbers: Numbers, path: str) -> Wire:
                 _number_or_text(lambda n: _without_zone(_micros(n, numbers.ticks_per_second)), wanted),
             )
         case T.DecimalType() if numbers.decimals_are_bytes:
-            return Wire(T.StringType(), _decimal_of_text(wanted))
+            return Wire(T.VariantType(), _decimal_of_json(wanted))
         case T.DecimalType():
             return Wire(T.StringType(), _cast(wanted))
         case T.BinaryType():
@@ -344,14 +344,18 @@ _VARIABLE_SCALE = Wire(
 _BYTES = Wire(T.StringType(), _checked(_of_base64, "base64"))
 
 
-def _decimal_of_text(wanted: T.DecimalType) -> Callable[[Column, Failure], Column]:
-    """Of messages without a schema part: base64 bytes, or the JSON of a number with its own scale."""
-    of_bytes = _decimal_of_bytes(wanted)
+def _decimal_of_json(wanted: T.DecimalType) -> Callable[[Column, Failure], Column]:
+    """Of messages without a schema part: base64 bytes, or an object of a number with its own scale.
+
+    A number (decimal.format=NUMERIC) can look like base64, so the value's type in JSON decides.
+    """
+    of_bytes, of_text = _decimal_of_bytes(wanted), _cast(wanted)
 
     def meaning(read: Column, failure: Failure) -> Column:
-        struct = F.from_json(read, _SCALE_AND_VALUE)
-        of_struct = _cast(wanted)(_VARIABLE_SCALE.value(struct, failure), failure)
-        return F.when(read.startswith("{"), of_struct).otherwise(of_bytes(read, failure))
+        kind, text = F.schema_of_variant(read), read.cast("string")
+        of_object = of_text(_VARIABLE_SCALE.value(F.from_json(text, _SCALE_AND_VALUE), failure), failure)
+        value = F.when(kind == "STRING", of_bytes(text, failure)).when(kind.startswith("OBJECT"), of_object)
+        return value.when(kind != "VOID", failure(f"a value is no {wanted.simpleString()}"))
 
     return meaning
 

@@ -480,6 +480,7 @@ def test_values_that_are_none_of_their_type(spark, settings, schema_part):
         cases.append((decimal("v", 10, 0), "", 1234, "no JSON of a change event"))
     if not schema_part:
         cases.append((None, "DATE", 2**31, "a value is no date"))
+        cases.append((None, "DECIMAL(20,0)", 1234, r"a value is no decimal\(20,0\)"))
     for column, kind, value, reason in cases:
         message = event("c", {"id": 1, "v": value})
         envelope = Debezium(schema=f"id INT, v {kind}", timestamps="millis")
@@ -520,6 +521,24 @@ def test_a_column_whose_type_is_altered(spark):
         ) as raised:
             of_types(number, other)
         assert raised.value.getCondition() == "DELTA_CHANGE_COLUMN_OF_TWO_TYPES"
+
+
+def test_keys_of_decimals_without_a_schema_part(spark):
+    one, two = (unscaled(text) for text in ("1.00", "2.00"))
+    events = [
+        event("c", {"id": one, "name": "a"}),
+        event("u", {"id": two, "name": "a"}, {"id": one, "name": None}),
+        event("u", {"id": two, "name": "b"}, {"id": two, "name": None}),
+        event("d", None, {"id": two, "name": None}),
+    ]
+    found = changes(spark, map(json.dumps, events), Debezium(schema="id DECIMAL(5,2), name STRING"))
+    assert [(row[0], str(row[3]), row[4]) for row in found] == [
+        ("upsert", "1.00", "a"),
+        ("delete", "1.00", None),
+        ("upsert", "2.00", "a"),
+        ("upsert", "2.00", "b"),
+        ("delete", "2.00", None),
+    ]
 
 
 def test_columns_that_are_not_known(spark):
