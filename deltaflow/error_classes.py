@@ -63,6 +63,12 @@ CATALOGUE: dict[str, Entry] = {
         "apply_changes: the table has no columns __START_AT and __END_AT, so that its rows have no place in "
         "a history. Apply the changes to a new table.",
     ),
+    "DELTA_APPLY_CHANGES_RENAMED": (
+        "42K09",
+        "apply_changes: the table has the columns {new}, which its whole history at {history} lacks, and "
+        "lacks the columns {old}. Rename or drop columns of the history as those of the table: the table "
+        "takes its rows from there, and would lose what the columns hold.",
+    ),
     "DELTA_APPLY_CHANGES_REPLACED": (
         "55000",
         "apply_changes: the table was made anew, and {directory} holds what an earlier table remembered: its "

@@ -115,8 +115,7 @@ class Applier:
                 if tracked is None:
                     run.apply_to_history(changes, summary, table)
                 else:
-                    has_rows = snapshot.num_files > 0
-                    run.apply_to_tracked_history(changes, summary, table, tracked, has_rows=has_rows)
+                    run.apply_to_tracked_history(changes, summary, table, tracked, snapshot)
         # Only now: until the target has the batch, it must find what it found the first time.
         side.forget(self.clock(), self.horizon_ms)
 
@@ -282,20 +281,21 @@ class _Batch:
         summary: _Summary,
         table: DeltaTable,
         tracked: Sequence[str],
-        *,
-        has_rows: bool,
+        target: Snapshot,
     ) -> None:
         """The whole history is kept beside the target, and the target follows from it.
 
-        `has_rows`: whether the target has some. Without a history, it was there before, or is a clone.
+        A target that has rows, and no history, was there before, or is a clone.
         """
         whole = Target(self.side.history_path, None)
         snapshot = whole.snapshot(self.spark)
         if snapshot is None:
             fields = [*self.columns.data, *self.columns.engine_fields(history=True)]
             snapshot = whole.create(self.spark, fields, {})
-        if has_rows and not snapshot.transactions:
+        if target.num_files and not snapshot.transactions:
             self.side.begin_history(table.toDF())
+        elif not _has(snapshot, self.write):
+            self._check_names(target, snapshot)
         if not _has(snapshot, self.write):
             self.apply_to_history(changes, summary, whole.table(self.spark))
         history = whole.table(self.spark).toDF()
@@ -321,6 +321,24 @@ class _Batch:
         """The rows of a history that a truncate ends; a newer change may have ended them already."""
         is_after = F.col(END_AT).isNull() | (F.col(END_AT) > truncate)
         return table.toDF().where((F.col(START_AT) <= truncate) & is_after)
+
+    def _check_names(self, target: Snapshot, history: Snapshot) -> None:
+        """DELTA_APPLY_CHANGES_RENAMED if the target has columns in place of others of the history.
+
+        What the history lacks, the target would lose.
+        """
+        names, of_history = (
+            {f.name.lower() for f in self.applier.data_columns.of_target(each.schema) if not is_computed(f)}
+            for each in (target, history)
+        )
+        if names - of_history and of_history - names:
+            raise DeltaIllegalStateException(
+                error_class="DELTA_APPLY_CHANGES_RENAMED",
+                new=", ".join(sorted(names - of_history)),
+                old=", ".join(sorted(of_history - names)),
+                history=history.path,
+                table=target.path,
+            )
 
     def _materialized(self, frame: DataFrame) -> DataFrame:
         kept = frame.localCheckpoint(eager=True)

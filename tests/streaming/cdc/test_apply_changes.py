@@ -483,6 +483,29 @@ def test_a_history_of_some_columns_keeps_the_rows_that_were_there_before(spark, 
     assert intervals(spark, table) == sorted(after, key=repr)
 
 
+def test_a_history_of_some_columns_whose_column_was_renamed(spark, table):
+    """The whole history beside it has the old name: the rows would lose their values."""
+    of_table, schema = applier(table, scd_type=2, track_history=["name"]), f"{SCHEMA}, {{}} STRING"
+    of_table.apply(batch(spark, (1, "a", "u", 1, "x"), schema=schema.format("more")), Write("q", 0))
+
+    def rename(path):
+        mapping = "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+        for change in (mapping, "RENAME COLUMN more TO other"):
+            spark.sql(f"ALTER TABLE delta.`{path}` {change}")
+
+    rename(table)
+    renamed = batch(spark, (1, "b", "u", 2, "y"), schema=schema.format("other"))
+    with pytest.raises(
+        DeltaIllegalStateException, match=r"the columns other, which .*lacks the columns more"
+    ) as raised:
+        of_table.apply(renamed, Write("q", 1))
+    assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_RENAMED"
+    rename(f"{table}/_changes/history")
+    of_table.apply(renamed, Write("q", 1))
+    found = load(spark, table).select("name", "other", "__START_AT", "__END_AT")
+    assert tuples(found) == [("a", "x", 1, 2), ("b", "y", 2, None)]
+
+
 def test_a_target_that_was_replaced(spark, table):
     """What the old table has deleted does not hold for the new one."""
     applier(table).apply(batch(spark, (1, "a", "u", 1), (1, "a", "d", 9)), Write("q", 0))
