@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from deltaflow.batch.rows.column_expressions import default_sql, default_value
 from deltaflow.batch.sql_names import quoted
 from deltaflow.log.protocol.data_types import has_order
 from deltaflow.streaming.cdc.changes import (
@@ -47,6 +48,21 @@ if TYPE_CHECKING:
 
 TARGET, SOURCE = "__target", "__change"
 _UPSERTED, _DELETED, _GROUP = "\0upserted", "\0ended", "\0group"
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """The columns of the target at this path, by their names in lower case."""
+
+    path: str
+    known: dict[str, T.StructField]
+
+    def or_default(self, name: str, value: Column) -> Column:
+        """A CASE without ELSE, which is the column's default in a row of which no change has told it."""
+        field = self.known.get(name.lower())
+        if field is None or default_sql(field) is None:
+            return value
+        return value.otherwise(default_value(field, self.path))
 
 
 @dataclass(frozen=True)
@@ -138,8 +154,9 @@ class CurrentRows:
         existing = _of(TARGET, ROW_SEQUENCE)
         is_inserted = upserted.isNotNull() & (deleted.isNull() | (upserted > deleted))
         stays = deleted.isNull() | _holds(upserted > deleted) | _holds(existing > deleted)
-        changed, values = self._updated(target)
-        inserted = {key: _of(SOURCE, key) for key in self.columns.key_names} | self._inserted()
+        of_target = _Fields(table._path, {field.name.lower(): field for field in target.fields})
+        changed, values = self._updated(of_target)
+        inserted = {key: _of(SOURCE, key) for key in self.columns.key_names} | self._inserted(of_target)
         merge = table.alias(TARGET).merge(source.alias(SOURCE), same_key)
         merge = (
             merge.whenMatchedDelete(~stays)
@@ -150,7 +167,7 @@ class CurrentRows:
             newest = functools.reduce(_newer, truncates)
             merge = merge.whenNotMatchedBySourceDelete(existing.isNull() | (existing <= newest))
             if self.columns.partial:
-                is_older, values = self._truncated(newest, target)
+                is_older, values = self._truncated(newest, of_target)
                 merge = merge.whenNotMatchedBySourceUpdate(is_older, _quoted(values))
         merge.withSchemaEvolution().execute()
 
@@ -159,9 +176,9 @@ class CurrentRows:
             return F.lit(True)
         return is_set(group[0], ignores_nulls=self.ignores_nulls, has_unset=self.columns.has_unset)
 
-    def _updated(self, target: T.StructType) -> tuple[Column, dict[str, Column]]:
+    def _updated(self, target: _Fields) -> tuple[Column, dict[str, Column]]:
         """Whether a row of the target changes, and its new values."""
-        known = {field.name.lower(): field for field in target.fields}
+        known = target.known
         upserted, deleted, existing = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED), _of(TARGET, ROW_SEQUENCE)
         newest = F.when(existing.isNull() | _holds(upserted > existing), upserted).otherwise(existing)
         is_reset = deleted.isNotNull() & (existing.isNull() | (deleted >= existing))
@@ -188,7 +205,8 @@ class CurrentRows:
             (value,), (field,) = group, fields
             old = F.lit(None) if field is None else _of(TARGET, field.name)
             is_lost = deleted.isNotNull() & kept.isNull()
-            values[value.name] = F.when(wins, _of(SOURCE, value.name)).when(~is_lost, old)
+            new = F.when(wins, _of(SOURCE, value.name)).when(~is_lost, old)
+            values[value.name] = target.or_default(value.name, new)
             sequences[value.name] = F.when(wins, source).otherwise(kept)
         if self.columns.partial:
             values[COLUMN_SEQUENCES] = _older(sequences, values[ROW_SEQUENCE])
@@ -197,14 +215,14 @@ class CurrentRows:
             ROW_SEQUENCE.lower(),
             COLUMN_SEQUENCES.lower(),
         }
-        for field in target.fields:
+        for field in known.values():
             if field.name.lower() not in given and not is_computed(field):
-                values[field.name] = F.when(~is_reset, _of(TARGET, field.name))
+                values[field.name] = target.or_default(field.name, F.when(~is_reset, _of(TARGET, field.name)))
         return functools.reduce(operator.or_, changes), values
 
-    def _truncated(self, truncate: Column, target: T.StructType) -> tuple[Column, dict[str, Column]]:
+    def _truncated(self, truncate: Column, target: _Fields) -> tuple[Column, dict[str, Column]]:
         """Whether a row that is newer than a truncate has values that are not, and the row without them."""
-        known = {field.name.lower(): field for field in target.fields}
+        known = target.known
         older: list[Column] = [F.lit(False)]
         values: dict[str, Column] = {}
         sequences: dict[str, Column] = {}
@@ -215,12 +233,12 @@ class CurrentRows:
             # A value without a sequence was there before every change.
             is_known = sequence.isNotNull() | old.isNotNull()
             older.append(is_known & ~_holds(sequence > truncate))
-            values[value.name] = F.when(sequence > truncate, old)
+            values[value.name] = target.or_default(value.name, F.when(sequence > truncate, old))
             sequences[value.name] = F.when(sequence > truncate, sequence)
         values[COLUMN_SEQUENCES] = _older(sequences, _of(TARGET, ROW_SEQUENCE))
         return functools.reduce(operator.or_, older), values
 
-    def _inserted(self) -> dict[str, Column]:
+    def _inserted(self, target: _Fields) -> dict[str, Column]:
         upserted, deleted = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED)
         values: dict[str, Column] = {ROW_SEQUENCE: upserted}
         sequences: dict[str, Column] = {}
@@ -229,7 +247,8 @@ class CurrentRows:
             sequence = F.when(deleted.isNull() | (of_group > deleted), of_group)
             sequences[group[0].name] = sequence
             for value in group:
-                values[value.name] = F.when(sequence.isNotNull(), _of(SOURCE, value.name))
+                told = F.when(sequence.isNotNull(), _of(SOURCE, value.name))
+                values[value.name] = target.or_default(value.name, told)
         if self.columns.partial:
             values[COLUMN_SEQUENCES] = _older(sequences, upserted)
         return values

@@ -461,6 +461,23 @@ def test_columns_whose_values_the_table_gives(spark, table):
     assert found[0].n == number != found[1].n
 
 
+@pytest.mark.parametrize("ignores_nulls", [False, True])
+@pytest.mark.sampled(2)
+def test_columns_with_a_default(spark, table, ignores_nulls):
+    """New rows have it where no change tells the column."""
+    feature = "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
+    columns = "id INT, name STRING, extra STRING DEFAULT 'none'"
+    spark.sql(f"CREATE TABLE delta.`{table}` ({columns}) USING delta {feature}")
+    engine = applier(table)
+    object.__setattr__(engine, "ignore_null_updates", ignores_nulls)
+    engine.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 1)), Write("q", 0))
+    assert tuples(load(spark, table).select("id", "extra")) == [(1, "none"), (2, "none")]
+    told = batch(spark, (1, "a", "u", 2, "x"), (2, "b", "u", 2, "y"), schema=f"{SCHEMA}, extra STRING")
+    engine.apply(told, Write("q", 1))
+    engine.apply(batch(spark, (1, None, "d", 3), (1, "a", "u", 4), (2, "c", "u", 4)), Write("q", 2))
+    assert tuples(load(spark, table).select("id", "extra")) == [(1, "none"), (2, "y")]
+
+
 @pytest.mark.parametrize("made_by", ["another writer", "a clone"])
 @pytest.mark.sampled(2)
 def test_a_history_of_some_columns_keeps_the_rows_that_were_there_before(spark, tmp_path, table, made_by):
