@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 HORIZON = "horizon"
+_SLACK = 8
+"""Which part of the horizon passes between two times that deletes are forgotten."""
 RECORDED_AT = "_recorded_at"
 
 
@@ -134,7 +136,8 @@ class SideTables:
             return
         # What a file remembers is not younger than the file.
         oldest = pc.min(self._of_parts(DELETE, TRUNCATE)["modification_time"]).as_py()
-        if oldest is None or oldest >= now_ms - horizon_ms:
+        # Not in each batch that is a horizon after one with deletes.
+        if oldest is None or oldest >= now_ms - horizon_ms - horizon_ms // _SLACK:
             return
         is_old = F.col(RECORDED_AT) < F.timestamp_millis(F.lit(now_ms - horizon_ms))
         expired = is_old & F.col(CHANGE).isin(DELETE, TRUNCATE)
