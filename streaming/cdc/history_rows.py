@@ -129,10 +129,9 @@ class HistoryRows:
         if deletes is not None:
             known = deletes.join(touched, self.columns.key_names, "left_semi")
             others.append(known.select(*keys, SEQUENCE, F.lit(DELETE).alias(_KIND)))
-        others += [
-            touched.select(*keys, truncate.alias(SEQUENCE), F.lit(DELETE).alias(_KIND))
-            for truncate in truncates
-        ]
+        if truncates:
+            ended = F.explode(F.array(*truncates)).alias(SEQUENCE)
+            others.append(touched.select(*keys, ended, F.lit(DELETE).alias(_KIND)))
         return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), others, told)
 
     def _distinct(self, points: DataFrame) -> DataFrame:
