@@ -28,6 +28,7 @@ from deltaflow.log.protocol.properties import MERGE_MATERIALIZE_SOURCE
 from deltaflow.spark.expressions.frames import release
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
+    COLUMN_SEQUENCES,
     DELETE,
     DELETED,
     END_AT,
@@ -89,7 +90,7 @@ class Applier:
         changes = self.envelope.changes(batch, self._current(spark, snapshot, write))
         if changes is None:
             return
-        changes, columns = self.data_columns.of(changes, snapshot, self.ignore_null_updates)
+        changes, columns = self.data_columns.of(changes, snapshot, self._by_columns(spark, snapshot))
         tracked = self.data_columns.tracked(columns) if self.scd_type == 2 else None
         flow = {
             "keys": columns.key_names,
@@ -118,6 +119,16 @@ class Applier:
                     run.apply_to_tracked_history(changes, summary, table, tracked, snapshot)
         # Only now: until the target has the batch, it must find what it found the first time.
         side.forget(self.clock(), self.horizon_ms)
+
+    def _by_columns(self, spark: SparkSession, snapshot: Snapshot | None) -> bool:
+        """Whether columns have sequences of their own, beside what the target shows.
+
+        That of a history of some columns does not show those that its whole history has.
+        """
+        if self.ignore_null_updates or snapshot is None or not self.data_columns.tracks:
+            return self.ignore_null_updates
+        whole = Target(posixpath.join(snapshot.path, DIRECTORY, "history"), None).snapshot(spark)
+        return whole is not None and COLUMN_SEQUENCES in whole.schema.names
 
     def _with_engine_columns(
         self, spark: SparkSession, snapshot: Snapshot, columns: ChangeColumns

@@ -51,10 +51,11 @@ class DataColumns:
     track_history_except: Sequence[str] | None = None
 
     def of(
-        self, changes: DataFrame, snapshot: Snapshot | None, ignores_nulls: bool
+        self, changes: DataFrame, snapshot: Snapshot | None, by_columns: bool
     ) -> tuple[DataFrame, ChangeColumns]:
         """The changes with the columns that go to the target, by its names and types where it has them.
 
+        `by_columns`: whether columns have sequences of their own, also if neither changes nor target say so.
         A column of the target that these changes lack keeps its value: where the columns have sequences of
         their own, and where the whole history is beside the target, it is among the columns for that.
         """
@@ -84,8 +85,8 @@ class DataColumns:
             fields.append(T.StructField(field.name, field.dataType, True, field.metadata))
             selected.append(self.as_stored(given, snapshot).alias(field.name))
         has_unset = UNSET in schema.names
-        is_partial = ignores_nulls or has_unset or COLUMN_SEQUENCES.lower() in in_table
-        untold = self._untold(fields, snapshot) if is_partial or self._tracks else []
+        is_partial = by_columns or has_unset or COLUMN_SEQUENCES.lower() in in_table
+        untold = self._untold(fields, snapshot) if is_partial or self.tracks else []
         fields += untold
         selected += [F.lit(None).cast(field.dataType).alias(field.name) for field in untold]
         taken = [column(CHANGE), column(SEQUENCE)]
@@ -126,7 +127,7 @@ class DataColumns:
 
     def tracked(self, columns: ChangeColumns) -> list[str] | None:
         """The columns whose changes make rows of history; None for all changes."""
-        if not self._tracks:
+        if not self.tracks:
             return None
         names = columns.value_names
         wanted = _lower(names if self.track_history is None else self.track_history)
@@ -134,7 +135,8 @@ class DataColumns:
         return [name for name in names if name.lower() in found]
 
     @property
-    def _tracks(self) -> bool:
+    def tracks(self) -> bool:
+        """Whether only changes of some columns make rows of history."""
         return self.track_history is not None or self.track_history_except is not None
 
     def _untold(self, told: Sequence[T.StructField], snapshot: Snapshot | None) -> list[T.StructField]:

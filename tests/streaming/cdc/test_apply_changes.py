@@ -328,6 +328,20 @@ def test_a_column_that_some_batches_do_not_tell(spark, table, scd_type):
     assert tuples(newest.select("name", "extra")) == [("b", "y")]
 
 
+@pytest.mark.parametrize("tracked", [None, ["name"]])
+@pytest.mark.sampled(2)
+def test_a_history_that_does_not_ignore_nulls_any_more(spark, table, tracked):
+    """A value that an older change set goes on from the newest of these, as before."""
+    of_table, schema = applier(table, scd_type=2, track_history=tracked), f"{SCHEMA}, extra STRING"
+    object.__setattr__(of_table, "ignore_null_updates", True)
+    changes = [(1, "a", "u", 1, "x"), (1, "c", "u", 5, None)]
+    of_table.apply(batch(spark, *changes, schema=schema), Write("q", 0))
+    object.__setattr__(of_table, "ignore_null_updates", False)
+    of_table.apply(batch(spark, (1, "b", "u", 3, "y"), schema=schema), Write("q", 1))
+    found = load(spark, table).select("name", "extra", "__START_AT")
+    assert tuples(found) == [("a", "x", 1), ("b", "y", 3), ("c", "y", 5)]
+
+
 @pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.sampled(2)
 def test_an_older_change_with_a_new_column_after_a_newer_one_without_it(spark, table, scd_type):
