@@ -138,6 +138,6 @@ def _horizon_ms(given: str | timedelta) -> int:
 def _target(given: str | DeltaTable) -> Target:
     if isinstance(given, DeltaTable):
         return Target(given._path, None)
-    if given.startswith(_OF_PATH) and given.endswith("`"):
+    if given.lower().startswith(_OF_PATH) and given.endswith("`"):
         return Target(given[len(_OF_PATH) : -1].replace("``", "`"), None)
     return Target(given, None) if "/" in given else Target(None, given)

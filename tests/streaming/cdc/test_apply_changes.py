@@ -17,6 +17,7 @@ from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentExcepti
 from deltaflow.streaming import apply_changes
 from deltaflow.streaming.cdc import ChangeRows, Debezium, Flat, Snapshots
 from deltaflow.streaming.cdc.applier import Applier
+from deltaflow.streaming.cdc.apply_changes import _target
 from deltaflow.streaming.cdc.changes import ByConditions, Current
 from deltaflow.streaming.cdc.current_rows import CurrentRows
 from deltaflow.streaming.cdc.data_columns import DataColumns
@@ -641,6 +642,16 @@ def test_arguments(spark, tmp_path, arguments, problem):
     source = spark.readStream.schema(SCHEMA).json(str(tmp_path))
     with pytest.raises(DeltaIllegalArgumentException, match=problem):
         apply_changes(source, "/t", **{"keys": ["id"], "sequence_by": "at", **arguments})
+
+
+def test_how_targets_are_named():
+    for given, path, name in (
+        ("/tables/a", "/tables/a", None),
+        ("delta.`/tables/a`", "/tables/a", None),
+        ("DELTA.`/tables/a``b`", "/tables/a`b", None),
+        ("shop.people", None, "shop.people"),
+    ):
+        assert _target(given) == Target(path, name)
 
 
 def test_a_frame_that_is_no_stream(spark):
