@@ -82,13 +82,8 @@ class SideTables:
         self.late_path, self.history_path, self._path = (
             posixpath.join(target, DIRECTORY, name) for name in ("late", "history", "deletes")
         )
-        self._snapshot: Snapshot | None = None
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Looks at the newest version of `deletes`."""
         log = DeltaLog.for_table(self._path)
-        self._snapshot = log.snapshot() if log.exists() else None
+        self._snapshot: Snapshot | None = log.snapshot() if log.exists() else None
 
     def deletes(self) -> DataFrame | None:
         """The remembered deletes (keys, SEQUENCE); None if there are none."""
@@ -115,7 +110,6 @@ class SideTables:
         rows = points.withColumn(RECORDED_AT, recorded).coalesce(1)
         writer = rows.write.format("delta").mode("append").partitionBy(CHANGE)
         writer.options(**write.options).save(self._path)
-        self.refresh()
 
     def keep_late(self, changes: DataFrame, write: Write, now_ms: int) -> None:
         """Appends changes that came later than the horizon."""
@@ -131,7 +125,7 @@ class SideTables:
         rows.write.format("delta").mode("append").options(**_BEGIN.options).save(self.history_path)
 
     def forget(self, now_ms: int, horizon_ms: int) -> None:
-        """Forgets what was remembered longer ago than the horizon; a look at the log if there is nothing."""
+        """Forgets what earlier batches remembered longer ago than the horizon, if there is any."""
         if self._snapshot is None or not self._snapshot.num_files:
             return
         # What a file remembers is not younger than the file.
@@ -154,7 +148,6 @@ class SideTables:
         replaced = (F.col(CHANGE) == HORIZON) & (F.col(RECORDED_AT) < F.timestamp_millis(F.lit(now_ms)))
         DeltaTable.forPath(self._spark, self._path).delete(expired | replaced)
         _LOG.info("%s: forgot the deletes that were older than %d ms", self._path, horizon_ms)
-        self.refresh()
 
     def _rows(self) -> DataFrame:
         return self._spark.read.format("delta").load(self._path)
