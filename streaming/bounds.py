@@ -65,19 +65,24 @@ def starting_version(reading: Reading, newest: Snapshot) -> int | None:
     )
 
 
-def ending_version(reading: Reading, newest: Snapshot) -> int | None:
+def ending_version(reading: Reading, newest: Snapshot, without_end: int | None = None) -> int | None:
     """The last version that a stream may read; None without a bound, or as long as it is not certain.
 
     Of a time from before all commits that the log still has, it is the version before them: no stream may
-    read them.
+    read them. `without_end`: the newest version at an earlier look, which found none. Then only what has come
+    since is listed.
     """
     options = reading.options
     if options.ending_timestamp_ms is None:
         return options.ending_version
-    is_late = newest.timestamp_ms > options.ending_timestamp_ms
-    if not is_late and has_in_commit_timestamps(newest.protocol, newest.metadata):
-        return None
-    # By the times of their files, the newest version may be earlier than one before it, where clocks differ.
+    if newest.timestamp_ms <= options.ending_timestamp_ms:
+        if without_end == newest.version or has_in_commit_timestamps(newest.protocol, newest.metadata):
+            return None
+        # By the times of files, the newest version may be earlier than one before it, where clocks differ.
+        if without_end is not None:
+            times = reading.log.commit_times_ms(without_end + 1, newest.version)
+            if all(time_ms <= options.ending_timestamp_ms for time_ms in times.values()):
+                return None
     # Commits can be read of which the log can no longer give the state.
     beyond = reading.log.first_version_since(options.ending_timestamp_ms + 1, may_be_later=True)
     return None if beyond > newest.version else beyond - 1

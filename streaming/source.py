@@ -84,6 +84,8 @@ class DeltaSource:
         self._newest: Snapshot | None = None
         self._bound: int | None = None
         """The last version by the ending options; None as long as it is not certain."""
+        self._without_end: int | None = None
+        """The newest version when they gave none."""
         self._is_checked = False
         self._initial: InitialSnapshot | None = None
         """The initial snapshot while the stream is inside of it."""
@@ -107,7 +109,8 @@ class DeltaSource:
         newest = self._look_at_log()
         last_version = newest.version if self._available_now is None else self._available_now
         if self._bound is None:
-            self._bound = ending_version(reading, newest)
+            self._bound = ending_version(reading, newest, self._without_end)
+            self._without_end = newest.version
         last_version = self._bounded(last_version)
         if start_json is None:
             start = first_offset(reading, newest, last_version, self._bound)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,22 @@ def test_a_trigger_looks_at_the_log_once_and_reads_each_new_commit_once(
         assert trigger() == [f"f00{number}"]
         # The known version, the new one and those that might follow it: no listing.
         assert asked == {"status": 2 + LOOK_AHEAD, "read": 1}
+    asked.clear()
+    assert trigger() == []
+    assert asked == {"status": 1 + LOOK_AHEAD}
+
+
+def test_a_time_to_end_at_costs_one_listing_a_trigger_with_commits(
+    tmp_path: Path, asked: Counter[str]
+) -> None:
+    table = SourceTable(str(tmp_path), [0])
+    plain = reading(table)
+    trigger = Trigger(replace(plain, options=replace(plain.options, ending_timestamp_ms=2**42)))
+    assert trigger() == ["f000"]
+    table.commit([1])
+    asked.clear()
+    assert trigger() == ["f001"]
+    assert asked == {"status": 2 + LOOK_AHEAD, "read": 1, "list_from": 1}
     asked.clear()
     assert trigger() == []
     assert asked == {"status": 1 + LOOK_AHEAD}
