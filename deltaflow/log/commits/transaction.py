@@ -13,6 +13,7 @@ from deltaflow.errors import (
     ConcurrentWriteException,
     DeltaAnalysisException,
     DeltaConcurrentModificationException,
+    DeltaError,
     DeltaIllegalStateException,
     StoreError,
 )
@@ -283,10 +284,10 @@ class OptimisticTransaction:
             newer: list[Commit] = []
             if isinstance(outcome, Lost):
                 try:
-                    newer = self._winners(head)
+                    newer = self._winners(head, is_certain=outcome.is_certain)
                 except DeltaConcurrentModificationException as error:
                     return Conflict(error)
-                except StoreError as error:
+                except DeltaError as error:
                     if outcome.is_certain:
                         raise
                     return self._put.unknown(version, error)
@@ -444,11 +445,17 @@ class OptimisticTransaction:
         self._head_seen_ms = now_ms
         return False
 
-    def _winners(self, head: Head | None) -> list[Commit]:
-        """The commits since `head`, at least one."""
+    def _winners(self, head: Head | None, *, is_certain: bool) -> list[Commit]:
+        """The commits since `head`, at least one.
+
+        StoreError if the log shows none, and it is not certain that the next one is not that of this
+        transaction.
+        """
         first = 0 if head is None else head.version + 1
         self._head_seen_ms = system_clock()
-        listing = self.log.list(first)
+        listing = self.log.list(first if is_certain else max(first - 1, 0))
+        if not is_certain and listing.latest_version >= first - 1 and first not in listing.commits:
+            raise StoreError(f"The log of {self.path} does not show the commit of version {first}.")
         if listing.latest_version >= first and first not in listing.commits:
             raise ConcurrentWriteException(
                 f"Version {listing.latest_version} of {self.path} is in the log, and the commit of version "

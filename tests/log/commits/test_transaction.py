@@ -444,12 +444,12 @@ class TestUnknownOutcome:
 
 
 class Misread(LocalLogStore):
-    """A store whose first put lands and fails, and whose next read of that file is wrong."""
+    """A store whose first put lands and fails, and whose next reads of that file are wrong."""
 
-    def __init__(self, how: str, *, lists: bool = True) -> None:
-        self.how, self.lists = how, lists
+    def __init__(self, how: str, *, lists: str = "", misreads: int = 1) -> None:
+        """`lists`: what a listing does then; empty for as it should."""
+        self.how, self.lists, self.misreads = how, lists, misreads
         self.put_name = ""
-        self.has_misread = False
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         super().put_if_absent(path, data)
@@ -458,17 +458,19 @@ class Misread(LocalLogStore):
             raise FileExistsError(path) if self.how == "absent" else StoreError("The connection broke.")
 
     def read(self, path: str) -> bytes:
-        if Path(path).name != self.put_name or self.has_misread:
+        if Path(path).name != self.put_name or not self.misreads:
             return super().read(path)
-        self.has_misread = True
+        self.misreads -= 1
         if self.how == "absent":
             raise FileNotFoundError(path)
         return super().read(path)[:40]
 
     def list_from(self, directory: str, name: str) -> list[FileStatus]:
-        if self.put_name and not self.lists:
+        if self.put_name and self.lists == "fails":
             raise StoreError("Still broken.")
-        return super().list_from(directory, name)
+        found = super().list_from(directory, name)
+        is_stale = self.put_name and self.lists == "lacks it"
+        return [file for file in found if not (is_stale and file.name == self.put_name)]
 
 
 @pytest.mark.parametrize("how", ["cut", "absent"])
@@ -494,8 +496,13 @@ class TestWrongReadBack:
         assert not transaction.cancel()
         assert paths(existing) == ["a"]
 
-    def test_without_a_listing_it_is_unknown(self, existing: DeltaLog, how: str) -> None:
-        transaction = DeltaLog(Misread(how, lists=False), existing.path).start_transaction()
+    @pytest.mark.parametrize(
+        "wrong", [{"lists": "fails"}, {"lists": "lacks it"}, {"misreads": 9}], ids=["fails", "lacks", "reads"]
+    )
+    def test_if_it_stays_wrong_the_outcome_is_unknown(
+        self, existing: DeltaLog, how: str, wrong: dict[str, Any]
+    ) -> None:
+        transaction = DeltaLog(Misread(how, **wrong), existing.path).start_transaction()
         assert isinstance(transaction.try_commit([add_file("a")], WRITE), Unknown)
         assert not transaction.cancel()
         assert existing.latest_version() == 1
@@ -694,13 +701,15 @@ class TestCleanedUpLog:
         assert paths(log) == ["a", "b"]
 
 
-def test_a_broken_commit_of_a_rival_is_reported_and_nothing_is_committed(table: HandWrittenTable) -> None:
+def test_a_broken_commit_at_the_version_is_reported(table: HandWrittenTable) -> None:
     table.first_commit()
     transaction = table.log().start_transaction()
     file = table.write(1, b"broken")
-    with pytest.raises(CorruptLogError, match=str(file)):
+    # Nobody can tell whose file it is.
+    with pytest.raises(CommitOutcomeUnknownError, match=str(file)) as raised:
         transaction.commit([add_file("a")], WRITE)
-    assert not transaction.cancel()  # nobody can tell whose file it is
+    assert isinstance(raised.value.__cause__, CorruptLogError)
+    assert not transaction.cancel()
 
 
 def test_a_log_directory_that_becomes_a_file(log: DeltaLog) -> None:
