@@ -10,23 +10,30 @@ nothing to the quarantine.
 
 from __future__ import annotations
 
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import CharType, LongType, StringType, StructField, StructType, VarcharType
 
+from deltaflow.batch.rows.char_varchar import declared_type
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, schema_rules
 from deltaflow.batch.write.overwrites import MatchingRows, OverwriteScope
 from deltaflow.batch.write.transactional_write import WriteOperation, begin_write
 from deltaflow.errors import DeltaInvariantViolationException
 from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
-from deltaflow.log.protocol.schema import names_with_invalid_characters
+from deltaflow.log.protocol.schema import GENERATION_EXPRESSION, names_with_invalid_characters
 from deltaflow.spark.write.file_write import Quarantine, RowPlan
 from deltaflow.streaming.messages import BatchRequest
 
 
 def begin_quarantine(
-    request: BatchRequest, path: str, frame: StructType, rows: RowPlan, operation: WriteOperation
+    request: BatchRequest,
+    path: str,
+    frame: StructType,
+    rows: RowPlan,
+    table_schema: StructType,
+    operation: WriteOperation,
 ) -> Quarantine:
-    """Begins the quarantine's write of a batch; `rows` is the row plan of the stream's own table."""
+    """Begins the quarantine's write of a batch; `rows` is the row plan of the stream's own table, which has
+    `table_schema`."""
     query_id, batch_id = request.query_id, request.batch_id
     log = DeltaLog.for_table(path)
     transaction = log.start_transaction(request.settings)
@@ -55,7 +62,7 @@ def begin_quarantine(
         application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
         only_with_files=True,
     )
-    return Quarantine(write, batch_id, query_id, _cast_errors(rows), _value_errors(rows))
+    return Quarantine(write, batch_id, query_id, _cast_errors(rows), _value_errors(rows, table_schema))
 
 
 def _mapping_of_names(frame: StructType) -> dict[str, str]:
@@ -77,21 +84,23 @@ def _cast_errors(rows: RowPlan) -> list[str]:
     return errors
 
 
-def _value_errors(rows: RowPlan) -> list[str]:
+def _value_errors(rows: RowPlan, table_schema: StructType) -> list[str]:
     """For each column the error of a value that it cannot have: one that is too long for its CHAR or VARCHAR,
     up to the value; of a column that is computed, that it cannot be."""
-    return [_value_error(target.name, rows) for target in rows.table_schema.fields]
+    return [_value_error(table_schema[target.name], rows) for target in rows.table_schema.fields]
 
 
-def _value_error(name: str, rows: RowPlan) -> str:
+def _value_error(target: StructField, rows: RowPlan) -> str:
+    name = target.name
     if name in rows.identities:
         error = DeltaInvariantViolationException(
             error_class="DELTA_IDENTITY_COLUMN_OVERFLOW", column_name=name
         )
         return str(error)
     if name in rows.generated:
-        sql = rows.generated[name]
-        message = f"Column {name} cannot be computed: its expression {sql} fails for the row."
+        sql, declared = target.metadata[GENERATION_EXPRESSION], declared_type(target)
+        or_length = ", or its value is too long" if isinstance(declared, CharType | VarcharType) else ""
+        message = f"Column {name} cannot be computed: its expression {sql} fails for the row{or_length}."
         return str(DeltaInvariantViolationException(message))
     error = DeltaInvariantViolationException(
         f"The value exceeds the char/varchar length limitation of column {name}.",

@@ -24,6 +24,7 @@ from deltaflow.batch.write.transactional_write import (
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.observer import observe
+from deltaflow.log.protocol.column_mapping import table_schema
 from deltaflow.log.protocol.data_types import types_within
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.write.file_write import Skip, begins_write
@@ -94,7 +95,9 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
     quarantine_path = option(options, "quarantinePath")
     if quarantine_path is not None:
         place = required_path(quarantine_path)
-        writer.quarantine = begin_quarantine(request, place, schema, writer.rows, operation)
+        assert transaction.metadata is not None
+        table = table_schema(transaction.metadata, table=path)
+        writer.quarantine = begin_quarantine(request, place, schema, writer.rows, table, operation)
     return writer
 
 

@@ -127,9 +127,10 @@ def _column_sql(
 
 
 def _default_sql(field: T.StructField, partition_columns: Sequence[str]) -> str:
-    default = default_sql(field)
-    if default is None or field.name not in partition_columns:
-        return default or "null"
+    default = default_sql(field) or "null"
+    is_text = isinstance(field.dataType, T.StringType | T.BinaryType)
+    if not is_text or field.name not in partition_columns:
+        return default
     return stored_partition_value(f"cast({default} as {field.dataType.simpleString()})", field)
 
 

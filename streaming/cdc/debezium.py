@@ -68,7 +68,8 @@ class Debezium:
     sequence_by: str | None = None
     """An SQL expression over the columns `source` (a struct), `op` and `ts_ms` of the message."""
     unavailable_value: str | None = "__debezium_unavailable_value"
-    """Debezium's `unavailable.value.placeholder`: a column with it keeps its value. None: there are none."""
+    """Debezium's `unavailable.value.placeholder`: a column with it keeps its value. None: there are none.
+    Columns have sequences of their own in both cases, since messages may lack columns that the table has."""
 
     def __post_init__(self) -> None:
         for name, given, known in (

@@ -103,7 +103,8 @@ class Shapes:
             return [self._without_schema_part(self.schema, None)]
         columns = [] if target is None else target.fields
         lower = {key.lower() for key in keys}
-        computed = [field.name for field in columns if is_computed(field) and field.name.lower() not in lower]
+        computed = [field.name.lower() for field in columns if is_computed(field)]
+        computed = [name for name in computed if name not in lower]
         found = self._heads(messages, computed)
         events = [head for head in found if head.is_event and self._is_wanted(head.place)]
         self._check_one_table(events)
@@ -123,14 +124,15 @@ class Shapes:
             raise DeltaAnalysisException(error_class="DELTA_CHANGE_COLUMNS_UNKNOWN")
         if rest:
             left_out = set(computed).difference(*[head.told for head in without])
-            given = T.StructType([field for field in columns if field.name not in left_out])
+            given = T.StructType([field for field in columns if field.name.lower() not in left_out])
             shapes.append(self._without_schema_part(given, others))
         return shapes
 
     def _heads(self, messages: DataFrame, computed: Sequence[str]) -> list[Row]:
         """Of all messages the different (schema part, whether it is an event, place, told columns).
 
-        Of the columns that the table computes itself, those are told that the row after a change has.
+        Of the columns that the table computes itself, in lower case, those are told that the row after a
+        change has.
         """
         event = T.StructType([T.StructField("op", T.StringType()), T.StructField("source", _PLACE)])
         if computed:
@@ -140,6 +142,7 @@ class Shapes:
         told = F.array().cast("array<string>")
         if computed:
             names = F.json_object_keys(F.coalesce("read.payload.after", "read.after"))
+            names = F.transform(names, F.lower)
             told = F.coalesce(F.array_intersect(F.array(*map(F.lit, computed)), names), told)
         heads = messages.select(read.alias("read")).select(
             F.col("read.schema").alias("schema"),

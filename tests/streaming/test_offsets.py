@@ -88,7 +88,7 @@ def test_a_planned_batch_does_not_read_another_table(tmp_path: Path) -> None:
         "id": "planned-for",
         "start": None,
         "end": end.json(),
-        "version": 0,
+        "schemaVersion": 0,
         "schema": '{"type":"struct","fields":[]}',
         "partitionColumns": [],
         "mappingMode": "none",

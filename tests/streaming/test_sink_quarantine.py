@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 
 from deltaflow.log import DeltaLog
 from deltaflow.log.observer import set_observer
+from deltaflow.tables import DeltaTable, IdentityGenerator
 from tests.tables import actions, commit_file, commit_info, every_action, load, read_by_deltalake, versions
 
 if TYPE_CHECKING:
@@ -330,18 +331,22 @@ def test_computed_columns(
     spark: SparkSession, streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
 ) -> None:
     """A generated column that cannot be computed has no value, and its error says so."""
-    spark.sql(
-        f"CREATE TABLE delta.`{sink}` (k BIGINT GENERATED ALWAYS AS IDENTITY, id BIGINT, "
-        "share BIGINT GENERATED ALWAYS AS (6 DIV id)) USING delta"
-    )
-    streams.append(table, 0, 3)
+    columns = DeltaTable.create(spark).location(sink).addColumn("id", "BIGINT")
+    columns.addColumn("k", "BIGINT", generatedAlwaysAs=IdentityGenerator())
+    columns.addColumn("share", "BIGINT", generatedAlwaysAs="6 DIV id")
+    columns.addColumn("code", "VARCHAR(2)", generatedAlwaysAs="CAST(id * 50 AS STRING)")
+    columns.addColumn("p", "STRING", generatedAlwaysAs="CAST(id AS STRING)").partitionedBy("p").execute()
+    streams.append(table, 0, 4)
     streams.copy(streams.read(table), sink, checkpoint, quarantinePath=quarantine)
     found = load(spark, sink)
-    assert sorted(tuple(row) for row in found.select("id", "share").collect()) == [(1, 6), (2, 3)]
-    assert found.select("k").distinct().count() == 2
-    [(_, found_id, reason)] = set_aside(quarantine)
-    assert found_id == 0
-    assert reason.endswith("] Column share cannot be computed: its expression 6 DIV id fails for the row.")
+    assert [tuple(row) for row in found.select("id", "share", "code", "p").collect()] == [(1, 6, "50", "1")]
+    reasons = {found_id: reason for _, found_id, reason in set_aside(quarantine)}
+    assert sorted(reasons) == [0, 2, 3]
+    says = "] Column {} cannot be computed: its expression {} fails for the row{}."
+    assert reasons[0].endswith(says.format("share", "6 DIV id", ""))
+    too_long = says.format("code", "CAST(id * 50 AS STRING)", ", or its value is too long")
+    assert reasons[2].endswith(too_long)
+    assert reasons[3].endswith(too_long)
 
 
 def test_types_whose_text_needs_a_time_zone(

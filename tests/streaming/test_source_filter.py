@@ -36,6 +36,21 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
+def test_char_is_compared_as_batch_queries_compare_it(
+    spark: Any, streams: Any, table: str, checkpoint: str
+) -> None:
+    spark.sql(f"CREATE TABLE delta.`{table}` (id BIGINT, c CHAR(3)) USING delta")
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES (1, 'a'), (2, 'b'), (3, 'a')")
+    stream, seen = streams.read(table, sourceFilter="c = 'a'"), []
+
+    def see(batch: Any, _: int) -> None:
+        assert batch.where("c = 'a'").count() == batch.count()
+        seen.extend(sorted(tuple(row) for row in batch.collect()))
+
+    streams.ended(streams.foreach(stream, checkpoint, see))
+    assert seen == [(1, "a  "), (3, "a  ")]
+
+
 @pytest.mark.covers("sourceFilter")
 @pytest.mark.parametrize("start", [{}, {"startingVersion": 0}])
 def test_files_are_left_out_before_a_batch_is_made_up(

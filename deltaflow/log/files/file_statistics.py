@@ -190,7 +190,7 @@ class FileStatistics:
                 if json_type := _JSON_TYPES.get(type(data_type)):
                     leaves["minValues", *physical] = leaves["maxValues", *physical] = json_type
             parsed = self._parsed(leaves)
-            self._num_records = parsed[("numRecords",)]
+            self._num_records = _counts(parsed[("numRecords",)])
             for path in new:
                 self._columns[path] = (
                     self._column(path, data_types[path], parsed) if path in data_types else None
@@ -227,7 +227,7 @@ class FileStatistics:
             low, high = _outer_bounds(low, high, data_type)
             if was_float(self._schema, path):
                 low, high = _beyond_floats(low, high)
-        return ColumnStatistics(low, high, parsed["nullCount", *physical], self._num_records)
+        return ColumnStatistics(low, high, _counts(parsed["nullCount", *physical]), self._num_records)
 
     def _parsed(self, leaves: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
         """The values of the statistics at these paths, null where a file has none of the type.
@@ -276,6 +276,11 @@ def _reader_of_texts(
 ) -> StatisticsTexts:
     """That of these leaves, and of columns with their names."""
     return StatisticsTexts(dict(leaves), [(group, *path) for group in _GROUPS for path in columns])
+
+
+def _counts(numbers: pa.Array) -> pa.Array:
+    """The numbers; null where they cannot be counts of rows."""
+    return pc.if_else(pc.less(numbers, 0), pa.scalar(None, numbers.type), numbers)
 
 
 def _flat(values: Sequence[pa.Array]) -> pa.Table:

@@ -160,7 +160,8 @@ def _without_views(arrow_type: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(arrow_type):
         return pa.struct([field.with_type(_without_views(field.type)) for field in arrow_type])
     if pa.types.is_map(arrow_type):
-        return pa.map_(_without_views(arrow_type.key_type), _without_views(arrow_type.item_type))
+        key, item = arrow_type.key_field, arrow_type.item_field
+        return pa.map_(key.with_type(_without_views(key.type)), item.with_type(_without_views(item.type)))
     if pa.types.is_list(arrow_type):
         return pa.list_(arrow_type.value_field.with_type(_without_views(arrow_type.value_type)))
     if pa.types.is_string_view(arrow_type):

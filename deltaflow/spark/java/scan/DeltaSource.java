@@ -106,7 +106,8 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
     }
     LogicalPlan plan = (LogicalPlan) scans.get(0);
     if (scans.size() > 1) plan = new Union(CollectionConverters.asScala(scans).toList(), false, false);
-    plan.setAnalyzed(); // nothing in it is to be resolved
+    // It has no name to be resolved. Spark puts it into the plan of the batch, where CHAR is padded.
+    plan.setAnalyzed();
     Dataset rows = org.apache.spark.sql.classic.Dataset.ofRows(session, plan);
     return filter == null ? rows : rows.where(filter);
   }

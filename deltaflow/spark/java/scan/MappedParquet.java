@@ -31,6 +31,7 @@ final class MappedParquet extends ParquetFileFormat {
   private final RowIdColumns rowIdColumns;
   /** Whether the rule RowIds has been there, so that row ids are read. */
   private final boolean readsRowIds;
+  /** null if the scan is not one of a stream. */
   private final ReadFunctions functions;
 
   /**
@@ -60,14 +61,23 @@ final class MappedParquet extends ParquetFileFormat {
       Configuration hadoopConf) {
     if (rowIdColumns != null) RowIdColumns.check(requiredSchema);
     if (mapping == null) {
-      return functions.of(session, dataSchema, partitionSchema, requiredSchema, filters, options, hadoopConf);
+      return function(session, dataSchema, partitionSchema, requiredSchema, filters, options, hadoopConf);
     }
     if (mapping.byId && !hadoopConf.getBoolean(FINDS_BY_ID, false)) {
       throw new IllegalStateException(
           FINDS_BY_ID + " is false, and the table has columns that are found by their ids. Set it to true.");
     }
-    return functions.of(session, mapping.physical(dataSchema, mapping.byId), partitionSchema,
+    return function(session, mapping.physical(dataSchema, mapping.byId), partitionSchema,
         mapping.physical(requiredSchema, mapping.byId), physical(filters), options, hadoopConf);
+  }
+
+  private Function1 function(SparkSession session, StructType dataSchema, StructType partitionSchema,
+      StructType requiredSchema, Seq filters, scala.collection.immutable.Map options, Configuration hadoopConf) {
+    if (functions == null) {
+      return new ParquetFileFormat().buildReaderWithPartitionValues(
+          session, dataSchema, partitionSchema, requiredSchema, filters, options, hadoopConf);
+    }
+    return functions.of(session, dataSchema, partitionSchema, requiredSchema, filters, options, hadoopConf);
   }
 
   /** The filters that row groups are chosen by. By ids Spark cannot choose them: it looks for names. */

@@ -133,7 +133,7 @@ public final class TableScan implements FileIndex {
   /** Spark's reader of the files, which finds the table's columns in them. */
   public ParquetFileFormat format() {
     if (mapping == null && rowIdColumns == null && functions == null) return new ParquetFileFormat();
-    return new MappedParquet(mapping, rowIdColumns, rowIds, functions == null ? new ReadFunctions() : functions);
+    return new MappedParquet(mapping, rowIdColumns, rowIds, functions);
   }
 
   public boolean hasRowIds() { return rowIds; }
