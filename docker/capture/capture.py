@@ -5,9 +5,9 @@
         --tables public.customers,public.orders
 
 Each file has one JSON message in a line, in Debezium's order: <landing>/<schema.table>/<number>.json. Numbers
-grow, and none comes twice, also where files are taken away after they were read. A file appears whole, by a
-rename, and is on the disk before Debezium stores how far it has come: in the table `debezium_offsets` of the
-same database. So after a crash the last messages may land twice, and none is lost.
+grow with the clock, so that none comes twice, also where files are taken away after they were read. A file
+appears whole, by a rename, and is on the disk before Debezium stores how far it has come: in the table
+`debezium_offsets` of the same database. So after a crash the last messages may land twice, and none is lost.
 SIGTERM ends the capture in order.
 """
 
