@@ -22,7 +22,7 @@ _TEXTS_AT_ONCE: Final = 1_024
 _ESCAPED_KEY: Final = re.compile(rb'\\[u/][^"]*"\s*:')
 """In a key that may be another key than the one it looks like."""
 _SEVERAL: Final = object()
-_UNREADABLE: Final = (ValueError, RecursionError)  # msgspec's errors and those of UTF-8 are ValueErrors
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)  # UTF-8 errors are ValueErrors
 # As Spark and others write the numbers that JSON lacks.
 _NO_NUMBER = Literal["NaN", "Infinity", "+Infinity", "-Infinity"]
 _PYTHON_TYPES: Final[dict[pa.DataType, Any]] = {

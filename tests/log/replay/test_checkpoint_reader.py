@@ -92,7 +92,10 @@ def test_texts_may_be_views(table: HandWrittenTable) -> None:
     [file] = write_checkpoint(table, 5, [*STATE, parsed], add=add_type)
     before, rows = state(), pq.read_table(file)
     columns = [column.cast(views(column.type)) for column in rows.columns]
-    pq.write_table(pa.table(columns, names=rows.column_names), file)
+    try:
+        pq.write_table(pa.table(columns, names=rows.column_names), file)
+    except pa.ArrowNotImplementedError:
+        pytest.skip("this pyarrow writes no views into Parquet files")
     assert "string_view" in str(pq.read_schema(file))
     assert state() == before
 
