@@ -16,6 +16,7 @@ from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.protocol.column_mapping import mapping_mode, physical_names, table_schema
 from deltaflow.log.streams.schema_log import SchemaLog
 from deltaflow.spark.bridge.messages import Message
+from deltaflow.spark.scan.file_index import STREAM
 from deltaflow.spark.scan.messages import RowIdColumns
 from deltaflow.streaming.source_options import SourceOptions
 
@@ -127,7 +128,7 @@ class DescribedReading(Message, frozen=True):
     path: str
     id: str
     schema_version: int
-    """Reading.version. No `version`, which of other scans is that of all files: a stream's are of many."""
+    """Reading.version: that of the schema. The files are of many versions."""
     schema: str
     partition_columns: tuple[str, ...]
     options: SourceOptions
@@ -139,7 +140,7 @@ class DescribedReading(Message, frozen=True):
 class DescribedBatch(DescribedReading, frozen=True, kw_only=True):
     """The description of the scan of a micro-batch."""
 
-    reads: str = "stream"
+    reads: str = STREAM
     start: str | None
     end: str
     recorded: bool | None = None

@@ -36,7 +36,7 @@ from deltaflow.log.streams.source_offset import (
 )
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.messages import HandleRequest
-from deltaflow.spark.scan.file_index import ScannedFiles, finds_files, relation
+from deltaflow.spark.scan.file_index import STREAM, ScannedFiles, finds_files, relation
 from deltaflow.spark.scan.messages import Relation
 from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.backlog import Backlog
@@ -271,7 +271,7 @@ def _keep_planned(description: dict[str, Any], files: pa.Table) -> None:
             _planned.popitem(last=False)
 
 
-@finds_files("stream")
+@finds_files(STREAM)
 def files_of_batch(description: dict[str, Any]) -> ScannedFiles:
     """The files of one micro-batch: those that were just admitted, or else from the log."""
     with _planned_lock:

@@ -90,7 +90,12 @@ class Applier:
         changes = self.envelope.changes(batch, self._current(spark, snapshot, write))
         if changes is None:
             return
-        changes, columns = self.data_columns.of(changes, snapshot, self._by_columns(spark, snapshot))
+        whole = None if snapshot is None else self._whole_history(spark, snapshot)
+        # A history of some columns does not show the sequences that its whole history has.
+        by_columns = self.ignore_null_updates or (
+            whole is not None and COLUMN_SEQUENCES in whole.schema.names
+        )
+        changes, columns = self.data_columns.of(changes, snapshot, by_columns)
         tracked = self.data_columns.tracked(columns) if self.scd_type == 2 else None
         flow = {
             "keys": columns.key_names,
@@ -102,6 +107,7 @@ class Applier:
             known = columns if tracked is None else replace(columns, partial=False)
             fields = [*columns.data, *known.engine_fields(history=self.scd_type == 2)]
             snapshot = self.target.create(spark, fields, flow)
+            whole = self._whole_history(spark, snapshot)
         else:
             snapshot = self.target.adopt(spark, snapshot, flow)
             snapshot = self._with_engine_columns(spark, snapshot, columns)
@@ -116,19 +122,15 @@ class Applier:
                 if tracked is None:
                     run.apply_to_history(changes, summary, table)
                 else:
-                    run.apply_to_tracked_history(changes, summary, table, tracked, snapshot)
+                    run.apply_to_tracked_history(changes, summary, table, tracked, snapshot, whole)
         # Only now: until the target has the batch, it must find what it found the first time.
         side.forget(self.clock(), self.horizon_ms)
 
-    def _by_columns(self, spark: SparkSession, snapshot: Snapshot | None) -> bool:
-        """Whether columns have sequences of their own, beside what the target shows.
-
-        That of a history of some columns does not show those that its whole history has.
-        """
-        if self.ignore_null_updates or snapshot is None or not self.data_columns.tracks:
-            return self.ignore_null_updates
-        whole = Target(posixpath.join(snapshot.path, DIRECTORY, "history"), None).snapshot(spark)
-        return whole is not None and COLUMN_SEQUENCES in whole.schema.names
+    def _whole_history(self, spark: SparkSession, snapshot: Snapshot) -> Snapshot | None:
+        """That which a history of some columns follows from; None of other targets, and before it is made."""
+        if not self.data_columns.tracks:
+            return None
+        return Target(posixpath.join(snapshot.path, DIRECTORY, "history"), None).snapshot(spark)
 
     def _with_engine_columns(
         self, spark: SparkSession, snapshot: Snapshot, columns: ChangeColumns
@@ -293,13 +295,14 @@ class _Batch:
         table: DeltaTable,
         tracked: Sequence[str],
         target: Snapshot,
+        snapshot: Snapshot | None,
     ) -> None:
-        """The whole history is kept beside the target, and the target follows from it.
+        """The whole history (`snapshot`; None before it is made) is kept beside the target, and the target
+        follows from it.
 
         A target that has rows, and no history, was there before, or is a clone.
         """
         whole = Target(self.side.history_path, None)
-        snapshot = whole.snapshot(self.spark)
         if snapshot is None:
             fields = [*self.columns.data, *self.columns.engine_fields(history=True)]
             snapshot = whole.create(self.spark, fields, {})

@@ -349,6 +349,28 @@ def test_computed_columns(
     assert reasons[3].endswith(too_long)
 
 
+def test_expressions_that_are_there_twice(
+    spark: SparkSession, streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
+) -> None:
+    """Spark computes those once, which must not be outside of the attempt, in whichever places they are."""
+    columns = DeltaTable.create(spark).location(sink).addColumn("id", "BIGINT")
+    columns.addColumn("share", "BIGINT", generatedAlwaysAs="6 DIV id")
+    columns.addColumn("more", "BIGINT", generatedAlwaysAs="6 DIV id + 1")
+    columns.addColumn("twice", "BIGINT", generatedAlwaysAs="(10 DIV (id - 1)) * (10 DIV (id - 1))")
+    columns.addColumn("p", "STRING", generatedAlwaysAs="CAST(12 DIV (id - 2) AS STRING)").partitionedBy("p")
+    columns.execute()
+    spark.sql(f"ALTER TABLE delta.`{sink}` ADD CONSTRAINT a CHECK (8 DIV (id - 3) > 0)")
+    spark.sql(f"ALTER TABLE delta.`{sink}` ADD CONSTRAINT b CHECK (8 DIV (id - 3) < 9)")
+    streams.append(table, 0, 5)
+    streams.copy(streams.read(table), sink, checkpoint, quarantinePath=quarantine)
+    assert load(spark, sink).collect() == [(4, 1, 2, 9, "6")]
+    reasons = {row["row"]["id"]: row["reason"] for row in rows_so_far(quarantine)}
+    failing = {0: ["Column share", "Column more"], 1: ["Column twice"], 2: ["Column p"]}
+    failing[3] = ["CHECK constraint a ", "CHECK constraint b "]
+    assert {key: reason.count("[DELTA_") for key, reason in reasons.items()} == {0: 2, 1: 1, 2: 1, 3: 2}
+    assert all(name in reasons[key] for key, names in failing.items() for name in names), reasons
+
+
 def test_types_whose_text_needs_a_time_zone(
     spark: SparkSession, streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
 ) -> None:

@@ -57,6 +57,9 @@ _ROW_IDS = {"baseRowId": "base_row_id", "defaultRowCommitVersion": "default_row_
 NEWEST = "newest"
 """What a scan without a version reads: the JVM asks `scan.pin` for one at each execution of its query."""
 
+STREAM = "stream"
+"""What the scan of a micro-batch reads: files that several versions have added."""
+
 READ_ALL: Mapping[str, str] = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """Options of a relation that has to read all of its files, whatever the session's settings are."""
 
@@ -398,7 +401,7 @@ def _refuse_files_without_row_ids(files: pa.Table, scan: str) -> None:
     missing = files.filter(pc.or_(*(files[name].is_null() for name in _ROW_IDS)))
     if missing.num_rows:
         description = msgspec.json.decode(scan)
-        if "version" not in description:
+        if description["reads"] == STREAM:
             raise DeltaIllegalStateException(
                 f"The file {missing['path'][0]} of the table {description['path']} has no row ids: it was "
                 "added before row tracking was enabled, and the stream reads it as it was added. Leave "

@@ -69,14 +69,17 @@ public final class SparkThread {
   }
 
   /** The first of these Scala objects that this Spark has; null without any. */
-  private static Object firstOf(String name, String other) {
-    try {
-      return Class.forName(name).getField("MODULE$").get(null);
-    } catch (ClassNotFoundException e) {
-      return other == null ? null : firstOf(other, null);
-    } catch (ReflectiveOperationException e) {
-      throw new IllegalStateException(e);
+  private static Object firstOf(String... names) {
+    for (String name : names) {
+      try {
+        return Class.forName(name).getField("MODULE$").get(null);
+      } catch (ClassNotFoundException e) {
+        continue; // Another release has another one, or none.
+      } catch (ReflectiveOperationException e) {
+        throw new IllegalStateException(e);
+      }
     }
+    return null;
   }
 
   /** Calls a method whose class has another name in another release; parameter: null for a method without any. */

@@ -84,7 +84,7 @@ public final class Quarantine {
     List violations = new ArrayList();
     for (JsonNode check : plan.get("checks")) {
       Expression[] analyzed = RowChanges.check(session, selected, check, plan.get("path").asText());
-      violations.add(new If(new IsNull(new TryEval(onlyTrue(analyzed[0]))), analyzed[1], nothing()));
+      violations.add(new If(new IsNull(nullIfItThrows(onlyTrue(analyzed[0]))), analyzed[1], nothing()));
     }
     // A row whose values do not fit would fail the checks only because of that.
     Expression misfits = lines(reasons);
@@ -138,9 +138,8 @@ public final class Quarantine {
     for (Object each : CollectionConverters.asJava(projection.projectList())) {
       NamedExpression column = (NamedExpression) each;
       Expression value = each instanceof Alias ? ((Alias) each).child() : (Expression) each;
-      Alias attempt = alias(
-          new TryEval(new CreateNamedStruct(Plans.seq(Arrays.asList(new Object[] {RowChanges.text("v"), value})))),
-          "attempt");
+      Expression struct = new CreateNamedStruct(Plans.seq(Arrays.asList(new Object[] {RowChanges.text("v"), value})));
+      Alias attempt = alias(nullIfItThrows(struct), "attempt");
       attempts.add(attempt);
       Expression of = new GetStructField(attempt.toAttribute(), 0, Option.empty());
       values.add(attempt.toAttribute());
@@ -160,6 +159,15 @@ public final class Quarantine {
   /** The plan's projection; Spark makes none if all columns pass through. */
   private static Project projection(LogicalPlan plan) {
     return plan instanceof Project ? (Project) plan : new Project(plan.output(), plan);
+  }
+
+  /**
+   * The If is always true. Spark computes what is twice in a projection once, before all else, and so outside of
+   * TryEval; but it does not look for such expressions in one branch of an If.
+   */
+  private static Expression nullIfItThrows(Expression value) {
+    Literal yes = Literal.create(Boolean.TRUE, DataTypes.BooleanType);
+    return new TryEval(new If(yes, value, Literal.create(null, value.dataType())));
   }
 
   private static Expression onlyTrue(Expression condition) {
