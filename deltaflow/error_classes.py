@@ -330,6 +330,12 @@ CATALOGUE: dict[str, Entry] = {
         'Found no partition information in the catalog for table {table_name}. Have you run "MSCK REPAIR '
         'TABLE" on your table to discover partitions?',
     ),
+    "DELTA_CONVERSION_UNSUPPORTED_COLUMN_MAPPING": (
+        "0AKDC",
+        "CONVERT TO DELTA cannot make a table with {config} = {mode}: the files have no ids of columns, by "
+        "which readers look for them then. Set it to name or none in the session's defaults, or in the "
+        "properties of the catalog's table.",
+    ),
     "DELTA_CONVERT_METASTORE_METADATA_MISMATCH": (
         "42K03",
         "The directory of the table has a Delta log already, and the table's properties in the catalog "

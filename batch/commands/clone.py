@@ -53,7 +53,7 @@ from deltaflow.log.protocol.configuration import canonical_name, checked_name, w
 from deltaflow.log.protocol.identity_columns import with_marks_of
 from deltaflow.log.protocol.properties import RESTORE_PROTOCOL_DOWNGRADE_ALLOWED
 from deltaflow.log.protocol.protocols import merged_protocol, protocol_for, without_protocol_properties
-from deltaflow.log.protocol.row_tracking import with_row_id_columns
+from deltaflow.log.protocol.row_tracking import has_row_ids, with_row_id_columns
 from deltaflow.log.replay.log_files import system_clock
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
 from deltaflow.spark.sql.parquet_tables import describe_table
@@ -291,13 +291,19 @@ def _commit(
     transaction.update_protocol(*_protocol_and_metadata(transaction, source, properties))
     if source.snapshot is not None:
         transaction.clustering.as_in(source.snapshot)
+    else:
+        transaction.clustering.by(())
     parameters: dict[str, str | bool | int | None] = {"source": source.name, "sourceVersion": source.version}
     read = f"version {source.version} of"
     if is_shallow:
         plan = CopyPlan(adds=_shared(source))
     else:
         parameters["isShallow"] = False
-        plan = plan_copies(source.root, source.adds, source.identity, before, transaction.log.clock())
+        assert transaction.protocol is not None
+        assert transaction.metadata is not None
+        needs_ids = has_row_ids(transaction.protocol, transaction.metadata, target.path)
+        now_ms = transaction.log.clock()
+        plan = plan_copies(source.root, source.adds, source.identity, before, now_ms, needs_ids=needs_ids)
         _LOG.info("Copying %d of %d files into %s", plan.num_copied, source.num_files, target.path)
         copy_files(plan.copies, source.root, target.path, read)
     row = (

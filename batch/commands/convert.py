@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from deltaflow.arguments import check_string
 from deltaflow.batch.commands.parquet_source import properties_of, read_parquet_table
 from deltaflow.batch.named_table import enclosing_table, table_at_path, table_of_name
-from deltaflow.errors import DeltaAnalysisException
+from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import (
     LOG_DIRECTORY,
     DeltaLog,
@@ -23,7 +23,8 @@ from deltaflow.log import (
     OptimisticTransaction,
     schema_to_string,
 )
-from deltaflow.log.protocol.properties import CONVERT_METADATA_CHECK_ENABLED
+from deltaflow.log.protocol.column_mapping import mapping_mode
+from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE, CONVERT_METADATA_CHECK_ENABLED
 from deltaflow.spark.expressions.frames import delta_settings
 from deltaflow.spark.sql.parquet_tables import TableEntry, describe_table, make_entry_delta
 from deltaflow.spark.sql.statements import NamedTable
@@ -123,6 +124,15 @@ def _convert(
         created_time=transaction.log.clock(),
     )
     transaction.update_metadata(metadata, keeps_names=True)
+    assert transaction.metadata is not None
+    mode = mapping_mode(transaction.metadata, transaction.path)
+    if mode == "id":  # the files have no ids, by which readers would look for the columns
+        raise DeltaUnsupportedOperationException(
+            error_class="DELTA_CONVERSION_UNSUPPORTED_COLUMN_MAPPING",
+            config=COLUMN_MAPPING_MODE.name,
+            mode=mode,
+            table=transaction.path,
+        )
     adds = source.add_actions(transaction.metadata if collect_stats else None)
     parameters: dict[str, str | bool | int | None] = {
         "numFiles": len(adds),

@@ -64,10 +64,13 @@ def plan_copies(
     identity: Callable[[AddFile], object],
     before: Snapshot | None,
     now_ms: int,
+    *,
+    needs_ids: bool = False,
 ) -> CopyPlan:
     """How the table that is `before` becomes a copy of the files `adds` of the table at `root`.
 
-    `identity` is what makes a file what it is: two files with the same identity have the same content.
+    `identity` is what makes a file what it is: two files with the same identity have the same content. If the
+    table `needs_ids`, files of it that have no row ids are added again, by which the commit gives them some.
     """
     plan = CopyPlan()
     existing = {}
@@ -104,7 +107,8 @@ def plan_copies(
             base_row_id=None if old is None else old.base_row_id,
             default_row_commit_version=None if old is None else old.default_row_commit_version,
         )
-        if old is not None and msgspec.structs.replace(old, data_change=True) == copy:
+        lacks_ids = needs_ids and copy.base_row_id is None
+        if old is not None and not lacks_ids and msgspec.structs.replace(old, data_change=True) == copy:
             continue
         if old is not None and _vector_id(old) == _vector_id(copy):
             # Streams and the change data feed have its rows already: only what the log says of them is new.

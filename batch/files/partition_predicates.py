@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField
+from pyspark.sql.types import StructField, TimestampType
 
 from deltaflow.batch.arguments import check_predicate
 from deltaflow.batch.sql_names import quoted
@@ -59,7 +59,10 @@ def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], t
 
 def _typed_column(field: StructField, table: str) -> Column:
     """A partition column as readers see it: with its type, and CHAR filled up with blanks."""
-    text = f"try_cast(nullif({quoted(field.name)}, '') as {field.dataType.simpleString()})"
+    # By a setting of Spark, `timestamp` may mean the type without a zone.
+    is_timestamp = isinstance(field.dataType, TimestampType)
+    type_name = "timestamp_ltz" if is_timestamp else field.dataType.simpleString()
+    text = f"try_cast(nullif({quoted(field.name)}, '') as {type_name})"
     value = table_expression(text, table)
     length = char_length(field)
     return (

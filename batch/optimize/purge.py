@@ -63,7 +63,7 @@ def _has_others(found: pa.Schema | pa.DataType, of_table: T.DataType, kept: froz
                     return True
                 if name in fields and _has_others(inner.type, fields[name], frozenset()):
                     return True
-        case T.ArrayType() if pa.types.is_list(found):
+        case T.ArrayType() if _is_list(found):
             return _has_others(found.value_type, of_table.elementType, frozenset())
         case T.MapType() if pa.types.is_map(found):
             return _has_others(found.key_type, of_table.keyType, frozenset()) or _has_others(
@@ -98,7 +98,7 @@ def _is_older(found: pa.Schema | pa.DataType, of_table: T.DataType, *, by_id: bo
                 key in types and _is_older(inner.type, types[key], by_id=by_id)
                 for key, inner in zip(keys, found, strict=True)
             )
-        case T.ArrayType() if pa.types.is_list(found):
+        case T.ArrayType() if _is_list(found):
             return _is_older(found.value_type, of_table.elementType, by_id=by_id)
         case T.MapType() if pa.types.is_map(found):
             return _is_older(found.key_type, of_table.keyType, by_id=by_id) or _is_older(
@@ -107,6 +107,17 @@ def _is_older(found: pa.Schema | pa.DataType, of_table: T.DataType, *, by_id: bo
     if pa.types.is_decimal(found):
         return can_widen(T.DecimalType(found.precision, found.scale), of_table)
     return found in _TYPES and can_widen(_TYPES[found], of_table)
+
+
+def _is_list(found: pa.DataType) -> bool:
+    """Whether a type is that of an array. Files of Arrow's writers tell which of Arrow's it was."""
+    return (
+        pa.types.is_list(found)
+        or pa.types.is_large_list(found)
+        or pa.types.is_fixed_size_list(found)
+        or pa.types.is_list_view(found)
+        or pa.types.is_large_list_view(found)
+    )
 
 
 def _key(field: pa.Field, *, by_id: bool) -> int | str:

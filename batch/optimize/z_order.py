@@ -220,15 +220,13 @@ def _curve_position_sqls(count: int) -> list[str]:
     They hold the bits of the range numbers from the highest to the lowest, and for each bit those of all
     columns.
     """
-    bits_of_a_word = _BITS_OF_A_WORD // count
-    words = []
-    for highest in range(_BITS, 0, -bits_of_a_word):
-        bits = range(max(highest - bits_of_a_word, 0), highest)
-        words.append(
-            " | ".join(
-                f"shiftleft(shiftright(`{_RANGE}{i}`, {bit}) & 1L, {(bit - bits[0]) * count + count - 1 - i})"
-                for bit in bits
-                for i in range(count)
-            )
+    bits = [f"shiftright(`{_RANGE}{i}`, {bit}) & 1L" for bit in reversed(range(_BITS)) for i in range(count)]
+    # No word begins within the bits of one place, if it has room for those of all columns.
+    of_a_word = max(_BITS_OF_A_WORD // count * count, min(count, _BITS_OF_A_WORD))
+    words = [bits[start : start + of_a_word] for start in range(0, len(bits), of_a_word)]
+    return [
+        " | ".join(
+            f"shiftleft({bit}, {place})" for place, bit in zip(reversed(range(len(word))), word, strict=True)
         )
-    return words
+        for word in words
+    ]

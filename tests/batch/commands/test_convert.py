@@ -184,12 +184,29 @@ def test_schemas_are_merged(spark: SparkSession, path: str) -> None:
     assert table.where("a = 300").count() == 1
 
 
-def test_columns_in_other_case_have_no_statistics(spark: SparkSession, path: str) -> None:
+def test_columns_in_other_case(spark: SparkSession, path: str, settings: Any) -> None:
+    """They have no statistics. A session that minds the case reads them, too, and rewrites what it reads."""
     put(path, "1.parquet", a=[1])
     put(path, "2.parquet", A=[2])
-    table = convert(spark, path).toDF()
-    assert sorted(row.a for row in table.where("a is not null").collect()) == [1, 2]
-    assert table.where("a > 1").count() == 1
+    table = convert(spark, path)
+    assert sorted(row.a for row in table.toDF().where("a is not null").collect()) == [1, 2]
+    assert table.toDF().where("a > 1").count() == 1
+    with settings({"spark.sql.caseSensitive": "true"}):
+        assert table.toDF().where("a > 1").count() == 1
+        table.optimize().executeCompaction()
+    assert sorted(row.a for row in table.toDF().collect()) == [1, 2]
+
+
+def test_no_mapping_by_id(spark: SparkSession, path: str, settings: Any) -> None:
+    """The files have no ids: each column would be null, or no reader could read them."""
+    put(path, "1.parquet", a=[1])
+    mode = "spark.databricks.delta.properties.defaults.columnMapping.mode"
+    with settings({mode: "id"}), pytest.raises(DeltaError) as error:
+        convert(spark, path)
+    assert condition_of(error) == "DELTA_CONVERSION_UNSUPPORTED_COLUMN_MAPPING"
+    assert not Path(path, "_delta_log").exists()
+    with settings({mode: "name"}):
+        assert rows(convert(spark, path).toDF()) == [{"a": 1}]
 
 
 def test_schemas_that_do_not_merge(spark: SparkSession, path: str) -> None:

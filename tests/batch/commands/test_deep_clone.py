@@ -242,6 +242,10 @@ def test_tables_with_features(spark: SparkSession, target: str, tmp_path: Path) 
     ids_of_clone = ids(load(spark, target))
     assert len(set(ids_of_clone)) == 4
     assert load(spark, target).where("`a b` = 9").first().twice == 18
+    # A Parquet table is not clustered.
+    spark.range(2).write.parquet(str(tmp_path / "parquet"))
+    spark.sql(f"CREATE OR REPLACE TABLE delta.`{target}` CLONE parquet.`{tmp_path}/parquet`")
+    assert clone.detail().first().clusteringColumns == []
 
 
 # ------------------------------------------------------------------------------------------ what goes wrong
@@ -397,6 +401,12 @@ def test_what_the_log_says_anew_of_a_file_brings_no_row_again(
     assert read() == ids(clone.toDF()) == expected
     changes = load(spark, target, readChangeFeed="true", startingVersion=latest_version(target))
     assert changes.collect() == []
+    # Files that are there get ids, too, when the source has begun to track its rows.
+    spark.sql(f"ALTER TABLE delta.`{source}` SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
+    assert copied(again(spark, source, target)) == (0, 0)
+    row_ids = [row.row_id for row in clone.toDF().select("_metadata.row_id").collect()]
+    assert len(set(row_ids) - {None}) == len(expected)
+    assert not any(add["dataChange"] for add in actions(target, "add"))
     log = DeltaLog.for_table(target)
     assert log.checksum_differences(log.snapshot()) == {}
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import types as T
 
+from deltaflow.batch.optimize.purge import ChooseFiles, files_of_older_types, files_to_purge
 from deltaflow.errors import DeltaAnalysisException, DeltaError
-from deltaflow.log import DeltaLog
+from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, schema_to_string
 from tests.deletion_vectors import mark_deleted, paths
 from tests.tables import actions, commit_info, data_files, ids, latest_version, load, rows, write
 
@@ -89,6 +93,30 @@ def test_of_fields_within_columns(spark: SparkSession, tmp_path: Path) -> None:
         assert _reorg(spark, table).numFilesRemoved == 1, field
         assert _reorg(spark, table).numFilesRemoved == 0, field
         assert rows(load(spark, table)) == expected
+
+
+def test_arrays_of_other_writers(spark: SparkSession, tmp_path: Path) -> None:
+    """Files of Arrow's writers tell which of its types an array had."""
+    structs = pa.array([[{"a": 1, "b": 2}]], pa.large_list(pa.struct({"a": pa.int32(), "b": pa.int32()})))
+    lists = pa.array([[1, 2]], pa.list_(pa.int32(), 2))
+    file = tmp_path / "file.parquet"
+    pq.write_table(pa.table({"s": structs, "l": lists}), file)
+    log = DeltaLog.for_table(str(tmp_path))
+
+    def chosen(choose: ChooseFiles, ddl: str, *adds: AddFile) -> int:
+        schema = schema_to_string(T.StructType.fromDDL(ddl))
+        transaction = log.start_transaction()
+        transaction.update_metadata(Metadata(id="t", schema_string=schema, partition_columns=[]))
+        transaction.commit(adds, Operation("WRITE"))
+        snapshot = log.snapshot()
+        return choose(snapshot, snapshot.files).num_rows
+
+    values = {"partition_values": {}, "modification_time": 0, "data_change": True}
+    add = AddFile(path=file.name, size=file.stat().st_size, **values)
+    assert chosen(files_to_purge, "s array<struct<a: int, b: int>>, l array<int>", add) == 0
+    assert chosen(files_to_purge, "s array<struct<a: int>>, l array<int>") == 1
+    assert chosen(files_of_older_types, "s array<struct<a: int, b: int>>, l array<bigint>") == 1
+    assert chosen(files_of_older_types, "s array<struct<a: int, b: bigint>>, l array<int>") == 1
 
 
 def test_optimize_rewrites_files_of_which_many_rows_are_deleted(

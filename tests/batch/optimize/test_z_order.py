@@ -139,6 +139,12 @@ def test_many_columns(spark: SparkSession, table: str, setting: Any) -> None:
     assert len([row for row in values if row["bool_and(c0)"]]) >= 1
 
 
+def test_more_columns_than_a_number_has_bits() -> None:
+    words = z_order_module._curve_position_sqls(70)
+    assert sum(word.count("shiftleft") for word in words) == 70 * 10
+    assert max(word.count("shiftleft") for word in words) == 63
+
+
 def test_partitions(spark: SparkSession, table: str, setting: Any) -> None:
     """Each partition that `where` chooses is ordered separately."""
     scattered(spark, 600, "x", "id % 3 p").write.format("delta").partitionBy("p").save(table)

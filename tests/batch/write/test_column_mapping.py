@@ -159,6 +159,18 @@ def test_every_way_to_write(spark: SparkSession, table: str, mode: str) -> None:
     assert parsed == tuple(sorted(place[0] for place in new))
 
 
+def test_files_have_the_ids_whatever_the_session_says(
+    spark: SparkSession, tmp_path: Path, settings: Any
+) -> None:
+    path = str(tmp_path / "table")
+    with settings({"spark.sql.parquet.fieldId.write.enabled": "false"}):
+        for start in (0, 1):
+            rows_of_file = spark.range(start, start + 1, 1, 1).write.format("delta").mode("append")
+            rows_of_file.option(MODE, "id").save(path)
+        DeltaTable.forPath(spark, path).optimize().executeCompaction()
+    assert tuples(load(spark, path)) == [(0,), (1,)]
+
+
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_rename_and_drop(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     table = str(tmp_path / "table")

@@ -6,6 +6,7 @@ import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.sources.And;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.sources.Not;
@@ -19,7 +20,8 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Spark's Parquet reader for a mapped table: it gets the columns and filters as they are in the files. Plans have the
  * table's own names, so that nothing else of Spark is to be told. For a table with row tracking, _metadata has more
- * fields. For a stream, the functions that read a file are kept.
+ * fields. For a stream, the functions that read a file are kept. In a session that minds the case of names, it finds the
+ * columns in any case.
  *
  * The function that reads a file is made by Spark's own class, which is the only one that executors need.
  */
@@ -75,9 +77,22 @@ final class MappedParquet extends ParquetFileFormat {
       StructType requiredSchema, Seq filters, scala.collection.immutable.Map options, Configuration hadoopConf) {
     if (functions == null) {
       return new ParquetFileFormat().buildReaderWithPartitionValues(
-          session, dataSchema, partitionSchema, requiredSchema, filters, options, hadoopConf);
+          inAnyCase(session), dataSchema, partitionSchema, requiredSchema, filters, options, hadoopConf);
     }
     return functions.of(session, dataSchema, partitionSchema, requiredSchema, filters, options, hadoopConf);
+  }
+
+  /**
+   * The session, or one like it for which the case of names does not matter. The columns of a table differ by more than
+   * case, and files that others have written may have their names in another case: a reader that does not find them
+   * gives null, and an operation would write it.
+   */
+  static SparkSession inAnyCase(SparkSession session) {
+    org.apache.spark.sql.classic.SparkSession own = (org.apache.spark.sql.classic.SparkSession) session;
+    if (!own.sessionState().conf().caseSensitiveAnalysis()) return session;
+    org.apache.spark.sql.classic.SparkSession other = own.cloneSession();
+    other.conf().set(SQLConf.CASE_SENSITIVE().key(), "false");
+    return other;
   }
 
   /** The filters that row groups are chosen by. By ids Spark cannot choose them: it looks for names. */

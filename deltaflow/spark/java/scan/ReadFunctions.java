@@ -37,7 +37,7 @@ final class ReadFunctions {
     Function1 function = (Function1) functions.remove(arguments);
     if (function == null) {
       function = new ParquetFileFormat().buildReaderWithPartitionValues(
-          session, dataSchema, partitionSchema, requiredSchema, filters, options, hadoopConf);
+          MappedParquet.inAnyCase(session), dataSchema, partitionSchema, requiredSchema, filters, options, hadoopConf);
     }
     functions.put(arguments, function);
     if (functions.size() > KEPT) functions.remove(functions.keySet().iterator().next());

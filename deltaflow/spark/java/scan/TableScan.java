@@ -37,6 +37,7 @@ import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
@@ -132,7 +133,8 @@ public final class TableScan implements FileIndex {
 
   /** Spark's reader of the files, which finds the table's columns in them. */
   public ParquetFileFormat format() {
-    if (mapping == null && rowIdColumns == null && functions == null) return new ParquetFileFormat();
+    boolean minds = SQLConf.get().caseSensitiveAnalysis();
+    if (mapping == null && rowIdColumns == null && functions == null && !minds) return new ParquetFileFormat();
     return new MappedParquet(mapping, rowIdColumns, rowIds, functions);
   }
 

@@ -252,13 +252,15 @@ public final class FileWrite {
 
   /**
    * Parquet files whose footers have more bounds than Spark's defaults give: timestamps are TIMESTAMP_MICROS instead
-   * of INT96, and the bounds of long strings are truncated instead of dropped together with the null count.
+   * of INT96, and the bounds of long strings are truncated instead of dropped together with the null count. They have
+   * the ids of columns that are mapped by id, whatever the session says: without them, no reader could read the table.
    */
   private static final class BoundedParquet extends ParquetFileFormat {
     public OutputWriterFactory prepareWrite(
         org.apache.spark.sql.SparkSession session, Job job, scala.collection.immutable.Map options, StructType schema) {
       OutputWriterFactory factory = super.prepareWrite(session, job, options, schema);
       job.getConfiguration().set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS");
+      job.getConfiguration().set("spark.sql.parquet.fieldId.write.enabled", "true");
       job.getConfiguration().setIfUnset("parquet.statistics.truncate.length", "256");
       return factory;
     }
