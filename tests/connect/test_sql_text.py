@@ -45,6 +45,12 @@ EXPRESSIONS = {
     "F.col('a')['k'].getItem(0).alias('x')": "`a`['k'][0]",
     "F.col('a')[\"it's\"] == 'a\\\\b'": "(`a`.`it's` == CAST(X'615c62' AS STRING))",
     "F.upper(F.col('a').alias('b'))": "upper(`a`)",
+    "F.struct(F.col('y').alias('x'), F.col('a').alias('b') + 1, F.expr('a AS z'))": (
+        "struct(`y` AS `x`, (`a` + 1), a AS z|)"
+    ),
+    "F.timestamp_add('DAY', F.lit(1), 't')": "timestampadd(DAY, 1, `t`)",
+    "F.lit('${a}')": "CAST(X'247b617d' AS STRING)",
+    "F.col('m')['${a}']": "`m`[CAST(X'247b617d' AS STRING)]",
     "F.call_function('my.function', F.lit(1))": "my.function(1)",
     "F.expr('a -- it is')": "(a -- it is|)",
     "'a > 1'": "(a > 1|)",
@@ -71,13 +77,19 @@ def test_columns() -> None:
 
 @pytest.mark.parametrize(
     ("name", "quoted"),
-    [("a", "`a`"), ("s.a", "`s`.`a`"), ("`a.b`.c d", "`a.b`.`c d`"), ("`a``b`", "`a``b`")],
+    [
+        ("a", "`a`"),
+        (" a .b", "` a `.`b`"),
+        ("s.a", "`s`.`a`"),
+        ("`a.b`.c d", "`a.b`.`c d`"),
+        ("`a``b`", "`a``b`"),
+    ],
 )
 def test_names_of_columns(name: str, quoted: str) -> None:
     assert column_name(name) == quoted
 
 
-@pytest.mark.parametrize("name", ["`a", "a..b", "a`b`"])
+@pytest.mark.parametrize("name", ["`a", "a..b", "a.", " `a`", "a`b`"])
 def test_what_is_no_name_of_a_column(name: str) -> None:
     with pytest.raises(ValueError, match="is no name of a column"):
         column_name(name)
@@ -86,6 +98,7 @@ def test_what_is_no_name_of_a_column(name: str) -> None:
 def test_strings_and_properties() -> None:
     assert string("it's a \\") == "'it\\'s a \\\\'"
     assert properties({"a'": "b"}) == "('a\\'' = 'b')"
+    assert string("${env:HOME}") == r"'\u0024{env:HOME}'"
 
 
 def test_columns_with_numbers_expressions_and_defaults() -> None:
