@@ -25,6 +25,7 @@ from deltaflow.testing.worker import PointReport
 from tests.faults.__main__ import Steps, missing_steps
 from tests.faults.named_steps import steps_of_code
 from tests.faults.pipelines import KINDS, PIPELINES, every_fault, schedules
+from tests.mapped_tables import MappedTable
 
 ROOT = Path(__file__).parents[2]
 COMMIT_STEPS = ("*files written*", "*commit put*", "*put_if_absent of commit*")
@@ -270,3 +271,11 @@ def test_the_reader_finds_files_that_are_gone_or_torn(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(FileNotFoundError):
         Reader(path, frozenset()).state()
+
+
+def test_the_reader_names_fields_as_the_schema_does(tmp_path: Path) -> None:
+    state = Reader(MappedTable(tmp_path / "t", "name").path, frozenset(["größe.`1`"])).state()
+    assert state is not None
+    assert len(state.rows) == 15
+    row = "[('a,b', 107), ('id', 7), ('l', [{'e': 7}]), ('m', [('k', {'v': 7})]), "
+    assert state.rows[row + "('s p', {'x.y': 70, 'z': 'z7'})]"] == 1
