@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import deltalake
 import msgspec
@@ -17,7 +18,7 @@ import pytest
 
 from deltaflow.errors import StoreError
 from deltaflow.store import location
-from deltaflow.testing import steps
+from deltaflow.testing import plugin, steps
 from deltaflow.testing.processes import Processes
 from deltaflow.testing.table_states import Reader
 from deltaflow.testing.trials import Pipeline, Recording, Trial
@@ -249,6 +250,22 @@ def test_the_plugin_runs_a_pipeline_under_every_kill(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "values", "named"),
+    [
+        (["*commit*"], {}, r"'\*commit\*'"),
+        ([], {"kind": ("raise",)}, "know kind"),
+        ([], {"kinds": "kill"}, "the kind 'k'"),
+        ([], {"kinds": ("kill", "kil")}, "the kind 'kil'"),
+    ],
+)
+def test_a_marker_that_says_something_else_is_refused(
+    given: list[str], values: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(pytest.UsageError, match=named):
+        plugin._chosen(pytest.Mark("faults", tuple(given), values, _ispytest=True))
 
 
 def test_the_reader_finds_files_that_are_gone_or_torn(tmp_path: Path) -> None:
