@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column
 
 from deltaflow.definition_text import has_variables, not_in_sql, quoted, string, type_text
+from deltaflow.store import is_absolute_path
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -38,6 +39,14 @@ def column_name(name: str) -> str:
         parts.append(quoted(found[2] if found[1] is None else found[1].replace("``", "`")))
         at = found.end()
     return ".".join(parts)
+
+
+def name_of_path(path: str) -> str:
+    """The name of the table at an absolute path."""
+    if path and not is_absolute_path(path):
+        # Spark would take it for the name of a table in the schema delta.
+        raise not_in_sql(f"The relative path {path}", "Give an absolute path of the server.")
+    return f"delta.{quoted(path)}"
 
 
 def expression(spark: SparkSession, given: str | Column) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import types as T
 
-from deltaflow.connect.sql_text import column_name
+from deltaflow.connect.sql_text import column_name, name_of_path
+from deltaflow.connect.table_builder import DeltaTableBuilder
 from deltaflow.definition_text import column_text, properties, string, type_text
 from deltaflow.errors import DeltaUnsupportedOperationException
 
@@ -93,6 +96,21 @@ def test_names_of_columns(name: str, quoted: str) -> None:
 def test_what_is_no_name_of_a_column(name: str) -> None:
     with pytest.raises(ValueError, match="is no name of a column"):
         column_name(name)
+
+
+def test_paths() -> None:
+    assert name_of_path("s3a://b/a`b") == "delta.`s3a://b/a``b`"
+    with pytest.raises(DeltaUnsupportedOperationException, match="relative path tables/a has no form"):
+        name_of_path("tables/a")
+
+
+def test_clustering_by_a_field() -> None:
+    said: list[str] = []
+    session: Any = SimpleNamespace(sql=said.append)
+    opened: Any = str
+    builder = DeltaTableBuilder(session, "create", opened)
+    builder.location("/t").addColumn("s", "STRUCT<a: INT>").clusterBy("s.a", "`b.c`").execute()
+    assert said[0].endswith("CLUSTER BY (`s`.`a`, `b.c`)")
 
 
 def test_strings_and_properties() -> None:
