@@ -40,7 +40,14 @@ def quoted_list(names: Iterable[str]) -> str:
 
 def string(value: str) -> str:
     """A string literal."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return "'" + escaped.replace("${", "\\u0024{") + "'"
+
+
+def has_variables(text: str) -> bool:
+    """Whether Spark may put the value of a variable, such as ${env:HOME}, in the place of a part of the text
+    when it is in a statement."""
+    return "${" in text
 
 
 def properties(values: Mapping[str, str]) -> str:

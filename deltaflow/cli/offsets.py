@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from deltaflow.cli.output import Output, Row
+from deltaflow.cli.output import Output, Row, text
 from deltaflow.log import DeltaLog
 from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint
 from deltaflow.log.streams.checkpoint_edit import CheckpointEdit
@@ -206,8 +206,11 @@ def _run(output: Output, plan: Callable[[], CheckpointEdit], *, yes: bool) -> No
         edit = plan()
     for step in edit.steps:
         output.say(step)
+        if output.as_json and not yes:
+            click.echo(text("", step), err=True)
     if not yes:
-        click.confirm(f"Write {len(edit.copied) + len(edit.files)} files below {edit.directory}?", abort=True)
+        number = len(edit.copied) + len(edit.files)
+        click.confirm(f"Write {number} files below {edit.directory}?", abort=True, err=True)
     backup = edit.apply()
     if output.as_json:
         done = {"checkpoint": edit.directory, "steps": list(edit.steps), "files": list(edit.files)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import click
@@ -64,6 +65,8 @@ def vacuum(
     """
     if lite and inventory is not None:
         raise click.UsageError("--lite and --inventory exclude each other.")
+    if hours is not None and math.isnan(hours):
+        raise click.BadParameter("nan is no number of hours.", param_hint="--retain")
     find: Find = in_log if lite else in_directory
     if inventory is not None:
         find = in_inventory(_read(inventory))

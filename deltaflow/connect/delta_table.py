@@ -28,7 +28,7 @@ from deltaflow.arguments import (
 from deltaflow.builders import Operation, check_merge
 from deltaflow.connect.merge_builder import DeltaMergeBuilder
 from deltaflow.connect.optimize_builder import DeltaOptimizeBuilder
-from deltaflow.connect.sql_text import column_name, expression
+from deltaflow.connect.sql_text import column_name, expression, name_of_path
 from deltaflow.connect.table_builder import DeltaTableBuilder
 from deltaflow.definition_text import column_text, not_in_sql, properties, quoted, type_text
 from deltaflow.definition_text import string as sql_string
@@ -361,7 +361,7 @@ class DeltaTable:
 
 
 def _name_of_path(path: str) -> str:
-    return f"delta.{quoted(check_string(path, 'path'))}"
+    return name_of_path(check_string(path, "path"))
 
 
 def _exists(spark: SparkSession, name: str) -> bool:

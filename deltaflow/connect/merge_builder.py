@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 
@@ -92,12 +92,15 @@ class DeltaMergeBuilder(MergeBuilder):
 
 
 def _alias(source: DataFrame) -> str:
-    """AS and the alias of the frame, if it has one."""
+    """AS and the alias of the frame, if it has one; operators that leave the columns alone keep it."""
+    from pyspark.sql.connect import plan
     from pyspark.sql.connect.dataframe import DataFrame as ConnectDataFrame
-    from pyspark.sql.connect.plan import SubqueryAlias
 
     assert isinstance(source, ConnectDataFrame)
-    return f" AS {quoted(source._plan._alias)}" if isinstance(source._plan, SubqueryAlias) else ""
+    found: Any = source._plan
+    while isinstance(found, (plan.Deduplicate, plan.Filter, plan.Hint, plan.Limit, plan.Offset, plan.Sort)):
+        found = found._child
+    return f" AS {quoted(found._alias)}" if isinstance(found, plan.SubqueryAlias) else ""
 
 
 def _braces(text: str) -> str:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column
 
-from deltaflow.definition_text import not_in_sql, quoted, string, type_text
+from deltaflow.definition_text import has_variables, not_in_sql, quoted, string, type_text
+from deltaflow.store import is_absolute_path
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-_PART_OF_NAME = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^.`]+))\s*(?:\.|$)")
+# As Spark's UnresolvedAttribute.parseAttributeName, to which blanks are a part of the name.
+_PART_OF_NAME = re.compile(r"(?:`((?:[^`]|``)*)`|([^.`]+))(?:\.(?!\Z)|\Z)")
 _FUNCTION = re.compile(r"\w+(\.\w+)*", re.ASCII)
 _OPERATORS = ("==", "<=>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "and", "or", "&", "|", "^")
 # Two signs in a row would begin a comment.
@@ -37,6 +39,14 @@ def column_name(name: str) -> str:
         parts.append(quoted(found[2] if found[1] is None else found[1].replace("``", "`")))
         at = found.end()
     return ".".join(parts)
+
+
+def name_of_path(path: str) -> str:
+    """The name of the table at an absolute path."""
+    if path and not is_absolute_path(path):
+        # Spark would take it for the name of a table in the schema delta.
+        raise not_in_sql(f"The relative path {path}", "Give an absolute path of the server.")
+    return f"delta.{quoted(path)}"
 
 
 def expression(spark: SparkSession, given: str | Column) -> str:
@@ -72,7 +82,9 @@ def _text(message: Any) -> str:
             return f"{_text(value.child)}{_extraction(value.extraction)}"
         case "unresolved_function":
             function = message.unresolved_function
-            return _call(function.function_name, list(map(_text, function.arguments)), function.is_distinct)
+            # A struct alone has names for its values; elsewhere an alias has no meaning.
+            text = _field if function.function_name == "struct" else _text
+            return _call(function.function_name, list(map(text, function.arguments)), function.is_distinct)
         case "call_function":
             function = message.call_function
             return _call(function.function_name, list(map(_text, function.arguments)))
@@ -85,6 +97,17 @@ def _text(message: Any) -> str:
     raise not_in_sql(f"A Column of the kind {kind}", "Write it as a string in SQL.")
 
 
+def _field(message: Any) -> str:
+    """A value of a struct, with the name of its field if it has one."""
+    match message.WhichOneof("expr_type"):
+        case "alias" if len(message.alias.name) == 1:
+            return f"{_text(message.alias.expr)} AS {quoted(message.alias.name[0])}"
+        case "expression_string":
+            # Without brackets, since the text may end with a name.
+            return f"{message.expression_string.expression}\n"
+    return _text(message)
+
+
 def _call(name: str, arguments: list[str], is_distinct: bool = False) -> str:
     match name, arguments:
         case _, [left, right] if name in _OPERATORS:
@@ -95,6 +118,8 @@ def _call(name: str, arguments: list[str], is_distinct: bool = False) -> str:
             return "FALSE"
         case "in", [value, *others]:
             return f"({value} IN ({', '.join(others)}))"
+        case "timestampadd" | "timestampdiff", [unit, *others] if unit[1:-1].isalpha():
+            return f"{name}({unit[1:-1]}, {', '.join(others)})"
         case "when", _:
             pairs = zip(arguments[::2], arguments[1::2], strict=False)
             cases = "".join(f" WHEN {condition} THEN {value}" for condition, value in pairs)
@@ -107,7 +132,8 @@ def _call(name: str, arguments: list[str], is_distinct: bool = False) -> str:
 def _extraction(key: Any) -> str:
     text = key.literal.string
     # A struct's field is no expression, and a dot takes a map's key as well.
-    return f".{quoted(text)}" if _has_escapes(text) else f"[{_text(key)}]"
+    is_name = _has_escapes(text) and not has_variables(text)
+    return f".{quoted(text)}" if is_name else f"[{_text(key)}]"
 
 
 def _cast(cast: Any) -> str:
@@ -140,7 +166,8 @@ def _literal(literal: Any) -> str:
         case "decimal":
             return f"{value.value}BD"
         case "string":
-            # Under spark.sql.parser.escapedStringLiterals the server's parser reads no escapes.
+            # Under spark.sql.parser.escapedStringLiterals the server's parser reads no escapes, and it puts
+            # the values of variables in the place of ${…}.
             return f"CAST(X'{value.encode().hex()}' AS STRING)" if _has_escapes(value) else string(value)
         case "binary":
             return f"X'{value.hex()}'"
@@ -158,7 +185,7 @@ def _literal(literal: Any) -> str:
 
 
 def _has_escapes(text: str) -> bool:
-    return "\\" in text or "'" in text
+    return "\\" in text or "'" in text or has_variables(text)
 
 
 def _number(value: float) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import DataType
 
 from deltaflow.builders import Operation, TableBuilder
-from deltaflow.definition_text import column_text, properties, quoted, quoted_list, string, type_text
+from deltaflow.connect.sql_text import column_name, name_of_path
+from deltaflow.definition_text import column_text, properties, quoted_list, string, type_text
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -47,7 +48,7 @@ class DeltaTableBuilder(TableBuilder):
             name = self._name
         else:
             assert self._location is not None
-            name = f"delta.{quoted(self._location)}"
+            name = name_of_path(self._location)
         parts = [f"{_VERBS[self._operation]} {name}"]
         if self._columns:
             columns = [column_text(*column.values()) for column in self._columns]
@@ -56,7 +57,7 @@ class DeltaTableBuilder(TableBuilder):
         if self._partition_columns:
             parts.append(f"PARTITIONED BY {quoted_list(self._partition_columns)}")
         if self._clustering_columns:
-            parts.append(f"CLUSTER BY {quoted_list(self._clustering_columns)}")
+            parts.append(f"CLUSTER BY ({', '.join(map(column_name, self._clustering_columns))})")
         if self._location is not None and self._name is not None:
             parts.append(f"LOCATION {string(self._location)}")
         if self._comment is not None:

@@ -103,7 +103,7 @@ class FsspecLogStore(LogStore):
     def absent(self, paths: Sequence[str]) -> list[str]:
         def exists(path: str) -> bool:
             with as_store_errors("look at", path):
-                return bool(self._fs.exists(path))
+                return self._exists(path)
 
         # It may remember a listing of before others wrote and deleted files.
         self._fs.invalidate_cache()
@@ -118,7 +118,7 @@ class FsspecLogStore(LogStore):
             self.check_writable(posixpath.dirname(path))
             self._check_no_file_in_the_way(posixpath.dirname(path))
             self._forget_listing(path)
-            if self._fs.exists(path):
+            if self._exists(path):
                 raise FileExistsError(f"{path} exists")
         with self.open_output(path) as file:
             file.write(data)
@@ -139,8 +139,16 @@ class FsspecLogStore(LogStore):
         with as_store_errors("delete", path):
             self.check_writable(posixpath.dirname(path))
             self._forget_listing(path)
-            if self._fs.exists(path):
+            if self._exists(path):
                 self._fs.rm_file(path)
+
+    def _exists(self, path: str) -> bool:
+        """Unlike fsspec's `exists` it does not say no where the storage fails."""
+        try:
+            self._fs.info(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def _upload(self, local: str, path: str) -> None:
         """Give `path` the content of the local file, all at once."""

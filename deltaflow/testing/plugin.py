@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
@@ -95,6 +96,22 @@ class FaultTrials:
             yield from (Trial(str(fault), [[fault]]) for fault in faults)
 
 
+def _chosen(marker: pytest.Mark | None) -> dict[str, Any]:
+    """What the marker says; UsageError for what it has no meaning for."""
+    chosen: dict[str, Any] = {"at": "*", "most": None, "kinds": ("kill",), "seed": 0}
+    if marker is None:
+        return chosen
+    wrong = [*map(repr, marker.args), *sorted(marker.kwargs.keys() - chosen.keys())]
+    chosen |= marker.kwargs
+    wrong += [f"the kind {kind!r}" for kind in chosen["kinds"] if kind not in get_args(FaultKind)]
+    if wrong:
+        raise pytest.UsageError(
+            f"The marker {_MARKER} does not know {', '.join(wrong)}. It takes at, most, kinds and seed by "
+            f"their names, and a sequence of these kinds: {', '.join(get_args(FaultKind))}."
+        )
+    return chosen
+
+
 @pytest.fixture(scope="session")
 def processes_of_trials() -> Iterator[Processes]:
     """Starts the processes of all trials."""
@@ -110,10 +127,7 @@ def fault_trials(
     monkeypatch: pytest.MonkeyPatch,
 ) -> FaultTrials:
     """Runs pipelines under faults, which the marker `faults` and the options `--faults-*` choose."""
-    marker = request.node.get_closest_marker(_MARKER)
-    chosen = {"at": "*", "most": None, "kinds": ("kill",), "seed": 0} | (
-        {} if marker is None else marker.kwargs
-    )
+    chosen = _chosen(request.node.get_closest_marker(_MARKER))
     at, most = request.config.getoption("--faults-at"), request.config.getoption("--faults-most")
     # The module of the pipeline may stand beside the test.
     monkeypatch.setattr(sys, "path", [*sys.path, str(request.path.parent), str(request.config.rootpath)])

@@ -6,17 +6,19 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import types as T
 
 from deltaflow.errors import DeltaTableNotFoundError, StoreError
 from deltaflow.log import LOG_DIRECTORY, DeltaLog, Snapshot
 from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.files.deletion_vectors import read_deletion_vectors
 from deltaflow.log.files.partition_values import typed_values
-from deltaflow.log.protocol.column_mapping import physical_names
+from deltaflow.log.protocol.column_mapping import physical_name, physical_names
 from deltaflow.store import EntryType, store_for
 
 Rows = Counter[str]
@@ -99,9 +101,7 @@ class Reader:
             for name, physical in physical_names(snapshot.schema, snapshot.partition_columns).items()
             if files.num_rows
         }
-        names = physical_names(
-            snapshot.schema, [n for n in snapshot.schema.names if n not in snapshot.partition_columns]
-        )
+        fields = [f for f in snapshot.schema.fields if f.name not in snapshot.partition_columns]
         try:
             vectors = read_deletion_vectors(files, snapshot.path, snapshot.version)
         except StoreError as error:
@@ -118,7 +118,7 @@ class Reader:
             deleted = () if vector is None else vector.rows
             for position, row in enumerate(content.to_pylist()):
                 if position not in deleted:
-                    whole = {name: row.get(physical) for name, physical in names.items()} | own
+                    whole = {f.name: _named(row.get(physical_name(f)), f.dataType) for f in fields} | own
                     rows[_text({n: v for n, v in whole.items() if n not in self._ignored})] += 1
         return TableState(snapshot.version, rows)
 
@@ -131,6 +131,18 @@ class Reader:
             with self._store.open(path) as file:
                 self._rows_of_file[path, size] = pq.read_table(file)
         return self._rows_of_file[path, size]
+
+
+def _named(value: Any, data_type: T.DataType) -> Any:
+    """A value of a file with the names that the schema has for the fields in it."""
+    match data_type:
+        case T.StructType(fields=fields) if isinstance(value, dict):
+            return {f.name: _named(value.get(physical_name(f)), f.dataType) for f in fields}
+        case T.ArrayType(elementType=element) if value is not None:
+            return [_named(item, element) for item in value]
+        case T.MapType(keyType=key, valueType=inner) if value is not None:
+            return [(_named(name, key), _named(item, inner)) for name, item in value]
+    return value
 
 
 def _value(values: list[tuple[str, str | None]], name: str) -> str | None:

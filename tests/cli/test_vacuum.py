@@ -81,6 +81,13 @@ def test_without_a_question(table: Path) -> None:
 def test_a_retention_below_the_tables_is_refused(table: Path) -> None:
     assert "RETENTION_PERIOD_TOO_SHORT" in run(str(table), "--retain", "1", "--dry-run", exit_code=1).output
     run(str(table), "--retain", "-1", exit_code=2)
+    run(str(table), "--retain", "nan", exit_code=2)
+
+
+@pytest.mark.parametrize("hours", ["inf", "1e300"])
+def test_a_retention_without_end(table: Path, hours: str) -> None:
+    run(str(table), "--retain", hours, "--yes")
+    assert names(table) == ["needed.parquet", "orphan.parquet"]
 
 
 def test_a_stream_that_needs_files_is_asked_for(table: Path, tmp_path: Path) -> None:

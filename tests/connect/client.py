@@ -142,7 +142,7 @@ class Tables(Client):
         )
         evolved = spark.createDataFrame([(1, "z")], "id BIGINT, added STRING")
         by_path = DeltaTable.forPath(spark, self.path("merged"))
-        merging = by_path.alias("t").merge(evolved.alias("s"), "t.id = s.id")
+        merging = by_path.alias("t").merge(evolved.alias("s").where("id > 0").distinct(), "t.id = s.id")
         merging.withSchemaEvolution().whenMatchedUpdateAll().execute()
         spark.sql("CREATE OR REPLACE TEMPORARY VIEW changes AS SELECT 4 AS id")
         merging_in_sql = f"MERGE INTO delta.`{self.path('merged')}` t USING changes s ON t.id = s.id"

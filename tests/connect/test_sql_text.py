@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import types as T
 
-from deltaflow.connect.sql_text import column_name
+from deltaflow.connect.sql_text import column_name, name_of_path
+from deltaflow.connect.table_builder import DeltaTableBuilder
 from deltaflow.definition_text import column_text, properties, string, type_text
 from deltaflow.errors import DeltaUnsupportedOperationException
 
@@ -45,6 +48,12 @@ EXPRESSIONS = {
     "F.col('a')['k'].getItem(0).alias('x')": "`a`['k'][0]",
     "F.col('a')[\"it's\"] == 'a\\\\b'": "(`a`.`it's` == CAST(X'615c62' AS STRING))",
     "F.upper(F.col('a').alias('b'))": "upper(`a`)",
+    "F.struct(F.col('y').alias('x'), F.col('a').alias('b') + 1, F.expr('a AS z'))": (
+        "struct(`y` AS `x`, (`a` + 1), a AS z|)"
+    ),
+    "F.timestamp_add('DAY', F.lit(1), 't')": "timestampadd(DAY, 1, `t`)",
+    "F.lit('${a}')": "CAST(X'247b617d' AS STRING)",
+    "F.col('m')['${a}']": "`m`[CAST(X'247b617d' AS STRING)]",
     "F.call_function('my.function', F.lit(1))": "my.function(1)",
     "F.expr('a -- it is')": "(a -- it is|)",
     "'a > 1'": "(a > 1|)",
@@ -71,21 +80,43 @@ def test_columns() -> None:
 
 @pytest.mark.parametrize(
     ("name", "quoted"),
-    [("a", "`a`"), ("s.a", "`s`.`a`"), ("`a.b`.c d", "`a.b`.`c d`"), ("`a``b`", "`a``b`")],
+    [
+        ("a", "`a`"),
+        (" a .b", "` a `.`b`"),
+        ("s.a", "`s`.`a`"),
+        ("`a.b`.c d", "`a.b`.`c d`"),
+        ("`a``b`", "`a``b`"),
+    ],
 )
 def test_names_of_columns(name: str, quoted: str) -> None:
     assert column_name(name) == quoted
 
 
-@pytest.mark.parametrize("name", ["`a", "a..b", "a`b`"])
+@pytest.mark.parametrize("name", ["`a", "a..b", "a.", " `a`", "a`b`"])
 def test_what_is_no_name_of_a_column(name: str) -> None:
     with pytest.raises(ValueError, match="is no name of a column"):
         column_name(name)
 
 
+def test_paths() -> None:
+    assert name_of_path("s3a://b/a`b") == "delta.`s3a://b/a``b`"
+    with pytest.raises(DeltaUnsupportedOperationException, match="relative path tables/a has no form"):
+        name_of_path("tables/a")
+
+
+def test_clustering_by_a_field() -> None:
+    said: list[str] = []
+    session: Any = SimpleNamespace(sql=said.append)
+    opened: Any = str
+    builder = DeltaTableBuilder(session, "create", opened)
+    builder.location("/t").addColumn("s", "STRUCT<a: INT>").clusterBy("s.a", "`b.c`").execute()
+    assert said[0].endswith("CLUSTER BY (`s`.`a`, `b.c`)")
+
+
 def test_strings_and_properties() -> None:
     assert string("it's a \\") == "'it\\'s a \\\\'"
     assert properties({"a'": "b"}) == "('a\\'' = 'b')"
+    assert string("${env:HOME}") == r"'\u0024{env:HOME}'"
 
 
 def test_columns_with_numbers_expressions_and_defaults() -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import deltalake
 import msgspec
@@ -17,7 +18,7 @@ import pytest
 
 from deltaflow.errors import StoreError
 from deltaflow.store import location
-from deltaflow.testing import steps
+from deltaflow.testing import plugin, steps
 from deltaflow.testing.processes import Processes
 from deltaflow.testing.table_states import Reader
 from deltaflow.testing.trials import Pipeline, Recording, Trial
@@ -25,6 +26,7 @@ from deltaflow.testing.worker import PointReport
 from tests.faults.__main__ import Steps, missing_steps
 from tests.faults.named_steps import steps_of_code
 from tests.faults.pipelines import KINDS, PIPELINES, every_fault, schedules
+from tests.mapped_tables import MappedTable
 
 ROOT = Path(__file__).parents[2]
 COMMIT_STEPS = ("*files written*", "*commit put*", "*put_if_absent of commit*")
@@ -250,6 +252,22 @@ def test_the_plugin_runs_a_pipeline_under_every_kill(tmp_path: Path) -> None:
     assert "2 passed" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("given", "values", "named"),
+    [
+        (["*commit*"], {}, r"'\*commit\*'"),
+        ([], {"kind": ("raise",)}, "know kind"),
+        ([], {"kinds": "kill"}, "the kind 'k'"),
+        ([], {"kinds": ("kill", "kil")}, "the kind 'kil'"),
+    ],
+)
+def test_a_marker_that_says_something_else_is_refused(
+    given: list[str], values: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(pytest.UsageError, match=named):
+        plugin._chosen(pytest.Mark("faults", tuple(given), values, _ispytest=True))
+
+
 def test_the_reader_finds_files_that_are_gone_or_torn(tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     rows = pa.table({"id": [1, 2, 2, 3], "part": ["a", "b", "b", None]})
@@ -270,3 +288,11 @@ def test_the_reader_finds_files_that_are_gone_or_torn(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(FileNotFoundError):
         Reader(path, frozenset()).state()
+
+
+def test_the_reader_names_fields_as_the_schema_does(tmp_path: Path) -> None:
+    state = Reader(MappedTable(tmp_path / "t", "name").path, frozenset(["größe.`1`"])).state()
+    assert state is not None
+    assert len(state.rows) == 15
+    row = "[('a,b', 107), ('id', 7), ('l', [{'e': 7}]), ('m', [('k', {'v': 7})]), "
+    assert state.rows[row + "('s p', {'x.y': 70, 'z': 'z7'})]"] == 1

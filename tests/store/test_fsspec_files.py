@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
+from deltaflow.errors import StoreError
 from deltaflow.store.fsspec_files import file_status
+from deltaflow.store.fsspec_store import FsspecLogStore
 
 FIRST_MS = 2_150_000_000_000
 
@@ -23,3 +26,30 @@ def test_every_millisecond_is_that_of_the_file_system(microseconds: int) -> None
             entries.append({"modificationTime": time_ms})
         found = [file_status({"name": "t/f", "size": 1, **entry}) for entry in entries]
         assert [status.modification_time_ms for status in found] == [time_ms] * len(entries)
+
+
+class _FailingFiles(MemoryFileSystem):
+    """Fails to tell about a file. Then fsspec's own `exists` says that it is not there."""
+
+    protocol = "failing"
+    store: ClassVar[dict[str, Any]] = {}
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        if path.endswith("1.json"):
+            raise ConnectionResetError(104, "reset by peer")
+        return dict(super().info(path, **options))
+
+
+def test_a_file_that_cannot_be_looked_at_counts_neither_as_absent_nor_as_free() -> None:
+    store = FsspecLogStore(_FailingFiles(), single_writer=True)
+    store.put_if_absent("/t/0.json", b"first")
+    _FailingFiles().pipe_file("/t/1.json", b"a commit of another writer")
+    assert store.absent(["/t/0.json", "/t/2.json"]) == ["/t/2.json"]
+    for call in (
+        lambda: store.absent(["/t/1.json"]),
+        lambda: store.put_if_absent("/t/1.json", b"mine"),
+        lambda: store.delete("/t/1.json"),
+    ):
+        with pytest.raises(StoreError, match="reset by peer"):
+            call()
+    assert store.read("/t/1.json") == b"a commit of another writer"

@@ -1,4 +1,4 @@
-"""Checks of checkpoints: each one is read, and compared with the state that the log gives without it."""
+"""Checks of checkpoints and log compactions: each one is read, and compared with the commits."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from deltaflow.errors import CorruptLogError
 from deltaflow.log.doctor.finding import NAMED_FILES, Finding, Severity
 from deltaflow.log.files.file_rows import file_keys
 from deltaflow.log.progress import Progress
-from deltaflow.log.replay.checkpoint_reader import read_checkpoint
-from deltaflow.log.replay.listing import Checkpoint, Listing
+from deltaflow.log.protocol.commit import read_commit
+from deltaflow.log.replay.checkpoint_reader import file_state_of, read_checkpoint
+from deltaflow.log.replay.listing import Checkpoint, Compaction, Listing
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import load_state
 from deltaflow.log.replay.state import TableState
@@ -41,6 +42,8 @@ def check_checkpoints(log: LogFiles, listing: Listing, progress: Progress) -> It
             version=version,
         )
     slim = replace(log, file_fields=_FIELDS)
+    # A compaction may be what is wrong.
+    listing = replace(listing, compactions=())
     wrong: list[Checkpoint] = []
     for number, checkpoint in enumerate(listing.checkpoints):
         progress("checkpoints", number, len(listing.checkpoints))
@@ -53,6 +56,52 @@ def check_checkpoints(log: LogFiles, listing: Listing, progress: Progress) -> It
         if finding is not None:
             wrong.append(checkpoint)
             yield finding
+
+
+def check_compactions(log: LogFiles, listing: Listing, progress: Progress) -> Iterator[Finding]:
+    """Log compactions that cannot be read, or say something else than the commits that they cover."""
+    slim = replace(log, file_fields=_FIELDS)
+    for number, compaction in enumerate(listing.compactions):
+        progress("log compactions", number, len(listing.compactions))
+        finding = _finding_of_compaction(slim, listing, compaction)
+        if finding is not None:
+            yield finding
+
+
+def _finding_of_compaction(log: LogFiles, listing: Listing, compaction: Compaction) -> Finding | None:
+    first, last, name = compaction.first, compaction.last, compaction.file.name
+    try:
+        compacted = read_commit(log.store, log.directory, compaction.file, last)
+    except CorruptLogError as error:
+        return Finding(
+            check="compaction-unreadable",
+            severity=Severity.WARNING,
+            what=f"The compaction of the commits {first} to {last} cannot be read: {error.message}",
+            repair=f"Delete {name}. Readers do without it.",
+            version=last,
+            files=[name],
+        )
+    earlier = [checkpoint for checkpoint in listing.checkpoints if checkpoint.version < first]
+    commits = replace(listing, checkpoints=earlier, compactions=())
+    try:
+        before = load_state(log, commits, first - 1) if first else TableState(file_state=file_state_of(log))
+        expected = before.after(log.commits(commits, first, last), log.path)
+    except CorruptLogError:
+        # The commits alone do not say what should be in it.
+        return None
+    said = list(_differences(before.after([compacted], log.path), expected, log.path))
+    if not said:
+        return None
+    return Finding(
+        check="compaction-differs",
+        severity=Severity.ERROR,
+        what=f"The compaction of the commits {first} to {last} says something else than they do: "
+        f"{'; '.join(said)}. What a reader sees depends on which of the two it uses.",
+        repair=f"If no version from {first} to {last} was overwritten, the commits are right. Delete {name}: "
+        "readers do without it. Checkpoints that were written since may have the same error.",
+        version=last,
+        files=[name],
+    )
 
 
 def _read(log: LogFiles, checkpoint: Checkpoint) -> Finding | TableState:

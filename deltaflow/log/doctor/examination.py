@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deltaflow.errors import CorruptLogError, UnsupportedFeatureError
-from deltaflow.log.doctor.checkpoint_checks import check_checkpoints
+from deltaflow.log.doctor.checkpoint_checks import check_checkpoints, check_compactions
 from deltaflow.log.doctor.file_checks import check_files, check_orphans, check_small_files, check_vectors
 from deltaflow.log.doctor.finding import Finding, Severity
 from deltaflow.log.doctor.log_checks import check_checksum, check_commits, check_gaps, check_hint
@@ -28,6 +28,7 @@ def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
     yield from check_hint(log, listing)
     yield from check_commits(log, listing, progress)
     yield from check_checkpoints(log, listing, progress)
+    yield from check_compactions(log, listing, progress)
     version = listing.latest_version
     progress("the newest version", 0, None)
     try:

@@ -27,6 +27,7 @@ from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.store import DataDirectory
 
 _HOUR_MS = 3_600_000
+_FOR_EVER_MS = 1 << 53
 _FIELDS = frozenset({"path", "deletionVector", "deletionTimestamp"})
 
 
@@ -55,7 +56,7 @@ def retention(snapshot: Snapshot, hours: float | None, session: Mapping[str, str
         raise DeltaIllegalArgumentException(
             error_class="DELTA_VACUUM_RETENTION_PERIOD_NEGATIVE", table=snapshot.path
         )
-    given_ms = math.ceil(hours * _HOUR_MS)
+    given_ms = math.ceil(min(hours * _HOUR_MS, _FOR_EVER_MS))
     if is_checked and given_ms < of_table_ms:
         raise DeltaIllegalArgumentException(
             error_class="DELTA_VACUUM_RETENTION_PERIOD_TOO_SHORT",

@@ -234,6 +234,23 @@ def test_a_checkpoint_that_says_something_else(table: Broken, what: str) -> None
     ] in found.what
 
 
+@pytest.mark.breaks_protocol
+def test_compactions(table: Broken) -> None:
+    lines = [line for v in (1, 2, 3) for line in table.commit_file(v).read_text().splitlines()]
+    adds = [line for line in lines if '"add"' in line]
+    compaction = table.log / f"{1:020}.{3:020}.compacted.json"
+    compaction.write_text("\n".join(adds))
+    assert table.findings() == []
+    # The checkpoint has all files, and is not what is wrong.
+    table.checkpoint()
+    compaction.write_text("\n".join(adds[:2]))
+    [found] = table.findings()
+    assert (found.check, found.severity, found.version) == ("compaction-differs", Severity.ERROR, 3)
+    assert ("1 files are not in it" in found.what, found.files) == (True, [compaction.name])
+    compaction.write_text("{")
+    assert table.checks() == [("compaction-unreadable", 3)]
+
+
 def test_a_hint_that_leads_nowhere(table: Broken) -> None:
     table.checkpoint()
     hint = table.log / "_last_checkpoint"
