@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.ddl.changes import begin_change, commit_change
 from deltaflow.batch.ddl.columns import edited, position_of
+from deltaflow.batch.rows.char_varchar import with_char_as_string, with_declared_types
 from deltaflow.batch.rows.column_expressions import generation_expressions
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
@@ -61,7 +62,8 @@ def rename_column(
         new = T.StructField(new_name, old.dataType, old.nullable, old.metadata)
         return T.StructType([*fields[:at], new, *fields[at + 1 :]])
 
-    schema = edited(snapshot.schema, path[:-1], rename, log.path)
+    schema = edited(with_declared_types(snapshot.schema), path[:-1], rename, log.path)
+    schema = with_char_as_string(schema)
     _check_constraints(spark, metadata, schema, [path], log.path)
     renamed = (*path[:-1], new_name)
     partition_columns = [
@@ -91,7 +93,7 @@ def drop_columns(
     assert snapshot is not None
     _check_mapped(snapshot, "DELTA_UNSUPPORTED_DROP_COLUMN")
     partition_columns = [name.lower() for name in metadata.partition_columns]
-    schema, dropped = snapshot.schema, []
+    schema, dropped = with_declared_types(snapshot.schema), []
     for path in paths:
         if len(path) == 1 and path[0].lower() in partition_columns:
             raise DeltaAnalysisException(
@@ -107,6 +109,7 @@ def drop_columns(
     if not dropped:
         return None
     _check_not_clustering(snapshot, dropped)
+    schema = with_char_as_string(schema)
     _check_constraints(spark, metadata, schema, dropped, log.path)
     metadata = msgspec.structs.replace(metadata, schema_string=schema_to_string(schema))
     for path in dropped:

@@ -106,7 +106,8 @@ class GeneratedColumn(Message, frozen=True):
 
 
 class Transform(Message, frozen=True):
-    """PARTITIONED BY or CLUSTER BY: a function, "identity" for a column alone, and its columns."""
+    """PARTITIONED BY or CLUSTER BY: a function, "identity" for a column alone, and its columns: of CLUSTER BY
+    their paths, of others the names along these."""
 
     transform: str
     columns: list[str]
@@ -165,11 +166,11 @@ class TableDefinition(Message, frozen=True):
         """The columns of PARTITIONED BY. Raises DELTA_OPERATION_NOT_ALLOWED for any other expression."""
         transforms = [transform for transform in self.partitioning if transform.transform != _CLUSTER_BY]
         for transform in transforms:
-            if transform.transform != "identity" or "." in transform.columns[0]:
+            if transform.transform != "identity" or len(transform.columns) != 1:  # a path into a struct
+                joined = ("." if transform.transform == "identity" else ", ").join(transform.columns)
                 raise DeltaUnsupportedOperationException(
-                    f"The table {self.name} is to be laid out by {transform.transform}"
-                    f"({', '.join(transform.columns)}). Delta tables are partitioned by columns: "
-                    "PARTITIONED BY (column, …).",
+                    f"The table {self.name} is to be laid out by {transform.transform}({joined}). "
+                    "Delta tables are partitioned by columns: PARTITIONED BY (column, …).",
                     error_class="DELTA_OPERATION_NOT_ALLOWED",
                     table=self.path,
                 )

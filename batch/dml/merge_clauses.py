@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.dml.assignments import Assigner, Assignment, Value, values_or_defaults
+from deltaflow.batch.rows.char_varchar import with_declarations_of
 from deltaflow.batch.rows.column_expressions import (
     check_no_numbers_given,
     check_no_numbers_set,
@@ -320,7 +321,8 @@ class Resolution:
         new = _typed_as(assigned_to, self._table, may_widen=self._may_widen)
         assert isinstance(new, T.StructType)
         _refuse_void(new, self._table, self._path)
-        return merge_schemas(self._table, new, table=self._path, may_widen=self._may_widen)
+        merged = merge_schemas(self._table, new, table=self._path, may_widen=self._may_widen)
+        return with_declarations_of(merged, self._table)
 
 
 def _assigned_fields(

@@ -9,6 +9,7 @@ from pyspark.sql import types as T
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import CorruptLogError, DeltaInvariantViolationException
 from deltaflow.log.protocol.data_types import (
+    have_one_shape,
     inner_fields,
     is_nested,
     transformed,
@@ -59,6 +60,33 @@ def with_declared_types(schema: T.StructType) -> T.StructType:
             )
             for field in schema.fields
         ]
+    )
+
+
+def with_declarations_of(schema: T.StructType, before: T.StructType) -> T.StructType:
+    """The schema that columns of `before` have become: CHAR and VARCHAR are declared as there, in the types
+    that the columns have now, with more or with wider fields."""
+    olds = {field.name.lower(): field for field in before.fields if CHAR_VARCHAR in field.metadata}
+    fields = []
+    for field in schema.fields:
+        old = olds.get(field.name.lower())
+        if old is not None and old.dataType != field.dataType:
+            field = with_type(field, _declared_as(field.dataType, declared_type(old)))
+        fields.append(field)
+    return with_char_as_string(T.StructType(fields))
+
+
+def _declared_as(new: T.DataType, old: T.DataType) -> T.DataType:
+    """The new type with CHAR and VARCHAR where the old one has it."""
+    if not have_one_shape(new, old):
+        return old if new == char_as_string(old) else new
+    olds = {inner.name.lower(): inner.dataType for inner in inner_fields(old)}
+    return with_inner_fields(
+        new,
+        [
+            with_type(inner, _declared_as(inner.dataType, olds.get(inner.name.lower(), inner.dataType)))
+            for inner in inner_fields(new)
+        ],
     )
 
 

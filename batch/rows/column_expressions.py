@@ -99,9 +99,16 @@ def stored_generations(schema: T.StructType, partition_columns: Collection[str])
     for name, sql in generation_expressions(schema).items():
         declared = declared_type(schema[name])
         if isinstance(declared, T.CharType | T.VarcharType):
-            sql = value_that_fits(f"({sql})", declared, name)
-        found[name] = stored_partition_value(f"({sql})", schema[name]) if name in partition_columns else sql
+            sql = value_that_fits(_in_brackets(sql), declared, name)
+        found[name] = (
+            stored_partition_value(_in_brackets(sql), schema[name]) if name in partition_columns else sql
+        )
     return found
+
+
+def _in_brackets(sql: str) -> str:
+    """The expression of a column, which may end with a comment."""
+    return f"({sql}\n)"
 
 
 def stored_partition_value(sql: str, field: T.StructField) -> str:
@@ -122,7 +129,7 @@ def checks_of_generated(
                 name="Generated Column",
                 expression=f"{quoted(name)} <=> ({sql})",
             )
-            value, wanted = quoted(name), f"({stored[name]})"
+            value, wanted = quoted(name), _in_brackets(stored[name])
             length = char_length(schema[name])
             if length is not None:  # readers fill it up
                 value, wanted = (f"rpad({text}, {length}, ' ')" for text in (value, wanted))

@@ -12,7 +12,7 @@ import msgspec
 from pyspark.sql import types as T
 
 from deltaflow.batch.options import boolean_option, option
-from deltaflow.batch.rows.char_varchar import with_char_as_string
+from deltaflow.batch.rows.char_varchar import with_char_as_string, with_declarations_of
 from deltaflow.batch.rows.column_expressions import is_computed
 from deltaflow.batch.rows.widened_schema import widened
 from deltaflow.errors import DeltaAnalysisException, SchemaError, SchemaMismatchError
@@ -247,7 +247,7 @@ def _check_and_merge(
             may_grow=not records_type_changes(snapshot.protocol),
             may_widen=widens_types(snapshot.protocol, snapshot.metadata),
         )
-        merged = widened(snapshot, merged)
+        merged = widened(snapshot, with_declarations_of(merged, table_schema))
     is_mapped = snapshot.mapping_mode != "none"
     check_writable_schema(merged, snapshot.partition_columns, table=path, is_mapped=is_mapped)
     if merged != table_schema:

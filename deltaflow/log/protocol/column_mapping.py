@@ -41,8 +41,7 @@ def table_schema(metadata: Metadata, *, table: str, version: int | None = None) 
     those of `schema_from_string`.
     """
     schema = schema_from_string(metadata.schema_string, table=table, version=version)
-    names = {name.lower() for name in schema.names}
-    unknown = [name for name in metadata.partition_columns if name.lower() not in names]
+    unknown = [name for name in metadata.partition_columns if name not in schema.names]
     if unknown:
         raise CorruptLogError(
             f"The table's metaData names the partition column {unknown[0]}, which its schema lacks. Restore "

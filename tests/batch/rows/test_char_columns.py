@@ -244,3 +244,30 @@ def test_a_constraint_compares_as_readers_do(spark: SparkSession, mixed: str) ->
     with pytest.raises(DeltaInvariantViolationException, match="DELTA_VIOLATE_CONSTRAINT"):
         spark.sql("INSERT INTO chars VALUES (8, 'zz', 'x')")
     assert ids(spark.table("chars")) == [11, 12, 13, 14, 15, 16, 17]
+
+
+def test_fields_beside_a_char_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
+    """The text that declares CHAR keeps step with the column's type: Spark reads the column by it."""
+    name = f"delta.`{tmp_path / 't'}`"
+    spark.sql(
+        f"""CREATE TABLE {name} (id INT, s STRUCT<c: CHAR(2), n: INT>) USING delta TBLPROPERTIES (
+            'delta.columnMapping.mode' = 'name', 'delta.enableTypeWidening' = 'true')"""
+    )
+    new = spark.sql("SELECT 1 AS id, named_struct('c', 'a', 'n', 2L, 'more', 3) AS s")
+    new.write.format("delta").mode("append").option("mergeSchema", "true").save(str(tmp_path / "t"))
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN s.c TO d")
+    spark.sql(f"ALTER TABLE {name} DROP COLUMN s.n")
+    spark.sql(
+        f"""MERGE WITH SCHEMA EVOLUTION INTO {name} t
+            USING (SELECT 2 AS id, named_struct('d', 'b', 'more', 4, 'last', 5) AS s) u ON t.id = u.id
+            WHEN NOT MATCHED THEN INSERT *"""
+    )
+    rows = spark.table(name).orderBy("id").select("s.*").collect()
+    assert [row.asDict() for row in rows] == [
+        {"d": "a ", "more": 3, "last": None},
+        {"d": "b ", "more": 4, "last": 5},
+    ]
+    declared = DeltaLog.for_table(str(tmp_path / "t")).snapshot().schema["s"].metadata
+    assert declared["__CHAR_VARCHAR_TYPE_STRING"] == "struct<d:char(2),more:int,last:int>"
+    with pytest.raises(DeltaInvariantViolationException, match="DELTA_EXCEED_CHAR_VARCHAR_LIMIT"):
+        spark.sql(f"INSERT INTO {name} VALUES (3, named_struct('d', 'abc', 'more', 1, 'last', 1))")

@@ -290,6 +290,16 @@ def test_the_builder(spark: SparkSession, tmp_path: Path) -> None:
     assert load(spark, path).schema["twice"].metadata["comment"] == "c"
 
 
+def test_an_expression_that_ends_with_a_comment(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    new = DeltaTable.create(spark).location(path).addColumn("id", "bigint")
+    new = new.addColumn("name", "string", generatedAlwaysAs="cast(id AS string) -- as text")
+    new.partitionedBy("name").execute()
+    spark.range(1).write.format("delta").mode("append").save(path)
+    spark.range(1, 2).selectExpr("id", "'1' AS name").write.format("delta").mode("append").save(path)
+    assert tuples(load(spark, path)) == [(0, "0"), (1, "1")]
+
+
 def test_a_table_that_is_written_anew_keeps_or_loses_them(spark: SparkSession, path: str) -> None:
     copy = f"{path}-copy"
     load(spark, path).write.format("delta").save(copy)

@@ -176,6 +176,26 @@ def test_insert_overwrite_of_dynamic_partitions(spark: SparkSession, t: str, dat
     assert tuples(spark.table(t)) == [(1, "b"), (5, "a"), (8, "d")]
 
 
+def test_conditions_of_every_kind_replace_rows(spark: SparkSession, database: Path, setting: Any) -> None:
+    spark.sql(
+        "CREATE TABLE odd (`a.b` INT, `true` BOOLEAN, `order` INT) USING delta PARTITIONED BY (`true`, `a.b`)"
+    )
+    spark.sql("INSERT INTO odd VALUES (1, true, 1), (2, false, 2), (3, false, 3)")
+    spark.sql("INSERT OVERWRITE odd PARTITION (`true` = true, `a.b` = 1) VALUES (5)")
+    assert tuples(spark.table("odd").select("order")) == [(2,), (3,), (5,)]
+    setting("spark.sql.ansi.enforceReservedKeywords", "true")
+    spark.sql("INSERT INTO odd REPLACE WHERE `true` = true AND `order` % 2 = 1 VALUES (7, true, 7)")
+    assert tuples(spark.table("odd").select("order")) == [(2,), (3,), (7,)]
+
+
+def test_insert_with_schema_evolution(spark: SparkSession, t: str) -> None:
+    statement = "INSERT WITH SCHEMA EVOLUTION INTO t BY NAME SELECT 5 AS id, 'new' AS more"
+    if spark.version < "4.2":
+        pytest.skip("Spark has this since 4.2")
+    spark.sql(statement)
+    assert tuples(spark.table(t).where("id = 5")) == [(5, None, "new")]
+
+
 def test_insert_into_goes_by_position(spark: SparkSession, t: str) -> None:
     of(spark, (5, "c")).toDF("p", "other").write.insertInto(t)
     assert tuples(spark.table(t)) == [(0, "a"), (1, "b"), (2, "a"), (5, "c")]

@@ -14,6 +14,7 @@ from deltaflow.errors import (
     UnsupportedFeatureError,
 )
 from deltaflow.log import (
+    Metadata,
     as_nullable,
     check_append_schema,
     check_partitioning,
@@ -21,6 +22,7 @@ from deltaflow.log import (
     schema_from_string,
     schema_to_string,
 )
+from deltaflow.log.protocol.column_mapping import table_schema
 from deltaflow.log.protocol.schema import READS_VOID
 
 NESTED = T.StructType(
@@ -188,6 +190,13 @@ def test_partition_columns_that_do_not_fit(columns: list[str], code: str) -> Non
     with pytest.raises(SchemaError) as raised:
         check_writable_schema(one(T.DateType()), columns)
     assert raised.value.error_class == code
+
+
+@pytest.mark.parametrize("name", ["none", "C"])
+def test_partition_columns_that_the_schema_of_the_log_lacks(name: str) -> None:
+    found = Metadata(id="", schema_string=schema_to_string(one(T.DateType())), partition_columns=[name])
+    with pytest.raises(CorruptLogError, match=f"the partition column {name}"):
+        table_schema(found, table="t")
 
 
 @pytest.mark.parametrize("data_type", [T.NullType(), T.ArrayType(T.LongType()), NESTED["place"].dataType])

@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 
 import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.write.FileWrite;
@@ -21,9 +22,10 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
-import org.apache.spark.sql.connector.write.SupportsOverwrite;
+import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
 import org.apache.spark.sql.connector.write.V1Write;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
@@ -31,10 +33,9 @@ import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution$;
 import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
-import org.apache.spark.sql.sources.AlwaysTrue;
-import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.sources.InsertableRelation;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 import scala.collection.immutable.Seq;
@@ -45,7 +46,7 @@ import scala.runtime.AbstractPartialFunction;
  * The V1Write of a table by name, and the WriteBuilder that builds it. It writes as
  * df.write.format("delta").save(path) does.
  */
-public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOverwrite, V1Write, InsertableRelation {
+public final class DeltaV1Write implements SupportsOverwriteV2, SupportsDynamicOverwrite, V1Write, InsertableRelation {
   private final DeltaTable table;
   private final Map options;
   private String mode = "Append";
@@ -62,9 +63,12 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
     return this;
   }
 
-  public WriteBuilder overwrite(Filter[] filters) {
+  /** Every condition: Python gets it as SQL, from the statement. */
+  public boolean canOverwrite(Predicate[] predicates) { return true; }
+
+  public WriteBuilder overwrite(Predicate[] predicates) {
     truncate();
-    byFilter = !(filters.length == 1 && filters[0] instanceof AlwaysTrue);
+    byFilter = true;
     return this;
   }
 
@@ -87,11 +91,25 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
     SparkSession session = (SparkSession) ignored.sparkSession();
     V2WriteCommand command = command(session);
     Dataset data = org.apache.spark.sql.classic.Dataset.ofRows(session, command.query());
+    if (evolves(command) && !new CaseInsensitiveStringMap(options).containsKey("mergeSchema")) {
+      options.put("mergeSchema", "true");
+    }
     if (byFilter) options.put("replaceWhere", sql(session, ((OverwriteByExpression) command).deleteExpr()));
     Map request = request(table.path(), mode, options);
     request.put("byPosition", Boolean.valueOf(!command.isByName()));
     FileWrite.run(session, data, "batch", request);
     recache(session, table.path());
+  }
+
+  /** Whether the statement says WITH SCHEMA EVOLUTION, which Spark 4.0 and 4.1 have for MERGE alone. */
+  private static boolean evolves(V2WriteCommand command) {
+    try {
+      return ((Boolean) command.getClass().getMethod("withSchemaEvolution").invoke(command)).booleanValue();
+    } catch (NoSuchMethodException e) {
+      return false;
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
   }
 
   /** Lets Spark read anew what it has cached of the table. */
@@ -141,11 +159,14 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
 
   /** A predicate on the table's columns as SQL for this session's parser, by itself. */
   private static String sql(SparkSession session, Expression predicate) {
-    Expression standalone = (Expression) predicate.transform(new Standalone());
+    // Spark leaves out the quotes of names such as true and null, which mean something else without them. It puts
+    // quotes around a name with a blank.
+    String mark = UUID.randomUUID() + " ";
+    Expression standalone = (Expression) predicate.transform(new Standalone(mark));
     if (session.sessionState().conf().escapedStringLiterals()) {
       standalone = (Expression) standalone.transform(new Unescaped());
     }
-    return standalone.sql();
+    return standalone.sql().replace("`" + mark, "`");
   }
 
   /**
@@ -167,8 +188,15 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
     }
   }
 
-  /** Takes the table's name from its columns, and puts the values of SQL variables in their places. */
+  /**
+   * Takes the table's name from its columns, and puts the mark before theirs. Puts the values of SQL variables in their
+   * places.
+   */
   private static final class Standalone extends AbstractPartialFunction {
+    private final String mark;
+
+    Standalone(String mark) { this.mark = mark; }
+
     public boolean isDefinedAt(Object expression) {
       return expression instanceof AttributeReference || expression instanceof VariableReference;
     }
@@ -180,7 +208,8 @@ public final class DeltaV1Write implements SupportsOverwrite, SupportsDynamicOve
         return new Literal(variable.eval(InternalRow.empty()), variable.dataType());
       }
       Seq none = CollectionConverters.asScala(new ArrayList()).toList();
-      return ((AttributeReference) expression).withQualifier(none);
+      AttributeReference column = (AttributeReference) expression;
+      return column.withQualifier(none).withName(mark + column.name());
     }
   }
 }

@@ -1,6 +1,7 @@
 package io.deltaflow.spark.sql;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -96,9 +97,9 @@ public final class TableDefinition {
     for (Transform partition : partitions) {
       List columns = new ArrayList();
       for (NamedReference reference : partition.references()) {
-        // Names of fields can have dots, and those of the columns of CLUSTER BY may be paths.
-        boolean isPath = partition.name().equals("cluster_by");
-        columns.add(isPath ? reference.toString() : String.join(".", reference.fieldNames()));
+        // Names of fields can have dots. Those of the columns of CLUSTER BY may be paths.
+        if (partition.name().equals("cluster_by")) columns.add(reference.toString());
+        else columns.addAll(Arrays.asList(reference.fieldNames()));
       }
       Map transform = new LinkedHashMap();
       transform.put("transform", partition.name());
