@@ -9,9 +9,9 @@ import msgspec
 
 from deltaflow.batch.ddl.changes import begin_change
 from deltaflow.batch.optimize.bin_rewrite import BinRewrite
-from deltaflow.batch.optimize.compaction import whole_partitions
+from deltaflow.batch.optimize.compaction import check_all_are_in, whole_partitions
 from deltaflow.batch.sql_names import quoted
-from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
+from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, schema_to_string
 from deltaflow.log.protocol.column_mapping import MAX_ID, mapping_mode, without_mapping
 from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
@@ -56,12 +56,7 @@ def remove_column_mapping(
     )
     transaction.record_read_of_whole_table()
     bins = whole_partitions(snapshot.files, tuple(snapshot.physical_partition_columns.values()))
-    if sum(files.num_rows for files in bins) < snapshot.num_files:
-        raise DeltaUnsupportedOperationException(
-            f"{log.path} has a partition whose value Spark's writer takes for null, so that its files cannot "
-            "be written again. Delete or update the rows of this partition first.",
-            table=log.path,
-        )
+    check_all_are_in(bins, snapshot.files, log.path)
     columns = snapshot.clustering_columns
     transaction.clustering.by([".".join(map(quoted, path)) for path in columns])
     transaction.update_metadata(metadata, replaces_table=True)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.files.partition_values import NULL_FOLDER
 from deltaflow.spark.scan.file_index import partitions_of
@@ -84,6 +85,17 @@ def bins_of_table(
 def whole_partitions(files: pa.Table, partition_columns: tuple[str, ...]) -> list[pa.Table]:
     """One bin for each partition, with all of its files."""
     return _taken(files, [partition.rows for partition in _partitions(files, partition_columns, 1)])
+
+
+def check_all_are_in(bins: list[pa.Table], files: pa.Table, table: str) -> None:
+    """DeltaUnsupportedOperationException if the bins lack some of the files, all of which have to be
+    rewritten."""
+    if sum(of_bin.num_rows for of_bin in bins) < files.num_rows:
+        raise DeltaUnsupportedOperationException(
+            f"{table} has a partition whose value Spark's writer takes for null, so that its files cannot "
+            "be written again. Delete or update the rows of this partition first.",
+            table=table,
+        )
 
 
 def _taken(files: pa.Table, bins: list[pa.Array]) -> list[pa.Table]:

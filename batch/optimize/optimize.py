@@ -17,7 +17,12 @@ from deltaflow.batch.optimize.clustering import (
     names_of_columns,
     tagged,
 )
-from deltaflow.batch.optimize.compaction import bins_of_table, files_to_compact, whole_partitions
+from deltaflow.batch.optimize.compaction import (
+    bins_of_table,
+    check_all_are_in,
+    files_to_compact,
+    whole_partitions,
+)
 from deltaflow.batch.optimize.optimize_metrics import describe, describe_purge, metrics_of_command
 from deltaflow.batch.optimize.purge import ChooseFiles
 from deltaflow.batch.optimize.z_order import BinOfRows, ZColumn, columns_at, z_columns, z_ordered
@@ -87,6 +92,7 @@ def optimize(
         bins = cubes_of(found, settings)
     elif purge is not None:
         bins = bins_of_table(found, partition_columns, max_size=target_size, at_least=1)
+        check_all_are_in(bins, found, path)
     elif columns:
         bins = whole_partitions(files, partition_columns)
     else:

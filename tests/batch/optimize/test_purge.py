@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as T
 
 from deltaflow.batch.optimize.purge import ChooseFiles, files_of_older_types, files_to_purge
-from deltaflow.errors import DeltaAnalysisException, DeltaError
+from deltaflow.errors import DeltaAnalysisException, DeltaError, DeltaUnsupportedOperationException
 from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, schema_to_string
+from deltaflow.log.files.file_rows import add_files
 from tests.deletion_vectors import mark_deleted, paths
 from tests.tables import actions, commit_info, data_files, ids, latest_version, load, rows, write
 
@@ -93,6 +95,20 @@ def test_of_fields_within_columns(spark: SparkSession, tmp_path: Path) -> None:
         assert _reorg(spark, table).numFilesRemoved == 1, field
         assert _reorg(spark, table).numFilesRemoved == 0, field
         assert rows(load(spark, table)) == expected
+
+
+def test_partitions_that_cannot_be_rewritten(spark: SparkSession, tmp_path: Path) -> None:
+    """Else a feature would be dropped, and its files would stay."""
+    table = str(tmp_path / "table")
+    write(spark.range(0, 2, 1, 1).selectExpr("id", "'a' AS p"), table, partition_by=["p"])
+    log = DeltaLog.for_table(table)
+    snapshot = log.snapshot()
+    [add] = add_files(snapshot.with_stats(snapshot.files))
+    add = msgspec.structs.replace(add, partition_values={"p": "__HIVE_DEFAULT_PARTITION__"})
+    log.start_transaction().commit([add], Operation("WRITE"))
+    mark_deleted(table, {add.path: [0]})
+    with pytest.raises(DeltaUnsupportedOperationException, match="takes for null"):
+        _reorg(spark, table)
 
 
 def test_arrays_of_other_writers(spark: SparkSession, tmp_path: Path) -> None:
