@@ -29,7 +29,7 @@ from tests.object_store.server import ObjectStoreServer
 from tests.tables import rows_by_deltalake
 from tests.webhdfs import WebHdfsServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
 
 SCENARIO = Path(__file__).with_name("scenario.py")
 DAYS = 20

@@ -31,6 +31,7 @@ def no_retention(setting: Callable[[str, str], None]) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3n", "S3A"])
+@pytest.mark.sampled(3)
 def test_the_schemes_of_one_bucket(
     spark: SparkSession, objects: Place, scheme: str, no_retention: None
 ) -> None:

@@ -147,6 +147,7 @@ def added(streams: Any, table: Path) -> set[str]:
     return {action["add"]["path"] for actions in every for action in actions if "add" in action}
 
 
+@pytest.mark.long
 def test_few_files_whatever_others_do(spark: SparkSession, tmp_path: Path) -> None:
     """A short run of `small_files`."""
     found = small_files.run(spark, tmp_path, count=20, min_num_files=5, target_size=20_000, pause_s=1)

@@ -88,7 +88,7 @@ def check(spark: SparkSession, table: str) -> Changes:
     ("mapping", "vectors"),
     [
         ("none", False),
-        ("name", True),
+        pytest.param("name", True, marks=pytest.mark.long),
         pytest.param("none", True, marks=pytest.mark.long),
         pytest.param("name", False, marks=pytest.mark.long),
         pytest.param("id", False, marks=pytest.mark.long),

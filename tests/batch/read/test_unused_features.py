@@ -97,6 +97,7 @@ def writing_doors(spark: SparkSession, path: str) -> Iterator[tuple[str, Callabl
 
 
 @pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.sampled(3)
 def test_every_door(spark: SparkSession, tmp_path: Path, feature: str) -> None:
     path = listing(spark, tmp_path, feature)
     for door, read in reading_doors(spark, path, tmp_path):

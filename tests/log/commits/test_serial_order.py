@@ -44,9 +44,11 @@ def pairs() -> Any:
     return ((winner, loser) for winner, loser in itertools.product(OPERATIONS, repeat=2))
 
 
+@pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("level", LEVELS)
-def test_every_pair(level: str) -> None:
-    for pair in pairs():
+@pytest.mark.sampled(5)
+def test_every_pair(level: str, part: int) -> None:
+    for pair in itertools.islice(pairs(), part, None, 8):
         world, attempts = play(level, pair, [0, 1, 0, 1])
         assert found(attempts) == expected_outcomes(level, world, attempts), pair
         assert has_serial_order(level, world, attempts), pair

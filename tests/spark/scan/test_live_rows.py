@@ -130,7 +130,7 @@ def expected(spark: SparkSession, tables: tuple[str, str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_queries_see_the_rows_that_are_left(
     spark: SparkSession, tables: tuple[str, str], expected: dict[str, Any], name: str
 ) -> None:

@@ -105,6 +105,7 @@ def test_old_snapshots_are_refused(spark, table):
     assert versions(table) == newest
 
 
+@pytest.mark.long
 def test_old_snapshots_of_a_history_of_some_columns(spark, table):
     """A change that the target shows in an older row counts, too. Names may be in another case."""
     engine = applier(table, scd_type=2)

@@ -20,8 +20,8 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Spark's Parquet reader for a mapped table: it gets the columns and filters as they are in the files. Plans have the
  * table's own names, so that nothing else of Spark is to be told. For a table with row tracking, _metadata has more
- * fields. For a stream, the functions that read a file are kept. In a session that minds the case of names, it finds the
- * columns in any case.
+ * fields. For a stream, the functions that read a file are kept. In a session that minds the case of names, it finds
+ * the columns in any case.
  *
  * The function that reads a file is made by Spark's own class, which is the only one that executors need.
  */
