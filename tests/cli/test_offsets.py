@@ -76,7 +76,9 @@ def test_a_change_says_what_it_does_and_asks(checkpoint: str, table: str) -> Non
 def test_a_change_as_json(checkpoint: str, table: str) -> None:
     line = ["rewind", checkpoint, "--table", table, "--version", "0", "--json"]
     asked = run(*line, answer="n\n", exit_code=1)
-    assert (asked.stdout, "again from the commit of version 0 on" in asked.stderr) == ("", True)
+    assert "again from the commit of version 0 on" in asked.stderr
+    # Older releases of click repeat the answer there.
+    assert asked.stdout.strip() in ("", "n")
     result = run("rewind", checkpoint, "--table", table, "--version", "0", "--yes", "--json")
     done = json.loads(result.stdout)
     assert done["checkpoint"] == checkpoint
