@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, TimestampType
+from pyspark.sql.types import StructField
 
 from deltaflow.batch.arguments import check_predicate
 from deltaflow.batch.sql_names import quoted
@@ -19,7 +19,6 @@ from deltaflow.log.files.partition_values import canonical_values
 from deltaflow.log.protocol.column_mapping import physical_name
 from deltaflow.log.protocol.schema import CHAR_VARCHAR, char_length
 from deltaflow.spark.expressions.expressions import has_subquery
-from deltaflow.spark.expressions.table_expressions import table_expression
 from deltaflow.spark.scan.file_index import partitions_of
 from deltaflow.spark.sql.sql_text import name_parts
 
@@ -49,7 +48,7 @@ def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], t
     else:
         values = pa.table({"partition": [None]})
     frame = spark.createDataFrame(values.append_column("\0", pa.array(range(values.num_rows), pa.int64())))
-    frame = frame.select(*[_typed_column(snapshot.schema[name], snapshot.path) for name in columns], "`\0`")
+    frame = frame.select(*[_typed_column(snapshot.schema[name]) for name in columns], "`\0`")
     for condition in where:
         check_predicate(condition, snapshot.path)
         frame = _filtered(frame, condition, snapshot)
@@ -57,13 +56,10 @@ def files_where(spark: SparkSession, snapshot: Snapshot, where: Sequence[str], t
     return snapshot.files.filter(pc.is_in(numbers.cast(pa.int64()), chosen.combine_chunks()))
 
 
-def _typed_column(field: StructField, table: str) -> Column:
+def _typed_column(field: StructField) -> Column:
     """A partition column as readers see it: with its type, and CHAR filled up with blanks."""
-    # By a setting of Spark, `timestamp` may mean the type without a zone.
-    is_timestamp = isinstance(field.dataType, TimestampType)
-    type_name = "timestamp_ltz" if is_timestamp else field.dataType.simpleString()
-    text = f"try_cast(nullif({quoted(field.name)}, '') as {type_name})"
-    value = table_expression(text, table)
+    # Not by the type's name in SQL: a setting of Spark says which type `timestamp` is.
+    value = F.nullif(F.col(quoted(field.name)), F.lit("")).try_cast(field.dataType)
     length = char_length(field)
     return (
         value.alias(field.name)
