@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -89,19 +90,16 @@ def _finding_of_compaction(log: LogFiles, listing: Listing, compaction: Compacti
     except CorruptLogError:
         # The commits alone do not say what should be in it.
         return None
-    said = list(_differences(before.after([compacted], log.path), expected, log.path))
-    if not said:
-        return None
-    return Finding(
+    finding = Finding(
         check="compaction-differs",
         severity=Severity.ERROR,
-        what=f"The compaction of the commits {first} to {last} says something else than they do: "
-        f"{'; '.join(said)}. What a reader sees depends on which of the two it uses.",
+        what=f"The compaction of the commits {first} to {last} says something else than they do",
         repair=f"If no version from {first} to {last} was overwritten, the commits are right. Delete {name}: "
         "readers do without it. Checkpoints that were written since may have the same error.",
         version=last,
         files=[name],
     )
+    return _if_different(finding, before.after([compacted], log.path), expected, log.path)
 
 
 def _read(log: LogFiles, checkpoint: Checkpoint) -> Finding | TableState:
@@ -126,19 +124,23 @@ def _different(log: LogFiles, others: Listing, checkpoint: Checkpoint, state: Ta
     except CorruptLogError:
         # Without the checkpoint that version cannot be built: there is nothing to compare it with.
         return None
-    said = list(_differences(state, expected, log.path))
-    if not said:
-        return None
-    return Finding(
+    finding = Finding(
         check="checkpoint-differs",
         severity=Severity.ERROR,
-        what=f"The checkpoint of version {checkpoint.version} says something else than the commits up to it: "
-        f"{'; '.join(said)}. What a reader sees depends on which of the two it uses.",
+        what=f"The checkpoint of version {checkpoint.version} says something else than the commits up to it",
         repair=f"If no version up to {checkpoint.version} was overwritten, the commits are right. "
         + _REPAIR.format(checkpoint),
         version=checkpoint.version,
         files=[status.name for status in checkpoint.files][:NAMED_FILES],
     )
+    return _if_different(finding, state, expected, log.path)
+
+
+def _if_different(finding: Finding, state: TableState, expected: TableState, path: str) -> Finding | None:
+    """The finding, with the differences between the states; None if there are none."""
+    said = "; ".join(_differences(state, expected, path))
+    what = f"{finding.what}: {said}. What a reader sees depends on which of the two it uses."
+    return msgspec.structs.replace(finding, what=what) if said else None
 
 
 def _differences(state: TableState, expected: TableState, path: str) -> Iterator[str]:
