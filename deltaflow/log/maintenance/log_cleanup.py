@@ -130,10 +130,13 @@ def _files_below(statuses: Sequence[FileStatus], version: int) -> list[str]:
 
 
 def _ensure_classic_copy(log: LogFiles, listing: Listing) -> None:
-    """Without the first commits, a reader that does not know V2 checkpoints finds the protocol only there."""
+    """Without the first commits, a reader that does not know V2 checkpoints finds the protocol only there.
+
+    It finds it in a checkpoint of several parts, too, one of which is no copy of all.
+    """
     newest = listing.checkpoints[-1]
     classic = f"{newest.version:020}.checkpoint.parquet"
-    if all(str(checkpoint) != classic for checkpoint in listing.checkpoints):
+    if len(newest.files) == 1 and all(str(checkpoint) != classic for checkpoint in listing.checkpoints):
         write_classic_copy(log, newest)
 
 

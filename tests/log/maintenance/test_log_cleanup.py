@@ -249,6 +249,24 @@ class TestSidecars:
                 (table.log_directory / name).unlink()
         assert log_at(table).snapshot().num_files == 3
 
+    def test_a_checkpoint_of_several_parts_stays_what_it_is(self, table: HandWrittenTable) -> None:
+        """It is from before the feature. Old readers find the protocol in one of its parts."""
+        for version in range(6):
+            first = [protocol(), meta_data()] if version == 0 else []
+            file = table.commit(version, *first, add(f"f{version}"))
+            set_time(file, MIDNIGHT_MS - (50 - version) * DAY_MS)
+            if version in (2, 4):
+                log_at(table, 0).checkpoint({"spark.databricks.delta.checkpoint.partSize": "2"})
+        set_time(table.commit(6, V2, add("f6")), MIDNIGHT_MS - 40 * DAY_MS)
+        parts = {file.name for file in table.log_directory.glob("*.checkpoint.*.parquet")}
+        log = log_at(table)
+        log.truncate_history(0)
+        assert versions(table.path) == [4, 5, 6]
+        assert {file.name for file in table.log_directory.glob("*.checkpoint*.parquet")} == {
+            name for name in parts if name.startswith(f"{4:020}")
+        }
+        assert [log_at(table).snapshot_at(version).num_files for version in (4, 5, 6)] == [5, 6, 7]
+
 
 def test_a_failed_cleanup_is_a_warning_of_the_commit(
     log: DeltaLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
