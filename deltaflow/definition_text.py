@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from deltaflow.builders import (
     GENERATION_EXPRESSION,
@@ -70,6 +70,8 @@ def type_text(data_type: DataType) -> str:
                 for field in fields
             )
             return f"STRUCT<{', '.join(inner)}>"
+        case TimestampType():
+            return "timestamp_ltz"  # which type `timestamp` is, spark.sql.timestampType says
     return data_type.simpleString()
 
 

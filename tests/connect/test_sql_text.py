@@ -145,3 +145,10 @@ def test_types() -> None:
     ):
         with pytest.raises(DeltaUnsupportedOperationException, match="has no form in SQL"):
             type_text(refused)
+
+
+def test_a_type_does_not_depend_on_what_the_server_takes_a_timestamp_for() -> None:
+    assert [type_text(each()) for each in (T.TimestampType, T.TimestampNTZType)] == [
+        "timestamp_ltz",
+        "timestamp_ntz",
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,3 +96,19 @@ def test_a_table_like_another(spark: SparkSession, shown: str, tmp_path: Path) -
         spark.sql("CREATE TABLE alike LIKE shown")
     with pytest.raises(DeltaUnsupportedOperationException, match="other formats"):
         spark.sql("CREATE TABLE other LIKE shown USING parquet")
+
+
+@pytest.mark.parametrize("default", ["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"])
+def test_both_kinds_of_timestamps_stay_what_they_are(
+    spark: SparkSession, tmp_path: Path, setting: Callable[[str, str], None], default: str
+) -> None:
+    """Whatever the session takes `TIMESTAMP` for."""
+    path, other = tmp_path / "times", tmp_path / "other"
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (a TIMESTAMP_LTZ, b TIMESTAMP_NTZ, c ARRAY<STRUCT<d: TIMESTAMP_LTZ>>) "
+        "USING delta"
+    )
+    setting("spark.sql.timestampType", default)
+    [[statement]] = spark.sql(f"SHOW CREATE TABLE delta.`{path}`").collect()
+    spark.sql(statement.replace(str(path), str(other)))
+    assert definition(other) == definition(path)
