@@ -177,7 +177,7 @@ def run(spark, held, path, operation, rival, outcome):
 
 
 @pytest.mark.parametrize(("operation", "rival", "outcome"), WRITE_SERIALIZABLE)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(11)
 def test_write_serializable(spark, held, tmp_path, operation, rival, outcome):
     path = str(tmp_path / "table")
     create(spark, path, "WriteSerializable")

@@ -34,7 +34,7 @@ def fails_once(marker):
 
 def data(marker, function=fails_once):
     marker = str(root / marker)
-    numbers = spark.range(0, 4000, 1, 4).withColumn("n", function(marker)("id"))
+    numbers = spark.range(0, 2000, 1, 2).withColumn("n", function(marker)("id"))
     return numbers.withColumn("p", F.expr("id div 300 % 4"))
 
 data("plain").write.format("delta").save(str(root / "plain table"))
@@ -51,12 +51,12 @@ def mapped(batches):
             raise RuntimeError("on purpose")
         yield batch
 
-spark.range(0, 4000, 1, 2).selectExpr("id", "id as n", "id % 4 as p").mapInPandas(
+spark.range(0, 2000, 1, 2).selectExpr("id", "id as n", "id % 4 as p").mapInPandas(
     mapped, "id long, n long, p long").write.format("delta").save(str(root / "mapped table"))
 
 def fails_always(marker):
     def look(value):
-        if value == 2990:
+        if value == 1990:
             raise RuntimeError("always")
         return value
     return F.udf(look, "long")
@@ -94,11 +94,11 @@ def test_only_the_attempt_that_succeeded_counts(outcome, name):
     root, result = outcome
     path = str(root / f"{name} table")
     assert len(list(root.glob(f"{name}-*"))) > 0  # a task did fail
-    assert result["counts"][name] == [4000, 4000]
-    assert len(rows_by_deltalake(path)) == 4000
+    assert result["counts"][name] == [2000, 2000]
+    assert len(rows_by_deltalake(path)) == 2000
     adds = actions(path, "add")
-    assert sum(json.loads(add["stats"])["numRecords"] for add in adds) == 4000
-    assert actions(path, "commitInfo")[0]["operationMetrics"]["numOutputRows"] == "4000"
+    assert sum(json.loads(add["stats"])["numRecords"] for add in adds) == 2000
+    assert actions(path, "commitInfo")[0]["operationMetrics"]["numOutputRows"] == "2000"
     assert len({add["path"] for add in adds}) == len(adds)
     assert len(versions(path)) == 1
 

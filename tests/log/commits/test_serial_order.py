@@ -46,7 +46,7 @@ def pairs() -> Any:
 
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 def test_every_pair(level: str, part: int) -> None:
     for pair in itertools.islice(pairs(), part, None, 8):
         world, attempts = play(level, pair, [0, 1, 0, 1])
@@ -55,7 +55,7 @@ def test_every_pair(level: str, part: int) -> None:
 
 
 @pytest.mark.parametrize("rule", conflicts.RULES, ids=lambda rule: rule.__name__)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_without_any_one_rule_some_pair_has_no_serial_order(
     monkeypatch: pytest.MonkeyPatch, rule: conflicts.Rule
 ) -> None:
