@@ -14,7 +14,8 @@ from deltaflow.log.streams.checkpoint_edit import CheckpointEdit
 from deltaflow.log.streams.fork import plan_fork
 from deltaflow.log.streams.rebuilding import plan_rebuilding
 from deltaflow.log.streams.rewind import plan_adoption, plan_rewind
-from deltaflow.streaming.stream_records import sink_record, source_record
+from deltaflow.streaming.operating.stream_sources import stream_sources
+from deltaflow.streaming.stream_records import sink_record
 
 _COLUMNS = ["batch", "done", "source", "version", "index", "initial_snapshot", "table_id", "offset"]
 
@@ -184,14 +185,12 @@ def rebuild(output: Output, checkpoint: str, sink: str, query_id: str | None, ye
 def _recorded_table(checkpoint: str, source: str | None) -> str:
     """The table that the checkpoint names for its source."""
     found = StreamCheckpoint(checkpoint)
-    newest = found.newest_planned
-    every = [] if newest is None else list(found.offsets(newest).offsets)
-    names = every if source is None else [source]
-    records = [record for name in names if (record := source_record(found, name)) is not None]
-    if len(records) != 1:
-        reason = "names several tables" if records else "does not name the table of the source"
+    sources = [] if found.newest_planned is None else stream_sources(found, (), {})
+    paths = {own.path for own in sources if own.path is not None and source in (None, own.name)}
+    if len(paths) != 1:
+        reason = "names several tables" if paths else "does not name the table of the source"
         raise click.UsageError(f"The checkpoint {reason}: give --table, and --source if there are several.")
-    return records[0].path
+    return paths.pop()
 
 
 def _recorded_sink(checkpoint: str) -> str | None:

@@ -83,17 +83,18 @@ def stream_sources(
     entry = None if checkpoint.newest_planned is None else checkpoint.offsets(checkpoint.newest_planned)
     records = _records(checkpoint, entry)
     names = list(records) if entry is None else list(entry.offsets)
-    by_id = {record.table_id: record for record in records.values()}
+    by_id = {record.table_id: folder for folder, record in records.items()}
     given = {path: _table_id(path) for path in tables}
     texts = {name: _text(value) for name, value in options.items()}
     found = []
     for name in names:
         json = None if entry is None else entry.offsets[name]
         table_id = None if json is None else reservoir_id(json)
-        record = records.get(name)
-        if record is None or record.table_id != table_id:
-            # One source that occurs twice in a query has two offsets and one record.
-            record = by_id.get(table_id or "", record)
+        record, folder = records.get(name), name
+        if (record is None or record.table_id != table_id) and table_id in by_id:
+            # One source that occurs twice in a query has two offsets, and one folder with a record.
+            folder = by_id[table_id]
+            record = records[folder]
         if table_id is None and json is not None:
             record = None
         path = next((path for path, own in given.items() if own == table_id), None)
@@ -101,7 +102,7 @@ def stream_sources(
             path = record.path
         recorded = None if record is None else record.options
         own = options_without_spark(texts, recorded)
-        found.append(StreamSource(name, table_id, path, own, metadata_path(checkpoint, name)))
+        found.append(StreamSource(name, table_id, path, own, metadata_path(checkpoint, folder)))
     if entry is None and not found:
         options_of_all = options_without_spark(texts)
         return [

@@ -122,6 +122,36 @@ def test_what_a_rewind_refuses(streams: Any, table: str, other: str, sink: str, 
     assert streams.ids(sink) == sorted([*range(40), *range(20, 40), *range(100, 120)])
 
 
+def test_a_source_that_occurs_twice(streams: Any, table: str, other: str, sink: str, checkpoint: str) -> None:
+    """Spark numbers the places of a source, and has one folder for all of them."""
+    filled(streams, table, commits=2)
+    streams.append(other, 100, 103)
+
+    def run() -> None:
+        tracked = {"schemaTrackingLocation": f"{checkpoint}/schema", "startingVersion": 0}
+        twice = streams.read(table, **tracked)
+        streams.copy(twice.union(twice).union(streams.read(other, **tracked)), sink, checkpoint)
+
+    run()
+    rows = [*range(20), *range(20), *range(100, 103)]
+    assert streams.ids(sink) == sorted(rows)
+    streams.append(other, 103, 104)
+    plan = plan_restart(checkpoint)
+    assert plan.obstacles == ()
+    assert plan.batch is not None
+    assert [step.files for step in plan.batch.sources] == [0, 0, 1]
+    run()
+    rows.append(103)
+    for source, path, again in (("0", table, [*range(10, 20)] * 2), ("2", other, [103])):
+        line = ["offsets", "rewind", checkpoint, "--version", "1", "--source", source, "--yes"]
+        result = CliRunner().invoke(main, line, env={"COLUMNS": "200"})
+        assert result.exit_code == 0, result.output
+        assert f"Source {source} reads {path} again" in result.output.replace("\n", " ")
+        run()
+        rows += again
+        assert streams.ids(sink) == sorted(rows)
+
+
 def test_a_stream_that_runs_is_left_alone(streams: Any, table: str, sink: str, checkpoint: str) -> None:
     filled(streams, table)
     streams.copy(streams.read(table), sink, checkpoint)

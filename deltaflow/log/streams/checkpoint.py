@@ -154,15 +154,36 @@ class StreamCheckpoint:
 
     def reads_change_feed(self, source: str) -> bool | None:
         """Whether a source of a stream of deltaflow reads change rows; None for another stream's source."""
-        try:
-            record = self.store.read(f"{self.directory}/{SOURCES}/{source}/{RECORD}")
-            return decode_json(record, as_type=_Record).options.read_change_feed
-        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-            return None
+        record = self._record(source)
+        return None if record is None else record.options.read_change_feed
+
+    def occurrences(self, entry: BatchOffsets, source: str) -> list[str] | None:
+        """The numbers by which an entry has a Delta source: several if the query reads it in several places,
+        as in a union of a frame with itself. None if that is not known: it is known of deltaflow's streams.
+        """
+        table_id = reservoir_id(entry.offsets[source] or "")
+        same = [name for name, json in entry.offsets.items() if json == entry.offsets[source]]
+        # In version 2 of the format each source has one name.
+        if len(same) == 1 or entry.format_version > 1:
+            return [source]
+        of_table = [json for json in entry.offsets.values() if reservoir_id(json or "") == table_id]
+        # Spark counts the folders of the sources, and has one for all places of a source.
+        folders = [record for name in entry.offsets if (record := self._record(name)) is not None]
+        recorded = [record for record in folders if record.table_id == table_id]
+        if len(recorded) >= len(of_table):
+            return [source]
+        return same if len(recorded) == 1 else None
 
     def path_of(self, log: str, batch_id: int) -> str:
         """Where the entry of a batch is in the log `offsets` or `commits`."""
         return f"{self.directory}/{log}/{batch_id}"
+
+    def _record(self, source: str) -> _Record | None:
+        try:
+            text = self.store.read(f"{self.directory}/{SOURCES}/{source}/{RECORD}")
+            return decode_json(text, as_type=_Record)
+        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+            return None
 
     def _batches(self, log: str) -> list[int] | None:
         """The batches with an entry in one of the two logs; None without that log."""
@@ -195,9 +216,10 @@ class _RecordedOptions(msgspec.Struct):
     read_change_feed: bool = False
 
 
-class _Record(msgspec.Struct):
+class _Record(msgspec.Struct, rename="camel"):
     """What this module needs of a record (deltaflow.streaming.stream_records)."""
 
+    table_id: str
     options: _RecordedOptions
 
 

@@ -194,10 +194,10 @@ def schema_log_places(checkpoint: str, table_id: str = "") -> list[str]:
 
 
 def with_offset(
-    checkpoint: StreamCheckpoint, entry: BatchOffsets, source: str, json: str, last_batch: int
+    checkpoint: StreamCheckpoint, entry: BatchOffsets, sources: Sequence[str], json: str, last_batch: int
 ) -> dict[str, str]:
-    """The files that let a query go on after `last_batch` with the offsets of `entry`, and another one of a
-    source.
+    """The files that let a query go on after `last_batch` with the offsets of `entry`, and another one of
+    `sources`.
 
     They are two empty batches, which are done. Spark reads the last two, and asks the sources for what is
     between them; a source would refuse to go back. It starts without the second one, and not without the
@@ -207,7 +207,7 @@ def with_offset(
     commit = FIRST_COMMIT
     if done is not None:
         commit = checkpoint.store.read(checkpoint.path_of(COMMITS, done)).decode()
-    offsets = replace(entry, offsets={**entry.offsets, source: json}).text()
+    offsets = replace(entry, offsets={**entry.offsets, **dict.fromkeys(sources, json)}).text()
     first, second = last_batch + 1, last_batch + 2
     return {
         f"{OFFSETS}/{second}": offsets,

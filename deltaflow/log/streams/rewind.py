@@ -158,10 +158,20 @@ def _edit(
     steps: list[str],
     sink: str | None,
 ) -> CheckpointEdit:
+    sources = checkpoint.occurrences(entry, source)
+    if sources is None:
+        raise refused(
+            checkpoint.path,
+            f"Several sources of the checkpoint {checkpoint.path} are at the same place of the same table. "
+            "It does not say whether they are one source that the query reads several times, which can only "
+            "be moved as a whole. Start the stream once with deltaflow, which records its sources.",
+        )
+    if len(sources) > 1:
+        steps = [*steps, f"The query reads this source several times: {', '.join(sources)} are one."]
     last = max(*checkpoint.planned, *checkpoint.done, 0)
     if sink is not None and checkpoint.query_id is not None:
         last = max(last, last_batch_in(sink, checkpoint.query_id) or 0)
-    files = with_offset(checkpoint, entry, source, target.json(), last)
+    files = with_offset(checkpoint, entry, sources, target.json(), last)
     number = f"The stream goes on with batch {last + 3}, since the table that it writes skips the numbers of "
     steps = [*steps, number + "batches that it has."]
     return CheckpointEdit(

@@ -78,6 +78,35 @@ def test_a_batch_that_may_not_be_written_is_not_left_out(table: str, checkpoint:
     assert (found.newest_planned, found.newest_done) == (4, 4)
 
 
+@pytest.mark.parametrize(
+    ("recorded", "moved"),
+    [
+        pytest.param(["table-1", "table-2"], [0, 1], id="one source twice"),
+        pytest.param(["table-1", "table-1", "table-2"], [0], id="two sources"),
+        pytest.param([], None, id="not recorded"),
+    ],
+)
+def test_a_source_that_a_query_reads_twice_is_moved_as_a_whole(
+    table: str, checkpoint: Path, recorded: list[str], moved: list[int] | None
+) -> None:
+    """Spark takes the last of its offsets."""
+    for batch in range(3):
+        lines = [offset(batch + 1), offset(batch + 1), offset(batch + 1, "table-2")]
+        (checkpoint / "offsets" / str(batch)).write_text("\n".join(["v1", "{}", *lines]))
+    for folder, table_id in enumerate(recorded):
+        (checkpoint / "sources" / str(folder)).mkdir(exist_ok=True)
+        record = {"path": table, "tableId": table_id, "options": {"read_change_feed": False}}
+        (checkpoint / "sources" / str(folder) / "deltaflow.json").write_text(json.dumps(record))
+    if moved is None:
+        with pytest.raises(DeltaUnsupportedOperationException, match="does not say whether they are one"):
+            plan_rewind(str(checkpoint), table, version=1, source="0")
+        return
+    edit = plan_rewind(str(checkpoint), table, version=1, source="0")
+    assert any("several times: 0, 1 are one" in step for step in edit.steps) == (len(moved) > 1)
+    lines = edit.files["offsets/4"].splitlines()[2:]
+    assert [number for number, line in enumerate(lines) if line == offset(1)] == moved
+
+
 def test_the_rest_of_a_snapshot_is_not_left_out(table: str, checkpoint: Path) -> None:
     inside = DeltaSourceOffset("table-1", 2, 1, True).json()
     (checkpoint / "offsets" / "2").write_text(f"v1\n{{}}\n{inside}")
