@@ -15,6 +15,7 @@ from deltaflow.log.streams.checkpoint_edit import (
     is_unfinished,
     note,
     places,
+    refused,
     schema_log_places,
     written_batch,
 )
@@ -41,6 +42,13 @@ def plan_fork(checkpoint: str, target: str, *, sink: str | None = None) -> Check
     files = {place: _moved_entry(found, place, target) for place in schema_logs}
     files |= {METADATA: msgspec.json.encode({"id": query_id}).decode()}
     if f"{COMMITS}/{last}" not in copied:
+        if found.has_state:
+            raise refused(
+                checkpoint,
+                f"Batch {last} is written and not recorded as done. Of a query that keeps state the record has "
+                "the watermark and the files of the state with which it goes on. Start the stream once so that "
+                "it finishes the batch, with the trigger availableNow.",
+            )
         files[f"{COMMITS}/{last}"] = FIRST_COMMIT
     steps = [
         f"{target} becomes a checkpoint that goes on after batch {last} of {checkpoint}, which stays as "

@@ -165,6 +165,18 @@ def test_a_fork_has_another_query_and_no_sink(checkpoint: Path, tmp_path: Path) 
         plan_fork(str(checkpoint), str(target))
 
 
+def test_a_fork_needs_the_record_of_the_state(table: str, checkpoint: Path, tmp_path: Path) -> None:
+    """Spark's record of a batch that is done names the state's files, and has the watermark."""
+    written = HandWrittenTable(tmp_path / "sink")
+    written.commit(0, protocol(), meta_data(), {"txn": {"appId": "query-1", "version": 2}})
+    (checkpoint / "commits" / "2").unlink()
+    fork = plan_fork(str(checkpoint), str(tmp_path / "fork"), sink=written.path)
+    assert "after batch 2" in fork.steps[0]
+    (checkpoint / "state").mkdir()
+    with pytest.raises(DeltaUnsupportedOperationException, match="Batch 2 is written and not recorded"):
+        plan_fork(str(checkpoint), str(tmp_path / "fork"), sink=written.path)
+
+
 def test_checkpoints_in_another_store(table: str, checkpoint: Path) -> None:
     files = fsspec.filesystem("memory")
     files.put(str(checkpoint), "/streams/", recursive=True)
