@@ -16,7 +16,6 @@ from deltaflow.spark.expressions.java_regex import regex_found
 from deltaflow.streaming.admission import Files, Limits
 from deltaflow.streaming.change_feed import (
     CommitChanges,
-    CommitTimes,
     SnapshotInserts,
     check_commit,
     check_recorded,
@@ -179,7 +178,6 @@ class _Contents:
     def __init__(self, reading: Reading, start: int, last_version: int) -> None:
         self._reading = reading
         self._start, self._last_version = start, last_version
-        self._times = CommitTimes()
 
     def of_snapshot(self) -> Files | Changes:
         """The files of the initial snapshot, which is that of the first version."""
@@ -188,7 +186,10 @@ class _Contents:
         if not reading.options.read_change_feed:
             return snapshot
         check_recorded(reading, snapshot.metadata, version, version, self._last_version)
-        return SnapshotInserts(snapshot, version)
+        timestamp_ms = snapshot.timestamp_ms
+        if not snapshot.has_in_commit_timestamp:
+            timestamp_ms = reading.commit_times.of_file(version, timestamp_ms, reading.log)
+        return SnapshotInserts(snapshot, version, timestamp_ms)
 
     def of_commit(self, commit: Commit) -> Files | Changes:
         """The files of the next commit."""
@@ -196,7 +197,7 @@ class _Contents:
         if not reading.options.read_change_feed:
             return emitted_files(reading, commit)
         check_commit(reading, commit, self._start, self._last_version)
-        return CommitChanges(reading, commit, self._times.of(commit))
+        return CommitChanges(reading, commit, reading.commit_times.of(commit, reading.log))
 
 
 def _files_to_read(reading: Reading, pieces: Iterable[pa.Table]) -> pa.Table:

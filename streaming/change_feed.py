@@ -40,9 +40,10 @@ class SnapshotInserts:
 
     is_recorded = is_whole = False
 
-    def __init__(self, snapshot: InitialSnapshot, version: int) -> None:
+    def __init__(self, snapshot: InitialSnapshot, version: int, timestamp_ms: int) -> None:
         self._snapshot = snapshot
         self._version = version
+        self._timestamp_ms = timestamp_ms
 
     @property
     def num_rows(self) -> int:
@@ -55,7 +56,7 @@ class SnapshotInserts:
 
     def read(self, first: int, stop: int) -> pa.Table:
         """The files with numbers from `first` to before `stop`, as they are read (CHANGE_FILES)."""
-        return inserted_files(self.slice(first, stop - first), self._version, self._snapshot.timestamp_ms)
+        return inserted_files(self.slice(first, stop - first), self._version, self._timestamp_ms)
 
 
 class CommitChanges:
@@ -101,23 +102,6 @@ class CommitChanges:
             with_change_actions(self._commit, actions), self._timestamp_ms, self._reading.path
         )
         return pa.concat_tables([found.recorded, found.removed, found.added])
-
-
-class CommitTimes:
-    """The times of consecutive commits, in milliseconds since 1970: in-commit timestamps, or else the
-    modification times of their files, each later than the one before."""
-
-    def __init__(self) -> None:
-        self._last_ms: int | None = None
-
-    def of(self, commit: Commit) -> int:
-        """The time of the next commit."""
-        info = commit.commit_info
-        if info is not None and info.in_commit_timestamp is not None:
-            return info.in_commit_timestamp
-        earliest = commit.timestamp_ms if self._last_ms is None else self._last_ms + 1
-        self._last_ms = max(commit.timestamp_ms, earliest)
-        return self._last_ms
 
 
 def feed_selection(reading: Reading) -> Selection | None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from deltaflow.log.files.file_statistics import FileStatistics
+from deltaflow.log.protocol.features import has_in_commit_timestamps
 from deltaflow.log.streams.source_offset import INITIAL_SNAPSHOT_ORDER
 from deltaflow.streaming.commits import COLUMNS
 from deltaflow.streaming.reading import Reading
@@ -40,6 +41,7 @@ class InitialSnapshot:
         snapshot = reading.log.snapshot_with_fields(version, fields)
         self.metadata = snapshot.metadata
         self.timestamp_ms = snapshot.timestamp_ms
+        self.has_in_commit_timestamp = has_in_commit_timestamps(snapshot.protocol, snapshot.metadata)
         files = snapshot.with_stats(snapshot.files).select(COLUMNS.names)
         self._batches: list[pa.RecordBatch] = files.to_batches()
         self._order = pc.sort_indices(files, sort_keys=INITIAL_SNAPSHOT_ORDER)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from deltaflow.log.streams.schema_log import SchemaLog
 from deltaflow.spark.bridge.messages import Message
 from deltaflow.spark.scan.file_index import STREAM
 from deltaflow.spark.scan.messages import RowIdColumns
+from deltaflow.streaming.commit_times import CommitTimes
 from deltaflow.streaming.source_options import SourceOptions
 
 _GONE = ("DELTA_VERSION_NOT_FOUND", "DELTA_VERSIONS_NOT_CONTIGUOUS")
@@ -43,6 +44,8 @@ class Reading:
     """Whether the files come with their statistics even if the stream does not choose files by them."""
     row_ids: RowIdColumns | None = None
     """For a stream whose rows have `_metadata` with row ids."""
+    commit_times: CommitTimes = field(default_factory=CommitTimes, repr=False, compare=False)
+    """Those of the commits that a stream of change rows has met."""
 
     @property
     def rows_schema(self) -> StructType:

@@ -6,6 +6,7 @@ The expected batches are those of delta-spark's DeltaSourceCDCSupport.
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from deltaflow.streaming.reading import Reading
 from deltaflow.streaming.source import DeltaSource, files_of_batch, files_of_planned_batch
 from deltaflow.streaming.source_options import source_options
 from tests.streaming.change_tables import ChangeTable
+from tests.tables import set_time
 
 
 def reading(table: ChangeTable, **options: str) -> Reading:
@@ -116,6 +118,7 @@ def test_a_batch_that_is_full_leaves_a_commit_that_does_not_fit(tmp_path: Path) 
 
 def test_an_end_and_the_times_of_commits(tmp_path: Path) -> None:
     table = ChangeTable(str(tmp_path), [0])
+    set_time(table.commit_file(0), 80_000)
     for number in range(3):
         table.record(1, [number], time_ms=90_000)
     table.mark("f001.parquet", time_ms=95_000)
@@ -130,9 +133,33 @@ def test_an_end_and_the_times_of_commits(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in table.commit_file(2).read_text().splitlines()]
     lines[0]["commitInfo"]["inCommitTimestamp"] = 7_000
     table.commit_file(2).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    set_time(table.commit_file(2), 90_000)
     _, files = DeltaSource(reading(table, startingVersion="1")).plan_batch(None, Limits())
     values = [dict(values) for values in files["partition_values"].to_pylist()]
-    assert [value["_commit_timestamp"][17:23] for value in values] == ["30.000", "07.000", "30.001", "35.000"]
+    assert [value["_commit_timestamp"][17:23] for value in values] == ["30.000", "07.000", "30.002", "35.000"]
+
+
+def test_the_times_of_commits_where_clocks_differ(tmp_path: Path) -> None:
+    """They are those of the batch reader, whatever batch has the commit; the log is listed for the first."""
+    table = ChangeTable(str(tmp_path), [0])
+    set_time(table.commit_file(0), 100_000)
+    for number, time_ms in enumerate((90_000, 20_000, 99_000, 130_000, 40_000), 1):
+        table.commit([number], time_ms=time_ms)
+    expected = [100_000, 100_001, 100_002, 100_003, 130_000, 130_001]
+    log = DeltaLog.for_table(table.path)
+    assert list(log.commit_times_ms(0, 5).values()) == expected
+    for start in (0, 2, 4):
+        source, end = DeltaSource(reading(table, startingVersion=str(start))), None
+        for version in range(start, 6):
+            end, files = source.plan_batch(end and end.json(), Limits(files=1))
+            [values] = map(dict, files["partition_values"].to_pylist())
+            assert values["_commit_version"] == str(version)
+            told = datetime.fromisoformat(values["_commit_timestamp"])
+            assert told.timestamp() * 1_000 == expected[version]
+    _, files = DeltaSource(reading(table)).plan_batch(None, Limits())
+    assert {dict(values)["_commit_timestamp"] for values in files["partition_values"].to_pylist()} == {
+        "1970-01-01T00:02:10.001000Z"
+    }
 
 
 def test_a_merge_that_changed_nothing(tmp_path: Path) -> None:

@@ -45,9 +45,9 @@ def plan_fork(checkpoint: str, target: str, *, sink: str | None = None) -> Check
         if found.has_state:
             raise refused(
                 checkpoint,
-                f"Batch {last} is written and not recorded as done. Of a query that keeps state the record has "
-                "the watermark and the files of the state with which it goes on. Start the stream once so that "
-                "it finishes the batch, with the trigger availableNow.",
+                f"Batch {last} is written and not recorded as done. Of a query that keeps state the record "
+                "has the watermark and the files of the state with which it goes on. Start the stream once "
+                "so that it finishes the batch, with the trigger availableNow.",
             )
         files[f"{COMMITS}/{last}"] = FIRST_COMMIT
     steps = [
