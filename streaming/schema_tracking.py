@@ -67,9 +67,13 @@ def _completed(entry: TrackedMetadata | None, newest: Snapshot) -> TrackedMetada
 
 
 def with_merged_changes(log: SchemaLog, table: DeltaLog, settings: Mapping[str, str]) -> SchemaLog:
-    """The schema log after the load of its stream: consecutive changes without files become one entry."""
+    """The schema log after the load of its stream: consecutive changes without files become one entry.
+
+    The first entry is none of them. The stream reads rows of earlier versions in its schema, those of a
+    snapshot, and a change after it needs the consent that is asked for between two entries.
+    """
     tracked = log.current
-    if tracked is None or not STREAMING_MERGE_CONSECUTIVE_SCHEMA_CHANGES.of(settings):
+    if tracked is None or log.before is None or not STREAMING_MERGE_CONSECUTIVE_SCHEMA_CHANGES.of(settings):
         return log
     newest = table.snapshot().version
     commits = _without_gap(table, tracked.delta_commit_version, newest)

@@ -277,6 +277,20 @@ def test_consecutive_changes_are_one(tracked: Tracked, setting: Any) -> None:
     assert tracked.entries()[-1]["deltaCommitVersion"] == first + 1
 
 
+def test_a_change_after_the_commit_of_the_first_entry(streams: Any, tmp_path: Path) -> None:
+    """That commit has no files, but the snapshot that the stream reads in its schema has."""
+    stream = Tracked(streams, tmp_path)
+    stream.table.append(0, 1, files=2)
+    stream.table.set("delta.randomizeFilePrefixes", "false")
+    assert stream.run(maxFilesPerTrigger=1).ids == [0, 1]
+    streams.forget_all_but(stream.checkpoint, 0)
+    dropped = stream.table.drop("b")
+    run = stream.run()
+    assert (run.batches, run.error) == ([(["id", "a", "b"], [1])], EVOLUTION)
+    assert stream.run().error == CANNOT_CONTINUE
+    assert stream.run(allowSourceColumnDrop=dropped).batches == [(["id", "a"], [])] * 2
+
+
 def test_other_partition_columns(streams: Any, tmp_path: Path) -> None:
     """They come with removed files: what an option says of such commits holds beside the change."""
     stream = Tracked(streams, tmp_path, is_mapped=False)
