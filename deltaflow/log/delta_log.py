@@ -190,7 +190,8 @@ class DeltaLog:
         After the newest version: the one that comes next if `may_be_later`, else VersionNotFoundError.
         """
         newest, listing = self.snapshot(), self._files.list(0)
-        versions = listing.known_versions()
+        # A clean-up may leave the checkpoint of a version without its commit.
+        versions = sorted(listing.commits) or listing.known_versions()
         try:
             version = version_at(self._files, listing, newest, timestamp_ms - 1, versions) + 1
             if version <= newest.version:

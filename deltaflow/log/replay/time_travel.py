@@ -79,11 +79,17 @@ def _number(metadata: Metadata, name: str) -> int:
 
 
 def monotonic_file_times(listing: Listing, versions: Sequence[int]) -> list[int]:
-    """When ascending versions were committed, in ms, by their files: each later than the one before."""
+    """When ascending versions were committed, in ms, by their files: each later than the one before.
+
+    A version of which the checkpoint alone is left, which was written later, is earlier than the next commit.
+    """
     times: list[int] = []
     for version in versions:
         status = listing.status(version)
         modified_ms = 0 if status is None else status.modification_time_ms
+        following = listing.commits.get(version + 1)
+        if version not in listing.commits and following is not None:
+            modified_ms = min(modified_ms, following.modification_time_ms - 1)
         times.append(max(modified_ms, times[-1] + 1) if times else modified_ms)
     return times
 

@@ -200,7 +200,8 @@ def _first_version_since(log: LogFiles, newest: Snapshot, timestamp_ms: int) -> 
     """The first version of that time or later, of those that the log has; the next one if all are earlier."""
     listing = log.list(0)
     try:
-        return version_at(log, listing, newest, timestamp_ms - 1, listing.known_versions()) + 1
+        versions = sorted(listing.commits) or listing.known_versions()
+        return version_at(log, listing, newest, timestamp_ms - 1, versions) + 1
     except VersionNotFoundError as error:
         if error.error_class == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION":
             return min(listing.commits, default=0)

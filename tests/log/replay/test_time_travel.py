@@ -79,6 +79,18 @@ def test_the_first_version_since_a_time_need_not_be_one_that_the_log_can_give(
         log.version_at_timestamp(3_500)
 
 
+@pytest.mark.parametrize("written_ms", [1_500, 9_000])
+def test_a_version_of_which_the_checkpoint_alone_is_left(table: HandWrittenTable, written_ms: int) -> None:
+    """It can be read, and its commit cannot: streams and change feeds begin with the commit after it."""
+    files_at(table, 1_000, 2_000, 3_000)
+    (checkpoint,) = write_checkpoint(table, 0, [protocol(), meta_data()])
+    set_time(checkpoint, written_ms)
+    (table.log_directory / f"{0:020}.json").unlink()
+    log = table.log()
+    assert [log.first_version_since(time) for time in (500, 1_999, 2_000, 2_001, 3_000)] == [1, 1, 1, 2, 2]
+    assert [log.version_at_timestamp(time) for time in (1_999, 2_000, 2_999, 3_000)] == [0, 1, 1, 2]
+
+
 def test_in_commit_timestamps_from_the_first_version_on(table: HandWrittenTable) -> None:
     set_time(
         table.commit(0, in_commit(100), protocol(3, 7, **IN_COMMIT), meta_data(configuration=ENABLED)), 9_000
@@ -104,7 +116,7 @@ def test_in_commit_timestamps_of_a_version_whose_commit_is_gone(table: HandWritt
     for written_ms, first_ms in ((150, 150), (9_000, 199)):
         set_time(checkpoint, written_ms)
         assert [log.version_at_timestamp(time) for time in (first_ms, 200, 299, 300)] == [0, 1, 1, 2]
-        assert log.first_version_since(99) == 0
+        assert log.first_version_since(99) == 1
         for time in (first_ms - 1, 301):
             with pytest.raises(VersionNotFoundError):
                 log.version_at_timestamp(time)
