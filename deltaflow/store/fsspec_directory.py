@@ -7,7 +7,7 @@ from typing import Any
 
 from deltaflow.errors import StoreError
 from deltaflow.store.data_directory import DataDirectory, Entry, EntryType, place_below
-from deltaflow.store.fsspec_files import as_store_errors, file_status
+from deltaflow.store.fsspec_files import as_store_errors, file_status, forget_listing
 
 
 class FsspecDataDirectory(DataDirectory):
@@ -22,7 +22,7 @@ class FsspecDataDirectory(DataDirectory):
         path = self._inside(directory)
         found: list[dict[str, Any]] = []
         with as_store_errors("list", path):
-            self._fs.invalidate_cache(path)
+            forget_listing(self._fs, path)
             try:
                 found = self._fs.ls(path, detail=True)
             except (FileNotFoundError, NotADirectoryError):

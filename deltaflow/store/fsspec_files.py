@@ -28,6 +28,14 @@ def as_store_errors(verb: str, path: str) -> Iterator[None]:
         ) from error
 
 
+def forget_listing(file_system: Any, directory: str) -> None:
+    """Let fsspec's file system list a directory anew.
+
+    Some, as Azure's, remember listings by paths without a scheme, and do not take it off here.
+    """
+    file_system.invalidate_cache(file_system._strip_protocol(directory))
+
+
 def file_status(entry: dict[str, Any]) -> FileStatus:
     """A file's status by its entry in fsspec's listing, whose names differ between file systems."""
     times = (entry.get(key) for key in ("LastModified", "last_modified", "mtime", "updated", "created"))

@@ -15,7 +15,7 @@ from deltaflow.errors import StoreError, WriteRefusedError
 from deltaflow.store.base import FileStatus, LogStore
 from deltaflow.store.data_directory import DataDirectory
 from deltaflow.store.fsspec_directory import FsspecDataDirectory
-from deltaflow.store.fsspec_files import as_store_errors, file_status
+from deltaflow.store.fsspec_files import as_store_errors, file_status, forget_listing
 
 _THREADS = 16
 
@@ -59,7 +59,7 @@ class FsspecLogStore(LogStore):
 
     def list_from(self, directory: str, name: str) -> list[FileStatus]:
         with as_store_errors("list", directory):
-            self._fs.invalidate_cache(directory)
+            forget_listing(self._fs, directory)
             try:
                 entries = self._fs.ls(directory, detail=True)
             except FileNotFoundError:
@@ -165,7 +165,7 @@ class FsspecLogStore(LogStore):
 
     def _forget_listing(self, path: str) -> None:
         """A listing of before others wrote the file would say that it is not there, or has another size."""
-        self._fs.invalidate_cache(posixpath.dirname(path))
+        forget_listing(self._fs, posixpath.dirname(path))
 
     def _check_no_file_in_the_way(self, directory: str) -> None:
         """NotADirectoryError if `directory` or one above it is a file."""

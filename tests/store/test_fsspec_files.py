@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from deltaflow.errors import StoreError
 from deltaflow.store.fsspec_files import file_status
@@ -53,3 +53,44 @@ def test_a_file_that_cannot_be_looked_at_counts_neither_as_absent_nor_as_free() 
         with pytest.raises(StoreError, match="reset by peer"):
             call()
     assert store.read("/t/1.json") == b"a commit of another writer"
+
+
+class _RememberingFiles(MemoryFileSystem):
+    """Remembers listings by paths without a scheme, which it takes off for a listing alone."""
+
+    protocol = "remembering"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        own = self._strip_protocol(path)
+        if own not in self.dircache:
+            self.dircache[own] = super().ls(path, detail=True, **options)
+        return list(self.dircache[own])
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        found = self._ls_from_cache(self._strip_protocol(path))
+        return dict(found[0]) if found else dict(super().info(path, **options))
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        if path is None:
+            self.dircache.clear()
+        else:
+            self.dircache.pop(path, None)
+
+
+def test_what_others_write_after_a_listing_is_there() -> None:
+    files, root = _RememberingFiles(), "memory://t"
+    store = FsspecLogStore(files, single_writer=True)
+    store.put_if_absent(f"{root}/0.json", b"first")
+    for name in ("1.json", "2.json", "3.json"):
+        assert name not in [status.name for status in store.list_from(root, "")]
+        _RememberingFiles.store[f"/t/{name}"] = MemoryFile(None, f"/t/{name}", b"a commit of another writer")
+        match name:
+            case "1.json":
+                assert name in [status.name for status in store.list_from(root, "")]
+            case "2.json":
+                assert name in [entry.name for entry in store.data_directory(root).entries("")]
+            case "3.json":
+                with pytest.raises(FileExistsError):
+                    store.put_if_absent(f"{root}/{name}", b"mine")
