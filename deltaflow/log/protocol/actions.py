@@ -264,6 +264,7 @@ _NESTED: dict[type[Action], dict[str, type[Action]]] = {
     AddFile: {"deletionVector": DeletionVectorDescriptor},
     RemoveFile: {"deletionVector": DeletionVectorDescriptor},
 }
+_PROPERTIES: dict[type[Action], str] = {Metadata: "configuration", Format: "options"}
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -360,13 +361,21 @@ def _decode_line(line: bytes) -> list[AnyAction]:
 
 
 def _decode_with_unknown_fields(action_type: type[Action], body: Raw) -> Any:
-    """One action whose JSON has fields beyond the struct's, or is wrong (msgspec.ValidationError)."""
+    """One action whose JSON has fields beyond the struct's, or is wrong (msgspec.ValidationError).
+
+    Writers may say by null that a field or a property is not set.
+    """
     fields = _FIELDS.decode(body)
+    attributes, properties = _attributes(action_type), _PROPERTIES.get(action_type)
+    fields = {name: raw for name, raw in fields.items() if name not in attributes or bytes(raw) != b"null"}
     nested = {
         name: _decode_with_unknown_fields(inner, fields.pop(name))
         for name, inner in _NESTED.get(action_type, {}).items()
-        if name in fields and bytes(fields[name]) != b"null"
+        if name in fields
     }
+    if properties in fields:
+        given = _FIELDS.decode(fields[properties])
+        fields[properties] = Raw(_ENCODER.encode({k: v for k, v in given.items() if bytes(v) != b"null"}))
     known = {name: raw for name, raw in fields.items() if _fits(action_type, name, raw)}
     # A Raw keeps the whole line in memory, its copy does not.
     unknown = {name: Raw(bytes(raw)) for name, raw in fields.items() if name not in known}

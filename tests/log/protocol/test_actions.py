@@ -98,6 +98,22 @@ def test_a_null_or_missing_field_is_none_and_none_is_not_written() -> None:
     assert encode_actions([decoded]) == b'{"txn":{"appId":"a","version":1}}\n'
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ({"configuration": None}, {}),
+        ({"configuration": {"a": "1", "delta.appendOnly": None}}, {"configuration": {"a": "1"}}),
+        ({"format": None}, {}),
+        ({"format": {"provider": "parquet", "options": None}}, {}),
+        ({"format": {"provider": "parquet", "options": {"a": None}}, "new": None}, {"new": None}),
+    ],
+)
+def test_a_property_that_is_null_is_not_set(written: dict[str, Any], meant: dict[str, Any]) -> None:
+    """As releases of delta-rs before 0.18 wrote a property without a value."""
+    plain = meta_data()["metaData"]
+    assert round_trip({"metaData": plain | written}) == {"metaData": plain | meant}
+
+
 def test_what_the_protocol_requires_is_written_even_when_empty() -> None:
     encoded = json.loads(encode_actions([Metadata(id="i", schema_string="{}", partition_columns=[])]))[
         "metaData"
