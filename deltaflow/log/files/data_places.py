@@ -16,8 +16,6 @@ from deltaflow.log.files.file_key import ODD_PATHS, decoded_path, is_absolute
 from deltaflow.log.files.file_rows import ROWS_PER_BATCH
 from deltaflow.store import DataDirectory, local_path, scheme_of
 
-# Besides what is encoded or absolute: steps that lead nowhere, or up.
-_ODD = rf"{ODD_PATHS}|(?:^|/)\.{{0,2}}(?:/|$)"
 _CACHED_DIRECTORIES = 65_536
 
 
@@ -46,7 +44,7 @@ class LogPlaces:
 
     def exact(self, paths: pa.Array) -> pa.Array:
         """The places of the log's paths as they are on the disk; null for files outside of the directory."""
-        odd = pc.match_substring_regex(paths, _ODD)
+        odd = pc.match_substring_regex(paths, ODD_PATHS)
         if not pc.any(odd).as_py():
             return paths
         places = [self._place(path) for path in paths.filter(odd).to_pylist()]

@@ -1,7 +1,9 @@
-"""What identifies a file of a table: its path in the log, decoded, and relative if it is in the table."""
+"""What identifies a file of a table: its path in the log, decoded, without steps that lead nowhere or up, and
+relative if it is in the table."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from urllib.parse import unquote
 
@@ -11,9 +13,11 @@ from deltaflow.store import file_system_part, scheme_of
 ABSOLUTE_PATHS = r"^(?:/|%2[Ff]|[A-Za-z][A-Za-z0-9+.-]*:)"
 """A regular expression for absolute paths of the log, which are URI-encoded; all others are relative to the
 table. An encoded colon belongs to a name and ends no scheme; an encoded slash is a slash."""
-ODD_PATHS = f"%|{ABSOLUTE_PATHS}"
+_STEPS = r"(?:^|/)\.{0,2}(?:/|$)"
+ODD_PATHS = f"%|{ABSOLUTE_PATHS}|{_STEPS}"
 """A regular expression for the paths whose key (`logical_key`) may not be the path itself."""
 _ABSOLUTE = re.compile(ABSOLUTE_PATHS)
+_WITH_STEPS = re.compile(_STEPS)
 
 
 def file_key(action: AddFile | RemoveFile, table_path: str) -> str:
@@ -36,8 +40,15 @@ def logical_key(path: str, vector_id: str | None, table_path: str) -> str:
             path = "/" + path[path.index(":") + 1 :].lstrip("/")
         else:
             path = _with_scheme(path, scheme)
-        path = path.removeprefix(table.rstrip("/") + "/")
+        path = _normalized(path, file_system_part(path)).removeprefix(table.rstrip("/") + "/")
+    elif _WITH_STEPS.search(path):
+        path = _normalized(path, "")
     return path if vector_id is None else f"{path}\0{vector_id}"
+
+
+def _normalized(path: str, root: str) -> str:
+    """The path without empty, `.` and `..` steps, as Hadoop's `Path` has it; `root` is its file system."""
+    return root + posixpath.normpath(path[len(root) :])
 
 
 def _with_scheme(path: str, scheme: str | None) -> str:

@@ -31,7 +31,7 @@ def test_deletion_vectors_are_columns(table: HandWrittenTable, is_checkpoint: bo
         ("a%3Ab.parquet", "a:b.parquet"),
         ("file%3Aa", "file:a"),
         ("file%3A/t/a", "file:/t/a"),
-        ("S3%3A//b/a", "S3://b/a"),
+        ("S3%3A//b/a", "S3:/b/a"),
         ("/t/a%3Ab", "a:b"),
         ("file:/t/a%3Ab", "a:b"),
         ("file:///t/a", "a"),

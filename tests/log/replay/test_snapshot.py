@@ -87,6 +87,10 @@ def test_rows_give_back_the_whole_add_action(table: HandWrittenTable) -> None:
         ("x", "{root}/x"),
         ("file:{root}/x", "x"),
         ("x", "file://{root}/x"),
+        ("./x", "x"),
+        ("p=1//x", "p=1/x"),
+        ("x", "file:{root}/p=1/..//x"),
+        ("file:/elsewhere//x", "/elsewhere/./x"),
     ],
 )
 def test_one_file_under_two_spellings_of_its_path(table: HandWrittenTable, added: str, removed: str) -> None:
