@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from deltaflow.batch.options import boolean_option, option
 from deltaflow.batch.rows.char_varchar import with_char_as_string, with_declarations_of
 from deltaflow.batch.rows.column_expressions import is_computed
+from deltaflow.batch.rows.row_plan import plain_type
 from deltaflow.batch.rows.widened_schema import widened
 from deltaflow.errors import DeltaAnalysisException, SchemaError, SchemaMismatchError
 from deltaflow.log import (
@@ -39,6 +40,7 @@ from deltaflow.log.protocol.schema_merging import (
     obstacles_to_writing,
     schemas_side_by_side,
 )
+from deltaflow.log.protocol.type_widening import can_widen
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class SchemaRules:
     merge_schema: bool = False
     data_change: bool = True
     by_position: bool = False
+    fields_by_position: bool = True
+    """With `by_position`, whether the fields of structs are matched so, too (see `fits_by_names`)."""
     replaces_table: bool = False
     needs_partition_columns: bool = True
     """Whether the frame must have all partition columns. If not, missing ones are null."""
@@ -142,16 +146,35 @@ def named_as_table(
 
     Columns that the table lacks keep their names, and all columns keep their order.
     """
-    if rules.by_position and len(frame_schema.fields) < len(table_schema.fields):
-        raise SchemaError(
-            error_class="DELTA_INSERT_COLUMN_ARITY_MISMATCH",
-            table_name=path,
-            table_columns=", ".join(table_schema.names),
-            data_columns=", ".join(frame_schema.names),
-        )
-    named = _named_type(frame_schema, table_schema, by_position=rules.by_position)
+    named = _named_type(frame_schema, table_schema, rules, path, by_position=rules.by_position)
     assert isinstance(named, T.StructType)
     return named
+
+
+def fits_by_names(frame_schema: T.StructType, snapshot: Snapshot, rules: SchemaRules) -> bool:
+    """Whether the frame has the table's columns, under their names and in their order, with all fields of
+    their structs, and of types that need no cast. An insert by position then matches the fields by name, as
+    delta-spark's DeltaInsertCastSupport lets it."""
+    columns = snapshot.schema.fields
+    given = frame_schema.fields[: len(columns)]
+    may_widen = rules.merge_schema and widens_types(snapshot.protocol, snapshot.metadata)
+    return [f.name for f in given] == snapshot.schema.names and all(
+        _needs_no_cast(have.dataType, want.dataType, may_widen=may_widen)
+        for have, want in zip(given, columns, strict=True)
+    )
+
+
+def _needs_no_cast(have: T.DataType, want: T.DataType, *, may_widen: bool) -> bool:
+    if isinstance(want, T.NullType):
+        return True
+    if not have_one_shape(have, want):
+        plain_have, plain_want = plain_type(have), plain_type(want)
+        return plain_have == plain_want or (may_widen and can_widen(plain_want, plain_have))
+    given = {field.name: field.dataType for field in inner_fields(have)}
+    return all(
+        field.name in given and _needs_no_cast(given[field.name], field.dataType, may_widen=may_widen)
+        for field in inner_fields(want)
+    )
 
 
 def _create_or_replace(
@@ -333,17 +356,28 @@ def as_table_schema(frame_schema: T.StructType) -> T.StructType:
     return with_metadata(nullable, {"comment", CHAR_VARCHAR}.__contains__)
 
 
-def _named_type(data_type: T.DataType, table_type: T.DataType, *, by_position: bool) -> T.DataType:
+def _named_type(
+    data_type: T.DataType, table_type: T.DataType, rules: SchemaRules, path: str, *, by_position: bool
+) -> T.DataType:
     if not have_one_shape(data_type, table_type):
         return data_type
-    ours = inner_fields(table_type)
+    given, ours = inner_fields(data_type), inner_fields(table_type)
+    if by_position and len(given) < len(ours):
+        raise SchemaError(
+            error_class="DELTA_INSERT_COLUMN_ARITY_MISMATCH",
+            table_name=path,
+            table_columns=", ".join(field.name for field in ours),
+            data_columns=", ".join(field.name for field in given),
+            table=path,
+        )
     by_name = {f.name.lower(): f for f in ours}
     fields = []
-    for i, f in enumerate(inner_fields(data_type)):
+    for i, f in enumerate(given):
         target = (ours[i] if i < len(ours) else None) if by_position else by_name.get(f.name.lower())
         if target is None:
             fields.append(f)
         else:
-            named = _named_type(f.dataType, target.dataType, by_position=by_position)
+            inner_by_position = by_position and rules.fields_by_position
+            named = _named_type(f.dataType, target.dataType, rules, path, by_position=inner_by_position)
             fields.append(T.StructField(target.name, named, f.nullable, f.metadata))
     return with_inner_fields(data_type, fields)

@@ -22,7 +22,7 @@ from deltaflow.batch.options import (
     table_properties,
     unsupported_options,
 )
-from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules, schema_rules
+from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules, fits_by_names, schema_rules
 from deltaflow.batch.write.messages import BatchWriteRequest
 from deltaflow.batch.write.overwrites import MatchingRows, OverwriteScope, WholeTable, WrittenPartitions
 from deltaflow.batch.write.transactional_write import (
@@ -115,9 +115,13 @@ def begin_write_into_delta(
             raise DeltaTableAlreadyExistsError(path=path, table=path)
     elif mode in ("ErrorIfExists", "Ignore"):
         transaction.require_no_table()
+    frame_schema = StructType.fromJson(msgspec.json.decode(request.schema))
+    if rules.by_position and transaction.snapshot is not None:
+        by_name = fits_by_names(frame_schema, transaction.snapshot, rules)
+        rules = replace(rules, fields_by_position=not by_name)
     overwrite_scope = _overwrite_scope(request, rules, transaction, partition_by)
     return begin_write(
-        StructType.fromJson(msgspec.json.decode(request.schema)),
+        frame_schema,
         partition_by,
         options,
         rules=rules,

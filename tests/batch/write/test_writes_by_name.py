@@ -205,6 +205,28 @@ def test_insert_into_goes_by_position(spark: SparkSession, t: str) -> None:
     assert tuples(spark.table(t)) == [(6, "c"), (6, "c")]
 
 
+def test_fields_of_structs_go_by_name_if_all_fits_without_a_cast(
+    spark: SparkSession, database: Path, log: Log
+) -> None:
+    spark.sql("CREATE TABLE s (id INT, st STRUCT<x: INT, y: INT>, p STRING) USING delta PARTITIONED BY (p)")
+    other = spark.sql("SELECT 1 AS id, array(named_struct('y', 5, 'x', 4))[0] AS st, 'a' AS p")
+    other.createOrReplaceTempView("other")
+    spark.sql("INSERT INTO s SELECT * FROM other")
+    spark.sql("INSERT OVERWRITE s PARTITION (p = 'a') SELECT id, st FROM other")
+    spark.sql("INSERT INTO s REPLACE WHERE p = 'b' SELECT id, st, 'b' AS p FROM other")
+    other.write.insertInto("s")
+    spark.sql("INSERT INTO s SELECT 2 AS id, named_struct('y', 5L, 'x', 4) AS st, 'a' AS p")  # needs a cast
+    spark.sql("INSERT INTO s VALUES (3, named_struct('y', 5, 'x', 4), 'a')")  # has other names
+    found = spark.table("s").select("id", "st.x", "st.y")
+    assert tuples(found) == [(1, 4, 5), (1, 4, 5), (1, 4, 5), (2, 5, 4), (3, 5, 4)]
+    version = log("s").version
+    for st in ("named_struct('y', 5)", "named_struct('z', 5L)"):
+        with pytest.raises(DeltaError) as raised:
+            spark.sql(f"INSERT INTO s SELECT 4 AS id, {st} AS st, 'a' AS p")
+        assert raised.value.getCondition() == "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
+    assert log("s").version == version
+
+
 def test_write_to(spark: SparkSession, t: str, log: Log) -> None:
     table_id = log(t).table_id
     of(spark, (5, "c")).select("p", "id").writeTo(t).append()
