@@ -161,7 +161,7 @@ def _z_order_layout(
             BinOfRows(frame, snapshot.number_of_rows(files), _num_files(files, target_size))
             for frame, files in zip(rows, bins[first : first + len(rows)], strict=True)
         ]
-        return z_ordered(sized, columns)
+        return z_ordered(sized, columns, snapshot.path)
 
     return lay_out
 

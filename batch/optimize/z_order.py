@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     AtomicType,
     BinaryType,
@@ -30,6 +31,7 @@ from deltaflow.log import Snapshot
 from deltaflow.log.protocol.column_names import column_paths
 from deltaflow.log.protocol.indexed_columns import indexed_leaves
 from deltaflow.log.protocol.properties import OPTIMIZE_ZORDER_CHECK_STATS
+from deltaflow.spark.expressions.table_expressions import table_expression
 
 _BITS = 10
 _RANGES = 1 << _BITS
@@ -152,54 +154,58 @@ class BinOfRows(NamedTuple):
     num_files: int
 
 
-def z_ordered(bins: Sequence[BinOfRows], columns: Sequence[ZColumn]) -> list[DataFrame]:
+def z_ordered(bins: Sequence[BinOfRows], columns: Sequence[ZColumn], table: str) -> list[DataFrame]:
     """The rows of each bin in the order of the curve, in one Spark partition for each file to write.
 
-    Runs one query for the bounds of the ranges of all bins. Calls the JVM about 100 times for a bin.
+    Runs one query for the bounds of the ranges of all bins of the table at the path `table`. Calls the JVM
+    about 100 times for a bin.
     """
-    bounds = functools.reduce(DataFrame.union, (_range_bounds(each, columns) for each in bins)).toArrow()
+    found = functools.reduce(DataFrame.union, (_range_bounds(each, columns, table) for each in bins))
+    bounds = found.toArrow()
     return [
-        _z_ordered_bin(each, columns, list(row.values()))
+        _z_ordered_bin(each, columns, list(row.values()), table)
         for each, row in zip(bins, bounds.to_pylist(), strict=True)
     ]
 
 
-def _range_bounds(bin_: BinOfRows, columns: Sequence[ZColumn]) -> DataFrame:
+def _range_bounds(bin_: BinOfRows, columns: Sequence[ZColumn], table: str) -> DataFrame:
     """One row with the ascending lower bounds of each column's ranges, as text, without the first range's.
 
     A frequent value is several bounds, so that range numbers are ranks: the bits of a column with few values
     weigh as much as those of a column with many.
     """
     names = [f"`{_RANGE}{i}`" for i in range(len(columns))]
-    rows = bin_.rows.selectExpr(*_aliased((column.key_sql for column in columns), names))
+    rows = bin_.rows.select(*_aliased((column.key_sql for column in columns), _RANGE, table))
     num_rows = rows.count() if bin_.num_rows is None else bin_.num_rows
     if num_rows > _ROWS_OF_A_SAMPLE:
         rows = rows.sample(fraction=_ROWS_OF_A_SAMPLE / num_rows, seed=0)
-    of_all = rows.selectExpr(*_aliased((f"sort_array(collect_list({name}))" for name in names), names))
+    of_all = rows.select(*_aliased((f"sort_array(collect_list({name}))" for name in names), _RANGE, table))
     picked = (
         f"transform(sequence(1, {_RANGES - 1}), i -> get({name}, int(floor(i * size({name}) / {_RANGES}))))"
         for name in names
     )
-    return of_all.selectExpr(
-        *_aliased((f"cast(array_compact({values}) as array<string>)" for values in picked), names)
-    )
+    texts = (f"cast(array_compact({values}) as array<string>)" for values in picked)
+    return of_all.select(*_aliased(texts, _RANGE, table))
 
 
-def _z_ordered_bin(bin_: BinOfRows, columns: Sequence[ZColumn], bounds: Sequence[Sequence[str]]) -> DataFrame:
-    own = [quoted(name) for name in bin_.rows.columns]
+def _z_ordered_bin(
+    bin_: BinOfRows, columns: Sequence[ZColumn], bounds: Sequence[Sequence[str]], table: str
+) -> DataFrame:
+    own = [F.col(quoted(name)) for name in bin_.rows.columns]
     ranges = [_range_number_sql(column, of_column) for column, of_column in zip(columns, bounds, strict=True)]
     words = _curve_position_sqls(len(columns))
     names = [f"`{_WORD}{i}`" for i in range(len(words))]
     # The rows at one position of the curve may need several files: a random number divides them.
-    keyed = bin_.rows.selectExpr(
-        *own, f"rand(0) as `{_RANDOM}`", *_aliased(ranges, (f"`{_RANGE}{i}`" for i in range(len(ranges))))
-    ).selectExpr(*own, f"`{_RANDOM}`", *_aliased(words, names))
-    spread = keyed.repartitionByRange(bin_.num_files, *names, f"`{_RANDOM}`")
+    keyed = bin_.rows.select(*own, F.rand(0).alias(_RANDOM), *_aliased(ranges, _RANGE, table))
+    keyed = keyed.select(*own, F.col(_RANDOM), *_aliased(words, _WORD, table))
+    spread = keyed.repartitionByRange(bin_.num_files, *names, _RANDOM)
     return spread.sortWithinPartitions(*names).select(*own)
 
 
-def _aliased(expressions: Iterable[str], names: Iterable[str]) -> list[str]:
-    return [f"{expression} as {name}" for expression, name in zip(expressions, names, strict=True)]
+def _aliased(expressions: Iterable[str], name: str, table: str) -> list[Column]:
+    """The expressions under the name and a number. Session settings change how Spark's parser for sessions
+    reads names and the texts of bounds."""
+    return [table_expression(sql, table).alias(f"{name}{i}") for i, sql in enumerate(expressions)]
 
 
 def _range_number_sql(column: ZColumn, bounds: Sequence[str]) -> str:

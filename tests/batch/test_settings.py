@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from tests.tables import load, rows, rows_by_deltalake
+from tests.tables import load, rows, rows_by_deltalake, tuples
 
 pytestmark = pytest.mark.spark
 
@@ -57,3 +57,11 @@ def test_a_setting(spark, table, setting, settings):
         assert read.where("p = '01'").count() == read.where("day > '1506-01-01' and st.x > 0").count() == 3
     assert rows(load(spark, table)) == expected
     assert rows_by_deltalake(table) == expected
+
+
+def test_names_in_backticks_are_no_patterns(spark, table, setting):
+    setting("spark.sql.parser.quotedRegexColumnNames", "true")
+    spark.sql(f"CREATE TABLE delta.`{table}` (`a-b` INT, `a.c` VARCHAR(5), abc STRING) USING delta")
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES (1L, 'x', 'y'), (2L, 'u', 'v')")
+    spark.sql(f"OPTIMIZE delta.`{table}` ZORDER BY (`a-b`)")
+    assert tuples(load(spark, table)) == [(1, "x", "y"), (2, "u", "v")]

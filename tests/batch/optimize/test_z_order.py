@@ -113,9 +113,9 @@ def test_the_bounds_of_long_texts_are_short(
     found: list[Any] = []
     z_ordered_bin = z_order_module._z_ordered_bin
 
-    def seen(bin_: Any, columns: Any, bounds: Any) -> Any:
+    def seen(bin_: Any, columns: Any, bounds: Any, path: str) -> Any:
         found.extend(bounds)
-        return z_ordered_bin(bin_, columns, bounds)
+        return z_ordered_bin(bin_, columns, bounds, path)
 
     monkeypatch.setattr(z_order_module, "_z_ordered_bin", seen)
     z_order(spark, table, "s", "b")

@@ -17,13 +17,16 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.parser.CatalystSqlParser$;
 import org.apache.spark.sql.classic.ExpressionUtils;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.internal.SQLConf$;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction0;
 
 /**
  * The expressions that a table's log has: of constraints, generated columns and defaults. Whoever can write the log
  * chooses them, and whoever writes rows evaluates them. So they may use columns and Spark's own functions, and no
  * others; and Spark's parser for sessions does not see them, which puts settings and the environment of the driver
- * in the place of `${…}`.
+ * in the place of `${…}`. Names in backticks are names whatever the session says.
  */
 public final class TableExpressions {
   /**
@@ -43,14 +46,26 @@ public final class TableExpressions {
 
   /** An expression of the table, parsed. Throws Python's error for one that is more than the class allows. */
   public static Expression parsed(String sql, String table) {
-    Expression parsed;
+    Expression parsed = parsed(sql);
+    check(parsed, sql, table);
+    return parsed;
+  }
+
+  private static Expression parsed(final String sql) {
+    SQLConf conf = SQLConf$.MODULE$.get();
+    if (conf.supportQuotedRegexColumnName()) {
+      // The parser would take a name in backticks that stands alone for a pattern of names.
+      SQLConf own = conf.clone();
+      own.setConfString(SQLConf$.MODULE$.SUPPORT_QUOTED_REGEX_COLUMN_NAME().key(), "false");
+      return (Expression) SQLConf$.MODULE$.withExistingConf(own, new AbstractFunction0() {
+        public Object apply() { return parsed(sql); }
+      });
+    }
     try {
-      parsed = (Expression) CatalystSqlParser$.MODULE$.parseExpression(sql);
+      return (Expression) CatalystSqlParser$.MODULE$.parseExpression(sql);
     } catch (Exception e) { // ParseException, a checked one
       throw Thrown.asIs(e);
     }
-    check(parsed, sql, table);
-    return parsed;
   }
 
   /** For Python: the same as a column. */
