@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql.functions import col, lit
 
 from deltaflow.errors import DeltaError, DeltaUnsupportedOperationException, SchemaMismatchError
 from deltaflow.log import DeltaLog, Snapshot
@@ -243,6 +243,14 @@ def test_write_to(spark: SparkSession, t: str, log: Log) -> None:
     wider.writeTo(t).option("mergeSchema", "true").append()
     assert spark.table(t).columns == ["id", "p", "n"]
     assert (log(t).table_id, log(t).version) == (table_id, 6)
+
+
+def test_write_to_with_an_overwrite_mode(spark: SparkSession, t: str) -> None:
+    writer = of(spark, (5, "a")).writeTo(t).option("partitionOverwriteMode", "dynamic")
+    writer.overwrite(lit(True))
+    assert tuples(spark.table(t)) == [(1, "b"), (5, "a")]
+    with pytest.raises(DeltaError, match="DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE"):
+        writer.overwrite(col("p") == "a")
 
 
 def test_write_to_makes_and_replaces_tables(spark: SparkSession, database: Path, log: Log) -> None:

@@ -57,9 +57,11 @@ public final class DeltaV1Write implements SupportsOverwriteV2, SupportsDynamicO
     this.options = new HashMap(info.options().asCaseSensitiveMap());
   }
 
+  /** The writer's option decides which partitions are replaced, and not the session's setting. */
   public WriteBuilder truncate() {
     mode = "Overwrite";
-    options.put("partitionOverwriteMode", "static");
+    String name = "partitionOverwriteMode";
+    if (!new CaseInsensitiveStringMap(options).containsKey(name)) options.put(name, "static");
     return this;
   }
 
