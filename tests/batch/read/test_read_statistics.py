@@ -189,6 +189,13 @@ def test_a_limit_reads_as_many_files_as_it_needs(spark, table_of_numbers, query,
     assert files_read(frame) == files
 
 
+def test_functions_of_python_over_partitions(spark, table_of_numbers):
+    """No partition is chosen by them, since they run above the scan."""
+    spark.udf.register("is_last", lambda p: p == 2, "boolean")
+    assert run(spark, "SELECT max(id) FROM numbers WHERE is_last(p) AND p > 0") == ([(89,)], True)
+    assert len(run(spark, "SELECT id FROM numbers WHERE is_last(p) LIMIT 25")[0]) == 25
+
+
 @pytest.mark.parametrize(
     ("query", "rows"),
     [

@@ -3,6 +3,7 @@ package io.deltaflow.spark.scan;
 import org.apache.spark.sql.catalyst.FileSourceOptions;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -68,10 +69,19 @@ public final class PartitionOnlyScan {
   }
 
   private static boolean isOnPartitions(Expression filter, StructType partitionSchema) {
-    if (!filter.deterministic() || SubqueryExpression.hasSubquery(filter)) return false;
+    if (!filter.deterministic() || SubqueryExpression.hasSubquery(filter) || hasPythonFunction(filter)) return false;
     for (Object column : CollectionConverters.asJava(filter.references().toSeq())) {
       if (partitionSchema.getFieldIndex(((Attribute) column).name()).isEmpty()) return false;
     }
     return true;
+  }
+
+  /** Whether a function of Python is in it. Spark runs these in an operator of their own, above the scan. */
+  private static boolean hasPythonFunction(Expression expression) {
+    if (expression instanceof PythonUDF) return true;
+    for (Object child : CollectionConverters.asJava(expression.children())) {
+      if (hasPythonFunction((Expression) child)) return true;
+    }
+    return false;
   }
 }
