@@ -130,6 +130,17 @@ def test_partition_values_and_statistics(
 
 
 @pytest.mark.covers("sourceFilter")
+@pytest.mark.parametrize(("now", "files"), [("unix_timestamp()", 2), ("unix_seconds(TIMESTAMP'now')", 3)])
+def test_the_time_chooses_no_files(
+    streams: Any, planned: list[int], table: str, checkpoint: str, now: str, files: int
+) -> None:
+    """It is another one for each batch, and the filter is read at the start."""
+    source = SourceTable(table, [0], [1], [10**10])
+    assert read_ids(streams, source, checkpoint, sourceFilter=f"id > 0 AND id > {now}") == [10**10]
+    assert planned == [files]
+
+
+@pytest.mark.covers("sourceFilter")
 def test_what_is_no_filter(streams: Any, table: str, tmp_path: Path) -> None:
     source = SourceTable(table, [0], [1])
     for sql in ("id >", "x = 1", "id + 1", "id IN (SELECT 1)", ""):

@@ -3,11 +3,17 @@ package io.deltaflow.spark.scan;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.regex.Pattern;
 
+import io.deltaflow.spark.expressions.Plans;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreePattern$;
+import org.apache.spark.sql.classic.ExpressionUtils$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.types.DataType;
@@ -19,6 +25,10 @@ import scala.jdk.javaapi.CollectionConverters;
 /** The option sourceFilter of a stream. Spark parses, resolves and simplifies it. */
 public final class SourceFilter {
   private SourceFilter() {}
+
+  /** In a filter: what Spark's parser or optimizer replaces by the time. */
+  private static final Pattern NOW =
+      Pattern.compile("['\"]\\s*(now|today|tomorrow|yesterday)\\b", Pattern.CASE_INSENSITIVE);
 
   /** The predicate as the JSON of data skipping, or the fault in it; null without the option. */
   public static Map of(SparkSession session, Map options, String schema) {
@@ -41,10 +51,24 @@ public final class SourceFilter {
     Dataset rows = session.createDataFrame(new JavaSparkContext(session.sparkContext()).emptyRDD(), schema);
     LogicalPlan analyzed = ((org.apache.spark.sql.classic.Dataset) rows.where(text)).queryExecution().analyzed();
     if (!analyzed.subqueriesAll().isEmpty()) throw new IllegalArgumentException("it has a subquery");
-    LogicalPlan plan = ((org.apache.spark.sql.classic.Dataset) rows.where(text)).queryExecution().optimizedPlan();
+    Expression lasting = NOW.matcher(text).find() ? null : lasting((Filter) analyzed);
+    if (lasting == null) return null;
+    Dataset kept = rows.where(ExpressionUtils$.MODULE$.column(lasting));
+    LogicalPlan plan = ((org.apache.spark.sql.classic.Dataset) kept).queryExecution().optimizedPlan();
     if (!(plan instanceof Filter)) return null;
     Seq filters = CollectionConverters.asScala(Collections.singletonList(((Filter) plan).condition())).toList();
     // The filter may write names in another case than the table, and so than the statistics.
     return Filters.toJson(DataSourceStrategy$.MODULE$.normalizeExprs(filters, plan.output()));
+  }
+
+  /** The conjuncts that do not ask for the time, which is another one for each batch; null without any. */
+  private static Expression lasting(Filter filter) {
+    Expression lasting = null;
+    for (Object found : Plans.conjuncts(filter.condition())) {
+      Expression conjunct = (Expression) found;
+      if (conjunct.containsPattern(TreePattern$.MODULE$.CURRENT_LIKE())) continue;
+      lasting = lasting == null ? conjunct : new And(lasting, conjunct);
+    }
+    return lasting;
   }
 }
