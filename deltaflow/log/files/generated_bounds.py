@@ -219,7 +219,9 @@ def _of_format(base: T.DataType, name: str, form: str, length: int) -> Callable[
         texts = pc.utf8_slice_codeunits(texts, 0, 10)
         if form == "yyyy-MM":
             texts = pc.binary_join_element_wise(texts, "01", "-")
-        return _days(base, _numbers(dates(texts)), length)
+        low, high = _days(base, _numbers(dates(texts)), length)
+        # To format a time without a zone moves it forward where the session's zone skips it: a day at most.
+        return (pc.subtract(low, _DAY) if isinstance(base, T.TimestampNTZType) else low), high
 
     return bounds
 

@@ -132,6 +132,7 @@ def test_dates_in_parts(day: date, names: str) -> None:
         assert not kept(schema, [*names], values, compared("<", DATE, number - room))
 
 
+SKIPPED = micros(datetime(2011, 12, 30, 10))
 TEXTS = st.text(st.characters(min_codepoint=1, exclude_categories=("Cs",)), max_size=5)
 
 
@@ -167,6 +168,8 @@ def test_beginnings_of_texts(text: str, other: str, length: int, start: int) -> 
         (TS, DATE, "CAST(c AS DATE)", "1000-01-01", compared("=", TS, 0), True),
         (TS, TEXT, "date_format(c, 'MM-yyyy')", "01-2024", compared("=", TS, 0), True),
         (TS, TEXT, "date_format(c, 'yyyy-MM')", "+12024-01", compared("=", TS, 0), True),
+        # Samoa had no 30 December 2011: Spark formats its ten o'clock as that of the 31st.
+        (NTZ, TEXT, "date_format(c, 'yyyy-MM-dd')", "2011-12-31", compared("=", NTZ, SKIPPED), True),
         (LONG, LONG, "nothing", "1", compared("=", LONG, 2), True),
     ],
 )
