@@ -6,6 +6,7 @@ Sources: delta-spark's DeltaDataSource, DeltaTimeTravelSpec.
 from __future__ import annotations
 
 import logging
+import math
 import posixpath
 import re
 from collections.abc import Mapping
@@ -205,5 +206,7 @@ def files_of_partition(snapshot: Snapshot, partition: Mapping[str, str | None], 
         found = without_char_padding(typed_values(values, field.dataType, time_zone), field)
         given = typed_values(pa.array([value], pa.string()), field.dataType, time_zone)
         wanted = without_char_padding(given, field)[0]
-        files = files.filter(pc.equal(found, wanted) if wanted.is_valid else pc.is_null(found))
+        is_nan = pa.types.is_floating(wanted.type) and wanted.is_valid and math.isnan(wanted.as_py())
+        matching = pc.equal(found, wanted) if wanted.is_valid else pc.is_null(found)
+        files = files.filter(pc.is_nan(found) if is_nan else matching)
     return files

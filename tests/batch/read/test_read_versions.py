@@ -313,6 +313,13 @@ def test_a_path_inside_a_table_is_another_frame(spark, months):
     assert load(spark, f"{months}/month=1@v0").count() == 4
 
 
+def test_a_path_inside_a_table_of_numbers(spark, table):
+    """NaN equals itself, and -0.0 equals 0.0, as in Spark."""
+    rows = spark.sql("SELECT * FROM VALUES (1, double('NaN')), (2, -0.0D), (3, 0.5D) AS t (id, p)")
+    rows.write.format("delta").partitionBy("p").save(table)
+    assert [ids(load(spark, f"{table}/p={p}")) for p in ("NaN", "0.0", "0.5")] == [[1], [2], [3]]
+
+
 @pytest.mark.parametrize(
     ("folder", "condition"),
     [
