@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import BinaryIO
@@ -29,7 +29,12 @@ from deltaflow.log.files.stored_statistics import StatisticsSource
 from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
 from deltaflow.log.protocol.commit import Commit, check_size, to_commit
 from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
-from deltaflow.log.replay.checkpoint_statistics import UNREADABLE, CheckpointStatistics, without_views
+from deltaflow.log.replay.checkpoint_statistics import (
+    UNREADABLE,
+    CheckpointStatistics,
+    null_count,
+    without_views,
+)
 from deltaflow.log.replay.listing import Checkpoint
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.state import TableState
@@ -39,6 +44,8 @@ _ROWS_PER_BATCH = 8_192
 _BUFFER_BYTES = 1 << 20
 # Statistics are read when somebody asks for them; partition values are in the strings, too.
 _UNREAD_OF_ADD = ("stats", "stats_parsed", "partitionValues_parsed", "dataChange")
+# Maps that no reader needs.
+_MAPS_BESIDE = ("add.tags", "remove.partitionValues", "remove.tags")
 _NUMBERS = pa.array(range(_ROWS_PER_BATCH), pa.int64())
 # A field that the action always has: a row holds the action whose field is not null.
 _REQUIRED_FIELDS = {
@@ -177,7 +184,7 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
     column_types = {
         column.name: column.type for column in parquet.schema_arrow if pa.types.is_struct(column.type)
     }
-    unneeded = {"remove.dataChange", *(f"add.{name}" for name in _UNREAD_OF_ADD)}
+    unneeded = {"remove.dataChange", *(f"add.{name}" for name in _UNREAD_OF_ADD), *_broken_maps(parquet)}
     known = [name for name in ("add", "remove", *_REQUIRED_FIELDS) if name in column_types]
     columns = [f"{name}.{child.name}" for name in known for child in column_types[name]]
     columns = [column for column in columns if column not in unneeded and _is_kept(column, contents.fields)]
@@ -199,6 +206,19 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
         # Otherwise the pool would keep the memory that decoding used.
         del batch, found
         pa.default_memory_pool().release_unused()
+
+
+def _broken_maps(parquet: pq.ParquetFile) -> Iterator[str]:
+    """Those of _MAPS_BESIDE that pyarrow refuses to read: the releases 1.0.0 to 1.5.0 of deltalake leave null
+    values out, and not their keys, of maps whose values cannot be null."""
+    leaves = list(map(parquet.schema.column, range(len(parquet.schema))))
+    for name in _MAPS_BESIDE:
+        own = [index for index, leaf in enumerate(leaves) if leaf.path.startswith(f"{name}.")]
+        if len({leaves[index].max_definition_level for index in own}) == 1 and any(
+            len({null_count(parquet, group, index) for index in own} - {None}) > 1
+            for group in range(parquet.num_row_groups)
+        ):
+            yield name
 
 
 def _is_kept(column: str, fields: frozenset[str] | None) -> bool:

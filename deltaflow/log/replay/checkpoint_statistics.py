@@ -221,7 +221,8 @@ def _of_tree(values: pa.Array, tree: dict[str, Any] | None, naive_is_utc: bool) 
     return pa.StructArray.from_arrays(children, names=list(tree))
 
 
-def _nulls(parquet: pq.ParquetFile, group: int, leaf: int) -> int | None:
+def null_count(parquet: pq.ParquetFile, group: int, leaf: int) -> int | None:
+    """The nulls of a leaf in a row group, by the footer; None if it does not say."""
     statistics = parquet.metadata.row_group(group).column(leaf).statistics
     return statistics.null_count if statistics is not None and statistics.has_null_count else None
 
@@ -232,7 +233,7 @@ def _has_all_parsed(parquet: pq.ParquetFile, paths: Sequence[str]) -> bool:
         return False
     text, parsed = paths.index("add.stats"), paths.index("add.stats_parsed.numRecords")
     for group in range(parquet.num_row_groups):
-        counts = [_nulls(parquet, group, leaf) for leaf in (text, parsed)]
+        counts = [null_count(parquet, group, leaf) for leaf in (text, parsed)]
         if counts[0] is None or counts[1] is None or counts[1] > counts[0]:
             return False
     return True
@@ -242,7 +243,7 @@ def _has_only_parsed(parquet: pq.ParquetFile, paths: Sequence[str]) -> bool:
     """Whether some file's statistics may be in `stats_parsed` alone (writeStatsAsJson is off)."""
     path, stats = paths.index("add.path"), paths.index("add.stats")
     for group in range(parquet.num_row_groups):
-        counts = [_nulls(parquet, group, leaf) for leaf in (path, stats)]
+        counts = [null_count(parquet, group, leaf) for leaf in (path, stats)]
         if counts[0] is None or counts[1] is None or counts[0] < counts[1]:
             return True
     return False

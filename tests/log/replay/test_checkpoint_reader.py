@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -98,6 +99,21 @@ def test_texts_may_be_views(table: HandWrittenTable) -> None:
         pytest.skip("this pyarrow writes no views into Parquet files")
     assert "string_view" in str(pq.read_schema(file))
     assert state() == before
+
+
+def test_a_null_partition_value_of_a_tombstone_that_deltalake_has_stored(table: HandWrittenTable) -> None:
+    """By a release that wrote keys without values: pyarrow does not read them."""
+    file = Path(__file__).with_name("deltalake-1.2.1.checkpoint.parquet")
+    with pytest.raises(pa.ArrowInvalid, match="length smaller than expected"):
+        pq.read_table(file).validate(full=True)
+    shutil.copy(file, table.log_directory / f"{2:020}.checkpoint.parquet")
+    snapshot = table.log().snapshot()
+    assert snapshot.files["partition_values"].to_pylist() == [[("p", "y")]]
+    folders = [path.partition("/")[0] for path in snapshot.tombstones["path"].to_pylist()]
+    assert sorted(folders) == ["p=__HIVE_DEFAULT_PARTITION__", "p=x"]
+    DeltaLog(LocalLogStore(), table.path, clock=lambda: 0).checkpoint()
+    pq.read_table(table.log_directory / f"{2:020}.checkpoint.parquet").validate(full=True)
+    assert table.log().snapshot().tombstones.num_rows == 2
 
 
 def test_a_row_of_a_checkpoint_is_the_file_of_a_later_remove(table: HandWrittenTable) -> None:
