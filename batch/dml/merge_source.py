@@ -186,9 +186,10 @@ class _Key:
             return F.date_from_unix_date(F.lit(value))
         if isinstance(self.data_type, T.TimestampNTZType):
             return _epoch_without_zone() + F.lit(value)
-        return (
-            F.lit(value).cast(self.data_type) if isinstance(self.data_type, T.DecimalType) else F.lit(value)
-        )
+        if isinstance(self.data_type, T.DecimalType):
+            # Python gets 1E-38 as 1.0E-38, which has more digits than a decimal of Spark.
+            return F.lit(str(value)).cast(self.data_type)
+        return F.lit(value)
 
 
 def _is_exact(value: Any) -> bool:

@@ -301,6 +301,13 @@ def test_nan_equals_nan(spark, table):
     assert [v for _, v in tuples(load(spark, table))] == ["a", "b"]
 
 
+def test_the_least_decimal(spark, table):
+    frame = "select cast(1E-38BD as decimal(38, 38)) id"
+    spark.sql(f"{frame}, 'a' v").write.format("delta").save(table)
+    done = merging(spark, table, spark.sql(f"{frame}, 'b' v")).whenMatchedUpdateAll().execute()
+    assert done.collect() == [(1, 1, 0, 0)]
+
+
 # -- which files are read ----------------------------------------
 
 
