@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from tests.tables import commit_info, versions
@@ -87,4 +88,23 @@ def test_without_a_query_the_last_one_is_taken(streams: Any, table: str, sink: s
     rebuild(sink, checkpoint)
     streams.append(table, 6, 9)
     assert streams.copy(streams.read(table), sink, checkpoint).id == query.id
+    assert streams.ids(sink) == list(range(9))
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4.3", reason="needs sources with names")
+def test_sources_with_names(streams: Any, setting: Any, table: str, sink: str, checkpoint: str) -> None:
+    """Spark finds them by their names if the entry says so, whatever the session does."""
+    setting("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")
+    setting("spark.sql.streaming.offsetLog.formatVersion", "2")
+
+    def run() -> None:
+        named = streams.spark.readStream.format("delta").name("events").option("startingVersion", 0)
+        streams.copy(named.load(table), sink, checkpoint)
+
+    streams.append(table, 0, 5)
+    run()
+    shutil.rmtree(checkpoint)
+    rebuild(sink, checkpoint)
+    streams.append(table, 5, 9)
+    run()
     assert streams.ids(sink) == list(range(9))

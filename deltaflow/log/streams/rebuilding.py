@@ -23,7 +23,8 @@ from deltaflow.log.streams.fork import check_free
 from deltaflow.log.untrusted_json import decode_json
 from deltaflow.store import store_for
 
-_OFFSETS_METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
+_BY_NAME = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+"""Spark's setting by which a query finds its sources by their names: an entry has it for later runs."""
 
 
 class _Batch(NamedTuple):
@@ -69,8 +70,7 @@ def plan_rebuilding(target: str, sink: str, *, query_id: str | None = None) -> C
             f"{batch.batch_id}: what lies between would come twice.",
         )
     _check_stateless(target, batch)
-    version = "v2" if all(_is_named(line) for line in batch.offsets) else "v1"
-    text = "\n".join([version, _OFFSETS_METADATA, *batch.offsets])
+    text = "\n".join([*_head(batch.offsets), *batch.offsets])
     # Spark wants the entries of two batches, and plans nothing from the first one.
     numbers = [number for number in (batch.batch_id - 1, batch.batch_id) if number >= 0]
     return CheckpointEdit(
@@ -87,6 +87,15 @@ def plan_rebuilding(target: str, sink: str, *, query_id: str | None = None) -> C
             **{f"{OFFSETS}/{number}": text for number in numbers},
         },
     )
+
+
+def _head(offsets: Sequence[str]) -> tuple[str, str]:
+    """The version of the format and Spark's OffsetSeqMetadata, for the entry with these offsets."""
+    is_named = all(_is_named(line) for line in offsets)
+    # Sources without names have numbers in their place.
+    by_name = is_named and not all(line.partition(":")[0].isdecimal() for line in offsets)
+    metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {_BY_NAME: "true"} if by_name else {}}
+    return "v2" if is_named else "v1", msgspec.json.encode(metadata).decode()
 
 
 def _batch(record: CommitRecord) -> _Batch | None:
