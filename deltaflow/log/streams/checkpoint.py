@@ -152,10 +152,11 @@ class StreamCheckpoint:
             offsets[source] = None if json == _NO_OFFSET else json
         return BatchOffsets(batch_id, version, lines[1].strip(), offsets, path)
 
-    def reads_change_feed(self, source: str) -> bool | None:
-        """Whether a source of a stream of deltaflow reads change rows; None for another stream's source."""
+    def reads_change_feed(self, source: str, table_id: str) -> bool | None:
+        """Whether a source, which reads a table, reads change rows; None where deltaflow has recorded no such
+        source under that number or name."""
         record = self._record(source)
-        return None if record is None else record.options.read_change_feed
+        return None if record is None or record.table_id != table_id else record.options.read_change_feed
 
     def occurrences(self, entry: BatchOffsets, source: str) -> list[str] | None:
         """The numbers by which an entry has a Delta source: several if the query reads it in several places,

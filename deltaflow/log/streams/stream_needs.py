@@ -38,7 +38,7 @@ def check_streams(log: LogFiles, metadata: Metadata, plan: VacuumPlan, checkpoin
         if not positions:
             _LOG.warning("The stream of the checkpoint %s has nothing to read of %s", checkpoint, log.path)
         for source, position in positions:
-            of_changes = found.reads_change_feed(source)
+            of_changes = found.reads_change_feed(source, metadata.id)
             kinds = [of_changes]
             if of_changes is None:
                 # A stream of delta-spark may read either.

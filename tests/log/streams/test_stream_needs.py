@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deltaflow.errors import DeltaUnsupportedOperationException
-from tests.log.hand_written import HandWrittenTable, add, remove
+from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol, remove
 from tests.log.streams.test_checkpoint import checkpoint
 from tests.tables import set_time
 
@@ -55,3 +55,26 @@ def test_files_of_a_batch_that_is_not_done(
         return
     with pytest.raises(DeltaUnsupportedOperationException, match="DELTA_VACUUM_BREAKS_STREAM"):
         log.check_streams(plan, [path])
+
+
+def test_a_folder_of_another_source_does_not_say_what_is_read(
+    table: HandWrittenTable, tmp_path: Path
+) -> None:
+    """Of a query that reads a source twice, Spark numbers the source by its last place, and its folder by
+    the first one."""
+    removed = Path(table.path, "a")
+    removed.write_bytes(b"rows")
+    os.utime(removed, (1, 1))
+    feed = meta_data(configuration={"delta.enableChangeDataFeed": "true"})
+    set_time(table.commit(0, protocol(1, 4), feed, add("a")), 1_000)
+    removal = remove("a", size=4, partitionValues={})
+    set_time(table.commit(1, removal, add("b")), 2_000)
+    lines = [f"1:{offset('table-1', 1, -1, is_initial=False)}", f"2:{OTHER}"]
+    path = checkpoint(tmp_path / "checkpoint", {0: "\n".join(["v2", "{}", *lines])}, (0,))
+    for folder, (table_id, is_feed) in enumerate((("table-1", True), ("another", False))):
+        record = {"path": "p", "tableId": table_id, "options": {"read_change_feed": is_feed}}
+        Path(path, "sources", str(folder)).mkdir(parents=True)
+        Path(path, "sources", str(folder), "deltaflow.json").write_text(json.dumps(record))
+    log = table.log()
+    with pytest.raises(DeltaUnsupportedOperationException, match="DELTA_VACUUM_BREAKS_STREAM"):
+        log.check_streams(log.plan_vacuum(0), [path])
