@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 from deltaflow.batch.options import session_setting
 from deltaflow.log.protocol.data_types import inner_fields, is_nested
 from deltaflow.log.protocol.properties import IGNORE_CORRUPT_FILES, IGNORE_MISSING_FILES
-from deltaflow.spark.expressions.analysis import references
+from deltaflow.spark.expressions.analysis import references, since_epoch
 from deltaflow.spark.expressions.frames import SourceFacts, at_one_time, pinned, release, source_facts
 from deltaflow.store import is_same_directory
 
@@ -102,7 +102,7 @@ class MergeSource:
         """
         types = [field.dataType for field in self.frame.select(*[key for _, key in keys]).schema.fields]
         ranged = [
-            _Key(target, _plain(key, data_type).alias(f"k{i}"), data_type, wanted)
+            _Key(target, _plain(key, data_type, self._spark).alias(f"k{i}"), data_type, wanted)
             for i, ((target, key), data_type, wanted) in enumerate(zip(keys, types, by_list, strict=True))
             if isinstance(data_type, _RANGED)
         ]
@@ -196,13 +196,13 @@ def _is_exact(value: Any) -> bool:
     return not isinstance(value, str) or _REPLACED not in value
 
 
-def _plain(key: Column, data_type: T.DataType) -> Column:
+def _plain(key: Column, data_type: T.DataType, spark: SparkSession) -> Column:
     """As Python takes it without a doubt, since Spark has more years and clocks are set back: instants as
     microseconds, dates as days, timestamps without a zone as the time that has passed since 1970."""
     if isinstance(data_type, T.DateType):
         return F.unix_date(key)
     if isinstance(data_type, T.TimestampNTZType):
-        return key - _epoch_without_zone()
+        return since_epoch(key, spark)
     return F.unix_micros(key) if isinstance(data_type, T.TimestampType) else key
 
 

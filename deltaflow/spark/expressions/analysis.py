@@ -132,6 +132,11 @@ def store_assigned(spark: SparkSession, value: Column, data_type: T.DataType, co
     return _column(_analysis(spark).cast(spark._jsparkSession, value._jc, data_type.json(), column))
 
 
+def since_epoch(timestamp: Column, spark: SparkSession) -> Column:
+    """The time from 1970 to an analysed timestamp without a zone, as an interval of days and seconds."""
+    return _column(_analysis(spark).sinceEpoch(timestamp._jc))
+
+
 def _column(java: Any) -> Column:
     from pyspark.sql.classic.column import Column
 

@@ -227,6 +227,14 @@ def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, data
     assert done.collect() == [(3, 3, 0, 0)]
 
 
+def test_times_without_a_zone_match_where_intervals_are_of_the_old_type(spark, table, setting):
+    setting("spark.sql.legacy.interval.enabled", "true")
+    rows = "select timestamp_ntz'2024-03-10 02:30:00' id, 'a' v"
+    spark.sql(rows).write.format("delta").save(table)
+    merging(spark, table, spark.sql(rows.replace("'a'", "'b'"))).whenMatchedUpdateAll().execute()
+    assert [row["v"] for row in load(spark, table).collect()] == ["b"]
+
+
 @pytest.mark.parametrize("data_type", ["timestamp_ntz", "timestamp", "date"])
 @pytest.mark.parametrize("others", [0, 150])
 @pytest.mark.sampled(3)

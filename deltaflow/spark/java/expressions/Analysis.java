@@ -26,7 +26,9 @@ import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.expressions.SubtractTimestamps;
 import org.apache.spark.sql.catalyst.expressions.UpCast;
 import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
@@ -42,6 +44,7 @@ import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.sql.types.StructType;
@@ -255,6 +258,15 @@ public final class Analysis {
     boolean mayOverflow = ansi && (to instanceof IntegralType || to instanceof DecimalType)
         && !(from.resolved() && Cast$.MODULE$.canUpCast(from.dataType(), to));
     return column(mayOverflow ? new CheckOverflowInTableInsert(cast, column) : cast);
+  }
+
+  /**
+   * The time from 1970 to a timestamp without a zone. Spark's operator - has a type without order for it where
+   * spark.sql.legacy.interval.enabled is true.
+   */
+  public static Column sinceEpoch(Column timestamp) {
+    Expression epoch = Literal.create(Long.valueOf(0), DataTypes.TimestampNTZType);
+    return column(new SubtractTimestamps(expression(timestamp), epoch, false, Option.empty()));
   }
 
   private static Expression expression(Object column) { return ExpressionUtils$.MODULE$.expression((Column) column); }
