@@ -251,6 +251,10 @@ def test_write_to_with_an_overwrite_mode(spark: SparkSession, t: str) -> None:
     assert tuples(spark.table(t)) == [(1, "b"), (5, "a")]
     with pytest.raises(DeltaError, match="DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE"):
         writer.overwrite(col("p") == "a")
+    for name in ("replaceWhere", "REPLACEWHERE"):
+        with pytest.raises(DeltaUnsupportedOperationException, match="option replaceWhere"):
+            of(spark, (6, "b")).writeTo(t).option(name, "id >= 0").overwrite(col("p") == "b")
+    assert tuples(spark.table(t)) == [(1, "b"), (5, "a")]
 
 
 def test_write_to_makes_and_replaces_tables(spark: SparkSession, database: Path, log: Log) -> None:

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.UUID;
 
 import io.deltaflow.spark.DeltaProvider;
+import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -69,6 +70,12 @@ public final class DeltaV1Write implements SupportsOverwriteV2, SupportsDynamicO
   public boolean canOverwrite(Predicate[] predicates) { return true; }
 
   public WriteBuilder overwrite(Predicate[] predicates) {
+    if (new CaseInsensitiveStringMap(options).containsKey("replaceWhere")) {
+      Map request = new LinkedHashMap();
+      request.put("operation", "overwrite by a condition with the option replaceWhere");
+      request.put("name", table.name());
+      Python.call("catalog.refuse", request);
+    }
     truncate();
     byFilter = true;
     return this;
