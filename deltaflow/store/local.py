@@ -134,6 +134,8 @@ class LocalLogStore(LogStore):
             _remove_if_present(hadoop_checksum(path))
 
     def _link(self, temporary: str, path: str) -> None:
+        # It may be that of a file which somebody has deleted.
+        _remove_if_present(hadoop_checksum(path))
         try:
             os.link(temporary, path)
         except FileExistsError:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,3 +160,11 @@ def test_hadoops_checksum_of_a_file_goes_with_it(tmp_path: Path) -> None:
         file.write(b"by us")
     store.delete(str(tmp_path / "deleted"))
     assert [file.name for file in tmp_path.iterdir()] == ["replaced"]
+
+
+@pytest.mark.parametrize("put", [LocalLogStore.put_if_absent, LocalLogStore.put_auxiliary_if_absent])
+def test_a_new_file_has_no_checksum_of_one_that_was_deleted(tmp_path: Path, put: Any) -> None:
+    """As where somebody deletes the last commit of a log by hand."""
+    (tmp_path / ".5.json.crc").write_bytes(b"by Hadoop")
+    put(LocalLogStore(), str(tmp_path / "5.json"), b"by us")
+    assert [file.name for file in tmp_path.iterdir()] == ["5.json"]
