@@ -13,6 +13,7 @@ import hashlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -236,7 +237,9 @@ def _micros(ticks: Column, ticks_per_second: int) -> Column:
 
 def _without_zone(micros: Column) -> Column:
     """The timestamp without a time zone that is so many microseconds after 1970."""
-    return F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'") + micros * F.expr("INTERVAL '0.000001' SECOND")
+    # An interval of SQL would be of the old type under spark.sql.legacy.interval.enabled, which multiplies as
+    # a double.
+    return F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'") + micros * F.lit(timedelta(microseconds=1))
 
 
 def _time_of_day(micros: Column) -> Column:

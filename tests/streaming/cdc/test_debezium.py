@@ -190,6 +190,12 @@ def test_types_by_the_schema_part(spark, settings):
         (field("date3", "string", f"{debezium}.IsoDate"), "2024-02-29Z", "date", datetime.date(2024, 2, 29)),
         (field("ts1", "int64", f"{debezium}.MicroTimestamp"), micros, "timestamp_ntz", instant),
         (
+            field("ts5", "int64", f"{debezium}.MicroTimestamp"),
+            253_402_300_799_999_999,
+            "timestamp_ntz",
+            datetime.datetime.max,
+        ),
+        (
             field("ts2", "int64", f"{debezium}.Timestamp"),
             -1,
             "timestamp_ntz",
@@ -240,7 +246,13 @@ def test_types_by_the_schema_part(spark, settings):
     full = {"id": 1} | {case[0]["field"]: case[1] for case in cases}
     empty = {"id": 2} | {case[0]["field"]: None for case in cases}
     messages = [with_schema(columns, event("c", row)) for row in (full, empty)]
-    with settings({"spark.sql.session.timeZone": "America/New_York", "spark.sql.ansi.enabled": "false"}):
+    with settings(
+        {
+            "spark.sql.session.timeZone": "America/New_York",
+            "spark.sql.ansi.enabled": "false",
+            "spark.sql.legacy.interval.enabled": "true",
+        }
+    ):
         frame = read(spark, messages)
         types = dict(frame.dtypes)
         assert {case[0]["field"]: types[case[0]["field"]] for case in cases} == {
