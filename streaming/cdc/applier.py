@@ -111,7 +111,7 @@ class Applier:
         else:
             snapshot = self.target.adopt(spark, snapshot, flow)
             snapshot = self._with_engine_columns(spark, snapshot, columns)
-        side = SideTables(spark, snapshot.path, columns)
+        side = SideTables(spark, snapshot, columns)
         with ExitStack() as frames:
             run = _Batch(spark, self, write, side, columns, frames)
             table = self.target.table(spark)
@@ -305,7 +305,7 @@ class _Batch:
         whole = Target(self.side.history_path, None)
         if snapshot is None:
             fields = [*self.columns.data, *self.columns.engine_fields(history=True)]
-            snapshot = whole.create(self.spark, fields, {})
+            snapshot = whole.create(self.spark, fields, {}, self.side.properties)
         if target.num_files and not snapshot.transactions:
             self.side.begin_history(table.toDF())
         elif not _has(snapshot, self.write):

@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from deltaflow.batch.delta_table import DeltaTable
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.protocol.column_mapping import physical_name
+from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     DELETE,
@@ -73,14 +74,18 @@ class Forgotten:
 
 
 class SideTables:
-    """The tables beside the target in the directory `target`."""
+    """The tables beside the target."""
 
-    def __init__(self, spark: SparkSession, target: str, columns: ChangeColumns) -> None:
-        self.target = target
+    def __init__(self, spark: SparkSession, target: Snapshot, columns: ChangeColumns) -> None:
+        self.target = target.path
+        # Where the target is mapped, its columns may have names that only mapped tables may have.
+        is_mapped = target.mapping_mode != "none"
+        self.properties: dict[str, str] = {COLUMN_MAPPING_MODE.name: "name"} if is_mapped else {}
+        """Of each of the tables when it is made."""
         self._spark = spark
         self._columns = columns
         self.late_path, self.history_path, self._path = (
-            posixpath.join(target, DIRECTORY, name) for name in ("late", "history", "deletes")
+            posixpath.join(self.target, DIRECTORY, name) for name in ("late", "history", "deletes")
         )
         log = DeltaLog.for_table(self._path)
         self._snapshot: Snapshot | None = log.snapshot() if log.exists() else None
@@ -109,13 +114,13 @@ class SideTables:
         recorded = F.timestamp_millis(F.lit(now_ms))
         rows = points.withColumn(RECORDED_AT, recorded).coalesce(1)
         writer = rows.write.format("delta").mode("append").partitionBy(CHANGE)
-        writer.options(**write.options).save(self._path)
+        writer.options(**write.options, **self.properties).save(self._path)
 
     def keep_late(self, changes: DataFrame, write: Write, now_ms: int) -> None:
         """Appends changes that came later than the horizon."""
         rows = changes.withColumn(RECORDED_AT, F.timestamp_millis(F.lit(now_ms)))
         writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
-        writer.options(**write.options).save(self.late_path)
+        writer.options(**write.options, **self.properties).save(self.late_path)
 
     def begin_history(self, target: DataFrame) -> None:
         """Puts the rows that the target has into the history, once: those of which no change has told."""

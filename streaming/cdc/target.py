@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,10 +46,16 @@ class Target:
         return DeltaTable.forPath(spark, self.path)
 
     def create(
-        self, spark: SparkSession, fields: Sequence[T.StructField], flow: dict[str, object]
+        self,
+        spark: SparkSession,
+        fields: Sequence[T.StructField],
+        flow: dict[str, object],
+        properties: Mapping[str, str] | None = None,
     ) -> Snapshot:
         """Makes the table. `flow` says how changes are applied to it; see `check`."""
         builder = DeltaTable.createIfNotExists(spark).property(_PROPERTY, json.dumps(flow))
+        for name, value in (properties or {}).items():
+            builder = builder.property(name, value)
         columns = T.StructType([T.StructField(f.name, f.dataType, True, f.metadata) for f in fields])
         if self.name is not None:
             builder = builder.tableName(self.name)

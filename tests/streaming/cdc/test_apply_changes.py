@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -281,6 +281,32 @@ def test_deletes_are_remembered_whatever_new_tables_are_made_with(spark, setting
         now[0] += 2 * DAY_MS
         of_table.apply(batch(spark, (3, "c", "u", 6)), Write("q", 2))
     assert tuples(load(spark, f"{table}/_changes/deletes").select("_change", "_sequence")) == [("horizon", 5)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"scd_type": 1}, pytest.param({"scd_type": 2, "track_history": ["v, x"]}, marks=pytest.mark.long)],
+)
+def test_names_that_only_mapped_tables_have(spark, table, options):
+    """The tables beside the target have them, too."""
+    now, columns = [time.time_ns() // 1_000_000], "`the id` INT, `v, x` STRING"
+    engine = "__SEQUENCE INT" if options["scd_type"] == 1 else "__START_AT INT, __END_AT INT"
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` ({columns}, {engine}) USING delta "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    of_table = applier(table, horizon_ms=DAY_MS, clock=lambda: now[0], **options)
+    chosen = replace(of_table.data_columns, keys=["the id"])
+    object.__setattr__(of_table, "data_columns", chosen)
+    batches = [[(1, "a", "u", 1), (1, None, "d", 2)], [], [(1, "late", "u", 0), (2, "b", "u", 3)]]
+    for batch_id, rows in enumerate(batches):
+        of_table.apply(batch(spark, *rows, schema=f"{columns}, op STRING, at INT"), Write("q", batch_id))
+        now[0] += 2 * DAY_MS
+    found = load(spark, table)
+    if options["scd_type"] == 2:
+        found = found.where("__END_AT IS NULL")
+    assert tuples(found.select("the id", "v, x")) == [(2, "b")]
+    assert tuples(load(spark, f"{table}/_changes/late").select("the id", "v, x")) == [(1, "late")]
 
 
 # --------------------------------------------------------------- schemas and errors
