@@ -146,8 +146,10 @@ class Debezium:
         if self.key is None or not columns:
             return F.lit(None)
         row = row_type(columns)
-        read = F.from_json(_KEY, T.StructType([T.StructField("payload", row), *row.fields]))
-        found = [F.coalesce(read["payload"].getField(n), read.getField(n)).alias(n) for n in columns]
+        # Two readings, since a column may have the name payload, too.
+        inner = F.from_json(_KEY, T.StructType([T.StructField("payload", row)]))["payload"]
+        plain = F.from_json(_KEY, row)
+        found = [F.coalesce(inner.getField(n), plain.getField(n)).alias(n) for n in columns]
         return F.struct(*found)
 
     def _is_of_other_table(self, event: Mapping[str, Column]) -> Column:

@@ -130,6 +130,16 @@ def test_a_delete_without_the_row_before_takes_the_key_of_the_message(spark):
     assert tuples(found.select("_change", "id")) == [("delete", 1), ("delete", 2)]
 
 
+def test_a_key_column_with_the_name_payload(spark):
+    """The key of a message without a schema part looks like one with it."""
+    keys = [{"payload": "5"}, {"schema": {}, "payload": {"payload": "6"}}]
+    rows = [(json.dumps(event("d")), json.dumps(key)) for key in keys]
+    frame = spark.createDataFrame(rows, "value STRING, key STRING")
+    envelope = Debezium(key="key", schema="payload STRING, name STRING", table="public.people")
+    found = envelope.changes(frame, Current(None, lambda: None, ("payload",)))
+    assert [row.payload for row in found.collect()] == ["5", "6"]
+
+
 def test_messages_of_other_tables(spark):
     messages = [
         with_schema([ID, NAME], event("c", {"id": 1, "name": "a"})),
