@@ -24,7 +24,7 @@ from deltaflow.log import (
 from deltaflow.log.protocol.clustering import clustering_paths
 from deltaflow.log.protocol.column_mapping import MAX_ID
 from deltaflow.log.protocol.configuration import asks_for_mapping, canonical_name, checked_name
-from deltaflow.log.protocol.data_types import types_within
+from deltaflow.log.protocol.data_types import types_within, with_metadata
 from deltaflow.log.protocol.identity_columns import START, check_identities
 from deltaflow.log.protocol.protocols import is_of_protocol
 from deltaflow.log.protocol.schema import GENERATION_EXPRESSION, nullable_type
@@ -351,11 +351,7 @@ def _as_stored(schema: StructType) -> StructType:
 
 def _plain(schema: StructType) -> StructType:
     """The schema with comments and no other metadata, for comparisons."""
-    fields = []
-    for column in schema.fields:
-        comment = {key: value for key, value in column.metadata.items() if key == "comment"}
-        fields.append(StructField(column.name, column.dataType, column.nullable, comment))
-    return StructType(fields)
+    return with_metadata(schema, lambda name: name == "comment")
 
 
 def _json(value: object) -> str:

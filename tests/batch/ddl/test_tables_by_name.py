@@ -189,6 +189,20 @@ def test_a_name_for_a_table_that_is_there(sql: Sql, spark: SparkSession, databas
     assert DeltaLog.for_table(str(database / "path")).latest_version() == 0
 
 
+def test_a_name_for_a_mapped_table_with_nested_columns(sql: Sql, database: Path) -> None:
+    columns = "(id INT, s STRUCT<a: INT COMMENT 'c', b: ARRAY<STRUCT<x: STRING>>>)"
+    sql(
+        f"CREATE TABLE delta.`{{path}}` {columns} USING delta "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableTypeWidening' = 'true')"
+    )
+    sql(f"CREATE TABLE same {columns} USING delta LOCATION '{{path}}'")
+    sql("ALTER TABLE same ALTER COLUMN s.a TYPE BIGINT")
+    sql(f"CREATE TABLE wider {columns.replace('a: INT', 'a: BIGINT')} USING delta LOCATION '{{path}}'")
+    with pytest.raises(DeltaError) as refused:
+        sql(f"CREATE TABLE other {columns.replace('x: ', 'y: ')} USING delta LOCATION '{{path}}'")
+    assert refused.value.error_class == "DELTA_CREATE_TABLE_SCHEME_MISMATCH"
+
+
 @pytest.mark.parametrize(
     ("definition", "error_class"),
     [
