@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 
-from deltaflow.batch.commands.show_create_table import properties_of
+from deltaflow.batch.commands.show_create_table import defined_schema, properties_of
 from deltaflow.batch.sql_names import quoted_name
 from deltaflow.log import DeltaLog, schema_to_string
-from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.identity_columns import MARK
 from deltaflow.log.protocol.schema import CURRENT_DEFAULT
 from deltaflow.spark.expressions.table_expressions import table_expression
@@ -41,7 +40,7 @@ def create_table_like(
             field.nullable,
             _definition(field, source.path),
         )
-        for field in without_mapping(snapshot.schema).fields
+        for field in defined_schema(snapshot).fields
     ]
     create_table(
         spark,

@@ -19,6 +19,7 @@ from deltaflow.log.protocol.properties import (
     MATERIALIZED_ROW_ID_COLUMN,
 )
 from deltaflow.log.protocol.schema import CURRENT_DEFAULT, GENERATION_EXPRESSION, nullable_type
+from deltaflow.log.protocol.type_widening import without_type_changes
 from deltaflow.spark.scan.file_index import hadoop_path
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ def show_create_table(spark: SparkSession, table: NamedTable) -> str:
     assert table.path is not None
     snapshot = DeltaLog.for_table(table.path).snapshot()
     metadata = snapshot.metadata
-    columns = ",\n  ".join(
-        _column(field) for field in with_declared_types(without_mapping(snapshot.schema)).fields
-    )
+    columns = ",\n  ".join(_column(field) for field in with_declared_types(defined_schema(snapshot)).fields)
     parts = [f"CREATE TABLE {table.name} (\n  {columns})", "USING delta"]
     if snapshot.partition_columns:
         parts.append(f"PARTITIONED BY ({', '.join(map(quoted, snapshot.partition_columns))})")
@@ -62,6 +61,12 @@ def show_create_table(spark: SparkSession, table: NamedTable) -> str:
     if kept:
         parts.append(f"TBLPROPERTIES {properties(kept)}")
     return "\n".join(parts)
+
+
+def defined_schema(snapshot: Snapshot) -> T.StructType:
+    """The columns as a new table gets them: their physical names and the types that they had are the old
+    table's."""
+    return without_type_changes(without_mapping(snapshot.schema))
 
 
 def properties_of(snapshot: Snapshot) -> dict[str, str]:

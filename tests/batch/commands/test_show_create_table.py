@@ -112,3 +112,23 @@ def test_both_kinds_of_timestamps_stay_what_they_are(
     [[statement]] = spark.sql(f"SHOW CREATE TABLE delta.`{path}`").collect()
     spark.sql(statement.replace(str(path), str(other)))
     assert definition(other) == definition(path)
+
+
+def test_widened_columns_are_as_if_they_had_always_been_wide(spark: SparkSession, tmp_path: Path) -> None:
+    path, other, like = (tmp_path / name for name in ("widened", "other", "like"))
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (a SHORT, s STRUCT<b: INT>) USING delta "
+        "TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+    )
+    spark.sql(f"ALTER TABLE delta.`{path}` ALTER COLUMN a TYPE INT, s.b TYPE BIGINT")
+    [[statement]] = spark.sql(f"SHOW CREATE TABLE delta.`{path}`").collect()
+    assert "STRUCT<`b`: bigint>" in statement
+    spark.sql(statement.replace(str(path), str(other)))
+    spark.sql(f"CREATE TABLE alike LIKE delta.`{path}` LOCATION '{like}'")
+    spark.sql("DROP TABLE alike")
+    for made in (other, like):
+        assert "delta.typeChanges" not in DeltaLog.for_table(str(made)).snapshot().metadata.schema_string
+        assert (
+            DeltaLog.for_table(str(made)).snapshot().schema.simpleString()
+            == "struct<a:int,s:struct<b:bigint>>"
+        )
