@@ -74,7 +74,8 @@ public final class LateStatement extends StatementCommand {
         return isDefinedAt(node) ? value(((Parameter) node).name()) : otherwise.apply(node);
       }
     });
-    LogicalPlan named = (LogicalPlan) bound.transformUp(new AbstractPartialFunction() {
+    // Downwards: the plan behind a name may have the name once more inside, as ADD CONSTRAINT has.
+    LogicalPlan named = (LogicalPlan) bound.transformDown(new AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) { return node instanceof PlanWithUnresolvedIdentifier; }
 
       public Object applyOrElse(Object node, scala.Function1 otherwise) {
