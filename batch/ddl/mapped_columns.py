@@ -23,10 +23,11 @@ from deltaflow.log import DeltaLog, Metadata, Operation, Snapshot, schema_to_str
 from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.properties import DATA_SKIPPING_STATS_COLUMNS, check_constraints
 from deltaflow.log.protocol.schema_reading import Path, dotted
+from deltaflow.spark.expressions.analysis import analysed
 from deltaflow.spark.expressions.table_expressions import table_expression
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _NOT_FOUND = "DELTA_COLUMN_NOT_FOUND"
 
@@ -64,7 +65,7 @@ def rename_column(
 
     schema = edited(with_declared_types(snapshot.schema), path[:-1], rename, log.path)
     schema = with_char_as_string(schema)
-    _check_constraints(spark, metadata, schema, [path], log.path)
+    _check_constraints(spark, snapshot, schema, [path])
     renamed = (*path[:-1], new_name)
     partition_columns = [
         new_name if len(path) == 1 and name == found[0] else name for name in metadata.partition_columns
@@ -110,7 +111,7 @@ def drop_columns(
         return None
     _check_not_clustering(snapshot, dropped)
     schema = with_char_as_string(schema)
-    _check_constraints(spark, metadata, schema, dropped, log.path)
+    _check_constraints(spark, snapshot, schema, dropped)
     metadata = msgspec.structs.replace(metadata, schema_string=schema_to_string(schema))
     for path in dropped:
         metadata = _with_statistics_columns(metadata, log.path, path, lambda inside: [])
@@ -166,37 +167,43 @@ def _check_mapped(snapshot: Snapshot, error_class: str) -> None:
 
 
 def _check_constraints(
-    spark: SparkSession, metadata: Metadata, schema: T.StructType, paths: Sequence[Path], table: str
+    spark: SparkSession, snapshot: Snapshot, schema: T.StructType, paths: Sequence[Path]
 ) -> None:
     """Raises for constraints and generated columns that name one of the columns: without it they cannot be
-    analysed any more."""
-    rows = spark.createDataFrame([], without_mapping(schema))
+    analysed any more, or mean something else, as `user` is a function where it is no column."""
+    before, after = (
+        spark.createDataFrame([], without_mapping(columns)) for columns in (snapshot.schema, schema)
+    )
     changed = ", ".join(map(dotted, paths))
-    constraints = check_constraints(metadata.configuration)
-    if broken := _broken(rows.where, constraints, table):
+    constraints = check_constraints(snapshot.metadata.configuration)
+    if broken := _broken(before, after, constraints, snapshot.path):
         raise DeltaAnalysisException(
             error_class="DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE",
             column_name=changed,
             constraints=broken,
-            table=table,
+            table=snapshot.path,
         )
-    if broken := _broken(rows.select, generation_expressions(schema), table):
+    if broken := _broken(before, after, generation_expressions(schema), snapshot.path):
         raise DeltaAnalysisException(
             error_class="DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE",
             column_name=changed,
             generated_columns=broken,
-            table=table,
+            table=snapshot.path,
         )
 
 
-def _broken(analyse: Callable[[Column], DataFrame], expressions: Mapping[str, str], table: str) -> str:
-    """The table's expressions that cannot be analysed, a line for each; empty if all can."""
+def _broken(before: DataFrame, after: DataFrame, expressions: Mapping[str, str], table: str) -> str:
+    """The table's expressions that are not the same over both frames, a line for each; empty if all are."""
     lines = []
-    for name, expression in expressions.items():
+    for name, sql in expressions.items():
+        column = table_expression(sql, table)
         try:
-            analyse(table_expression(expression, table))
+            [old], [new] = (analysed(rows, [column], at_one_time=False) for rows in (before, after))
+            is_same = old.sql == new.sql
         except AnalysisException:
-            lines.append(f"{name} -> {expression}")
+            is_same = False
+        if not is_same:
+            lines.append(f"{name} -> {sql}")
     return "\n".join(lines)
 
 

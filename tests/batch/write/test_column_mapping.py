@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
 
+from deltaflow.errors import DeltaError
 from deltaflow.log import DeltaLog
 from deltaflow.log.protocol.column_mapping import ID, PHYSICAL_NAME
 from deltaflow.tables import DeltaTable
@@ -169,6 +170,29 @@ def test_files_have_the_ids_whatever_the_session_says(
             rows_of_file.option(MODE, "id").save(path)
         DeltaTable.forPath(spark, path).optimize().executeCompaction()
     assert tuples(load(spark, path)) == [(0,), (1,)]
+
+
+def test_a_column_that_has_the_name_of_a_function_is_not_taken_from_a_constraint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Without the column, the constraint would ask who writes the row, the generated column for the day."""
+    path = str(tmp_path / "table")
+    name = f"delta.`{path}`"
+    spark.sql(
+        f"CREATE TABLE {name} (user STRING, current_date DATE, y INT GENERATED ALWAYS AS "
+        f"(year(current_date)), at TIMESTAMP, other INT) USING delta TBLPROPERTIES ('{MODE}' = 'name')"
+    )
+    spark.sql(f"ALTER TABLE {name} ADD CONSTRAINT known CHECK (user <> '' AND at < current_timestamp())")
+    for clause, what in [
+        ("RENAME COLUMN user TO name", "CONSTRAINT"),
+        ("DROP COLUMNS other, user", "CONSTRAINT"),
+        ("RENAME COLUMN current_date TO day", "GENERATED_COLUMNS"),
+        ("DROP COLUMN current_date", "GENERATED_COLUMNS"),
+    ]:
+        with pytest.raises(DeltaError, match=f"DELTA_{what}_DEPENDENT_COLUMN_CHANGE"):
+            spark.sql(f"ALTER TABLE {name} {clause}")
+    assert latest_version(path) == 1
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN other TO more")
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
