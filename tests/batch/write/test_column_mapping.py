@@ -195,6 +195,17 @@ def test_a_column_that_has_the_name_of_a_function_is_not_taken_from_a_constraint
     spark.sql(f"ALTER TABLE {name} RENAME COLUMN other TO more")
 
 
+def test_conditions_on_a_column_whose_name_is_a_keyword(
+    spark: SparkSession, tmp_path: Path, settings: Any
+) -> None:
+    path = str(tmp_path / "table")
+    rows = spark.range(3).selectExpr("id AS `order`", "struct(id AS `a.b`, id AS `from`) AS `select`")
+    rows.write.format("delta").option(MODE, "name").save(path)
+    with settings({"spark.sql.ansi.enforceReservedKeywords": "true"}):
+        found = load(spark, path).where("`order` > 0 AND `select`.`from` < 2 AND `select`.`a.b` = 1")
+        assert [row.order for row in found.collect()] == [1]
+
+
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_rename_and_drop(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     table = str(tmp_path / "table")

@@ -4,9 +4,9 @@ import java.util.ArrayList;
 import java.util.List;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
-import org.apache.spark.sql.catalyst.parser.CatalystSqlParser$;
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits$;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
@@ -102,7 +102,8 @@ public final class ColumnMapping {
   public String physicalName(String name) {
     List names = new ArrayList();
     DataType inside = table;
-    for (Object part : CollectionConverters.asJava(CatalystSqlParser$.MODULE$.parseMultipartIdentifier(name))) {
+    // Spark's parser would refuse keywords where spark.sql.ansi.enforceReservedKeywords is true.
+    for (Object part : CollectionConverters.asJava(UnresolvedAttribute.parseAttributeName(name))) {
       StructField field = inside instanceof StructType ? field((StructType) inside, (String) part) : null;
       if (field == null) return null;
       names.add(field.metadata().getString(PHYSICAL_NAME));
