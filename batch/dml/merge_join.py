@@ -101,6 +101,9 @@ class MergeJoin:
         merge, target = self.merge, self.target
         search = self._told(merge.condition)
         sides = equal_sides(search, target, self.source.frame)
+        of_source = within(search, self.source.frame)
+        if of_source is not None:  # no other row's key need have a value: a cast of it may fail
+            sides = [(side, F.when(of_source, key)) for side, key in sides]
         partitions = {name.lower() for name in self.operation.snapshot.partition_columns}
         by_list = [self._is_of(side, partitions) for side, _ in sides]
         known = [within(search, target), self.source.key_bounds(sides, by_list=by_list)]

@@ -301,6 +301,16 @@ def test_keys_that_spark_takes_for_others_or_does_not_compare(spark, table, keys
     assert load(spark, table).count() == 5
 
 
+@pytest.mark.parametrize("number", [2, 150])
+def test_keys_that_only_some_rows_of_the_source_have(spark, table, number):
+    write_files(spark, table, [(1, "a"), (2, "b")])
+    rows = [("1", "c"), *[("none", "x")] * (number - 1)]
+    merge = merging(spark, table, rows, "s.v <> 'x' AND t.id = s.key", "key string, v string")
+    assert merge.whenMatchedUpdate(set={"v": "s.v"}).execute().collect() == [(1, 1, 0, 0)]
+    assert tuples(load(spark, table)) == [(1, "c"), (2, "b")]
+    assert commit_info(table)["operationMetrics"]["numSourceRows"] == str(number)
+
+
 def test_nan_equals_nan(spark, table):
     spark.sql("select double('nan') id, 'a' v union all select 2D, 'a'").write.format("delta").save(table)
     source = spark.sql("select double('nan') id, 'b' v")
