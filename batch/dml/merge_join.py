@@ -16,6 +16,7 @@ from deltaflow.batch.dml.merge_clauses import ResolvedClause, ResolvedMerge
 from deltaflow.batch.dml.merge_expressions import all_of, any_of, comparable, is_comparable, numbered
 from deltaflow.batch.dml.merge_source import MergeSource
 from deltaflow.batch.dml.row_level_operation import RowLevelOperation
+from deltaflow.batch.sql_names import quoted
 from deltaflow.builders import When
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import FILES_SCHEMA
@@ -147,8 +148,10 @@ class MergeJoin:
         return frame.join(source, self.merge.condition.column, how)
 
     def with_row_ids(self, rows: DataFrame) -> DataFrame:
-        has_metadata = "_metadata" in self.target.columns
-        return self.operation.with_row_ids(rows, F.col("_metadata") if has_metadata else None)
+        names = self.target.columns
+        # It comes after the table's columns, one of which may be named _metadata, too.
+        has_metadata = len(names) > len(self.operation.snapshot.schema.names)
+        return self.operation.with_row_ids(rows, F.col(quoted(names[-1])) if has_metadata else None)
 
     def action(self, *, matched: Column) -> Column:
         """The number of the clause that applies to a row; 0 for none."""

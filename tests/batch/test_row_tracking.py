@@ -189,6 +189,26 @@ def test_rows_keep_their_ids_whatever_rewrites_their_files(
     assert all(len(found.get("minValues", {})) <= 3 for found in statistics)
 
 
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_rows_keep_their_ids_beside_a_column_named_as_sparks_own(
+    spark: SparkSession, tmp_path: Path, vectors: str
+) -> None:
+    path = str(tmp_path / "table")
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (id LONG, _metadata STRUCT<x: INT>) USING delta TBLPROPERTIES ("
+        f"'delta.enableRowTracking' = 'true', 'delta.enableDeletionVectors' = '{vectors}')"
+    )
+    spark.sql(f"INSERT INTO delta.`{path}` SELECT id, named_struct('x', id) FROM range(0, 3, 1, 1)")
+    spark.sql(
+        f"MERGE INTO delta.`{path}` t USING (SELECT explode(array(1, 5)) AS x) s ON t._metadata.x = s.x "
+        "WHEN MATCHED THEN UPDATE SET _metadata.x = 10 WHEN NOT MATCHED THEN INSERT (id) VALUES (s.x)"
+    )
+    frame = load(spark, path)
+    row_id = frame.metadataColumn("_metadata").getField("row_id")
+    found = frame.where("id < 5").select("id", "_metadata.x", row_id.alias("row_id"))
+    assert sorted(map(tuple, found.collect())) == [(0, 0, 0), (1, 10, 1), (2, 2, 2)]
+
+
 def test_a_rewrite_by_a_frame_says_that_ids_are_not_kept(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     created(spark, path)
