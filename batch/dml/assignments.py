@@ -74,11 +74,18 @@ class Assigner:
         if len(by_name) < len(assignments):
             raise DeltaAnalysisException(error_class="DELTA_DUPLICATE_COLUMNS_ON_INSERT", table=self.table)
         return [
-            self._aligned(by_name[field.name.lower()].value, field.dataType, field.name)
+            self._given(by_name[field.name.lower()].value, field)
             if field.name.lower() in by_name
             else default_value(field, self.table)
             for field in schema.fields
         ]
+
+    def _given(self, value: Value, field: T.StructField) -> Column:
+        """The value as one of a new row's column; an error where it is null and has to be a number."""
+        column = self._aligned(value, field.dataType, field.name)
+        if not is_identity(field):
+            return column
+        return F.coalesce(column, F.raise_error(F.lit(str(null_number(field.name)))))
 
     def updated(
         self, schema: T.StructType, assignments: Sequence[Assignment], row: dict[str, Value], prefix: str = ""

@@ -189,6 +189,8 @@ def test_the_word_default_is_no_number(spark: SparkSession, tmp_path: Path) -> N
         "INSERT INTO {0} SELECT CAST(NULL AS BIGINT), 1",
         "MERGE INTO {0} t USING (SELECT 1 AS v) s ON t.v = s.v WHEN NOT MATCHED THEN INSERT (id, v) "
         "VALUES (DEFAULT, s.v)",
+        "MERGE INTO {0} t USING (SELECT 1 AS v, CAST(NULL AS BIGINT) AS id) s ON t.v = s.v WHEN NOT MATCHED "
+        "THEN INSERT *",
     ):
         with pytest.raises(Exception, match=r"DELTA_IDENTITY_COLUMNS_NULL_NOT_SUPPORTED.*column id"):
             spark.sql(statement.format(f"delta.`{path}`"))
