@@ -21,7 +21,8 @@ from deltaflow.log.protocol.schema_reading import Path, dotted
 from deltaflow.log.protocol.type_widening import can_widen, with_type_changes
 
 _TIMESTAMP_NTZ: Final = "timestampNtz"
-_NAME: Final = r"(?:`(?:[^`]|``)+`|[^\W\d]\w*)"
+# Names may begin with a digit; what has nothing but digits is a number.
+_NAME: Final = r"(?:`(?:[^`]|``)+`|(?<!\w)(?!\d+\b)\w+)"
 _TOKEN: Final = re.compile(
     rf"""(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")|(?P<path>{_NAME}(?:\s*\.\s*{_NAME})*)(?P<call>\s*\()?"""
 )
