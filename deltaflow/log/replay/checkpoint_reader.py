@@ -209,7 +209,7 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
 
 
 def _broken_maps(parquet: pq.ParquetFile) -> Iterator[str]:
-    """Those of _MAPS_BESIDE that pyarrow refuses to read: the releases 1.0.0 to 1.5.0 of deltalake leave null
+    """Those of _MAPS_BESIDE that pyarrow refuses to read: the releases 1.0.2 to 1.5.0 of deltalake leave null
     values out, and not their keys, of maps whose values cannot be null."""
     leaves = list(map(parquet.schema.column, range(len(parquet.schema))))
     for name in _MAPS_BESIDE:
