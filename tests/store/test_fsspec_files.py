@@ -69,8 +69,10 @@ class _RememberingFiles(MemoryFileSystem):
         return list(self.dircache[own])
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
-        found = self._ls_from_cache(self._strip_protocol(path))
-        return dict(found[0]) if found else dict(super().info(path, **options))
+        own = self._strip_protocol(path)
+        # A remembered listing of the directory `own` is no answer about it.
+        found = [entry for entry in self._ls_from_cache(own) or () if entry["name"] == own]
+        return dict(found[0] if found else super().info(path, **options))
 
     def invalidate_cache(self, path: str | None = None) -> None:
         if path is None:
