@@ -3,11 +3,11 @@ package io.deltaflow.spark.scan;
 import org.apache.spark.sql.catalyst.FileSourceOptions;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.trees.TreePattern$;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.types.StructType;
@@ -69,19 +69,12 @@ public final class PartitionOnlyScan {
   }
 
   private static boolean isOnPartitions(Expression filter, StructType partitionSchema) {
-    if (!filter.deterministic() || SubqueryExpression.hasSubquery(filter) || hasPythonFunction(filter)) return false;
+    if (!filter.deterministic() || SubqueryExpression.hasSubquery(filter)) return false;
+    // Spark runs functions of Python in an operator of their own, above the scan.
+    if (filter.containsPattern(TreePattern$.MODULE$.PYTHON_UDF())) return false;
     for (Object column : CollectionConverters.asJava(filter.references().toSeq())) {
       if (partitionSchema.getFieldIndex(((Attribute) column).name()).isEmpty()) return false;
     }
     return true;
-  }
-
-  /** Whether a function of Python is in it. Spark runs these in an operator of their own, above the scan. */
-  private static boolean hasPythonFunction(Expression expression) {
-    if (expression instanceof PythonUDF) return true;
-    for (Object child : CollectionConverters.asJava(expression.children())) {
-      if (hasPythonFunction((Expression) child)) return true;
-    }
-    return false;
   }
 }
