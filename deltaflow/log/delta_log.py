@@ -33,7 +33,12 @@ from deltaflow.log.replay.listing import Listing
 from deltaflow.log.replay.log_files import Clock, Ids, LogFiles, no_table, random_id, system_clock
 from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.snapshot import Snapshot
-from deltaflow.log.replay.time_travel import available_versions, monotonic_file_times, version_at
+from deltaflow.log.replay.time_travel import (
+    available_versions,
+    first_version_since,
+    monotonic_file_times,
+    version_at,
+)
 from deltaflow.log.replay.version_checksum import checksum_differences
 from deltaflow.log.streams.expiry import Expiry, log_expiry, removed_files, vacuum_expiry
 from deltaflow.log.streams.source_offset import DeltaSourceOffset
@@ -189,16 +194,10 @@ class DeltaLog:
 
         After the newest version: the one that comes next if `may_be_later`, else VersionNotFoundError.
         """
-        newest, listing = self.snapshot(), self._files.list(0)
-        # A clean-up may leave the checkpoint of a version without its commit.
-        versions = sorted(listing.commits) or listing.known_versions()
-        try:
-            version = version_at(self._files, listing, newest, timestamp_ms - 1, versions) + 1
-            if version <= newest.version:
-                return version
-        except VersionNotFoundError as error:
-            if error.error_class == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION":
-                return versions[0]
+        newest = self.snapshot()
+        version = first_version_since(self._files, self._files.list(0), newest, timestamp_ms)
+        if version <= newest.version:
+            return version
         if not may_be_later:
             # Raises that the time is too late, unless a commit has come meanwhile.
             self.version_at_timestamp(timestamp_ms)

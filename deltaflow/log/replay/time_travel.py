@@ -63,6 +63,19 @@ def version_at(
     return versions[index]
 
 
+def first_version_since(log: LogFiles, listing: Listing, newest: Snapshot, timestamp_ms: int) -> int:
+    """The first version committed at `timestamp_ms` or after it, of those with a commit in a listing from 0;
+    the one that comes next if all are earlier."""
+    # A clean-up may leave the checkpoint of a version without its commit.
+    versions = sorted(listing.commits) or listing.known_versions()
+    try:
+        return version_at(log, listing, newest, timestamp_ms - 1, versions) + 1
+    except VersionNotFoundError as error:
+        if error.error_class == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION":
+            return versions[0]
+        return newest.version + 1
+
+
 def first_in_commit_version(newest: Snapshot) -> int | None:
     """The version that enabled in-commit timestamps; None where they are not on."""
     if not has_in_commit_timestamps(newest.protocol, newest.metadata):

@@ -6,7 +6,7 @@ from deltaflow.errors import DeltaIllegalArgumentException, VersionNotFoundError
 from deltaflow.log.replay.listing import version_runs
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
-from deltaflow.log.replay.time_travel import version_at
+from deltaflow.log.replay.time_travel import first_version_since
 from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint
 from deltaflow.log.streams.checkpoint_edit import (
     CheckpointEdit,
@@ -54,7 +54,7 @@ def plan_rewind(
         raise DeltaIllegalArgumentException("Give either a version or a timestamp to rewind to.")
     if version is None:
         assert timestamp_ms is not None
-        version = _first_version_since(log, newest, timestamp_ms)
+        version = first_version_since(log, log.list(0), newest, timestamp_ms)
     _check_readable(log, newest, version)
     if (version, BASE_INDEX) >= position.position:
         raise DeltaIllegalArgumentException(
@@ -194,18 +194,6 @@ def _check_readable(log: LogFiles, newest: Snapshot, version: int) -> None:
         table=log.path,
         version=version,
     )
-
-
-def _first_version_since(log: LogFiles, newest: Snapshot, timestamp_ms: int) -> int:
-    """The first version of that time or later, of those that the log has; the next one if all are earlier."""
-    listing = log.list(0)
-    try:
-        versions = sorted(listing.commits) or listing.known_versions()
-        return version_at(log, listing, newest, timestamp_ms - 1, versions) + 1
-    except VersionNotFoundError as error:
-        if error.error_class == "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION":
-            return min(listing.commits, default=0)
-        return newest.version + 1
 
 
 def _text(position: DeltaSourceOffset) -> str:
