@@ -30,7 +30,8 @@ from deltaflow.streaming.cdc.data_columns import DataColumns
 from deltaflow.streaming.cdc.side_tables import Write
 from deltaflow.streaming.cdc.target import Target
 
-BOUND = 1.1
+BOUND, BOUND_OF_COLUMNS = 1.1, 3.0
+COLUMNS = 60
 
 
 def rows(spark: SparkSession, number: int) -> DataFrame:
@@ -76,15 +77,7 @@ def comparisons(spark: SparkSession, directory: Path, arguments: argparse.Namesp
     newest_of_keys(spark.read.parquet(batch)).write.parquet(newest)
 
     def ours(copy: DeltaTable) -> None:
-        applier = Applier(
-            target=Target(copy.detail().first()["location"].removeprefix("file:"), None),
-            envelope=ByConditions(F.col("seq"), F.col("op") == "d"),
-            data_columns=DataColumns(["id"], except_columns=("op", "seq")),
-            scd_type=1,
-            ignore_null_updates=False,
-            horizon_ms=10**9,
-        )
-        applier.apply(spark.read.parquet(batch), Write("benchmark", 0))
+        apply(copy, spark.read.parquet(batch), ignore_null_updates=False)
 
     def merge(copy: DeltaTable, batch: DataFrame) -> None:
         values = {name: f"s.{name}" for name in ("id", "name", "balance", "address")} | {
@@ -115,7 +108,48 @@ def comparisons(spark: SparkSession, directory: Path, arguments: argparse.Namesp
             other=other,
         )
 
-    return [beside("recipe", recipe), beside("MERGE alone", bare)]
+    return [
+        beside("recipe", recipe),
+        beside("MERGE alone", bare),
+        of_columns(spark, directory, arguments.repeats),
+    ]
+
+
+def apply(copy: DeltaTable, batch: DataFrame, *, ignore_null_updates: bool) -> None:
+    applier = Applier(
+        target=Target(copy.detail().first()["location"].removeprefix("file:"), None),
+        envelope=ByConditions(F.col("seq"), F.col("op") == "d"),
+        data_columns=DataColumns(["id"], except_columns=("op", "seq")),
+        scd_type=1,
+        ignore_null_updates=ignore_null_updates,
+        horizon_ms=10**9,
+    )
+    applier.apply(batch, Write("benchmark", 0))
+
+
+def of_columns(spark: SparkSession, directory: Path, repeats: int) -> Comparison:
+    """A batch of two changes of a wide table: columns with sequences of their own beside whole rows."""
+    table = directory / "wide"
+    names = [f"c{i}" for i in range(COLUMNS)]
+    values = [F.concat(F.lit("value "), F.col("id")).alias(name) for name in names]
+    sequences = [
+        F.lit(0).cast("bigint").alias("__SEQUENCE"),
+        F.lit(None).cast("map<string,bigint>").alias("__COLUMN_SEQUENCES"),
+    ]
+    wide = spark.range(1000).select("id", *values)
+    wide.select("*", sequences[0]).write.format("delta").save(str(table))
+    wide.select("*", *sequences).write.format("delta").save(f"{table} with sequences")
+    batch = wide.where("id < 2").select("*", F.lit("u").alias("op"), F.lit(1).cast("bigint").alias("seq"))
+    return compare(
+        f"2 changes of {COLUMNS} columns with sequences of their own",
+        lambda: on_a_copy(
+            spark, Path(f"{table} with sequences"), lambda copy: apply(copy, batch, ignore_null_updates=True)
+        ),
+        lambda: on_a_copy(spark, table, lambda copy: apply(copy, batch, ignore_null_updates=False)),
+        repeats,
+        BOUND_OF_COLUMNS,
+        other="whole rows",
+    )
 
 
 def main() -> int:

@@ -198,7 +198,7 @@ class Resolution:
                 for name, value in zip(names, values, strict=True)
             ]
         may_be_new = self._evolves and clause.when is not When.NOT_MATCHED_BY_SOURCE
-        paths = [self._path_of(key, where, may_be_new) for key, _ in clause.assignments]
+        paths = self._paths_of([key for key, _ in clause.assignments], where, may_be_new)
         values = self._analysed(frame, [value for _, value in clause.assignments], where, paths)
         return [
             Assignment(path, Value(value.column, value.type))
@@ -211,23 +211,31 @@ class Resolution:
         computed = {*generation_expressions(self._table), *identity_columns(self._table)}
         return [name for name in self._table.names if name.lower() in given or name not in computed]
 
-    def _path_of(self, key: Column, where: str, may_be_new: bool) -> Sequence[str]:
+    def _paths_of(self, keys: Sequence[Column], where: str, may_be_new: bool) -> list[Sequence[str]]:
         """The names of what is assigned to: of the table, or of the source if it may give new columns."""
         try:
-            [found] = self._analysed(self._target, [key], where)
+            found = self._analysed(self._target, keys, where)
         except AnalysisException:
             if not may_be_new:
                 raise
+            found = [self._target_or_new(key, where) for key in keys]
+        paths = [one.path for one in found if one.path is not None]
+        if len(paths) == len(found):
+            return paths
+        raise DeltaAnalysisException(
+            error_class="DELTA_MERGE_UNRESOLVED_EXPRESSION",
+            sql_expr=next(one.sql for one in found if one.path is None),
+            clause=where,
+            cols=", ".join(self._table.names),
+            table=self._path,
+        )
+
+    def _target_or_new(self, key: Column, where: str) -> Analysed:
+        try:
+            [found] = self._analysed(self._target, [key], where)
+        except AnalysisException:
             [found] = self._analysed(self._source, [key], where)
-        if found.path is None:
-            raise DeltaAnalysisException(
-                error_class="DELTA_MERGE_UNRESOLVED_EXPRESSION",
-                sql_expr=found.sql,
-                clause=where,
-                cols=", ".join(self._table.names),
-                table=self._path,
-            )
-        return found.path
+        return found
 
     def _resolved(self, found: _Assigned, schema: T.StructType, row: dict[str, Value]) -> ResolvedClause:
         clause = found.clause

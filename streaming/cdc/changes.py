@@ -195,21 +195,19 @@ def is_set(field: T.StructField, *, ignores_nulls: bool, has_unset: bool) -> Col
     return told & column(field.name).isNotNull() if ignores_nulls else told
 
 
-def comparable(fields: Sequence[T.StructField], qualifier: str = "") -> Column:
+def comparable(fields: Sequence[T.StructField]) -> Column:
     """The columns as one value that has an order, by which of two upserts with equal sequences the greater
-    wins.
-
-    Columns without an order (maps) are compared as JSON.
-    """
-    values = [(field, F.col(qualifier + quoted(field.name))) for field in fields]
+    wins."""
     # A struct without fields has no order.
     return F.struct(
         F.lit(True).alias("_"),
-        *[
-            (value if has_order(field.dataType) else as_json(value)).alias(f"_{i}")
-            for i, (field, value) in enumerate(values)
-        ],
+        *[as_comparable(column(field.name), field).alias(f"_{i}") for i, field in enumerate(fields)],
     )
+
+
+def as_comparable(value: Column, field: T.StructField) -> Column:
+    """A column's value as one that has an order; maps, which have none, as JSON."""
+    return value if has_order(field.dataType) else as_json(value)
 
 
 def as_json(value: Column) -> Column:

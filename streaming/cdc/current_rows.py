@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ from deltaflow.streaming.cdc.changes import (
     TRUNCATED,
     UPSERT,
     ChangeColumns,
+    as_comparable,
     column,
     comparable,
     is_set,
@@ -47,15 +48,58 @@ if TYPE_CHECKING:
     from deltaflow.batch.delta_table import DeltaTable
 
 TARGET, SOURCE = "__target", "__change"
-_UPSERTED, _DELETED, _GROUP = "\0upserted", "\0ended", "\0group"
+_UPSERTED, _DELETED, _GROUP, _SEQUENCES = "\0upserted", "\0ended", "\0group", "\0sequences"
 
 
 @dataclass(frozen=True)
-class _Fields:
-    """The columns of the target at this path, by their names in lower case."""
+class _Target:
+    """The target's row in a MERGE: its columns by their names in lower case, and the table's path."""
 
     path: str
     known: dict[str, T.StructField]
+    columns: ChangeColumns
+
+    @property
+    def sequence(self) -> Column:
+        """The row's; null in one that was there before every change."""
+        return _of(TARGET, ROW_SEQUENCE)
+
+    def has(self, value: T.StructField) -> bool:
+        return value.name.lower() in self.known
+
+    def old(self, value: T.StructField) -> Column:
+        """A value as it is; null in a column that the table gets by this MERGE."""
+        if not self.has(value):
+            return F.lit(None).cast(value.dataType)
+        return _of(TARGET, self.known[value.name.lower()].name)
+
+    def sequence_of(self, value: T.StructField) -> Column:
+        """Of one value of the row; null if no change has told it."""
+        if self.columns.partial and not self.has(value):
+            return F.lit(None).cast(self.columns.sequence)
+        return self.sequence_by_name(F.lit(value.name))
+
+    def sequence_by_name(self, name: Column) -> Column:
+        """Of the value in the table's column of this name."""
+        if not self.columns.partial:
+            return self.sequence
+        older = _of(TARGET, COLUMN_SEQUENCES)
+        return F.when(F.map_contains_key(older, name), older[name]).otherwise(self.sequence)
+
+    def has_values_of_no_change(self) -> Column:
+        """Whether a value was there before every change: it has no sequence, and is not what rows have of
+        which no change has told it."""
+        fields = [value for value in self.columns.values if self.has(value)]
+        given = F.map_from_arrays(_names(fields), F.array(*[self._is_given(value) for value in fields]))
+        found = F.map_filter(given, lambda name, is_given: is_given & self.sequence_by_name(name).isNull())
+        return F.size(found) > 0
+
+    def _is_given(self, value: T.StructField) -> Column:
+        field, old = self.known[value.name.lower()], self.old(value)
+        if default_sql(field) is None:
+            return old.isNotNull()
+        default = default_value(field, self.path)
+        return ~as_comparable(old, value).eqNullSafe(as_comparable(default, value))
 
     def or_default(self, name: str, value: Column) -> Column:
         """A CASE without ELSE, which is the column's default in a row of which no change has told it."""
@@ -105,7 +149,7 @@ class CurrentRows:
             ends.append(F.col("\0older"))
         if truncated is not None:
             ends.append(truncated)
-        rows = rows.withColumn(_DELETED, functools.reduce(_newer, ends))
+        rows = rows.withColumn(_DELETED, _newest(ends))
         if self.columns.partial:
             return rows
         # The row that a newer upsert leaves says as much as the delete.
@@ -133,30 +177,20 @@ class CurrentRows:
     def merge(
         self, table: DeltaTable, folded: DataFrame, truncates: Sequence[Column], target: T.StructType
     ) -> None:
-        """Joins the folded rows with those of the target, in one MERGE, after the truncates of the batch."""
-        ended = functools.reduce(_newer, truncates, F.col(_DELETED))
-        source = folded.select(
-            *map(column, self.columns.key_names),
-            *[
-                F.col(f"{_GROUP}{i}").getField(value.name).alias(value.name)
-                for i, group in enumerate(self.columns.groups)
-                for value in group
-            ],
-            *[
-                F.col(f"{_GROUP}{i}").getField(SEQUENCE).alias(f"{_GROUP}{i}")
-                for i, _ in enumerate(self.columns.groups)
-            ],
-            _UPSERTED,
-            ended.alias(_DELETED),
-        )
+        """Joins the folded rows with those of the target, in one MERGE, after the truncates of the batch.
+
+        What it evaluates for each column is small, and what can be the same for all columns is evaluated by
+        name: Spark compiles it anew for every batch.
+        """
+        source = self._source(folded, truncates)
         same_key = _all(_of(TARGET, key) == _of(SOURCE, key) for key in self.columns.key_names)
         upserted, deleted = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED)
-        existing = _of(TARGET, ROW_SEQUENCE)
+        known = {field.name.lower(): field for field in target.fields}
+        row = _Target(table._path, known, self.columns)
         is_inserted = upserted.isNotNull() & (deleted.isNull() | (upserted > deleted))
-        stays = deleted.isNull() | _holds(upserted > deleted) | _holds(existing > deleted)
-        of_target = _Fields(table._path, {field.name.lower(): field for field in target.fields})
-        changed, values = self._updated(of_target)
-        inserted = {key: _of(SOURCE, key) for key in self.columns.key_names} | self._inserted(of_target)
+        stays = deleted.isNull() | _holds(upserted > deleted) | _holds(row.sequence > deleted)
+        changed, values = self._updated(row)
+        inserted = {key: _of(SOURCE, key) for key in self.columns.key_names} | self._inserted(row)
         merge = table.alias(TARGET).merge(source.alias(SOURCE), same_key)
         merge = (
             merge.whenMatchedDelete(~stays)
@@ -164,119 +198,144 @@ class CurrentRows:
             .whenNotMatchedInsert(is_inserted, _quoted(inserted))
         )
         if truncates:
-            newest = functools.reduce(_newer, truncates)
-            merge = merge.whenNotMatchedBySourceDelete(existing.isNull() | (existing <= newest))
+            newest = _newest(truncates)
+            merge = merge.whenNotMatchedBySourceDelete(row.sequence.isNull() | (row.sequence <= newest))
             if self.columns.partial:
-                is_older, values = self._truncated(newest, of_target)
+                is_older, values = self._truncated(newest, row)
                 merge = merge.whenNotMatchedBySourceUpdate(is_older, _quoted(values))
         merge.withSchemaEvolution().execute()
+
+    def _source(self, folded: DataFrame, truncates: Sequence[Column]) -> DataFrame:
+        """The folded rows without what a delete or a truncate has ended: the keys; the values; of each group
+        its sequence and values as one value, which is null if no change has told it; the sequences by column.
+        """
+        keys, deleted = [column(key) for key in self.columns.key_names], F.col(_DELETED)
+        told: list[Column] = []
+        values: list[Column] = []
+        states: list[Column] = []
+        sequences: list[Column] = []
+        for i, group in enumerate(self.columns.groups):
+            found, name = F.col(f"{_GROUP}{i}"), f"{_GROUP}{i}"
+            sequence = found.getField(SEQUENCE)
+            told.append(F.when(deleted.isNull() | (sequence > deleted), found).alias(name))
+            sequences.append(sequence)
+            of_group = {value.name: found.getField(value.name) for value in group}
+            values += [value.alias(name) for name, value in of_group.items()]
+            if not all(has_order(value.dataType) for value in group):
+                found = F.when(found.isNotNull(), _state(sequence, group, of_group)).alias(name)
+            states.append(found)
+        if self.columns.partial:
+            by_name = F.map_from_arrays(_names(self.columns.values), F.array(*sequences))
+            states.append(by_name.alias(_SEQUENCES))
+        ended = folded.withColumn(_DELETED, _newest([deleted, *truncates]))
+        rows = ended.select(*keys, *told, _UPSERTED, _DELETED)
+        return rows.select(*keys, *values, *states, _UPSERTED, _DELETED)
 
     def _sets(self, group: Sequence[T.StructField]) -> Column:
         if not self.columns.partial:
             return F.lit(True)
         return is_set(group[0], ignores_nulls=self.ignores_nulls, has_unset=self.columns.has_unset)
 
-    def _updated(self, target: _Fields) -> tuple[Column, dict[str, Column]]:
+    def _updated(self, row: _Target) -> tuple[Column, dict[str, Column]]:
         """Whether a row of the target changes, and its new values."""
-        known = target.known
-        upserted, deleted, existing = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED), _of(TARGET, ROW_SEQUENCE)
-        newest = F.when(existing.isNull() | _holds(upserted > existing), upserted).otherwise(existing)
-        is_reset = deleted.isNotNull() & (existing.isNull() | (deleted >= existing))
-        values: dict[str, Column] = {ROW_SEQUENCE: F.coalesce(newest, existing)}
-        changes: list[Column] = [_holds(upserted > existing), existing.isNull() & upserted.isNotNull()]
-        sequences: dict[str, Column] = {}
+        upserted, deleted = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED)
+        is_whole = deleted.isNull()
+        values: dict[str, Column] = {ROW_SEQUENCE: _newest([upserted, row.sequence])}
+        changes = [_holds(upserted > row.sequence), row.sequence.isNull() & upserted.isNotNull()]
         for i, group in enumerate(self.columns.groups):
-            source = F.when(
-                deleted.isNull() | (_of(SOURCE, f"{_GROUP}{i}") > deleted), _of(SOURCE, f"{_GROUP}{i}")
-            )
-            of_target = self._sequence_in_target(group[0], known)
-            kept = F.when(deleted.isNull() | (of_target > deleted), of_target)
-            fields = [known.get(value.name.lower()) for value in group]
-            wins = _holds(source > kept) | (source.isNotNull() & kept.isNull())
-            if None not in fields:
-                ours, theirs = comparable(group, f"{SOURCE}."), comparable(group, f"{TARGET}.")
-                wins = wins | (_holds(source == kept) & (ours > theirs))
-            changes.append(wins)
+            sequence = row.sequence_of(group[0])
+            old = {value.name: row.old(value) for value in group}
+            # What a delete has ended is older than the source's values, too.
+            wins = _of(SOURCE, f"{_GROUP}{i}") > _state(sequence, group, old)
+            changes.append(_holds(wins))
             if not self.columns.partial:
                 # The row is written anew only if the source's wins.
                 values |= {value.name: _of(SOURCE, value.name) for value in group}
                 continue
-            changes.append(_holds(deleted >= of_target))
-            (value,), (field,) = group, fields
-            old = F.lit(None) if field is None else _of(TARGET, field.name)
-            is_lost = deleted.isNotNull() & kept.isNull()
-            new = F.when(wins, _of(SOURCE, value.name)).when(~is_lost, old)
-            values[value.name] = target.or_default(value.name, new)
-            sequences[value.name] = F.when(wins, source).otherwise(kept)
+            (value,) = group
+            new = F.when(wins, _of(SOURCE, value.name)).when(is_whole | (sequence > deleted), old[value.name])
+            values[value.name] = row.or_default(value.name, new)
         if self.columns.partial:
-            values[COLUMN_SEQUENCES] = _older(sequences, values[ROW_SEQUENCE])
+            changed, values[COLUMN_SEQUENCES] = self._merged_sequences(row, values[ROW_SEQUENCE])
+            changes += [changed, deleted.isNotNull() & row.has_values_of_no_change()]
         # A delete between the row and its newest change also ends the columns that the changes do not have.
+        is_reset = deleted.isNotNull() & (row.sequence.isNull() | (deleted >= row.sequence))
         given = {field.name.lower() for field in self.columns.data} | {
             ROW_SEQUENCE.lower(),
             COLUMN_SEQUENCES.lower(),
         }
-        for field in known.values():
+        for field in row.known.values():
             if field.name.lower() not in given and not is_computed(field):
-                values[field.name] = target.or_default(field.name, F.when(~is_reset, _of(TARGET, field.name)))
+                values[field.name] = row.or_default(field.name, F.when(~is_reset, row.old(field)))
         return functools.reduce(operator.or_, changes), values
 
-    def _truncated(self, truncate: Column, target: _Fields) -> tuple[Column, dict[str, Column]]:
-        """Whether a row that is newer than a truncate has values that are not, and the row without them."""
-        known = target.known
-        older: list[Column] = [F.lit(False)]
-        values: dict[str, Column] = {}
-        sequences: dict[str, Column] = {}
-        for value in self.columns.values:
-            if value.name.lower() not in known:
-                continue
-            sequence, old = self._sequence_in_target(value, known), _of(TARGET, value.name)
-            # A value without a sequence was there before every change.
-            is_known = sequence.isNotNull() | old.isNotNull()
-            older.append(is_known & ~_holds(sequence > truncate))
-            values[value.name] = target.or_default(value.name, F.when(sequence > truncate, old))
-            sequences[value.name] = F.when(sequence > truncate, sequence)
-        values[COLUMN_SEQUENCES] = _older(sequences, _of(TARGET, ROW_SEQUENCE))
-        return functools.reduce(operator.or_, older), values
+    def _merged_sequences(self, row: _Target, newest: Column) -> tuple[Column, Column]:
+        """Whether the sequence of a column changes, and those of all columns beside the row's new one."""
+        deleted, told = _of(SOURCE, _DELETED), _of(SOURCE, _SEQUENCES)
+        added = [value.name for value in self.columns.values if not row.has(value)]
 
-    def _inserted(self, target: _Fields) -> dict[str, Column]:
-        upserted, deleted = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED)
+        def present(name: Column) -> Column:
+            found = row.sequence_by_name(name)
+            return F.when(~name.isin(added), found) if added else found
+
+        def merged(name: Column) -> Column:
+            kept = present(name)
+            return _newest([told[name], F.when(deleted.isNull() | (kept > deleted), kept)])
+
+        names = _names(self.columns.values)
+        changed = F.exists(names, lambda name: ~merged(name).eqNullSafe(present(name)))
+        return changed, _older(names, merged, newest)
+
+    def _truncated(self, truncate: Column, row: _Target) -> tuple[Column, dict[str, Column]]:
+        """Whether a row that is newer than a truncate has values that are not, and the row without them."""
+        fields = [value for value in self.columns.values if row.has(value)]
+        names = _names(fields)
+        is_older = F.exists(names, lambda name: _holds(row.sequence_by_name(name) <= truncate))
+        values = {
+            value.name: row.or_default(value.name, F.when(row.sequence_of(value) > truncate, row.old(value)))
+            for value in fields
+        }
+
+        def kept(name: Column) -> Column:
+            return F.when(row.sequence_by_name(name) > truncate, row.sequence_by_name(name))
+
+        values[COLUMN_SEQUENCES] = _older(names, kept, row.sequence)
+        return is_older | row.has_values_of_no_change(), values
+
+    def _inserted(self, row: _Target) -> dict[str, Column]:
+        upserted = _of(SOURCE, _UPSERTED)
         values: dict[str, Column] = {ROW_SEQUENCE: upserted}
-        sequences: dict[str, Column] = {}
         for i, group in enumerate(self.columns.groups):
-            of_group = _of(SOURCE, f"{_GROUP}{i}")
-            sequence = F.when(deleted.isNull() | (of_group > deleted), of_group)
-            sequences[group[0].name] = sequence
+            is_told = _of(SOURCE, f"{_GROUP}{i}").isNotNull()
             for value in group:
-                told = F.when(sequence.isNotNull(), _of(SOURCE, value.name))
-                values[value.name] = target.or_default(value.name, told)
+                told = F.when(is_told, _of(SOURCE, value.name))
+                values[value.name] = row.or_default(value.name, told)
         if self.columns.partial:
-            values[COLUMN_SEQUENCES] = _older(sequences, upserted)
+            names = _names(self.columns.values)
+            values[COLUMN_SEQUENCES] = _older(names, lambda name: _of(SOURCE, _SEQUENCES)[name], upserted)
         return values
 
-    def _sequence_in_target(self, value: T.StructField, known: dict[str, T.StructField]) -> Column:
-        existing = _of(TARGET, ROW_SEQUENCE)
-        if not self.columns.partial:
-            return existing
-        if value.name.lower() not in known:
-            return F.lit(None).cast(self.columns.sequence)
-        if COLUMN_SEQUENCES.lower() not in known:
-            return existing
-        older = _of(TARGET, COLUMN_SEQUENCES)
-        return F.when(_holds(F.map_contains_key(older, value.name)), older.getItem(value.name)).otherwise(
-            existing
-        )
+
+def _state(sequence: Column, group: Sequence[T.StructField], values: Mapping[str, Column]) -> Column:
+    """A group's sequence and values as one value; of two the greater wins."""
+    comparable_values = [as_comparable(values[value.name], value).alias(value.name) for value in group]
+    return F.struct(sequence.alias(SEQUENCE), *comparable_values)
 
 
-def _older(sequences: dict[str, Column], newest: Column) -> Column:
+def _names(fields: Sequence[T.StructField]) -> Column:
+    return F.array(*[F.lit(value.name) for value in fields]).cast(T.ArrayType(T.StringType()))
+
+
+def _older(names: Column, sequence_of: Callable[[Column], Column], newest: Column) -> Column:
     """The sequences that differ from the row's, by column; null if there are none."""
-    names = F.array(*[F.lit(name) for name in sequences])
-    every = F.map_from_arrays(names, F.array(*sequences.values()))
+    every = F.map_from_arrays(names, F.transform(names, sequence_of))
     older = F.map_filter(every, lambda _, sequence: ~sequence.eqNullSafe(newest))
     return F.when(F.size(older) > 0, older)
 
 
-def _newer(a: Column, b: Column) -> Column:
-    return F.when(b.isNull() | (a >= b), a).otherwise(b)
+def _newest(sequences: Sequence[Column]) -> Column:
+    """The greatest of them that is not null."""
+    return F.greatest(*sequences) if len(sequences) > 1 else sequences[0]
 
 
 def _of(side: str, name: str) -> Column:

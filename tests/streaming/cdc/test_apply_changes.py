@@ -24,7 +24,7 @@ from deltaflow.streaming.cdc.data_columns import DataColumns
 from deltaflow.streaming.cdc.history_rows import HistoryRows
 from deltaflow.streaming.cdc.side_tables import Write
 from deltaflow.streaming.cdc.target import Target
-from tests.tables import load, tuples, versions
+from tests.tables import actions, load, tuples, versions
 
 pytestmark = pytest.mark.spark
 
@@ -224,6 +224,36 @@ def test_a_truncate_that_comes_after_newer_changes_of_some_columns(spark, table)
     ]
     of_table.apply(batch(spark, (1, "late", "u", 2, None), schema=schema), Write("q", 2))
     assert tuples(load(spark, table).where("id = 1").select("name", "b")) == [(None, "b")]
+
+
+def test_many_truncates_in_one_batch(spark, table):
+    """The expressions over them grow with their number, and not by its powers."""
+    of_table = applier(table)
+    of_table.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 60)), Write("q", 0))
+    truncates = [(at, None, "t", at) for at in range(10, 50)]
+    of_table.apply(
+        batch(spark, (3, "c", "u", 30), (4, "d", "u", 49), (5, "e", "u", 50), *truncates), Write("q", 1)
+    )
+    assert current(spark, table) == [(2, "b"), (5, "e")]
+
+
+@pytest.mark.parametrize("end", ["d", "t"])
+def test_values_that_were_there_before_every_change(spark, table, end):
+    """A delete or truncate ends them, also one that comes after newer changes of other columns."""
+    rows = [(1, "old", "old"), (2, "old", "old")]
+    spark.createDataFrame(rows, "id INT, name STRING, b STRING").write.format("delta").save(table)
+    of_table, schema = applier(table), f"{SCHEMA}, b STRING"
+    object.__setattr__(of_table, "ignore_null_updates", True)
+    of_table.apply(batch(spark, (1, None, "u", 4, "new"), schema=schema), Write("q", 0))
+    read = load(spark, table).select("id", "name", "b")
+    assert tuples(read) == [(1, "old", "new"), (2, "old", "old")]
+    of_table.apply(
+        batch(spark, (1, None, end, 3, None), (2, None, end, 3, None), schema=schema), Write("q", 1)
+    )
+    assert tuples(load(spark, table).select("id", "name", "b")) == [(1, None, "new")]
+    of_table.apply(batch(spark, (1, None, end, 2, None), schema=schema), Write("q", 2))
+    assert actions(table, "txn")
+    assert not actions(table, "add")
 
 
 # --------------------------------------------------------------- the horizon
@@ -517,6 +547,15 @@ def test_columns_with_a_default(spark, table, ignores_nulls):
     engine.apply(told, Write("q", 1))
     engine.apply(batch(spark, (1, None, "d", 3), (1, "a", "u", 4), (2, "c", "u", 4)), Write("q", 2))
     assert tuples(load(spark, table).select("id", "extra")) == [(1, "none"), (2, "y")]
+
+
+def test_an_equal_sequence_with_a_new_column(spark, table):
+    """Of two upserts the one whose columns are greater wins, also by a column that the table lacks yet."""
+    of_table = applier(table)
+    of_table.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 1)), Write("q", 0))
+    told = [(1, "a", "u", 1, "x"), (2, "a", "u", 1, "x")]
+    of_table.apply(batch(spark, *told, schema=f"{SCHEMA}, more STRING"), Write("q", 1))
+    assert tuples(load(spark, table).select("id", "name", "more")) == [(1, "a", "x"), (2, "b", None)]
 
 
 @pytest.mark.parametrize("made_by", ["another writer", "a clone"])
