@@ -15,6 +15,16 @@ def java_classes(spark: SparkSession) -> Any:
     return _names(spark.sparkContext._jvm).io.deltaflow.spark
 
 
+def java_classes_of_context() -> Any:
+    """As `java_classes`, where no session is at hand: of the context that runs."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        raise RuntimeError("this needs a running Spark")
+    return _names(context._jvm).io.deltaflow.spark
+
+
 def java_list(spark: SparkSession, values: Iterable[Any]) -> Any:
     """A list of Java with these values: strings and objects of Java."""
     filled = _names(spark.sparkContext._jvm).java.util.ArrayList()

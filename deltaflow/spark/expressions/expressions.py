@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from deltaflow.spark.bridge.java_classes import java_classes_of_context
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
@@ -48,11 +50,7 @@ def identity_numbers(first: int, step: int) -> Column:
 
 
 def _expressions() -> Any:
-    from pyspark import SparkContext
-
-    assert SparkContext._active_spark_context is not None
-    jvm: Any = SparkContext._active_spark_context._jvm
-    return jvm.io.deltaflow.spark.expressions.Expressions
+    return java_classes_of_context().expressions.Expressions
 
 
 def _java(column: Any) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkContext
+
+from deltaflow.spark.bridge.java_classes import java_classes_of_context
 
 # Stands in no path. So many paths a call keep py4j's text of it small.
 _SEPARATOR = "\0"
@@ -29,8 +30,4 @@ def regex_found(pattern: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _java() -> Any:
-    context = SparkContext._active_spark_context
-    if context is None or context._jvm is None:
-        raise RuntimeError("regular expressions of Java need a running Spark")
-    jvm: Any = context._jvm
-    return jvm.io.deltaflow.spark.expressions.JavaRegex
+    return java_classes_of_context().expressions.JavaRegex

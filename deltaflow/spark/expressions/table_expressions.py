@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.spark.bridge.dispatcher import dispatcher
+from deltaflow.spark.bridge.java_classes import java_classes_of_context
 from deltaflow.spark.bridge.messages import Message
 
 if TYPE_CHECKING:
@@ -26,12 +27,9 @@ def table_expression(sql: str, table: str) -> Column:
     DELTA_UNSAFE_EXPRESSION for one that has more than columns and Spark's own functions. Variables (`${…}`)
     are not replaced. Raises Spark's ParseException for what is no expression.
     """
-    from pyspark import SparkContext
     from pyspark.sql.classic.column import Column as ClassicColumn
 
-    assert SparkContext._active_spark_context is not None
-    jvm: Any = SparkContext._active_spark_context._jvm
-    return ClassicColumn(jvm.io.deltaflow.spark.expressions.TableExpressions.column(sql, table))
+    return ClassicColumn(java_classes_of_context().expressions.TableExpressions.column(sql, table))
 
 
 @dispatcher.handle("expressions.refused")

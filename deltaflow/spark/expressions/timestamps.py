@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.spark.bridge.java_classes import java_classes_of_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,10 +38,6 @@ def timestamp_of_text(text: str, spark: SparkSession | None = None) -> Timestamp
 
 def timestamp_or_none(text: str, spark: SparkSession | None = None) -> Timestamp | None:
     """As `timestamp_of_text`; None for a text that is no time."""
-    from pyspark import SparkContext
-
-    assert SparkContext._active_spark_context is not None
-    jvm: Any = SparkContext._active_spark_context._jvm
     session = None if spark is None else spark._jsparkSession
-    found = jvm.io.deltaflow.spark.expressions.Expressions.timestamp(session, text)
+    found = java_classes_of_context().expressions.Expressions.timestamp(session, text)
     return None if found is None else msgspec.json.decode(found, type=Timestamp)

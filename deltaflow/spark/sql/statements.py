@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.spark.bridge.dispatcher import dispatcher
-from deltaflow.spark.bridge.java_classes import java_classes
+from deltaflow.spark.bridge.java_classes import java_classes, java_classes_of_context
 from deltaflow.spark.bridge.messages import NoFields
 from deltaflow.spark.expressions.frames import delta_settings, recache
 from deltaflow.spark.sql import delta_sql
@@ -119,11 +119,7 @@ class Statement:
 
     @cached_property
     def _running(self) -> Any:
-        from pyspark import SparkContext
-
-        assert SparkContext._active_spark_context is not None
-        jvm: Any = SparkContext._active_spark_context._jvm
-        running = jvm.io.deltaflow.spark.sql.RunningStatement.find(self.handle)
+        running = java_classes_of_context().sql.RunningStatement.find(self.handle)
         if running is None:
             raise InterruptedError(f"{self.name} was interrupted")
         return running

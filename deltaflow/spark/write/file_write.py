@@ -19,6 +19,7 @@ from deltaflow.errors import (
     OperationCancelledError,
 )
 from deltaflow.spark.bridge.dispatcher import dispatcher, request_type
+from deltaflow.spark.bridge.java_classes import java_classes_of_context
 from deltaflow.spark.bridge.messages import HandleRequest
 from deltaflow.spark.expressions.frames import new_handle, write_rows
 from deltaflow.spark.scan.file_index import hadoop_path
@@ -311,8 +312,7 @@ def session_of_write(handle: int) -> SparkSession:
 
     context = SparkContext._active_spark_context
     assert context is not None
-    jvm: Any = context._jvm
-    session = jvm.io.deltaflow.spark.write.FileWrite.session(handle)
+    session = java_classes_of_context().write.FileWrite.session(handle)
     if session is None:
         raise OperationCancelledError("the write was stopped")
     return SparkSession(context, session)
