@@ -69,6 +69,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory, object_store_jar: Path) -> I
                 [str(object_store_jar), *os.environ.get("DELTAFLOW_S3A_JARS", "").split()]
             ),
             "spark.ui.enabled": "false",
+            # A heap that is full is collected all the time; by default it keeps the plans of 1,000 queries.
+            "spark.driver.memory": "2g",
+            "spark.sql.ui.retainedExecutions": "50",
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.sql.session.timeZone": "UTC",

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from py4j.java_gateway import java_import
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.errors.exceptions import captured
@@ -124,6 +125,9 @@ def _load_classes(spark: SparkSession) -> None:
     _refuse_another_provider(jvm, loader)
     jar = jar_of_classes(spark, loader)
     loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+    # PySpark names it for every list of columns: Py4J would look for it in every jar, in each of the packages
+    # that PySpark imports. It takes a third of the time, a MERGE has 40 of them.
+    java_import(jvm, "org.apache.spark.api.python.PythonUtils")
     jvm.java.lang.System.setProperty(_LOADED, fingerprint)
 
 
