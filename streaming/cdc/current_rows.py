@@ -239,7 +239,7 @@ class CurrentRows:
     def _updated(self, row: _Target) -> tuple[Column, dict[str, Column]]:
         """Whether a row of the target changes, and its new values."""
         upserted, deleted = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED)
-        is_whole = deleted.isNull()
+        is_undeleted = deleted.isNull()
         values: dict[str, Column] = {ROW_SEQUENCE: _newest([upserted, row.sequence])}
         changes = [_holds(upserted > row.sequence), row.sequence.isNull() & upserted.isNotNull()]
         for i, group in enumerate(self.columns.groups):
@@ -253,7 +253,9 @@ class CurrentRows:
                 values |= {value.name: _of(SOURCE, value.name) for value in group}
                 continue
             (value,) = group
-            new = F.when(wins, _of(SOURCE, value.name)).when(is_whole | (sequence > deleted), old[value.name])
+            new = F.when(wins, _of(SOURCE, value.name)).when(
+                is_undeleted | (sequence > deleted), old[value.name]
+            )
             values[value.name] = row.or_default(value.name, new)
         if self.columns.partial:
             changed, values[COLUMN_SEQUENCES] = self._merged_sequences(row, values[ROW_SEQUENCE])
