@@ -23,7 +23,12 @@ from deltaflow.batch.ddl.drop_feature import drop_feature
 from deltaflow.batch.ddl.identity_columns import sync_identity
 from deltaflow.batch.ddl.mapped_columns import drop_columns, rename_column
 from deltaflow.batch.ddl.table_location import set_table_location
-from deltaflow.batch.ddl.table_properties import set_properties, unset_properties
+from deltaflow.batch.ddl.table_properties import (
+    check_settable,
+    check_unsettable,
+    set_properties,
+    unset_properties,
+)
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog
@@ -36,8 +41,10 @@ _MAPPING_MODE = COLUMN_MAPPING_MODE.name
 @statement("SetTableProperties", changes=True)
 def _set_properties(statement: Statement) -> Rows:
     properties = statement.fields["properties"]
-    modes = [value for name, value in properties.items() if name.lower() == _MAPPING_MODE.lower()]
+    others = {name: value for name, value in properties.items() if name.lower() != _MAPPING_MODE.lower()}
+    modes = [value for name, value in properties.items() if name not in others]
     if any(mode.lower() == "none" for mode in modes):
+        check_settable(_log(statement), others, statement.settings)
         _remove_mapping(statement, unset=False)
     set_properties(_log(statement), properties, statement.settings)
     return ()
@@ -54,6 +61,7 @@ def _unset_properties(statement: Statement) -> Rows:
     fields = statement.fields
     names, if_exists = fields["propertyKeys"], fields["ifExists"]
     if any(name.lower() == _MAPPING_MODE.lower() for name in names):
+        check_unsettable(_log(statement), names, if_exists)
         is_set = is_mapped(_log(statement))
         _remove_mapping(statement, unset=True)
         if_exists = if_exists or is_set

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from deltaflow.errors import ConcurrentAppendException, DeltaAnalysisException
+from deltaflow.errors import ConcurrentAppendException, DeltaAnalysisException, DeltaError
 from deltaflow.log import DeltaLog, set_observer
 from deltaflow.tables import DeltaTable
 from tests.deletion_vectors import mark_deleted
@@ -106,3 +106,21 @@ def test_a_table_without_files(spark: SparkSession, tmp_path: Path) -> None:
     spark.sql(f"ALTER TABLE delta.`{table}` DROP FEATURE columnMapping")
     write(spark.range(2), table)
     assert len(rows_by_deltalake(table)) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none', 'delta.appendOnly' = 'perhaps')",
+        "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none', 'delta.feature.unheard' = 'supported')",
+        "UNSET TBLPROPERTIES ('delta.columnMapping.mode', 'unheard')",
+    ],
+)
+def test_the_mapping_stays_if_another_property_is_wrong(
+    spark: SparkSession, tmp_path: Path, change: str
+) -> None:
+    table = str(tmp_path / "table")
+    write(spark.range(1), table, **{"delta.columnMapping.mode": "name"})
+    with pytest.raises(DeltaError, match=r"perhaps|unheard"):
+        spark.sql(f"ALTER TABLE delta.`{table}` {change}")
+    assert DeltaLog.for_table(table).latest_version() == 0

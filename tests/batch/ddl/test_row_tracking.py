@@ -15,6 +15,7 @@ from deltaflow.errors import (
     DeltaAnalysisException,
     MetadataChangedException,
     ProtocolChangedException,
+    UnsupportedFeatureError,
 )
 from deltaflow.log import DeltaLog, remove_files, set_observer
 from deltaflow.store import LocalLogStore
@@ -110,6 +111,13 @@ def test_it_is_not_enabled_while_it_is_suspended(log: DeltaLog) -> None:
     set_properties(log, {"delta.rowTrackingSuspended": "false"}, {})
     set_properties(log, ENABLED, {})
     assert sorted(base_row_ids(log).values()) == [0, 2, 4]
+
+
+def test_no_file_gets_ids_if_another_property_is_wrong(log: DeltaLog) -> None:
+    before = log.latest_version()
+    with pytest.raises(UnsupportedFeatureError):
+        set_properties(log, {**ENABLED, "delta.feature.unheard": "supported"}, {})
+    assert log.latest_version() == before
 
 
 def test_a_file_that_comes_while_the_feature_is_dropped_has_no_ids(log: DeltaLog) -> None:
