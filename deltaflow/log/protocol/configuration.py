@@ -31,6 +31,9 @@ _NOT_FOR_USERS = {
     )
 }
 
+_CLUSTERING_COLUMNS = "clusteringColumns"
+"""Spark reads the columns of a catalog's entry from it, as JSON; the table's are in a metadata domain."""
+
 
 def with_session_defaults(metadata: Metadata, session: Mapping[str, str], table: str) -> Metadata:
     """The metadata of a new table with the session's defaults for properties that it does not set.
@@ -102,6 +105,10 @@ def with_protected_checkpoints(metadata: Metadata, before: Mapping[str, str]) ->
 def checked_name(name: str, value: str, session: Mapping[str, str], table: str) -> str:
     """The canonical name of a property, checked with its value; raises as `with_checked_properties`."""
     lower = name.lower()
+    if name == _CLUSTERING_COLUMNS:
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_CANNOT_MODIFY_TABLE_PROPERTY", prop=name, table=table
+        )
     if not lower.startswith("delta.") or lower.startswith((CONSTRAINTS_PREFIX, FEATURE_PREFIX)):
         return canonical_name(name)
     if lower in _NOT_FOR_USERS:

@@ -89,6 +89,11 @@ def test_a_feature_of_tables_goes_into_the_protocol(log: DeltaLog) -> None:
             DeltaIllegalArgumentException,
             "DELTA_CANNOT_MODIFY_TABLE_PROPERTY",
         ),
+        (
+            {"clusteringColumns": "id"},
+            DeltaIllegalArgumentException,
+            "DELTA_CANNOT_MODIFY_TABLE_PROPERTY",
+        ),
         ({"delta.constraints.c": "id > 0"}, DeltaAnalysisException, "DELTA_ADD_CONSTRAINTS"),
         ({"location": "/tmp/x"}, DeltaAnalysisException, "DELTA_CANNOT_CHANGE_LOCATION"),
         ({"provider": "parquet"}, DeltaAnalysisException, "DELTA_CANNOT_CHANGE_PROVIDER"),

@@ -252,6 +252,8 @@ def test_a_name_that_says_otherwise_than_the_table_that_is_there(
         ("CREATE TABLE t (`a b` INT) USING delta", SchemaError, "invalid character"),
         ("CREATE TABLE t (a INT, A INT) USING delta", AnalysisException, "already exists"),
         ("CREATE TABLE t (a INT) USING delta TBLPROPERTIES ('delta.none' = '1')", ANALYSIS, "Unknown"),
+        ("CREATE TABLE t (a INT) USING delta TBLPROPERTIES ('clusteringColumns' = 'a')",
+         DeltaIllegalArgumentException, "clusteringColumns"),
         ("CREATE TABLE t USING delta TBLPROPERTIES ('delta.appendOnly' = 'so') AS SELECT 1 AS a",
          DeltaIllegalArgumentException, "appendOnly"),
         ("CREATE TABLE `t t` USING delta AS SELECT 1 AS a", AnalysisException, "not a valid name"),
