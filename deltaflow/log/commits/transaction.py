@@ -352,9 +352,10 @@ class OptimisticTransaction:
         # The commit that turns delta.appendOnly off may not remove data itself.
         before = metadata if self.snapshot is None else self.snapshot.metadata
         check_actions(actions, protocol, metadata, self.path, append_only=is_append_only(before))
-        if self.snapshot is not None and self._new_metadata is not None:
-            check_enablement(self.snapshot, protocol, metadata, actions)
-            check_manifests_possible(self.snapshot, metadata, actions)
+        if self._new_metadata is not None:
+            if self.snapshot is not None:
+                check_enablement(self.snapshot, protocol, metadata, actions)
+            check_manifests_possible(self.snapshot, metadata, actions, self.path)
         of_table = isolation_of_table(metadata, self.path)
         return isolation_of_commit(actions, of_table, changes_metadata=self._changes_metadata)
 

@@ -20,6 +20,7 @@ from deltaflow.log.files.file_key import file_key
 from deltaflow.log.files.file_rows import file_keys
 from deltaflow.log.files.partition_values import partition_folder
 from deltaflow.log.protocol.actions import AddFile, Metadata, RemoveFile
+from deltaflow.log.protocol.column_mapping import mapping_mode
 from deltaflow.log.protocol.properties import SYMLINK_MANIFEST_ENABLED
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import list_newest
@@ -92,13 +93,18 @@ def update_manifests(
         ) from error
 
 
-def check_manifests_possible(snapshot: Snapshot, metadata: Metadata, actions: Iterable[Any]) -> None:
-    """UnsupportedFeatureError if a commit switches manifests on, and leaves a file of the snapshot that has a
-    deletion vector."""
-    table = snapshot.path
+def check_manifests_possible(
+    snapshot: Snapshot | None, metadata: Metadata, actions: Iterable[Any], table: str
+) -> None:
+    """UnsupportedFeatureError if a commit makes a table that has both manifests and column mapping, or if it
+    switches manifests on, and leaves a file of the snapshot that has a deletion vector."""
     if not SYMLINK_MANIFEST_ENABLED.of(metadata.configuration, table):
         return
-    if SYMLINK_MANIFEST_ENABLED.of(snapshot.metadata.configuration, table):
+    was_on = snapshot is not None and SYMLINK_MANIFEST_ENABLED.of(snapshot.metadata.configuration, table)
+    was_mapped = snapshot is not None and snapshot.mapping_mode != "none"
+    if mapping_mode(metadata, table) != "none" and not (was_on and was_mapped):
+        raise _mapped(table, None if snapshot is None else snapshot.version)
+    if snapshot is None or was_on:
         return
     marked = snapshot.files.filter(snapshot.files["deletion_vector"].is_valid())
     removed = {file_key(action, table) for action in actions if isinstance(action, RemoveFile)}
@@ -116,12 +122,7 @@ def check_manifests_possible(snapshot: Snapshot, metadata: Metadata, actions: It
 
 def _check(snapshot: Snapshot) -> None:
     if snapshot.mapping_mode != "none":
-        raise UnsupportedFeatureError(
-            features=["columnMapping"],
-            error_class="DELTA_UNSUPPORTED_MANIFEST_GENERATION_WITH_COLUMN_MAPPING",
-            table=snapshot.path,
-            version=snapshot.version,
-        )
+        raise _mapped(snapshot.path, snapshot.version)
     if snapshot.num_deletion_vectors:
         raise UnsupportedFeatureError(
             "Manifests cannot express that rows of a file are deleted, and the table has deletion vectors. "
@@ -131,6 +132,15 @@ def _check(snapshot: Snapshot) -> None:
             table=snapshot.path,
             version=snapshot.version,
         )
+
+
+def _mapped(table: str, version: int | None) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        features=["columnMapping"],
+        error_class="DELTA_UNSUPPORTED_MANIFEST_GENERATION_WITH_COLUMN_MAPPING",
+        table=table,
+        version=version,
+    )
 
 
 def _root(snapshot: Snapshot) -> str:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltaflow import DeltaTable
-from deltaflow.errors import DeltaIllegalArgumentException, DeltaTableNotFoundError, PostCommitHookError
+from deltaflow.errors import (
+    DeltaIllegalArgumentException,
+    DeltaTableNotFoundError,
+    PostCommitHookError,
+    UnsupportedFeatureError,
+)
 from deltaflow.log import DeltaLog, Operation
 from deltaflow.log.files.data_path import complete_paths
 from tests.tables import commit_file, load
@@ -122,6 +127,23 @@ def test_deletion_vectors(spark: SparkSession, path: str) -> None:
     with pytest.raises(Exception, match="DELTA_UNSUPPORTED_GENERATE_WITH_DELETION_VECTORS"):
         DeltaTable.forPath(spark, path).generate("symlink_format_manifest")
     assert not Path(path, DIRECTORY).exists()
+
+
+def test_no_table_comes_to_have_both_manifests_and_column_mapping(spark: SparkSession, path: str) -> None:
+    mode, table = "'delta.columnMapping.mode' = 'name'", f"delta.`{path}`"
+    create = f"CREATE TABLE {table} (id LONG) USING delta TBLPROPERTIES"
+    with pytest.raises(UnsupportedFeatureError, match="WITH_COLUMN_MAPPING"):
+        spark.sql(f"{create} ({mode}, '{ENABLED}' = 'true')")
+    assert not DeltaTable.isDeltaTable(spark, path)
+    spark.sql(f"{create} ({mode})")
+    with pytest.raises(UnsupportedFeatureError, match="WITH_COLUMN_MAPPING"):
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{ENABLED}' = 'true')")
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')")
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{ENABLED}' = 'true')")
+    with pytest.raises(UnsupportedFeatureError, match="WITH_COLUMN_MAPPING"):
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({mode})")
+    spark.sql(f"INSERT INTO {table} VALUES (1)")
+    assert list(manifests(path)) == ["."]
 
 
 def test_commits_keep_the_manifests_of_the_partitions_that_they_touch(spark: SparkSession, path: str) -> None:
