@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaUnsupportedOperationException
 from deltaflow.log.protocol.properties import Property
 from deltaflow.store import qualified_path, table_path
@@ -69,3 +71,8 @@ def unsupported_options(options: Mapping[str, str], names: Iterable[str], doing:
 def table_properties(options: Mapping[str, str]) -> dict[str, str]:
     """The options that become properties of a new table: those that begin with "delta."."""
     return {name: value for name, value in options.items() if name.lower().startswith("delta.")}
+
+
+def clustering_columns(options: Mapping[str, str]) -> list[str]:
+    """The columns that a writer's clusterBy names, nested ones with their paths."""
+    return msgspec.json.decode(option(options, "__clustering_columns") or "[]", type=list[str])

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import NullType, StructType
 
-from deltaflow.batch.options import option, required_path, table_properties
+from deltaflow.batch.options import clustering_columns, option, required_path, table_properties
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, schema_rules
 from deltaflow.batch.write.overwrites import WholeTable
 from deltaflow.batch.write.transactional_write import (
@@ -89,7 +89,7 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
         overwrite_scope=_WholeTable() if mode == "Complete" else None,
         operation=operation,
         transaction=transaction,
-        declared=DeclaredTable(properties=table_properties(options)),
+        declared=DeclaredTable(properties=table_properties(options), cluster_by=clustering_columns(options)),
         application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
     )
     quarantine_path = option(options, "quarantinePath")

@@ -13,7 +13,7 @@ from deltaflow.store import is_same_directory
 
 _BOOLEANS = ("mergeSchema", "overwriteSchema", "optimizeWrite", "autoCompact", "dataChange")
 # Options of batch writes that would change what is written: they are refused, not ignored.
-_OF_BATCHES = ("replaceWhere", "replaceOn", "replaceUsing", "partitionOverwriteMode", "__clustering_columns")
+_OF_BATCHES = ("replaceWhere", "replaceOn", "replaceUsing", "partitionOverwriteMode")
 
 
 def check_sink_options(options: Mapping[str, str], path: str, output_mode: str) -> None:

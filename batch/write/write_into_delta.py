@@ -17,6 +17,7 @@ from deltaflow.batch.arguments import check_predicate
 from deltaflow.batch.idempotent import idempotent_write
 from deltaflow.batch.options import (
     boolean_option,
+    clustering_columns,
     option,
     required_path,
     table_properties,
@@ -157,8 +158,7 @@ def _transaction(request: BatchWriteRequest, path: str) -> OptimisticTransaction
 def _declared(request: BatchWriteRequest, definition: Definition | None) -> DeclaredTable:
     properties = table_properties(request.options)
     if definition is None:
-        names = msgspec.json.decode(option(request.options, "__clustering_columns") or "[]", type=list[str])
-        return DeclaredTable(properties=properties, cluster_by=names)
+        return DeclaredTable(properties=properties, cluster_by=clustering_columns(request.options))
     declared = definition.declared or DeclaredTable()
     return replace(declared, properties=declared.properties or properties, cluster_by=definition.cluster_by)
 

@@ -26,6 +26,7 @@ OPTIONS = {
     "path",
     "toTable",
     "partitionBy",
+    "clusterBy",
     "mergeSchema",
     "overwriteSchema",
     "userMetadata",
@@ -45,6 +46,7 @@ OPTIONS = {
 ERRORS = {
     "DELTA_CANNOT_MODIFY_APPEND_ONLY": "42809",
     "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION": "428FT",
+    "DELTA_CLUSTERING_COLUMNS_MISMATCH": "42P10",
     "DELTA_CONCURRENT_TRANSACTION": "2D521",
     "DELTA_FAILED_TO_MERGE_FIELDS": "22005",
     "DELTA_ILLEGAL_OPTION": "42616",
@@ -177,6 +179,32 @@ def test_partition_by(streams: Any, source: Any, table: str, sink: str, checkpoi
         streams.copy(frame, f"{sink}3", f"{checkpoint}3", partition_by=["nope"])
     assert streams.ids(sink) == list(range(9))
     assert not Path(f"{sink}2").exists()
+
+
+@pytest.mark.covers("clusterBy", "DELTA_CLUSTERING_COLUMNS_MISMATCH")
+def test_cluster_by(streams: Any, source: Any, table: str, sink: str, checkpoint: str) -> None:
+    """Of a new table, by path or by name. The same columns may be given again, others may not."""
+    writer = source.selectExpr("id", "id % 2 AS odd").writeStream.format("delta").clusterBy("odd")
+    writer = writer.trigger(availableNow=True).option("checkpointLocation", checkpoint)
+    streams.ended(writer.start(sink))
+    streams.append(table, 6, 8)
+    streams.ended(writer.start(sink))
+    assert streams.ids(sink) == list(range(8))
+    streams.append(table, 8, 9)
+    failure = streams.failure(writer.clusterBy("id").start(sink))
+    check_failed(failure, "DELTA_CLUSTERING_COLUMNS_MISMATCH")
+    by_name = writer.clusterBy("odd").option("checkpointLocation", f"{checkpoint}2")
+    try:
+        streams.ended(by_name.toTable("clustered_by_stream", path=f"{sink}2"))
+        assert streams.ids(f"{sink}2") == list(range(9))
+    finally:
+        streams.spark.sql("DROP TABLE IF EXISTS clustered_by_stream")
+    assert [_clustering_columns(path) for path in (sink, f"{sink}2")] == [[["odd"]]] * 2
+
+
+def _clustering_columns(path: str) -> list[list[str]]:
+    [domain] = every_action(path, "domainMetadata")
+    return json.loads(domain["configuration"])["clusteringColumns"]
 
 
 @pytest.mark.covers("userMetadata")
