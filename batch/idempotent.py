@@ -18,7 +18,7 @@ from deltaflow.log.protocol.properties import TXN_VERSION_AUTO_RESET_ENABLED
 _LOG = logging.getLogger(__name__)
 
 OPTIONS = ("txnAppId", "txnVersion")
-_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+SESSION_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def idempotent_write(
     )
     to_unset: tuple[str, ...] = ()
     if given == [None, None]:
-        given = [settings.get(name) for name in _SETTINGS]
-        version_name = _SETTINGS[1]
+        given = [settings.get(name) for name in SESSION_SETTINGS]
+        version_name = SESSION_SETTINGS[1]
         missing = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS.MISSING_SESSION_CONFS"
         if TXN_VERSION_AUTO_RESET_ENABLED.of(settings, path):
             to_unset = (version_name,)

@@ -11,8 +11,8 @@ import functools
 import logging
 import posixpath
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.delta_table import DeltaTable
+from deltaflow.batch.idempotent import SESSION_SETTINGS
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log import Snapshot
 from deltaflow.log.protocol.properties import MERGE_MATERIALIZE_SOURCE
@@ -83,6 +84,11 @@ class Applier:
 
     def apply(self, batch: DataFrame, write: Write) -> None:
         """Applies the changes of a batch, unless the target has it already."""
+        # The session's own txnAppId holds for no table here: all writes but the first would be skipped.
+        with _settings(batch.sparkSession, dict.fromkeys(SESSION_SETTINGS)):
+            self._apply(batch, write)
+
+    def _apply(self, batch: DataFrame, write: Write) -> None:
         spark = batch.sparkSession
         snapshot = self.target.snapshot(spark)
         if snapshot is not None and _has(snapshot, write):
@@ -416,23 +422,27 @@ class _Batch:
         points = deletes.withColumn(CHANGE, F.lit(DELETE)).unionByName(truncates)
         self.side.remember(points, self.write, self.applier.clock())
 
-    @contextmanager
-    def _as_one_write(self) -> Iterator[None]:
+    def _as_one_write(self) -> AbstractContextManager[None]:
         """The MERGEs in the block are skipped by a table that has the batch already."""
-        settings: dict[str, str] = {
-            "spark.databricks.delta.write.txnAppId": self.write.app_id,
-            "spark.databricks.delta.write.txnVersion": str(self.write.version),
-            # The source is materialised.
-            MERGE_MATERIALIZE_SOURCE.name: "none",
-        }
-        before = {name: self.spark.conf.get(name, None) for name in settings}
+        of_write = dict(zip(SESSION_SETTINGS, self.write.options.values(), strict=True))
+        # The source is materialised.
+        return _settings(self.spark, {**of_write, MERGE_MATERIALIZE_SOURCE.name: "none"})
+
+
+@contextmanager
+def _settings(spark: SparkSession, values: Mapping[str, str | None]) -> Iterator[None]:
+    """The settings of the session have these values in the block; those that are None are unset."""
+    before = {name: spark.conf.get(name, None) for name in values}
+
+    def set_all(settings: Mapping[str, str | None]) -> None:
         for name, value in settings.items():
-            self.spark.conf.set(name, value)
-        try:
-            yield
-        finally:
-            for name, old in before.items():
-                self.spark.conf.unset(name) if old is None else self.spark.conf.set(name, old)
+            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+    set_all(values)
+    try:
+        yield
+    finally:
+        set_all(before)
 
 
 def _has(snapshot: Snapshot, write: Write) -> bool:

@@ -165,6 +165,26 @@ def test_a_batch_that_failed_before_its_commit(spark, table, tmp_path, monkeypat
     assert len(calls) >= 4
 
 
+def test_a_session_whose_writes_have_a_number_of_their_own(spark, settings, table):
+    """It is not that of the batches: only the first write to a table would not be skipped."""
+    numbered = {
+        "spark.databricks.delta.write.txnAppId": "mine",
+        "spark.databricks.delta.write.txnVersion": "3",
+    }
+    now = [time.time_ns() // 1_000_000]
+    of_table = applier(table, horizon_ms=DAY_MS, clock=lambda: now[0])
+    with settings(numbered):
+        spark.createDataFrame([(1, "old"), (2, "old")], "id INT, name STRING").write.format("delta").save(
+            table
+        )
+        of_table.apply(batch(spark, (1, None, "d", 5)), Write("q", 0))
+        now[0] += 2 * DAY_MS
+        of_table.apply(batch(spark, (2, "b", "u", 6)), Write("q", 1))
+        assert {name: spark.conf.get(name) for name in numbered} == numbered
+    assert current(spark, table) == [(2, "b")]
+    assert tuples(load(spark, f"{table}/_changes/deletes").select("_change", "_sequence")) == [("horizon", 5)]
+
+
 # --------------------------------------------------------------- truncates
 
 
