@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,6 +58,7 @@ class _Target:
     path: str
     known: dict[str, T.StructField]
     columns: ChangeColumns
+    ignores_nulls: bool
 
     @property
     def sequence(self) -> Column:
@@ -75,9 +76,21 @@ class _Target:
 
     def sequence_of(self, value: T.StructField) -> Column:
         """Of one value of the row; null if no change has told it."""
-        if self.columns.partial and not self.has(value):
-            return F.lit(None).cast(self.columns.sequence)
-        return self.sequence_by_name(F.lit(value.name))
+        if not self.columns.partial:
+            return self.sequence
+        return F.when(self._may_be_told(value), self.sequence_by_name(F.lit(value.name)))
+
+    def may_be_told(self) -> Column:
+        """By the names of the values, whether a change may have told them; see `_may_be_told`."""
+        values = self.columns.values
+        return F.map_from_arrays(_names(values), F.array(*[self._may_be_told(value) for value in values]))
+
+    def _may_be_told(self, value: T.StructField) -> Column:
+        """A row that was written before the table had the column does not say that no change told it; where
+        nulls tell nothing, its null does."""
+        if not self.has(value):
+            return F.lit(False)
+        return self.old(value).isNotNull() if self.ignores_nulls else F.lit(True)
 
     def sequence_by_name(self, name: Column) -> Column:
         """Of the value in the table's column of this name."""
@@ -186,7 +199,7 @@ class CurrentRows:
         same_key = _all(_of(TARGET, key) == _of(SOURCE, key) for key in self.columns.key_names)
         upserted, deleted = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED)
         known = {field.name.lower(): field for field in target.fields}
-        row = _Target(table._path, known, self.columns)
+        row = _Target(table._path, known, self.columns, self.ignores_nulls)
         is_inserted = upserted.isNotNull() & (deleted.isNull() | (upserted > deleted))
         stays = deleted.isNull() | _holds(upserted > deleted) | _holds(row.sequence > deleted)
         changed, values = self._updated(row)
@@ -274,19 +287,20 @@ class CurrentRows:
     def _merged_sequences(self, row: _Target, newest: Column) -> tuple[Column, Column]:
         """Whether the sequence of a column changes, and those of all columns beside the row's new one."""
         deleted, told = _of(SOURCE, _DELETED), _of(SOURCE, _SEQUENCES)
-        added = [value.name for value in self.columns.values if not row.has(value)]
+        may_be_told = row.may_be_told()
 
-        def present(name: Column) -> Column:
-            found = row.sequence_by_name(name)
-            return F.when(~name.isin(added), found) if added else found
+        def present(name: Column, may_be_told: Column) -> Column:
+            return F.when(may_be_told, row.sequence_by_name(name))
 
-        def merged(name: Column) -> Column:
-            kept = present(name)
+        def merged(name: Column, may_be_told: Column) -> Column:
+            kept = present(name, may_be_told)
             return _newest([told[name], F.when(deleted.isNull() | (kept > deleted), kept)])
 
-        names = _names(self.columns.values)
-        changed = F.exists(names, lambda name: ~merged(name).eqNullSafe(present(name)))
-        return changed, _older(names, merged, newest)
+        def differs(name: Column, may_be_told: Column) -> Column:
+            return ~merged(name, may_be_told).eqNullSafe(present(name, may_be_told))
+
+        changed = F.size(F.map_filter(may_be_told, differs)) > 0
+        return changed, _older(F.transform_values(may_be_told, merged), newest)
 
     def _truncated(self, truncate: Column, row: _Target) -> tuple[Column, dict[str, Column]]:
         """Whether a row that is newer than a truncate has values that are not, and the row without them."""
@@ -301,7 +315,8 @@ class CurrentRows:
         def kept(name: Column) -> Column:
             return F.when(row.sequence_by_name(name) > truncate, row.sequence_by_name(name))
 
-        values[COLUMN_SEQUENCES] = _older(names, kept, row.sequence)
+        kept_by_name = F.map_from_arrays(names, F.transform(names, kept))
+        values[COLUMN_SEQUENCES] = _older(kept_by_name, row.sequence)
         return is_older | row.has_values_of_no_change(), values
 
     def _inserted(self, row: _Target) -> dict[str, Column]:
@@ -313,8 +328,7 @@ class CurrentRows:
                 told = F.when(is_told, _of(SOURCE, value.name))
                 values[value.name] = row.or_default(value.name, told)
         if self.columns.partial:
-            names = _names(self.columns.values)
-            values[COLUMN_SEQUENCES] = _older(names, lambda name: _of(SOURCE, _SEQUENCES)[name], upserted)
+            values[COLUMN_SEQUENCES] = _older(_of(SOURCE, _SEQUENCES), upserted)
         return values
 
 
@@ -328,10 +342,9 @@ def _names(fields: Sequence[T.StructField]) -> Column:
     return F.array(*[F.lit(value.name) for value in fields]).cast(T.ArrayType(T.StringType()))
 
 
-def _older(names: Column, sequence_of: Callable[[Column], Column], newest: Column) -> Column:
-    """The sequences that differ from the row's, by column; null if there are none."""
-    every = F.map_from_arrays(names, F.transform(names, sequence_of))
-    older = F.map_filter(every, lambda _, sequence: ~sequence.eqNullSafe(newest))
+def _older(sequences: Column, newest: Column) -> Column:
+    """The sequences, by column, that differ from the row's; null if there are none."""
+    older = F.map_filter(sequences, lambda _, sequence: ~sequence.eqNullSafe(newest))
     return F.when(F.size(older) > 0, older)
 
 

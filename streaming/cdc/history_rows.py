@@ -203,10 +203,12 @@ class HistoryRows:
             return F.lit(True)
         if group[0].name.lower() not in present:
             return F.lit(False)
+        # A row from before the column does not say that nothing set it; if nulls are ignored, its null does.
+        is_given = column(group[0].name).isNotNull() if self.ignores_nulls else F.lit(True)
         if COLUMN_SEQUENCES.lower() not in present:
-            return F.lit(True)
+            return is_given
         older = F.col(COLUMN_SEQUENCES)
-        return ~F.coalesce(F.map_contains_key(older, group[0].name), F.lit(False))
+        return is_given & ~F.coalesce(F.map_contains_key(older, group[0].name), F.lit(False))
 
     def _old_sequences(self, present: set[str]) -> Column:
         known = self.columns.partial and COLUMN_SEQUENCES.lower() in present

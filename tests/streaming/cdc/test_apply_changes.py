@@ -430,6 +430,21 @@ def test_an_older_change_with_a_new_column_after_a_newer_one_without_it(spark, t
     assert tuples(load(spark, table).where("name = 'a'").select("extra")) == [("x",)]
 
 
+@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.sampled(2)
+def test_an_older_change_with_a_column_that_came_after_the_row(spark, table, scd_type):
+    """A change of another row brought the column: the null of this row is no value that a change has set."""
+    of_table, wider = applier(table, scd_type=scd_type), f"{SCHEMA}, extra STRING"
+    object.__setattr__(of_table, "ignore_null_updates", True)
+    of_table.apply(batch(spark, (1, "a", "u", 5)), Write("q", 0))
+    of_table.apply(batch(spark, (2, "b", "u", 5, "y"), schema=wider), Write("q", 1))
+    of_table.apply(batch(spark, (1, None, "u", 3, "x"), schema=wider), Write("q", 2))
+    found = load(spark, table).where("name = 'a'").select("extra", "__COLUMN_SEQUENCES")
+    assert tuples(found) == [("x", {"extra": 3})]
+    of_table.apply(batch(spark, (1, None, "u", 2, "older"), schema=wider), Write("q", 3))
+    assert tuples(load(spark, table).where("name = 'a'").select("extra")) == [("x",)]
+
+
 @dataclass(frozen=True)
 class Parts:
     """An envelope whose records say which columns they leave out."""
