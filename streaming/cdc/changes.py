@@ -75,6 +75,16 @@ def check_names(names: Iterable[str]) -> None:
         )
 
 
+def field_named(schema: T.StructType, name: str) -> T.StructField:
+    """The column of this name, in whatever case; DELTA_APPLY_CHANGES_COLUMN if there is none."""
+    for field in schema.fields:
+        if field.name.lower() == name.lower():
+            return field
+    raise DeltaIllegalArgumentException(
+        error_class="DELTA_APPLY_CHANGES_COLUMN", column_name=name, given=", ".join(schema.names)
+    )
+
+
 @dataclass(frozen=True)
 class ByConditions:
     """Records whose columns are the data; conditions over them say which are deletes and truncates."""

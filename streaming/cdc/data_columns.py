@@ -23,6 +23,7 @@ from deltaflow.streaming.cdc.changes import (
     as_shown,
     check_names,
     column,
+    field_named,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ class DataColumns:
         their own, and where the whole history is beside the target, it is among the columns for that.
         """
         schema = changes.schema
-        by_name = {field.name.lower(): field for field in schema.fields}
         for name in (CHANGE, SEQUENCE):
             if name not in schema.names:
                 raise DeltaIllegalArgumentException(
@@ -72,10 +72,7 @@ class DataColumns:
         in_table = {} if snapshot is None else {f.name.lower(): f for f in snapshot.schema.fields}
         tracked = [*(self.track_history or ()), *(self.track_history_except or ())]
         for name in [*named, *(name for name in tracked if name.lower() not in in_table)]:
-            if name.lower() not in by_name:
-                raise DeltaIllegalArgumentException(
-                    error_class="DELTA_APPLY_CHANGES_COLUMN", column_name=name, given=", ".join(schema.names)
-                )
+            field_named(schema, name)
         keys = _lower(self.keys)
         chosen = [field for field in chosen if self.is_stored(field.name)]
         fields, selected = [], []

@@ -23,6 +23,7 @@ from deltaflow.streaming.cdc.changes import (
     check_names,
     column,
     encodable,
+    field_named,
 )
 from deltaflow.streaming.cdc.records import record_failure
 
@@ -55,10 +56,10 @@ class Snapshots:
             DeltaIllegalStateException: a version is not newer than the target's newest change.
         """
         check_names(batch.columns)
-        version_type = batch.schema[self.version].dataType
-        versions = self._versions(batch, version_type, current)
-        ordinals = F.array(*[F.lit(None).cast(version_type), *versions])
-        data = [name for name in batch.columns if name != self.version]
+        version = field_named(batch.schema, self.version)
+        versions = self._versions(batch, version.dataType, current)
+        ordinals = F.array(*[F.lit(None).cast(version.dataType), *versions])
+        data = [name for name in batch.columns if name != version.name]
         ordinal = F.array_position(ordinals, F.col(quoted(self.version))) - 1
         # As the target has them, so that they can be compared.
         values = [

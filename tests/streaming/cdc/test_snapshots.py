@@ -190,3 +190,12 @@ def test_rows_that_are_no_rows_of_a_snapshot(spark):
         rows = good.union(spark.createDataFrame(bad, good.schema))
         with pytest.raises(Exception, match=reason + r".*Record: \{"):
             Snapshots(version="day").changes(rows, current).collect()
+
+
+def test_the_name_of_the_version(spark):
+    """It may be in another case than the column; a name that no column has is an error that says so."""
+    rows, current = batch(spark, (1, {1: "a"})), Current(None, lambda: None, ["id"])
+    assert "day" not in Snapshots(version="DAY").changes(rows, current).columns
+    with pytest.raises(DeltaIllegalArgumentException, match=r"no column dya.*id, name, more, day") as raised:
+        Snapshots(version="dya").changes(rows, current)
+    assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_COLUMN"
