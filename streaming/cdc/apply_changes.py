@@ -124,6 +124,7 @@ def _condition(given: str | Column | None) -> Column | None:
 
 def _horizon_ms(given: str | timedelta) -> int:
     if isinstance(given, timedelta):
+        _check(given >= timedelta(0), "delete_horizon", f"is {given}, which is negative")
         return given // timedelta(milliseconds=1)
     try:
         return interval_ms(given)

@@ -7,6 +7,7 @@ import logging
 import shutil
 import time
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -735,6 +736,7 @@ def test_another_way_to_apply(spark, table):
         ({"columns": ["a"], "except_columns": ["b"]}, "together with except_columns"),
         ({"track_history_columns": ["a"]}, "of use with scd_type=2 alone"),
         ({"delete_horizon": "soon"}, "delete_horizon is 'soon'"),
+        ({"delete_horizon": timedelta(days=-1)}, "delete_horizon is -1 day, 0:00:00, which is negative"),
     ],
 )
 @pytest.mark.sampled(3)
