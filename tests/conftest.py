@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -33,16 +33,29 @@ os.environ.setdefault(
 
 @pytest.hookimpl(tryfirst=True)  # `-m "not long"` looks at the marks after it
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    cases: defaultdict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sampled") is not None:
+        is_sampled = item.get_closest_marker("sampled") and not item.get_closest_marker("long")
+        if is_sampled and isinstance(item, pytest.Function):
             cases[item.nodeid.partition("[")[0]].append(item)
     for test, each in cases.items():
-        step = each[0].get_closest_marker("sampled").args[0]  # type: ignore[union-attr]
-        first = crc32(test.encode()) % min(step, len(each))  # tests of the same cases take different ones
-        for number, item in enumerate(each):
-            if number % step != first:
-                item.add_marker("long")
+        for item in _not_tried(each, each[0].get_closest_marker("sampled").args[0], test):  # type: ignore[union-attr]
+            item.add_marker("long")
+
+
+def _not_tried(cases: list[pytest.Function], step: int, test: str) -> list[pytest.Function]:
+    """A test's cases without each n-th. Those are taken whose parameters' values have been taken the fewest
+    times, so that no value is left out for another; tests of the same cases take different ones."""
+    first = crc32(test.encode()) % min(step, len(cases))
+    left = sorted(range(len(cases)), key=lambda place: ((place - first) % step, place))
+    taken: Counter[tuple[str, int]] = Counter()
+    for _ in range(-(-len(cases) // step)):
+        place = min(
+            left, key=lambda place: sum(taken[value] for value in cases[place].callspec.indices.items())
+        )
+        left.remove(place)
+        taken.update(cases[place].callspec.indices.items())
+    return [cases[place] for place in left]
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +84,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, object_store_jar: Path) -> I
             "spark.ui.enabled": "false",
             # A heap that is full is collected all the time; by default it keeps the plans of 1,000 queries.
             "spark.driver.memory": "2g",
+            "spark.driver.extraJavaOptions": "-Xms2g",
             "spark.sql.ui.retainedExecutions": "50",
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",

@@ -40,6 +40,7 @@ def batch(start, stop):
 
 
 @pytest.mark.parametrize("partition_by", [None, ["p"], ["day", "p"]])
+@pytest.mark.sampled(2)
 def test_tables_of_deltalake_through_their_life(spark, tmp_path, partition_by):
     path = str(tmp_path / "t")
 

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("seed", trials(6, short=2))
+@pytest.mark.sampled(2)
 def test_the_rows_are_the_models_at_every_version(spark, tmp_path, seed, settings):
     with settings({"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):
         game = play(spark, str(tmp_path / "table"), seed, 8)

@@ -52,7 +52,7 @@ CASES = [(name, False) for name in TYPES] + [(name, True) for name in TYPES if T
 
 
 @pytest.mark.parametrize(("name", "partitioned"), CASES)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 def test_both_directions(spark, tmp_path, sound, name, partitioned):
     data_type, values, _ = TYPES[name]
     values = [*values, None]

@@ -30,7 +30,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_a_setting(spark, table, setting, settings):
     data = spark.createDataFrame(
         [

@@ -199,7 +199,7 @@ DOORS = [append, overwrite, sql_insert, merge, stream]
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_a_type_grows_by_every_door_that_evolves_schemas(
     spark: SparkSession, tmp_path: Path, settings: Any, door: Callable[..., None]
 ) -> None:

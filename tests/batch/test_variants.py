@@ -59,6 +59,7 @@ def is_shredded(path: str) -> bool:
     return any("typed_value" in schema for schema in found)
 
 
+@pytest.mark.sampled(2)
 def test_reads(spark: SparkSession, path: str, settings: Any) -> None:
     [protocol] = actions(path, "protocol", 0)
     assert {*protocol["readerFeatures"]} - {"columnMapping"} == {"variantType"}
@@ -129,6 +130,7 @@ def doors(spark: SparkSession, path: str, folder: Path) -> Iterator[tuple[str, C
     yield "optimize", lambda: spark.sql(f"OPTIMIZE {table}"), set()
 
 
+@pytest.mark.sampled(2)
 def test_writes(spark: SparkSession, path: str, tmp_path: Path) -> None:
     wanted = {row[0]: row for row in texts(rows(spark, 0, 4))}
     wanted[4] = (4, None, None, None, None, 0)
@@ -195,6 +197,7 @@ def newly_shredded(path: str) -> list[bool]:
 
 
 @pytest.mark.skipif(not READS_SHREDDED_VARIANTS, reason="this Spark reads no shredded variants")
+@pytest.mark.sampled(2)
 def test_shredded_files_where_the_table_asks_for_them(spark: SparkSession, path: str) -> None:
     wanted = texts(rows(spark, 0, 4))
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableVariantShredding' = 'true')")

@@ -116,6 +116,7 @@ def test_pip_resolves_what_an_image_installs(dockerfile: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: str(path.relative_to(DOCKER)))
+@pytest.mark.sampled(2)
 def test_debian_has_what_an_image_installs(dockerfile: Path) -> None:
     for words in commands(dockerfile, "apt-get"):
         packages = [word for word in words[2:] if not word.startswith("-")]

@@ -488,7 +488,7 @@ IN_STREAMS = [
 
 
 @pytest.mark.parametrize(("call", "caught", "condition", "sqlstate"), CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_a_mistake_is_caught_as_in_delta_spark(
     tables: Tables, call: Call, caught: type[Exception], condition: str, sqlstate: str
 ) -> None:

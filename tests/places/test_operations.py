@@ -83,6 +83,7 @@ def test_a_lost_file_is_removed_from_the_log(place: Place, spark: SparkSession) 
     assert table.toDF().count() == 2
 
 
+@pytest.mark.sampled(2)
 def test_restore_looks_for_files(
     rewritten: DeltaTable, place: Place, spark: SparkSession, no_retention: None
 ) -> None:

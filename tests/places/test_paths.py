@@ -56,6 +56,7 @@ def test_the_schemes_of_one_bucket(
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3n", "s3a"])
+@pytest.mark.sampled(2)
 def test_a_log_that_names_its_files_by_another_scheme(
     spark: SparkSession, objects: Place, scheme: str, no_retention: None
 ) -> None:
@@ -102,6 +103,7 @@ def mounted(
 
 
 @pytest.mark.parametrize("mount", ["hdfs", "objects"])
+@pytest.mark.sampled(2)
 def test_mount_points(
     spark: SparkSession, mounted: str, mount: str, webhdfs: Place, objects: Place, no_retention: None
 ) -> None:

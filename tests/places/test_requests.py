@@ -62,6 +62,7 @@ def test_an_append(spark: SparkSession, place: Place) -> None:
     assert place.counted() == total(LISTING[place.name], COMMIT[place.name], DATA_FILE[place.name])
 
 
+@pytest.mark.sampled(2)
 def test_a_micro_batch_of_the_sink(
     spark: SparkSession, place: Place, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -40,7 +40,7 @@ def test_append_overwrite_and_versions(spark: SparkSession, place: Place) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_a_table_has_one_log_however_its_path_is_spelled(
     spark: SparkSession, place: Place, name: str
 ) -> None:
@@ -68,6 +68,7 @@ def test_overwrites_of_parts(spark: SparkSession, place: Place) -> None:
     assert ids(load(spark, path)) == [0, 2, 12, 13]
 
 
+@pytest.mark.sampled(2)
 def test_statements_by_path(spark: SparkSession, place: Place) -> None:
     table = f"delta.`{place.path('t')}`"
     spark.sql(f"CREATE TABLE {table} (id BIGINT, part BIGINT) USING delta PARTITIONED BY (part)")

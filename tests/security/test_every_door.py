@@ -280,6 +280,7 @@ ACTIONS: list[str] = [
 
 
 @pytest.mark.parametrize("action", range(len(ACTIONS)))
+@pytest.mark.sampled(2)
 def test_actions(table: HandWrittenTable, outside: Path, action: int) -> None:
     an_old_table(table)
     table.write(2, f"{ACTIONS[action]}\n".encode())

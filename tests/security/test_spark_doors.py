@@ -145,6 +145,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("path", UNREADABLE)
+@pytest.mark.sampled(2)
 def test_what_is_no_data_file(spark: SparkSession, table: HandWrittenTable, outside: Path, path: str) -> None:
     Path(table.path, "link").symlink_to(outside)
     size = parquet(Path(table.path, "a.parquet"), 1)

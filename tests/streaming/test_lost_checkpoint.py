@@ -44,6 +44,7 @@ def test_offsets_of_every_batch_are_in_the_table(
 
 
 @pytest.mark.parametrize("planned", [False, True], ids=["between batches", "in a batch"])
+@pytest.mark.sampled(2)
 def test_the_stream_goes_on(
     streams: Any, table: str, other: str, sink: str, checkpoint: str, planned: bool
 ) -> None:

@@ -247,6 +247,7 @@ def test_a_fork_has_the_state(streams: Any, table: str, sink: str, checkpoint: s
 
 
 @pytest.mark.parametrize("version", [None, 1])
+@pytest.mark.sampled(2)
 def test_a_table_that_was_made_anew_is_adopted(
     streams: Any, table: str, sink: str, checkpoint: str, version: int | None
 ) -> None:

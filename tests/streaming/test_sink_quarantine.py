@@ -148,7 +148,7 @@ POINTS = [
 
 @pytest.mark.parametrize("stateful", [False, True], ids=["rows", "state"])
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: " ".join(point))
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_a_failure_at_every_point(
     streams: Any,
     table: str,
@@ -216,6 +216,7 @@ def test_a_batch_that_runs_again_under_other_constraints(
 
 
 @pytest.mark.parametrize("loses", ["the commit", "all commits"])
+@pytest.mark.sampled(2)
 def test_a_batch_that_runs_again_when_log_cleanup_has_removed_its_commit(
     streams: Any, table: str, sink: str, checkpoint: str, quarantine: str, loses: str
 ) -> None:
@@ -257,6 +258,7 @@ def test_a_batch_that_runs_again_when_log_cleanup_has_removed_its_commit(
         ("DELETE FROM {0} WHERE row.id = 8", "false"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_batch_that_runs_again_when_its_files_were_rewritten(
     streams: Any,
     table: str,

@@ -25,6 +25,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> MappedTable:
     return MappedTable(tmp_path / "table", request.param)
 
 
+@pytest.mark.sampled(2)
 def test_snapshot_and_commits(streams: Any, table: MappedTable, tmp_path: Path) -> None:
     seen: list[Any] = []
 
@@ -89,6 +90,7 @@ def test_a_stream_of_the_reference_without_schema_tracking(streams: Any, tmp_pat
     "streaming.unsafeReadOnIncompatibleColumnMappingSchemaChanges.enabled",
     "DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT",
 )
+@pytest.mark.sampled(2)
 def test_versions_from_before_a_rename(
     streams: Any, table: MappedTable, tmp_path: Path, setting: Any
 ) -> None:

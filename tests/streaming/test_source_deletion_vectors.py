@@ -78,6 +78,7 @@ def _has_vector(table: str, path: str) -> bool:
 
 
 @pytest.mark.parametrize("files", [1, 100])
+@pytest.mark.sampled(2)
 def test_the_initial_snapshot_and_commits(streams: Any, marked: str, checkpoint: str, files: int) -> None:
     """A commit that moves rows only (dataChange is false) is none for a stream; rows are counted as live."""
     source = streams.read(marked, maxFilesPerTrigger=files)

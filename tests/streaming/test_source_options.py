@@ -104,7 +104,7 @@ def test_limits_of_a_batch(
         ({"skipChangeCommits": "true", "ignoreChanges": "true"}, [9], [9]),
     ],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_commits_that_delete_or_rewrite(
     streams: Any, table: str, tmp_path: Any, options: dict[str, str], deleted: object, changed: object
 ) -> None:

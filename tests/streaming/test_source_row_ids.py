@@ -19,6 +19,7 @@ IDS = ("id", "_metadata.row_id", "_metadata.row_commit_version")
 
 
 @pytest.mark.parametrize("properties", ["", ", 'delta.enableDeletionVectors' = 'true'"])
+@pytest.mark.sampled(2)
 def test_a_stream_has_the_row_ids_of_a_batch_query(
     streams: Any, table: str, checkpoint: str, sink: str, properties: str
 ) -> None:

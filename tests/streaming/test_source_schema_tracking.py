@@ -102,6 +102,7 @@ def tracked(streams: Any, tmp_path: Path) -> Tracked:
 
 @pytest.mark.covers("schemaTrackingLocation", "allowSourceColumnRename", "allowSourceColumnDrop")
 @pytest.mark.parametrize("outcome", ["not allowed", "allowed", "rename allowed"])
+@pytest.mark.sampled(2)
 def test_a_stream_of_delta_spark_goes_on(streams: Any, tmp_path: Path, outcome: str) -> None:
     begun = Begun("schema-tracking", tmp_path, STREAMS.parent / "features" / "streams")
     for place in begun.entry["fill"]["files"]:
@@ -438,6 +439,7 @@ KILLED = ["barrier done", "first batch done"]
 
 
 @pytest.mark.parametrize("moment", KILLED)
+@pytest.mark.sampled(2)
 def test_a_stream_that_was_killed_around_a_change(streams: Any, tmp_path: Path, moment: str) -> None:
     """A checkpoint is what Spark and the schema log have written by then; nothing is lost or comes twice."""
     stream = Tracked(streams, tmp_path)

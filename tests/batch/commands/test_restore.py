@@ -271,6 +271,7 @@ def test_arguments(spark: SparkSession, table: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["path", "text", "name"])
+@pytest.mark.sampled(2)
 def test_by_sql(spark: SparkSession, table: str, database: Path, by: str) -> None:
     for version in range(3):
         append_two(spark, table, version * 10)

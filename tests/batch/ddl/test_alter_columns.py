@@ -80,6 +80,7 @@ def field(table, *path):
         ("ALTER COLUMN st.x AFTER `y-1`", "st", "struct<y-1:string,x:int>"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_columns_inside_others(spark, table, alter, clause, column, data_type):
     alter(clause)
     assert columns(table)[column] == data_type

@@ -71,6 +71,7 @@ def append_rows(spark, table, *ids):
     write(frame, table)
 
 
+@pytest.mark.sampled(2)
 def test_a_constraint_is_one_commit_and_so_is_its_end(spark, numbers, alter):
     alter("Small", "id  < 10 -- and\n AND `a-b.c` > 0")
     [info] = actions(numbers, "commitInfo")
@@ -160,6 +161,7 @@ def test_what_no_constraint_can_be(spark, untouched, expression, error_class):
         "CASE WHEN id > 2 THEN true ELSE id IN (1, 2) END",
     ],
 )
+@pytest.mark.sampled(2)
 def test_what_a_constraint_can_be(spark, numbers, expression):
     DeltaTable.forPath(spark, numbers).addConstraint("a name, and `quotes`", expression)
     assert snapshot(numbers).metadata.configuration == {"delta.constraints.a name, and `quotes`": expression}
@@ -267,7 +269,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_every_write_keeps_to_it(spark, numbers, write):
     DeltaTable.forPath(spark, numbers).addConstraint("positive", "id > 0")
     with pytest.raises(Exception, match=r"DELTA_VIOLATE_CONSTRAINT_WITH_VALUES.*positive \(id > 0\)"):

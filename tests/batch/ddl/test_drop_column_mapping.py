@@ -42,7 +42,7 @@ DOORS = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_every_door(spark: SparkSession, tmp_path: Path, door: str) -> None:
     table = str(tmp_path / "table")
     _mapped(spark, table, "id" if door == "set" else "name")

@@ -220,6 +220,7 @@ def test_values_that_differ_each_time(spark: SparkSession, table: str, *, vector
         assert file.suffix != ".parquet" or set(pq.read_schema(file).names) == columns
 
 
+@pytest.mark.sampled(2)
 def test_schemas_that_grow(spark: SparkSession, table: str, *, vectors: bool) -> None:
     create(spark, table, "id BIGINT, v INT", vectors=vectors, enableTypeWidening=True)
     write(spark.range(6).selectExpr("id", "CAST(id AS INT) AS v"), table)
@@ -245,6 +246,7 @@ def test_schemas_that_grow(spark: SparkSession, table: str, *, vectors: bool) ->
     ]
 
 
+@pytest.mark.sampled(2)
 def test_rows_that_are_missing_in_change_files_stop_the_commit(
     spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch, *, vectors: bool
 ) -> None:

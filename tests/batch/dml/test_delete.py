@@ -192,6 +192,7 @@ class TestRewrite:
         "condition",
         ["id < 0", "false", "day = '2030-01-01'", "boolean(null)", "id = 1000 and s = '1'"],
     )
+    @pytest.mark.sampled(2)
     def test_without_a_row_there_is_no_commit(self, spark, days, condition):
         DeltaTable.forPath(spark, days).delete(condition)
         assert latest_version(days) == 1

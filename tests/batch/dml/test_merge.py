@@ -215,6 +215,7 @@ def test_null_keys_match_only_where_the_condition_says_so(spark, table):
         ("date", ["0001-01-01", "2024-03-10", "9999-12-31"]),
     ],
 )
+@pytest.mark.sampled(2)
 def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, data_type, values):
     setting("spark.sql.session.timeZone", "America/New_York")
     for value in values:
@@ -237,7 +238,7 @@ def test_times_without_a_zone_match_where_intervals_are_of_the_old_type(spark, t
 
 @pytest.mark.parametrize("data_type", ["timestamp_ntz", "timestamp", "date"])
 @pytest.mark.parametrize("others", [0, 150])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_keys_beyond_the_years_of_python(spark, tmp_path, data_type, others):
     path = str(tmp_path / "far")
     key = f"cast('12024-03-10' as {data_type}) id"
@@ -260,6 +261,7 @@ def test_keys_beyond_the_years_of_python(spark, tmp_path, data_type, others):
         ("if(id = 9, map('id', map('id', id)), map('id', map('id', id, 'x', null))) m, v", "s.m['id']['id']"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_keys_in_maps_of_the_source(spark, table, columns, key):
     write_files(spark, table, [(1, "a"), (2, "a")])
     source = spark.sql(f"select {columns} from values (1L, 'b'), (9L, 'n') as x(id, v)")
@@ -288,6 +290,7 @@ def test_keys_in_maps_of_the_source(spark, table, columns, key):
         ),
     ],
 )
+@pytest.mark.sampled(3)
 def test_keys_that_spark_takes_for_others_or_does_not_compare(spark, table, keys, condition):
     write_files(spark, table, [("0.0", 1), ("other", 2)], "id string, v int")
     builder = (
@@ -302,6 +305,7 @@ def test_keys_that_spark_takes_for_others_or_does_not_compare(spark, table, keys
 
 
 @pytest.mark.parametrize("number", [2, 150])
+@pytest.mark.sampled(2)
 def test_keys_that_only_some_rows_of_the_source_have(spark, table, number):
     write_files(spark, table, [(1, "a"), (2, "b")])
     rows = [("1", "c"), *[("none", "x")] * (number - 1)]
@@ -360,6 +364,7 @@ def files_of(spark, path, condition):
 
 
 @pytest.mark.parametrize("many", [3, 300])
+@pytest.mark.sampled(2)
 def test_files_are_pruned_by_the_keys_of_the_source(spark, table, files_read, many):
     write_files(spark, table, [(i, "a") for i in range(4000)], files=4)
     source = spark.range(1500, 1500 + many).selectExpr("cast(id as int) id", "'b' v")
@@ -389,6 +394,7 @@ def test_rows_without_a_match_need_the_files_that_their_condition_leaves(spark, 
 
 
 @pytest.mark.parametrize("days", [3, 150])
+@pytest.mark.sampled(2)
 def test_partitions_by_a_source_of_many_rows(spark, table, files_read, days):
     """Of up to 100 days it looks for each, of more for their range."""
     spark.sql("select id, 'a' v, id * 2 day from range(200)").coalesce(1).write.format("delta").partitionBy(
@@ -428,6 +434,7 @@ def test_a_source_that_is_not_deterministic_is_read_once(spark, table):
 
 
 @pytest.mark.parametrize("mode", ["all", "none"])
+@pytest.mark.sampled(2)
 def test_the_session_says_whether_the_source_is_materialised(spark, table, setting, mode):
     write_files(spark, table, [(1, "a")])
     setting("spark.databricks.delta.merge.materializeSource", mode)
@@ -453,6 +460,7 @@ def test_the_table_is_its_own_source(spark, table):
 
 
 @pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.sampled(2)
 def test_a_rival_of_a_self_merge_wins(spark, table, tmp_path, linked):
     write_files(spark, table, [(i, "a") for i in range(4)], files=4)
     (tmp_path / "link").symlink_to(table)
@@ -551,6 +559,7 @@ def test_a_rival_that_may_have_added_the_keys_wins(spark, table, clause):
 
 
 @pytest.mark.parametrize("condition", ["t.id = s.id and t.d = 1", "t.id = s.id and t.d = s.d"])
+@pytest.mark.sampled(2)
 def test_merges_into_disjoint_partitions_do_not_conflict(spark, table, condition):
     schema = "id long, v string, d int"
     write_files(spark, table, [(1, "a", 1), (2, "a", 2)], schema, partition_by=["d"])
@@ -678,6 +687,7 @@ def random_clauses(draw: random.Random, builder):
 
 
 @pytest.mark.parametrize("seed", trials(8, short=3))
+@pytest.mark.sampled(2)
 def test_random_clauses_do_what_sql_says(spark, table, seed):
     draw = random.Random(seed)
 

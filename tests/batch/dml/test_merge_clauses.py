@@ -188,6 +188,7 @@ def test_values_are_cast_as_they_are_stored(merging, spark, table):
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.sampled(2)
 def test_values_that_do_not_fit_fail(merging, spark, table, ansi, settings):
     with settings({"spark.sql.ansi.enabled": ansi}):
         for value, error in (("10000000000", "CAST_OVERFLOW_IN_TABLE_INSERT"), ("'x'", "CAST_INVALID_INPUT")):

@@ -17,7 +17,7 @@ _SETTING = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
 
 @pytest.mark.parametrize("clauses", ["all", "inserts"])
 @pytest.mark.parametrize("gathers", [True, False])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_one_file_for_each_partition(
     spark: SparkSession, table: str, settings: Callable[..., Any], clauses: str, gathers: bool
 ) -> None:

@@ -62,7 +62,7 @@ CONDITIONS = {
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_the_rows_are_those_of_a_select(spark: SparkSession, path: str, condition: str) -> None:
     where = CONDITIONS[condition].replace("@T", f"delta.`{path}`")
     before = tuples(load(spark, path))
@@ -121,6 +121,7 @@ COLUMNS: dict[str, Callable[[SparkSession], Column]] = {
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
+@pytest.mark.sampled(2)
 def test_columns_with_subqueries(spark: SparkSession, path: str, kind: str) -> None:
     """Spark's own API for subqueries, of the releases that have it."""
     try:
@@ -139,6 +140,7 @@ def test_columns_with_subqueries(spark: SparkSession, path: str, kind: str) -> N
         "'delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = 'id'",
     ],
 )
+@pytest.mark.sampled(2)
 def test_tables_of_other_kinds(spark: SparkSession, path: str, tmp_path: Path, properties: str) -> None:
     """Mapped and partitioned, with deletion vectors, generated columns and CHAR."""
     other = f"delta.`{tmp_path / 'kind'}`"
@@ -238,6 +240,7 @@ def test_one_version_of_every_table(spark: SparkSession, path: str, tmp_path: Pa
         "WHEN MATCHED THEN UPDATE SET v = 5",
     ],
 )
+@pytest.mark.sampled(2)
 def test_what_a_subquery_reads_of_the_table_may_not_change(
     spark: SparkSession, path: str, statement: str
 ) -> None:

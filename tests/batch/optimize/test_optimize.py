@@ -215,6 +215,7 @@ def test_that_one_of_its_files_goes_is_a_conflict(spark: SparkSession, table: st
 
 
 @pytest.mark.parametrize("rival", ["d = '2024-01-01'", "d = '2024-01-02'"])
+@pytest.mark.sampled(2)
 def test_another_optimize_meanwhile(spark: SparkSession, table: str, run: Any, rival: str) -> None:
     """Two runs on the same files exclude each other, two runs on different partitions do not."""
     files_of_partitions(spark, table, 2)
@@ -236,6 +237,7 @@ def test_a_delete_of_other_files_meanwhile_is_no_conflict(spark: SparkSession, t
     assert load(spark, table).count() == 2
 
 
+@pytest.mark.sampled(2)
 def test_cancelled_it_leaves_nothing(spark: SparkSession, table: str, run: Any) -> None:
     files_of_partitions(spark, table, 2)
     before = data_files(table)
@@ -289,6 +291,7 @@ def test_its_jobs_are_of_the_callers_job_group(spark: SparkSession, table: str, 
     assert context.statusTracker().getJobIdsForGroup("an optimize")
 
 
+@pytest.mark.sampled(2)
 def test_what_only_appends_may_be_optimized(spark: SparkSession, table: str, run: Any) -> None:
     """A stream out of the table ignores the commit."""
     files_of_partitions(spark, table, 2)
@@ -309,6 +312,7 @@ def test_what_only_appends_may_be_optimized(spark: SparkSession, table: str, run
     assert rows(load(spark, copy)) == rows(load(spark, table))
 
 
+@pytest.mark.sampled(2)
 def test_target_size_of_the_table(spark: SparkSession, table: str, run: Any) -> None:
     files_of_partitions(spark, table, 4)
     size = actions(table, "add")[0]["size"]
@@ -329,6 +333,7 @@ def once(point: str, act: Any) -> Any:
 
 
 @pytest.mark.parametrize("by", ["path", "text", "name"])
+@pytest.mark.sampled(2)
 def test_by_sql(spark: SparkSession, table: str, database: Path, by: str) -> None:
     files_of_partitions(spark, table, 2)
     name = {"path": f"delta.`{table}`", "text": f"'{table}'", "name": "optimized_by_name"}[by]

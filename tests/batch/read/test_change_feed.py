@@ -223,6 +223,7 @@ def test_a_frame_without_an_end_goes_to_the_newest_version(spark: SparkSession, 
 
 
 @pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.sampled(2)
 def test_deletion_vectors_give_the_rows_in_which_they_differ(
     spark: SparkSession, tmp_path: Path, counted: bool
 ) -> None:
@@ -255,6 +256,7 @@ FEEDS = [
 
 @needed
 @pytest.mark.parametrize("entry", FEEDS)
+@pytest.mark.sampled(2)
 def test_the_reference_tables(spark: SparkSession, entry: dict[str, Any]) -> None:
     path = str(GOLDENS / entry["path"])
     for bounds, file in entry["changes"].items():

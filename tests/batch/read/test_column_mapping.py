@@ -28,6 +28,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> MappedTable:
     return MappedTable(tmp_path / "table", request.param)
 
 
+@pytest.mark.sampled(2)
 def test_all_ways_to_read(spark: SparkSession, table: MappedTable, settings: Any, tmp_path: Path) -> None:
     frame = load(spark, table.path)
     assert frame.columns == NAMES

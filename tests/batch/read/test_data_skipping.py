@@ -254,7 +254,7 @@ def test_random_predicates(interpreted, mixed):
         ("_metadata.file_size > 0 AND id = 5", 1),
     ],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_what_skips_files(spark, mixed, condition, files):
     found, read = ids_and_files(load(spark, mixed).where(condition).select("id"))
     assert read == files

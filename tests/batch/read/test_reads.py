@@ -100,6 +100,7 @@ def test_pruning_by_a_join(spark, events):
 
 
 @pytest.mark.parametrize("aqe", ["true", "false"])
+@pytest.mark.sampled(2)
 def test_two_scans_of_one_plan(spark, events, aqe, settings):
     with settings({"spark.sql.adaptive.enabled": aqe}):
         read = load(spark, events)

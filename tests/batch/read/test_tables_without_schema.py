@@ -71,6 +71,7 @@ def test_a_batch_reads_the_version_that_has_a_schema(spark: SparkSession, later:
 
 
 @pytest.mark.parametrize("start", [{}, {"startingVersion": 0}])
+@pytest.mark.sampled(2)
 def test_a_stream_reads_it_from_the_first_version_on(
     spark: SparkSession, later: str, tmp_path: Path, start: dict[str, Any]
 ) -> None:

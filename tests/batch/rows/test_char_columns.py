@@ -123,7 +123,7 @@ READS: dict[str, Callable[[SparkSession, str], Any]] = {
 
 
 @pytest.mark.parametrize("door", READS)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_filters_find_values_with_and_without_blanks(spark: SparkSession, mixed: str, door: str) -> None:
     frame = READS[door](spark, mixed)
     for condition, expected in {
@@ -157,7 +157,7 @@ CHANGES: dict[str, Callable[[SparkSession, str, str], Any]] = {
 
 @pytest.mark.parametrize("where", ["c = 'ab'", "p = 'x'"])
 @pytest.mark.parametrize("door", CHANGES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_changes_find_values_with_and_without_blanks(
     spark: SparkSession, mixed: str, door: str, where: str
 ) -> None:
@@ -199,6 +199,7 @@ OVERWRITES: dict[str, Door] = {
 
 
 @pytest.mark.parametrize("door", OVERWRITES)
+@pytest.mark.sampled(2)
 def test_overwrites_replace_values_with_and_without_blanks(
     spark: SparkSession, mixed: str, tmp_path: Path, door: str
 ) -> None:

@@ -93,7 +93,7 @@ def test_what_the_table_is(spark: SparkSession, path: str) -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_rows_are_added(spark: SparkSession, path: str, tmp_path: Path, door: str) -> None:
     DOORS[door](spark, path, given(spark, 2, 3), tmp_path)
     assert right(spark, path) == [1, 2, 3]
@@ -150,6 +150,7 @@ def test_rows_are_changed(spark: SparkSession, path: str) -> None:
 
 
 @pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.sampled(2)
 def test_they_are_computed_of_what_the_table_stores(
     spark: SparkSession, tmp_path: Path, vectors: bool
 ) -> None:

@@ -101,7 +101,7 @@ DOORS: dict[str, Write] = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_every_door(spark: SparkSession, path: str, tmp_path: Path, door: str) -> None:
     """The mark is that of the last number, in the same commit; rows that were there keep their numbers."""
     given(spark, 1, 2).write.format("delta").mode("append").save(path)

@@ -207,6 +207,7 @@ def test_conditions_on_a_column_whose_name_is_a_keyword(
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
+@pytest.mark.sampled(2)
 def test_rename_and_drop(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     table = str(tmp_path / "table")
     name = mapped(spark, table, mode)
@@ -330,6 +331,7 @@ def test_tables_of_statements(spark: SparkSession, tmp_path: Path, database: Pat
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
+@pytest.mark.sampled(2)
 def test_files_of_another_writer_are_rewritten(
     spark: SparkSession, tmp_path: Path, mode: str, settings: Any
 ) -> None:

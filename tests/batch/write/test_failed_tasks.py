@@ -90,6 +90,7 @@ def outcome(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["plain", "parts", "records", "shuffled", "mapped"])
+@pytest.mark.sampled(2)
 def test_only_the_attempt_that_succeeded_counts(outcome, name):
     root, result = outcome
     path = str(root / f"{name} table")

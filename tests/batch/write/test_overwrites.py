@@ -75,7 +75,7 @@ def test_replace_where_on_a_partition(spark, table):
         ("false", set()),
     ],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_replace_where_keeps_the_other_rows(spark, table, predicate, replaced):
     data = spark.range(9).selectExpr(
         "cast(id as int) id", "cast(id % 3 as int) p", "case when id > 0 then 's' || id end s"
@@ -103,6 +103,7 @@ def test_replace_where_leaves_files_without_a_match_alone(spark, table):
 
 
 @pytest.mark.parametrize("partition_by", [(), ("p",)])
+@pytest.mark.sampled(2)
 def test_rows_outside_the_predicate(spark, table, partition_by):
     write(frame(spark, (1, 1), (2, 2)), table, partition_by=partition_by)
     for predicate, bad in (
@@ -193,7 +194,7 @@ def test_replace_where_of_odd_partition_values(spark, table):
 
 @pytest.mark.parametrize("escaped", ["true", "false"])
 @pytest.mark.parametrize("partitioned", [False, True])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_replace_where_of_texts_with_backslashes_and_quotes(spark, table, setting, escaped, partitioned):
     texts = ["a\\b", "a\\\\b", "it's", "a\\\"'b", "\\", "plain"]
     data = spark.createDataFrame([(i, 0, text) for i, text in enumerate(texts)], "id int, p int, s string")
@@ -312,6 +313,7 @@ def test_dynamic_overwrite_can_be_switched_off(spark, table, setting):
         {"dataChange": "false"},
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_table_that_only_takes_appends(spark, table, options):
     write(frame(spark, (1, 1)), table, partition_by=["p"], **{"delta.appendOnly": "true"})
     before = files_below(table)
@@ -377,7 +379,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize(("options", "rival"), [*itertools.product(PARTS, [1, 2])])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_a_rival_in_the_same_partition_and_in_another(spark, table, options, rival):
     """The rival commits after this write has read the table and written its files."""
     write(frame(spark, (1, 1), (2, 2)), table, partition_by=["p"])

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("mode", ["none", "id"])
+@pytest.mark.sampled(2)
 def test_every_door_keeps_them(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     path = str(tmp_path / "t")
     table = f"delta.`{path}`"

@@ -70,6 +70,7 @@ def spark_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Pat
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", SPARK_QUERIES)
+@pytest.mark.sampled(2)
 def test_statistics_hold_for_files_of_spark(
     spark_files: dict[str, tuple[Path, StructType]], name: str
 ) -> None:

@@ -83,6 +83,7 @@ TYPES = {
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=12, deadline=None)
 @given(moment=MOMENTS, other=MOMENTS, days=st.integers(-3, 3), zone=st.sampled_from(ZONES))
+@pytest.mark.sampled(2)
 def test_times_of_every_zone(form: str, moment: datetime, other: datetime, days: int, zone: timezone) -> None:
     """The row's value is in its file's bounds, whatever zone its writer had; far away ones are not."""
     of = next(data_type for start, data_type in TYPES.items() if form.startswith(start))

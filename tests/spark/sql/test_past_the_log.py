@@ -324,7 +324,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("outcome", "act"), list(cases()))
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_commits_or_is_refused(world: World, outcome: str, act: Act, tree: Callable[[Path], Any]) -> None:
     happens(world, outcome, act, tree)
 
@@ -413,6 +413,7 @@ def test_the_drop_of_a_managed_table_removes_its_files_and_that_of_an_external_o
 
 
 @pytest.mark.parametrize("session", ["world", "new_session"])
+@pytest.mark.sampled(2)
 def test_tables_of_other_formats_work_as_ever(session: str, request: pytest.FixtureRequest) -> None:
     world = request.getfixturevalue(session)
     spark = world.spark

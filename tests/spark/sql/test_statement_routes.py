@@ -68,6 +68,7 @@ def test_execute_immediate(spark: SparkSession, path: str) -> None:
         ("concat('delta.`', ?, '`')", ["{path}"]),
     ],
 )
+@pytest.mark.sampled(2)
 def test_identifier_clauses_and_parameters(
     spark: SparkSession, path: str, name: str, arguments: dict[str, str] | list[str] | None
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_handler_of_a_script(spark: SparkSession, path: str, setting: Any) -> 
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else "",
 )
+@pytest.mark.sampled(2)
 def test_variables_of_a_script(
     spark: SparkSession, path: str, setting: Any, statements: str, left: list[int]
 ) -> None:

@@ -259,6 +259,7 @@ def test_many_truncates_in_one_batch(spark, table):
 
 
 @pytest.mark.parametrize("end", ["d", "t"])
+@pytest.mark.sampled(2)
 def test_values_that_were_there_before_every_change(spark, table, end):
     """A delete or truncate ends them, also one that comes after newer changes of other columns."""
     rows = [(1, "old", "old"), (2, "old", "old")]

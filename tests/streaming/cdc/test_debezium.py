@@ -471,7 +471,7 @@ def test_a_batch_that_tells_nothing(spark, table):
         (event("c", {"id": "one", "name": "a"}), "no JSON of a change event"),
     ],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_records_that_are_no_changes(spark, record, reason):
     """They are errors that show the record, also beside good ones."""
     good = with_schema([ID, NAME], event("c", {"id": 1, "name": "a"}))
@@ -482,6 +482,7 @@ def test_records_that_are_no_changes(spark, record, reason):
 
 
 @pytest.mark.parametrize("schema_part", [True, False])
+@pytest.mark.sampled(2)
 def test_values_that_are_none_of_their_type(spark, settings, schema_part):
     """They are errors, and neither null nor another value, whatever the session's settings."""
     debezium = "io.debezium.time"
