@@ -126,7 +126,7 @@ def _load_classes(spark: SparkSession) -> None:
     jar = jar_of_classes(spark, loader)
     loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
     # PySpark names it for every list of columns: Py4J would look for it in every jar, in each of the packages
-    # that PySpark imports. It takes a third of the time, a MERGE has 40 of them.
+    # that PySpark imports. This takes less than half of the time, and a MERGE has dozens of them.
     java_import(jvm, "org.apache.spark.api.python.PythonUtils")
     jvm.java.lang.System.setProperty(_LOADED, fingerprint)
 
