@@ -36,7 +36,6 @@ from deltaflow.streaming.cdc.changes import (
     ChangeColumns,
     as_comparable,
     column,
-    comparable,
     is_set,
     summary_columns,
 )
@@ -151,7 +150,8 @@ class CurrentRows:
             if all(has_order(value.dataType) for value in group):
                 newest = F.max(F.when(sets, values))
             else:
-                newest = F.max_by(values, F.when(sets, F.struct(sequence, comparable(group).alias("_"))))
+                state = _state(sequence, group, {value.name: column(value.name) for value in group})
+                newest = F.max_by(values, F.when(sets, state))
             folded.append(newest.alias(f"{_GROUP}{i}"))
         keys = self.columns.key_names
         rows = changes.groupBy(*map(column, keys)).agg(*folded)
