@@ -219,16 +219,18 @@ class Resolution:
             if not may_be_new:
                 raise
             found = [self._target_or_new(key, where) for key in keys]
-        paths = [one.path for one in found if one.path is not None]
-        if len(paths) == len(found):
-            return paths
-        raise DeltaAnalysisException(
-            error_class="DELTA_MERGE_UNRESOLVED_EXPRESSION",
-            sql_expr=next(one.sql for one in found if one.path is None),
-            clause=where,
-            cols=", ".join(self._table.names),
-            table=self._path,
-        )
+        paths = []
+        for one in found:
+            if one.path is None:
+                raise DeltaAnalysisException(
+                    error_class="DELTA_MERGE_UNRESOLVED_EXPRESSION",
+                    sql_expr=one.sql,
+                    clause=where,
+                    cols=", ".join(self._table.names),
+                    table=self._path,
+                )
+            paths.append(one.path)
+        return paths
 
     def _target_or_new(self, key: Column, where: str) -> Analysed:
         try:
