@@ -105,16 +105,13 @@ def with_protected_checkpoints(metadata: Metadata, before: Mapping[str, str]) ->
 def checked_name(name: str, value: str, session: Mapping[str, str], table: str) -> str:
     """The canonical name of a property, checked with its value; raises as `with_checked_properties`."""
     lower = name.lower()
-    if name == _CLUSTERING_COLUMNS:
+    refused = name if name == _CLUSTERING_COLUMNS else _NOT_FOR_USERS.get(lower)
+    if refused is not None:
         raise DeltaIllegalArgumentException(
-            error_class="DELTA_CANNOT_MODIFY_TABLE_PROPERTY", prop=name, table=table
+            error_class="DELTA_CANNOT_MODIFY_TABLE_PROPERTY", prop=refused, table=table
         )
     if not lower.startswith("delta.") or lower.startswith((CONSTRAINTS_PREFIX, FEATURE_PREFIX)):
         return canonical_name(name)
-    if lower in _NOT_FOR_USERS:
-        raise DeltaIllegalArgumentException(
-            error_class="DELTA_CANNOT_MODIFY_TABLE_PROPERTY", prop=_NOT_FOR_USERS[lower], table=table
-        )
     if lower in KNOWN:
         KNOWN[lower].of({KNOWN[lower].name: value}, table)
     elif not ALLOW_ARBITRARY_PROPERTIES.of(session, table):

@@ -21,7 +21,7 @@ def java_classes_of_context() -> Any:
 
     context = SparkContext._active_spark_context
     if context is None:
-        raise RuntimeError("this needs a running Spark")
+        raise RuntimeError("no SparkContext is active in this process, and this needs a running Spark")
     return _names(context._jvm).io.deltaflow.spark
 
 
