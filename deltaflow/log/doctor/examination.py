@@ -9,6 +9,7 @@ from deltaflow.log.doctor.checkpoint_checks import check_checkpoints, check_comp
 from deltaflow.log.doctor.file_checks import check_files, check_orphans, check_small_files, check_vectors
 from deltaflow.log.doctor.finding import Finding, Severity
 from deltaflow.log.doctor.log_checks import check_checksum, check_commits, check_gaps, check_hint
+from deltaflow.log.doctor.property_checks import check_properties
 from deltaflow.log.doctor.statistics_checks import check_statistics
 from deltaflow.log.progress import Progress, no_progress
 from deltaflow.log.replay.log_files import existing_log
@@ -46,6 +47,7 @@ def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
         )
         return
     yield from check_checksum(log, snapshot)
+    yield from check_properties(snapshot)
     progress("the table's directory", 0, None)
     findings, sound = check_files(log, snapshot)
     yield from findings

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.errors import DeltaError, StoreError, UnsupportedFeatureError
+from deltaflow.errors import DeltaError, DeltaIllegalArgumentException, StoreError, UnsupportedFeatureError
 from deltaflow.log.doctor.finding import NAMED_FILES, Finding, Severity
 from deltaflow.log.files.data_path import sized_paths
 from deltaflow.log.files.deletion_vectors import read_deletion_vectors
@@ -122,7 +122,10 @@ def _size(path: str) -> int | None:
 
 def check_orphans(log: LogFiles, snapshot: Snapshot) -> Iterator[Finding]:
     """Files in the table's directory that no version within the table's retention needs."""
-    retention_ms = DELETED_FILE_RETENTION_MS.of(snapshot.metadata.configuration, snapshot.path)
+    try:
+        retention_ms = DELETED_FILE_RETENTION_MS.of(snapshot.metadata.configuration, snapshot.path)
+    except DeltaIllegalArgumentException:
+        return  # `check_properties` finds it.
     try:
         plan = plan_vacuum(log, snapshot, retention_ms)
     except UnsupportedFeatureError as error:

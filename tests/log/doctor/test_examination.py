@@ -275,6 +275,23 @@ def test_a_version_that_another_writer_has_replaced(table: Broken) -> None:
     assert "WRITE of deltaflow" in found.what
 
 
+def test_properties_that_have_no_value(table: Broken) -> None:
+    wrong = {"delta.deletedFileRetentionDuration": "a week", "delta.checkpointInterval": "0"}
+    file = table.commit_file(0)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        if "metaData" in line:
+            line["metaData"]["configuration"] |= wrong | {"delta.appendOnly": "false", "delta.other": "?"}
+    file.write_text("\n".join(map(json.dumps, lines)))
+    for checksum in table.log.glob("*.crc"):
+        checksum.unlink()
+    interval, retention = table.findings()
+    for found, name in ((interval, "checkpointInterval"), (retention, "deletedFileRetentionDuration")):
+        assert (found.check, found.severity, found.version) == ("property-wrong", Severity.ERROR, 4)
+        assert f"delta.{name} is " in found.what
+        assert f"UNSET TBLPROPERTIES ('delta.{name}')" in found.repair
+
+
 def test_files_that_are_missing_or_cut_off(table: Broken) -> None:
     table.added(1).unlink()
     with table.added(2).open("ab") as file:
