@@ -28,7 +28,8 @@ from pyspark.sql.types import (
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
 from deltaflow.log import Snapshot
-from deltaflow.log.protocol.column_names import column_paths
+from deltaflow.log.protocol.column_names import column_path
+from deltaflow.log.protocol.data_types import fields_at
 from deltaflow.log.protocol.indexed_columns import indexed_leaves
 from deltaflow.log.protocol.properties import OPTIMIZE_ZORDER_CHECK_STATS
 from deltaflow.spark.expressions.table_expressions import table_expression
@@ -82,7 +83,7 @@ def z_columns(snapshot: Snapshot, names: Sequence[str], settings: Mapping[str, s
     partition_columns = {name.lower() for name in snapshot.partition_columns}
     found: list[ZColumn] = []
     for name in names:
-        path = _path(name)
+        path = column_path(name)
         if len(path) == 1 and path[0].lower() in partition_columns:
             raise _refused("DELTA_ZORDERING_ON_PARTITION_COLUMN", name, snapshot)
         column = _z_column(snapshot.schema, path)
@@ -120,25 +121,11 @@ def columns_at(snapshot: Snapshot, paths: Sequence[Sequence[str]]) -> list[ZColu
     return [column for column in found if column is not None]
 
 
-def _path(name: str) -> tuple[str, ...]:
-    try:
-        [path] = column_paths(name)
-    except ValueError:
-        return (name,)
-    return path
-
-
 def _z_column(schema: StructType, path: Sequence[str]) -> ZColumn | None:
-    data_type: DataType = schema
-    exact: list[str] = []
-    for name in path:
-        fields = data_type.fields if isinstance(data_type, StructType) else []
-        field = next((f for f in fields if f.name.lower() == name.lower()), None)
-        if field is None:
-            return None
-        exact.append(field.name)
-        data_type = field.dataType
-    return ZColumn(tuple(exact), data_type)
+    fields = fields_at(schema, path)
+    if fields is None:
+        return None
+    return ZColumn(tuple(field.name for field in fields), fields[-1].dataType)
 
 
 def _refused(error_class: str, name: str, snapshot: Snapshot) -> DeltaIllegalArgumentException:

@@ -23,6 +23,7 @@ from pyspark.sql import types as T
 from deltaflow.log.files.partition_values import typed_values_or_null
 from deltaflow.log.files.text_casts import dates
 from deltaflow.log.protocol.column_mapping import physical_name
+from deltaflow.log.protocol.data_types import fields_at
 from deltaflow.log.protocol.indexed_columns import ColumnPath
 from deltaflow.log.protocol.schema import GENERATION_EXPRESSION
 
@@ -124,18 +125,9 @@ def tightest(bounds: Sequence[Bounds]) -> Bounds:
 
 def _path(schema: T.StructType, name: str) -> ColumnPath | None:
     """The names, as the table writes them, of what an expression names; None if the table has it not."""
-    inside: T.DataType = schema
-    path: list[str] = []
-    for quoted, plain in re.findall(r"`((?:[^`]|``)+)`|(\w+)", name):
-        wanted = (quoted.replace("``", "`") or plain).lower()
-        if not isinstance(inside, T.StructType):
-            return None
-        field = next((field for field in inside.fields if field.name.lower() == wanted), None)
-        if field is None:
-            return None
-        path.append(field.name)
-        inside = field.dataType
-    return tuple(path)
+    parts = re.findall(r"`((?:[^`]|``)+)`|(\w+)", name)
+    fields = fields_at(schema, (quoted.replace("``", "`") or plain for quoted, plain in parts))
+    return None if fields is None else tuple(field.name for field in fields)
 
 
 def _type(schema: T.StructType, path: ColumnPath) -> T.DataType:

@@ -14,8 +14,8 @@ from pyspark.sql import types as T
 from deltaflow.errors import CorruptLogError, DeltaAnalysisException
 from deltaflow.log.protocol.actions import DomainMetadata, Metadata, Protocol
 from deltaflow.log.protocol.column_mapping import physical_name, physical_path
-from deltaflow.log.protocol.column_names import column_paths
-from deltaflow.log.protocol.data_types import inner_fields
+from deltaflow.log.protocol.column_names import column_path
+from deltaflow.log.protocol.data_types import fields_at, inner_fields
 from deltaflow.log.protocol.features import CLUSTERING, supported_features
 from deltaflow.log.protocol.indexed_columns import ColumnPath, indexed_leaves, is_ordered
 from deltaflow.log.protocol.protocols import FEATURE_PREFIX
@@ -69,8 +69,8 @@ def clustering_paths(names: Sequence[str], schema: T.StructType, table: str) -> 
     """
     found: list[ColumnPath] = []
     for name in names:
-        path = _path(schema, (name,)) or _path(schema, _parts(name))
-        if path is None:
+        fields = fields_at(schema, (name,)) or fields_at(schema, column_path(name))
+        if fields is None:
             raise DeltaAnalysisException(
                 error_class="DELTA_COLUMN_NOT_FOUND_IN_SCHEMA",
                 name=name,
@@ -78,6 +78,7 @@ def clustering_paths(names: Sequence[str], schema: T.StructType, table: str) -> 
                 table=table,
                 column=name,
             )
+        path = tuple(field.name for field in fields)
         if path in found:
             raise DeltaAnalysisException(
                 error_class="DELTA_DUPLICATE_COLUMNS_FOUND", columns=name, table=table, column=name
@@ -115,27 +116,6 @@ def check_clustering(metadata: Metadata, columns: Sequence[ColumnPath], table: s
 def _error(error_class: str, columns: Sequence[ColumnPath], table: str) -> DeltaAnalysisException:
     named = ", ".join(".".join(path) for path in columns)
     return DeltaAnalysisException(error_class=error_class, columns=named, table=table, column=named)
-
-
-def _parts(name: str) -> ColumnPath:
-    try:
-        [path] = column_paths(name)
-    except ValueError:
-        return (name,)
-    return path
-
-
-def _path(schema: T.StructType, names: Sequence[str]) -> ColumnPath | None:
-    path: list[str] = []
-    inside: T.DataType = schema
-    for name in names:
-        fields = inside.fields if isinstance(inside, T.StructType) else []
-        field = next((each for each in fields if each.name.lower() == name.lower()), None)
-        if field is None:
-            return None
-        path.append(field.name)
-        inside = field.dataType
-    return tuple(path)
 
 
 def _logical_path(schema: T.StructType, names: Sequence[str]) -> ColumnPath:

@@ -23,3 +23,12 @@ def column_paths(text: str) -> list[tuple[str, ...]]:
             paths.append(parts)
             parts = ()
     return paths
+
+
+def column_path(text: str) -> tuple[str, ...]:
+    """The parts of one column's name; a text that is not the name of one column is a name as it is."""
+    try:
+        [path] = column_paths(text)
+    except ValueError:
+        return (text,)
+    return path

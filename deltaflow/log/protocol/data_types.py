@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pyspark.sql import types as T
 
@@ -20,6 +20,19 @@ def inner_fields(data_type: T.DataType) -> list[T.StructField]:
                 T.StructField("value", data_type.valueType, data_type.valueContainsNull),
             ]
     return []
+
+
+def fields_at(data_type: T.DataType, names: Iterable[str]) -> list[T.StructField] | None:
+    """The fields that a path of names, in whatever case, goes through; None where one is missing."""
+    path: list[T.StructField] = []
+    for name in names:
+        fields = data_type.fields if isinstance(data_type, T.StructType) else []
+        field = next((field for field in fields if field.name.lower() == name.lower()), None)
+        if field is None:
+            return None
+        path.append(field)
+        data_type = field.dataType
+    return path
 
 
 def with_inner_fields(data_type: T.DataType, fields: Sequence[T.StructField]) -> T.DataType:

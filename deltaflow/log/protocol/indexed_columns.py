@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from pyspark.sql.types import (
@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.protocol.actions import Metadata
+from deltaflow.log.protocol.data_types import fields_at
 from deltaflow.log.protocol.properties import DATA_SKIPPING_NUM_INDEXED_COLS, DATA_SKIPPING_STATS_COLUMNS
 from deltaflow.log.protocol.schema import schema_from_string
 
@@ -79,8 +80,8 @@ def check_statistics_columns(metadata: Metadata, table: str) -> None:
                 column=text,
                 name=text,
             )
-        data_type = _type_at(schema, path)
-        if data_type is None:
+        named_fields = fields_at(schema, path)
+        if named_fields is None:
             raise DeltaIllegalArgumentException(
                 error_class="DELTA_COLUMN_NOT_FOUND_IN_SCHEMA",
                 table=table,
@@ -88,6 +89,7 @@ def check_statistics_columns(metadata: Metadata, table: str) -> None:
                 name=text,
                 schema=schema.simpleString(),
             )
+        data_type = named_fields[-1].dataType
         if len(path) == 1 and isinstance(data_type, _NOT_ORDERED):
             raise DeltaIllegalArgumentException(
                 error_class="DELTA_COLUMN_DATA_SKIPPING_NOT_SUPPORTED_TYPE",
@@ -104,16 +106,6 @@ def check_statistics_columns(metadata: Metadata, table: str) -> None:
         raise DeltaIllegalArgumentException(
             error_class="DELTA_DUPLICATE_DATA_SKIPPING_COLUMNS", table=table, columns=", ".join(twice)
         )
-
-
-def _type_at(schema: DataType, path: Sequence[str]) -> DataType | None:
-    for name in path:
-        fields = schema.fields if isinstance(schema, StructType) else []
-        found = next((f.dataType for f in fields if f.name.lower() == name.lower()), None)
-        if found is None:
-            return None
-        schema = found
-    return schema
 
 
 def _folded(path: ColumnPath) -> ColumnPath:
