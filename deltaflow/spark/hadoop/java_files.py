@@ -164,6 +164,7 @@ class JavaFiles:
 
     def _call(self, verb: str, path: str, call: Callable[[], str]) -> str:
         meaning = words = ""
+        was_tried = False
         for pause_ms in _RETRIES.pauses_ms():
             time.sleep(pause_ms / 1_000)
             answer = call()
@@ -172,9 +173,11 @@ class JavaFiles:
             meaning, _, words = answer[1:].partition("\n")
             if meaning != "transient":
                 break
-        raise self._failure(verb, path, meaning, _SECRETS.sub(r"\1***", words))
+            was_tried = True
+        raise self._failure(verb, path, meaning, _SECRETS.sub(r"\1***", words), was_tried=was_tried)
 
-    def _failure(self, verb: str, path: str, meaning: str, words: str) -> Exception:
+    def _failure(self, verb: str, path: str, meaning: str, words: str, *, was_tried: bool) -> Exception:
+        """The error of a call; `was_tried` if an earlier attempt may have done it, or may do it yet."""
         match meaning:
             case "absent":
                 return FileNotFoundError(f"{path} is not there: {words}")
@@ -185,7 +188,7 @@ class JavaFiles:
             case "denied":
                 who = self._identity(path)
                 help_ = "Grant the access, or give Spark's Hadoop configuration other credentials"
-                refused = WriteRefusedError if verb == "write" else StoreError
+                refused = WriteRefusedError if verb == "write" and not was_tried else StoreError
                 return refused(
                     f"Cannot {verb} {path}: the storage denied access{who}: {words}. {help_}.",
                     error_class="DELTA_STORE_ACCESS_DENIED",

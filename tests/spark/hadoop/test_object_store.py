@@ -111,6 +111,28 @@ def test_a_put_that_is_refused_again_and_again_ends(
     assert commit(log, "file") == 0
 
 
+def test_a_put_that_may_still_come_is_not_called_refused(
+    objects_server: ObjectStoreServer, place: tuple[LogStore, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = DeltaLog(*place)
+    take_fault = objects_server.take_fault
+
+    def take_and_deny(operation: Operation, path: str) -> Failure | None:
+        failure = take_fault(operation, path)
+        if failure is not None:
+            objects_server.denied_operations.add("PutObject")
+        return failure
+
+    monkeypatch.setattr(objects_server, "take_fault", take_and_deny)
+    # The connection breaks while the put is under way, and then the credentials expire.
+    objects_server.fail("PutObject", "reset", path="/_delta_log/")
+    with pytest.raises(CommitOutcomeUnknownError, match="denied"):
+        commit(log, "file")
+    # Without an earlier attempt it is certain.
+    with pytest.raises(WriteRefusedError, match="denied"):
+        commit(log, "file")
+
+
 @pytest.mark.parametrize("failure", ["503", "500", "reset", "half"])
 def test_reading_is_tried_again_and_not_for_ever(
     objects_server: ObjectStoreServer, place: tuple[LogStore, str], no_pauses: None, failure: Failure
