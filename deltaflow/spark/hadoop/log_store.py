@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import io
 import posixpath
 import uuid
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from deltaflow.store import DataDirectory, ExclusionTrial, FileStatus, LogStore
 
 _HDFS_SCHEMES = {"hdfs", "webhdfs", "swebhdfs"}
 _AZURE_SCHEMES = {"abfs", "abfss"}
+_COMPARED_BYTES = 1 << 20
 
 
 class PutMethod(enum.Enum):
@@ -163,7 +165,7 @@ class HadoopLogStore(LogStore):
                 # An object appears whole.
                 self._files.create(local, path, overwrite=True, with_directories=True)
             else:
-                self._rename_new(local, path, overwrite=True)
+                self._rename_new(file, local, path, overwrite=True)
 
     def delete(self, path: str) -> None:
         with suppress(FileNotFoundError):
@@ -184,14 +186,14 @@ class HadoopLogStore(LogStore):
                 case PutMethod.CREATE:
                     self._files.create(local, path, overwrite=False, with_directories=True)
                 case PutMethod.RENAME:
-                    self._rename_new(local, path, overwrite=False)
+                    self._rename_new(file, local, path, overwrite=False)
                 case PutMethod.SINGLE_WRITER:
                     with suppress(FileNotFoundError):
                         self.status(path)
                         raise FileExistsError(f"{path} exists")
-                    self._rename_new(local, path, overwrite=False)
+                    self._rename_new(file, local, path, overwrite=False)
 
-    def _rename_new(self, local: str, path: str, *, overwrite: bool) -> None:
+    def _rename_new(self, file: BinaryIO, local: str, path: str, *, overwrite: bool) -> None:
         """Make a local file's content that of `path`, all at once."""
         directory, name = posixpath.split(path)
         temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
@@ -205,12 +207,17 @@ class HadoopLogStore(LogStore):
             self._files.rename(temporary, path, overwrite=overwrite)
         except FileExistsError:
             self._delete(temporary)
-            raise
+            # The name was free, and nobody else writes there: it may be this rename that has taken it.
+            if not (self._single_writer and self._has_content(path, file)):
+                raise
         except (StoreError, FileNotFoundError) as error:
-            self._clean_up(temporary, path, error)
+            self._clean_up(temporary, path, error, file)
 
-    def _clean_up(self, temporary: str, path: str, error: Exception) -> None:
-        """Raises the error of a failed rename: WriteRefusedError if the hidden file is still there."""
+    def _clean_up(self, temporary: str, path: str, error: Exception, file: BinaryIO) -> None:
+        """Raises the error of a failed rename: WriteRefusedError if the hidden file is still there.
+
+        Not if the content is at its place: then the rename was done, and its answer was lost.
+        """
         message = f"The rename to {path} failed: {error}"
         try:
             is_left = self._files.delete(temporary)
@@ -219,7 +226,22 @@ class HadoopLogStore(LogStore):
             is_left = False
         if is_left:
             raise WriteRefusedError(message, file=path) from error
-        raise StoreError(message, file=path) from error
+        if not self._has_content(path, file):
+            raise StoreError(message, file=path) from error
+
+    def _has_content(self, path: str, file: BinaryIO) -> bool:
+        """Whether what is at a path has the content of a local file, as far as that can be read."""
+        try:
+            if self.status(path).size != file.seek(0, io.SEEK_END):
+                return False
+            file.seek(0)
+            with self.open(path) as other:
+                while block := file.read(_COMPARED_BYTES):
+                    if block != other.read(len(block)):
+                        return False
+        except (FileNotFoundError, StoreError):
+            return False
+        return True
 
     def _check_excluding(self, directory: str) -> PutMethod:
         """The put method for a directory; WriteRefusedError if it does not exclude other writers."""

@@ -110,6 +110,27 @@ def test_a_commit_survives_faults(
     assert commits == [f"{version:020}.json" for version in range(3)]
 
 
+def test_a_file_whose_rename_had_no_answer_is_there(
+    server: WebHdfsServer, place: tuple[LogStore, str], stores: StoresOfSpark
+) -> None:
+    store, root = place
+    for content in (b"first", b"second"):
+        server.fail("RENAME", "lost reply")
+        with store.open_output(f"{root}/hint") as file:
+            file.write(content)
+        assert store.read(f"{root}/hint") == content
+    alone, _ = stores.open(root, True) or (store, root)
+    for name, one in (("of many", store), ("of one", alone)):
+        server.fail("RENAME", "lost reply")
+        one.put_if_absent(f"{root}/{name}", b"put")
+        server.fail("RENAME", "lost reply")
+        with pytest.raises(FileExistsError):
+            one.put_if_absent(f"{root}/{name}", b"other")
+        server.faults.clear()
+        assert store.read(f"{root}/{name}") == b"put"
+    assert names(server, "t") == ["before", "hint", "of many", "of one"]
+
+
 def test_a_put_that_is_refused_again_and_again_ends_and_leaves_nothing(
     server: WebHdfsServer, place: tuple[LogStore, str], no_pauses: None
 ) -> None:
