@@ -16,6 +16,7 @@ from deltaflow.log.replay.log_files import Clock, system_clock
 from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint
 from deltaflow.log.streams.expiry import Expiry
 from deltaflow.log.streams.source_offset import DeltaSourceOffset
+from deltaflow.store import qualified_path
 from deltaflow.streaming.backlog import Backlog, Outstanding
 from deltaflow.streaming.bounds import ending_version
 from deltaflow.streaming.initial_snapshot import initial_snapshot
@@ -144,7 +145,7 @@ def lag(
     those options of its readStream that bound what it reads in `options`. DeltaIllegalArgumentException
     (DELTA_NOT_A_STREAM_CHECKPOINT) if `checkpoint` is none; what is wrong with a source is in its `error`.
     """
-    found = StreamCheckpoint(checkpoint)
+    found = StreamCheckpoint(qualified_path(checkpoint))
     done = found.newest_done
     entry = None if done is None else found.offsets(done)
     sources = stream_sources(found, tables, options or {})

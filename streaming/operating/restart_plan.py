@@ -12,6 +12,7 @@ from rich.table import Table
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log.streams.checkpoint import StreamCheckpoint
 from deltaflow.log.streams.source_offset import BARRIERS
+from deltaflow.store import qualified_path
 from deltaflow.streaming.operating.batch_plan import BatchPlan
 from deltaflow.streaming.operating.obstacles import Obstacle, obstacle_of
 from deltaflow.streaming.operating.restart import Restart
@@ -106,8 +107,8 @@ def plan_restart(
     query's id. DeltaIllegalArgumentException if `checkpoint` is none (DELTA_NOT_A_STREAM_CHECKPOINT), or if
     a table has to be named (DELTA_STREAM_TABLE_UNKNOWN).
     """
-    found = StreamCheckpoint(checkpoint)
-    target = sink_state(found, sink, app_id)
+    found = StreamCheckpoint(qualified_path(checkpoint))
+    target = sink_state(found, None if sink is None else qualified_path(sink), app_id)
     try:
         sources = stream_sources(found, tables, options or {})
     except DeltaIllegalStateException as error:  # The checkpoint itself cannot be read.

@@ -13,6 +13,7 @@ from deltaflow.errors import DeltaError, DeltaIllegalArgumentException
 from deltaflow.log import Snapshot
 from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint, reservoir_id
 from deltaflow.log.streams.source_offset import DeltaSourceOffset, parse_offset
+from deltaflow.store import qualified_path
 from deltaflow.streaming.bounds import ending_version, first_offset, offset_before
 from deltaflow.streaming.reading import Reading, reading_of, stream_log
 from deltaflow.streaming.schema_tracking import check_start_of_tracking, schema_log, with_merged_changes
@@ -84,7 +85,7 @@ def stream_sources(
     records = _records(checkpoint, entry)
     names = list(records) if entry is None else list(entry.offsets)
     by_id = {record.table_id: folder for folder, record in records.items()}
-    given = {path: _table_id(path) for path in tables}
+    given = {path: _table_id(path) for path in map(qualified_path, tables)}
     texts = {name: _text(value) for name, value in options.items()}
     found = []
     for name in names:

@@ -9,6 +9,7 @@ import pytest
 
 from deltaflow.spark.bridge.java_classes import java_classes
 from deltaflow.spark.hadoop.open_store import connect
+from deltaflow.streaming import lag, plan_restart
 from tests.tables import ids, load, write
 
 if TYPE_CHECKING:
@@ -46,3 +47,17 @@ def test_no_directory_of_a_table_is_overwritten(spark: SparkSession, default: Pl
             spark.sql(f"INSERT OVERWRITE {given} USING parquet SELECT 1L AS id")
     for path in ("/t", f"file:{local}"):
         assert ids(load(spark, path)) == [0, 1, 2]
+
+
+def test_the_tools_of_streams_find_a_checkpoint_as_spark_does(spark: SparkSession, default: Place) -> None:
+    write(spark.range(3), "/source")
+    stream = spark.readStream.format("delta").load("/source").writeStream.format("delta")
+    stream = stream.option("checkpointLocation", "/checkpoint").trigger(availableNow=True)
+    stream.start("/target").awaitTermination()
+    write(spark.range(3, 5), "/source")
+    for tables in ((), ("/source",)):
+        [behind] = lag("/checkpoint", tables=tables).sources
+        assert (behind.rows, behind.error) == (2, None)
+        plan = plan_restart("/checkpoint", tables=tables, sink="/target" if tables else None)
+        assert plan.batch is not None
+        assert (plan.batch.rows, plan.sink_batch_id, plan.obstacles) == (2, 0, ())
