@@ -131,3 +131,17 @@ def test_the_footers_of_many_new_files(spark: SparkSession, place: Place) -> Non
     for _ in range(40):
         once.update(DATA_FILE[place.name])
     assert counted == once
+
+
+def test_a_clean_up_of_the_log(spark: SparkSession, place: Place) -> None:
+    path = place.path("t")
+    for _ in range(4):
+        write(spark.range(3), path, **{"delta.checkpointInterval": "3"})
+    log = DeltaLog.for_table(path)
+    log.snapshot()
+    place.counted()
+    log.truncate_history(0)
+    assert place.versions("t") == [3]
+    # Commits and checksum files of three versions, which an object store deletes by one request.
+    deletions = {name: number for name, number in place.counted().items() if name.startswith("D")}
+    assert deletions == {"webhdfs": {"DELETE": 6}, "objects": {"DeleteObjects": 1}}[place.name]

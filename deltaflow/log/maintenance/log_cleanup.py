@@ -29,6 +29,8 @@ from deltaflow.store import EntryType, FileStatus
 
 _LOG = logging.getLogger(__name__)
 _DAY_MS = 86_400_000
+_DELETED_TOGETHER = 250
+"""What S3A deletes by one request (fs.s3a.bulk.delete.page.size)."""
 _OF_VERSION = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\.(?:.+\.)?(?:parquet|json))")
 _COMPACTION = re.compile(r"(\d{20})\.\d{20}\.compacted\.json")
 _UNREADABLE = (CorruptLogError, pa.ArrowException, OSError)
@@ -57,14 +59,14 @@ def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None)
     expired = _expired(log, statuses, listing, limit_ms, protected)
     if not expired:
         return
-    if protected:
-        # Readers that lack a feature of some commits see no more than the checkpoints after them.
-        expired.sort(key=lambda name: (".checkpoint." in name, name))
     if has_v2_checkpoints(snapshot.protocol):
         _ensure_classic_copy(log, listing)
-    # The oldest first: if this is interrupted, all later versions are still there.
-    for name in expired:
-        log.store.delete(f"{log.directory}/{name}")
+    if protected:
+        # Readers that lack a feature of some commits see no more than the checkpoints after them.
+        _delete(log, [name for name in expired if ".checkpoint." not in name])
+        _delete(log, [name for name in expired if ".checkpoint." in name])
+    else:
+        _delete(log, expired)
     _LOG.info("Deleted %d files of the log of %s that had expired", len(expired), log.path)
     if has_v2_checkpoints(snapshot.protocol):
         _delete_sidecars(log, min(limit_ms, _midnight_before(now_ms - _DAY_MS)))
@@ -138,6 +140,18 @@ def _ensure_classic_copy(log: LogFiles, listing: Listing) -> None:
     classic = f"{newest.version:020}.checkpoint.parquet"
     if len(newest.files) == 1 and all(str(checkpoint) != classic for checkpoint in listing.checkpoints):
         write_classic_copy(log, newest)
+
+
+def _delete(log: LogFiles, names: Sequence[str]) -> None:
+    """Delete files of the log, the oldest first: if this is interrupted, those of later versions are still
+    there, but for a few. Those few go together, since an object store has one request for many.
+    """
+    log.store.check_writable(log.directory)
+    directory = log.store.data_directory(log.directory)
+    for start in range(0, len(names), _DELETED_TOGETHER):
+        _, failures = directory.delete("", names[start : start + _DELETED_TOGETHER])
+        if failures:
+            raise failures[0]
 
 
 def _delete_sidecars(log: LogFiles, limit_ms: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from deltaflow.log import DeltaLog
 from deltaflow.store import LocalLogStore
+from deltaflow.store.local_directory import LocalDataDirectory
 from tests.log.checkpoints import write_checkpoint
 from tests.log.hand_written import WRITE, HandWrittenTable, add, append, create, meta_data, protocol
 from tests.tables import checkpoint_versions, set_time, versions
@@ -279,7 +280,7 @@ def test_a_failed_cleanup_is_a_warning_of_the_commit(
     def fail(*_: object) -> None:
         raise OSError("read-only")
 
-    monkeypatch.setattr(LocalLogStore, "delete", fail)
+    monkeypatch.setattr(LocalDataDirectory, "delete", fail)
     later = DeltaLog(LocalLogStore(), log.path)
     for version, name in enumerate(("b", "c"), 2):
         caplog.clear()
