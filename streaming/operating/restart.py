@@ -17,6 +17,7 @@ from deltaflow.errors import DeltaError
 from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint
 from deltaflow.log.streams.source_offset import decode_offset
+from deltaflow.store import given_path
 from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.commits import totals
 from deltaflow.streaming.operating.batch_plan import BatchPlan, SourceStep
@@ -131,7 +132,7 @@ class Restart:
             return
         path = source.known_path()
         try:
-            reading = source.reading(snapshot_to_read(path, {}), is_start=True)
+            reading = source.reading(snapshot_to_read(given_path(path), {}), is_start=True)
         except DeltaError as error:
             self._stop(obstacle_of(error, source.name, batch_id))
         self._running[source.name] = _Running(source, DeltaSource(reading), pa.array([], pa.string()))

@@ -49,15 +49,20 @@ def test_no_directory_of_a_table_is_overwritten(spark: SparkSession, default: Pl
         assert ids(load(spark, path)) == [0, 1, 2]
 
 
-def test_the_tools_of_streams_find_a_checkpoint_as_spark_does(spark: SparkSession, default: Place) -> None:
-    write(spark.range(3), "/source")
-    stream = spark.readStream.format("delta").load("/source").writeStream.format("delta")
-    stream = stream.option("checkpointLocation", "/checkpoint").trigger(availableNow=True)
-    stream.start("/target").awaitTermination()
-    write(spark.range(3, 5), "/source")
-    for tables in ((), ("/source",)):
-        [behind] = lag("/checkpoint", tables=tables).sources
-        assert (behind.rows, behind.error) == (2, None)
-        plan = plan_restart("/checkpoint", tables=tables, sink="/target" if tables else None)
-        assert plan.batch is not None
-        assert (plan.batch.rows, plan.sink_batch_id, plan.obstacles) == (2, 0, ())
+def test_the_tools_of_streams_find_tables_and_checkpoints_as_spark_does(
+    spark: SparkSession, default: Place, tmp_path: Path
+) -> None:
+    for number, source in enumerate(("/source", f"file:{tmp_path}/source")):
+        checkpoint, target = f"/checkpoint{number}", f"/target{number}"
+        write(spark.range(3), source)
+        stream = spark.readStream.format("delta").load(source).writeStream.format("delta")
+        stream = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        stream.start(target).awaitTermination()
+        write(spark.range(3, 5), source)
+        for tables, sink in (((), None), ((source,), target)):
+            [behind] = lag(checkpoint, tables=tables).sources
+            assert (behind.rows, behind.error) == (2, None)
+            plan = plan_restart(checkpoint, tables=tables, sink=sink)
+            assert plan.obstacles == ()
+            assert plan.batch is not None
+            assert (plan.batch.rows, plan.sink_batch_id) == (2, 0)
