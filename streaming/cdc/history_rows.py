@@ -139,7 +139,8 @@ class HistoryRows:
         kind = F.col(_KIND)
         is_row = kind == _ROW
         found = [
-            F.bool_or(kind == DELETE).alias("\0deleted"),
+            # What ended a row, and began none, was a delete; it may be forgotten beside the table.
+            (F.bool_or(kind == DELETE) | (F.bool_or(kind == _END) & ~F.bool_or(is_row))).alias("\0deleted"),
             F.bool_or(kind.isin(UPSERT, _ROW)).alias("\0upserted"),
             F.bool_or(is_row).alias("\0is_row"),
             F.any_value(F.when(is_row, F.col(_OLD_END)), True).alias(_OLD_END),

@@ -320,6 +320,17 @@ def test_changes_later_than_the_horizon(spark, table, caplog, scd_type):
     assert versions(f"{table}/_changes/late") == versions_before
 
 
+def test_a_change_with_the_sequence_of_a_delete_that_was_forgotten(spark, table):
+    """The row that the delete has ended still tells it."""
+    now = [time.time_ns() // 1_000_000]
+    of_table = applier(table, scd_type=2, horizon_ms=DAY_MS, clock=lambda: now[0])
+    of_table.apply(batch(spark, (1, "a", "u", 1), (1, None, "d", 5)), Write("q", 0))
+    now[0] += 2 * DAY_MS
+    of_table.apply(batch(spark, (2, "b", "u", 6)), Write("q", 1))
+    of_table.apply(batch(spark, (1, "equal", "u", 5), (1, "a3", "u", 3)), Write("q", 2))
+    assert intervals(spark, table) == [(1, "a", 1, 3), (1, "a3", 3, 5), (2, "b", 6, None)]
+
+
 @pytest.mark.parametrize("scd_type", ONE_OF_TWO)
 def test_deletes_are_remembered_whatever_new_tables_are_made_with(spark, settings, table, scd_type):
     """The table of deletes may have column mapping, too."""
