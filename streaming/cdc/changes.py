@@ -221,9 +221,9 @@ def as_comparable(value: Column, field: T.StructField) -> Column:
 
 
 def as_json(value: Column) -> Column:
-    """A value without an order as a text that can be compared. By default the text of a timestamp has its
-    milliseconds alone."""
-    return F.to_json(F.struct(value), EXACT_JSON)
+    """A value without an order as a text that can be compared; null stays null, which is less than every
+    value. By default the text of a timestamp has its milliseconds alone."""
+    return F.when(value.isNotNull(), F.to_json(F.struct(value), EXACT_JSON))
 
 
 def as_literal(encoded: object, data_type: T.DataType) -> Column:

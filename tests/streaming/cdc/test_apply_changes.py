@@ -606,6 +606,18 @@ def test_an_equal_sequence_with_a_new_column(spark, table):
     assert tuples(load(spark, table).select("id", "name", "more")) == [(1, "a", "x"), (2, "b", None)]
 
 
+@pytest.mark.parametrize("scd_type", OTHER_OF_TWO)
+def test_an_equal_sequence_with_a_map(spark, table, scd_type):
+    """A null is less than a map, as it is less than every other value."""
+    of_table = applier(table, scd_type=scd_type)
+    told, schema = [{"k": 1}, None], "id INT, m MAP<STRING, INT>, op STRING, at INT"
+    batches = [[(1, told[i], "u", 1), (2, told[1 - i], "u", 1)] for i in (0, 1)]
+    batches[0] += [(3, m, "u", 1) for m in told]
+    for number, rows in enumerate(batches):
+        of_table.apply(batch(spark, *rows, schema=schema), Write("q", number))
+    assert tuples(load(spark, table).select("id", "m")) == [(i, {"k": 1}) for i in (1, 2, 3)]
+
+
 @pytest.mark.parametrize("made_by", ["another writer", "a clone"])
 @pytest.mark.sampled(2)
 def test_a_history_of_some_columns_keeps_the_rows_that_were_there_before(spark, tmp_path, table, made_by):
