@@ -34,11 +34,11 @@ def apply_changes(
     truncates: str | Column | None = None,
     envelope: Envelope | None = None,
     scd_type: int = 1,
-    columns: Sequence[str] | None = None,
-    except_columns: Sequence[str] = (),
+    columns: str | Sequence[str] | None = None,
+    except_columns: str | Sequence[str] = (),
     ignore_null_updates: bool = False,
-    track_history_columns: Sequence[str] | None = None,
-    track_history_except_columns: Sequence[str] | None = None,
+    track_history_columns: str | Sequence[str] | None = None,
+    track_history_except_columns: str | Sequence[str] | None = None,
     delete_horizon: str | timedelta = "7 days",
 ) -> DataStreamWriter:
     """A writer that applies a stream of changes to a table, each micro-batch in one commit and once.
@@ -73,8 +73,14 @@ def apply_changes(
     Raises DeltaIllegalArgumentException for arguments that do not fit together. The query fails with
     DELTA_INVALID_CHANGE for a record without key or sequence.
     """
-    names = [keys] if isinstance(keys, str) else list(keys)
-    _check(bool(names), "keys", "names no column")
+    data_columns = DataColumns(
+        _names(keys),
+        None if columns is None else _names(columns),
+        _names(except_columns),
+        None if track_history_columns is None else _names(track_history_columns),
+        None if track_history_except_columns is None else _names(track_history_except_columns),
+    )
+    _check(bool(data_columns.keys), "keys", "names no column")
     _check(source.isStreaming, "source", "is no streaming frame; read it with spark.readStream")
     _check(scd_type in (1, 2), "scd_type", f"is {scd_type!r}; it has to be 1 or 2")
     _check(columns is None or not except_columns, "columns", "is given together with except_columns")
@@ -96,9 +102,7 @@ def apply_changes(
     applier = Applier(
         target=_target(target),
         envelope=envelope,
-        data_columns=DataColumns(
-            names, columns, tuple(except_columns), track_history_columns, track_history_except_columns
-        ),
+        data_columns=data_columns,
         scd_type=scd_type,
         ignore_null_updates=ignore_null_updates,
         horizon_ms=_horizon_ms(delete_horizon),
@@ -111,6 +115,11 @@ def _check(holds: bool, argument: str, problem: str) -> None:
         raise DeltaIllegalArgumentException(
             error_class="DELTA_APPLY_CHANGES_ARGUMENT", argument=argument, problem=problem
         )
+
+
+def _names(given: str | Sequence[str]) -> list[str]:
+    """A str is one name, and no sequence of letters."""
+    return [given] if isinstance(given, str) else list(given)
 
 
 def _expression(given: str | Column | None) -> Column:

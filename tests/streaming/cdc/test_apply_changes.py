@@ -770,6 +770,27 @@ def test_arguments(spark, tmp_path, arguments, problem):
         apply_changes(source, "/t", **{"keys": ["id"], "sequence_by": "at", **arguments})
 
 
+@pytest.mark.parametrize(
+    ("arguments", "columns"),
+    [
+        ({"columns": "name", "track_history_columns": "name"}, ["id", "name"]),
+        ({"except_columns": "op", "track_history_except_columns": "at"}, ["id", "name", "at"]),
+    ],
+)
+@pytest.mark.sampled(1)
+def test_a_text_is_one_name(spark, table, tmp_path, arguments, columns):
+    """It was read letter by letter."""
+    folder = tmp_path / "landed"
+    land(folder, "1.json", (1, "a", "u", 1), (1, "a", "u", 2))
+    source = spark.readStream.schema(SCHEMA).json(str(folder))
+    writer = apply_changes(source, table, keys="id", sequence_by="at", scd_type=2, **arguments)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    writer.start().awaitTermination()
+    found = load(spark, table)
+    assert found.columns == [*columns, "__START_AT", "__END_AT"]
+    assert tuples(found.select("name", "__START_AT", "__END_AT")) == [("a", 1, None)]
+
+
 def test_how_targets_are_named():
     for given, path, name in (
         ("/tables/a", "/tables/a", None),
