@@ -7,7 +7,7 @@ a history whose target shows some of them.
 
 Each is appended to before the target is merged into, and forgets only afterwards: until the target has a
 batch, a run that repeats it finds the same answers. Per batch: one listing of the log of `deletes`; a job
-that appends, if the batch has deletes.
+that appends, if the batch has deletes, and after some dozens of those one that compacts their files.
 """
 
 from __future__ import annotations
@@ -114,6 +114,8 @@ class SideTables:
         recorded = F.timestamp_millis(F.lit(now_ms))
         rows = points.withColumn(RECORDED_AT, recorded).coalesce(1)
         writer = rows.write.format("delta").mode("append").partitionBy(CHANGE)
+        # Every batch reads all files, and a horizon may have tens of thousands of batches.
+        writer = writer.option("autoCompact", "true")
         writer.options(**write.options, **self.properties).save(self._path)
 
     def keep_late(self, changes: DataFrame, write: Write, now_ms: int) -> None:
@@ -133,8 +135,7 @@ class SideTables:
         """Forgets what earlier batches remembered longer ago than the horizon, if there is any."""
         if self._snapshot is None or not self._snapshot.num_files:
             return
-        # What a file remembers is not younger than the file.
-        oldest = pc.min(self._of_parts(DELETE, TRUNCATE)["modification_time"]).as_py()
+        oldest = self._oldest_ms()
         # Not in each batch that is a horizon after one with deletes.
         if oldest is None or oldest >= now_ms - horizon_ms - horizon_ms // _SLACK:
             return
@@ -163,11 +164,16 @@ class SideTables:
             return set()
         return set(pc.unique(self._changes_of_files(self._snapshot)).to_pylist())
 
-    def _of_parts(self, *parts: str) -> pa.Table:
+    def _oldest_ms(self) -> int | None:
+        """When the oldest delete or truncate was remembered; None without any."""
         assert self._snapshot is not None
-        return self._snapshot.files.filter(
-            pc.is_in(self._changes_of_files(self._snapshot), value_set=pa.array(parts))
-        )
+        parts = pa.array([DELETE, TRUNCATE])
+        files = self._snapshot.files.filter(pc.is_in(self._changes_of_files(self._snapshot), value_set=parts))
+        recorded = self._snapshot.statistics_of(files).column((RECORDED_AT,))
+        assert recorded is not None
+        # What a file remembers is not younger than the file.
+        written = files["modification_time"].combine_chunks()
+        return pc.min(pc.coalesce(pc.divide(recorded.low, 1_000), written)).as_py()
 
     @staticmethod
     def _changes_of_files(snapshot: Snapshot) -> pa.ChunkedArray:

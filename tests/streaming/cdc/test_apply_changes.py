@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from deltaflow import DeltaTable
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
+from deltaflow.log import DeltaLog
 from deltaflow.streaming import apply_changes
 from deltaflow.streaming.cdc import ChangeRows, Debezium, Flat, Snapshots
 from deltaflow.streaming.cdc.applier import Applier
@@ -329,6 +330,21 @@ def test_a_change_with_the_sequence_of_a_delete_that_was_forgotten(spark, table)
     of_table.apply(batch(spark, (2, "b", "u", 6)), Write("q", 1))
     of_table.apply(batch(spark, (1, "equal", "u", 5), (1, "a3", "u", 3)), Write("q", 2))
     assert intervals(spark, table) == [(1, "a", 1, 3), (1, "a3", 3, 5), (2, "b", 6, None)]
+
+
+def test_remembered_deletes_are_few_files(spark, settings, table):
+    """Each batch reads them. They are forgotten by their own age, and not by that of the file."""
+    now = [time.time_ns() // 1_000_000 - 9 * DAY_MS]
+    of_table = applier(table, horizon_ms=DAY_MS, clock=lambda: now[0])
+    with settings({"spark.databricks.delta.autoCompact.minNumFiles": "2"}):
+        for number in range(2):
+            of_table.apply(batch(spark, (number, None, "d", number)), Write("q", number))
+            now[0] += DAY_MS * 5 // 8
+    deletes = f"{table}/_changes/deletes"
+    assert DeltaLog.for_table(deletes).snapshot().num_files == 1
+    assert tuples(load(spark, deletes).select("id")) == [(0,), (1,)]
+    of_table.apply(batch(spark, (2, "b", "u", 6)), Write("q", 2))
+    assert tuples(load(spark, deletes).select("_change", "_sequence")) == [("delete", 1), ("horizon", 0)]
 
 
 @pytest.mark.parametrize("scd_type", ONE_OF_TWO)
