@@ -304,6 +304,7 @@ class Tables(Client):
             "column": lambda: table.delete(table.toDF()["id"] == 1),
             "itself": lambda: table.clone(self.path("batch"), replace=True),
             "nothing": lambda: table.merge(spark.range(1), "true").execute(),
+            "condition": lambda: spark.sql(f"DELETE FROM delta.`{self.path('batch')}` WHERE nope = 1"),
         }
         return {name: error_of(call) for name, call in calls.items()}
 

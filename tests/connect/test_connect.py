@@ -180,6 +180,7 @@ def test_the_names_of_deltaflow_serve_clients_too(finished: Finished) -> None:
             "a different target",
         ),
         ("nothing", "DeltaAnalysisException", "DELTA_MERGE_MISSING_WHEN", "at least one WHEN clause"),
+        ("condition", "AnalysisException", "UNRESOLVED_COLUMN.WITH_SUGGESTION", "`nope` cannot be resolved"),
     ],
 )
 def test_a_client_gets_the_error_of_the_server_or_of_what_sql_cannot_say(

@@ -3,6 +3,7 @@
 Requests and answers are JSON objects, each with a class of its own (see `Message`). An answer with bulk data
 is the bytes of an Arrow stream. Errors are answers, too, which the Java side throws on Spark's thread. What
 Python keeps between two calls, such as an open write or source, has an integer handle that the JVM chose.
+An error of Spark that passed through Python goes back as the Java exception that it was.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
+from py4j.java_gateway import JavaObject
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
 
 from deltaflow.errors import DeltaError, DeltaIllegalStateException
 from deltaflow.spark.bridge.messages import ErrorAnswer, ErrorDescription, Message, NoFields
@@ -92,7 +95,7 @@ class Dispatcher:
         """The number of handles that are kept, for tests."""
         return len(self._handles)
 
-    def apply(self, method: str, request: str) -> str | bytes:
+    def apply(self, method: str, request: str) -> str | bytes | JavaObject:
         """BiFunction.apply, called by the JVM. Raises nothing, since py4j would lose the exception."""
         try:
             answer = self._handlers[method](self._decoded(method, request))
@@ -100,7 +103,7 @@ class Dispatcher:
                 return answer
             return msgspec.json.encode(NoFields() if answer is None else answer).decode()
         except BaseException as error:  # KeyboardInterrupt included: it goes to the caller as it is
-            return self._error_answer(error)
+            return _error_of_spark(error) or self._error_answer(error)
 
     def _decoded(self, method: str, request: str) -> Any:
         decoder = self._decoders[method]
@@ -144,6 +147,16 @@ def request_type(function: Callable[..., Any]) -> Any:
     hints.pop("return")
     (request,) = hints.values()
     return request
+
+
+def _error_of_spark(error: BaseException) -> JavaObject | None:
+    """The Java exception that PySpark has made the error of, if Spark knows it by a condition; else None.
+
+    Clients of Spark Connect know its class, which a DeltaFlowException would hide.
+    """
+    if not isinstance(error, CapturedException) or error._origin is None:
+        return None
+    return error._origin if error.getCondition() and error.getSqlState() else None
 
 
 def _condition(error: BaseException) -> tuple[str, str]:

@@ -25,7 +25,8 @@ import scala.runtime.AbstractFunction0;
  * Calls the one Python dispatcher of this JVM.
  *
  * A call consists of a method name and a JSON object. The answer is a JSON object or, for bulk data, the bytes of an
- * Arrow stream. No object reference crosses, so that neither side has anything to release after a call.
+ * Arrow stream. No object reference crosses, so that neither side has anything to release after a call; but an
+ * exception of Spark that Python has caught comes back as it was, to be thrown on.
  *
  * Calls are made on threads of our own, because a read on py4j's socket cannot be interrupted. The caller waits for a
  * Future, so that StreamingQuery.stop() interrupts it at once. When Python calls Spark meanwhile, the call runs on the
@@ -145,6 +146,7 @@ public final class Python {
   }
 
   private static JsonNode result(Object answer) {
+    if (answer instanceof Throwable) throw Thrown.asIs((Throwable) answer);
     JsonNode node = parse((String) answer);
     JsonNode error = node.get("error");
     if (error != null) {
