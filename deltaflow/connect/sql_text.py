@@ -36,7 +36,7 @@ def column_name(name: str) -> str:
         found = _PART_OF_NAME.match(name, at)
         if found is None:
             raise ValueError(f"{name!r} is no name of a column: put names with odd characters in backticks.")
-        parts.append(quoted(found[2] if found[1] is None else found[1].replace("``", "`")))
+        parts.append(_in_backticks(found[2] if found[1] is None else found[1].replace("``", "`")))
         at = found.end()
     return ".".join(parts)
 
@@ -46,7 +46,14 @@ def name_of_path(path: str) -> str:
     if path and not is_absolute_path(path):
         # Spark would take it for the name of a table in the schema delta.
         raise not_in_sql(f"The relative path {path}", "Give an absolute path of the server.")
-    return f"delta.{quoted(path)}"
+    return f"delta.{_in_backticks(path)}"
+
+
+def _in_backticks(name: str) -> str:
+    if has_variables(name):
+        # Backticks have no escapes, and a wrong path could be that of another table.
+        raise not_in_sql(f"The name {name}", "There, ${…} is the value of a variable. Use a classic session.")
+    return quoted(name)
 
 
 def expression(spark: SparkSession, given: str | Column) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -102,6 +103,12 @@ def test_paths() -> None:
     assert name_of_path("s3a://b/a`b") == "delta.`s3a://b/a``b`"
     with pytest.raises(DeltaUnsupportedOperationException, match="relative path tables/a has no form"):
         name_of_path("tables/a")
+
+
+@pytest.mark.parametrize("call", [name_of_path, column_name])
+def test_a_name_that_the_server_would_read_as_a_variable(call: Callable[[str], str]) -> None:
+    with pytest.raises(DeltaUnsupportedOperationException, match=r"The name /a/\$\{b\} has no form in SQL"):
+        call("/a/${b}")
 
 
 def test_clustering_by_a_field() -> None:
