@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from deltaflow.arguments import is_connect_session
 from deltaflow.batch.delta_table import DeltaTable
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log.protocol.intervals import interval_ms
@@ -82,6 +83,8 @@ def apply_changes(
     )
     _check(bool(data_columns.keys), "keys", "names no column")
     _check(source.isStreaming, "source", "is no streaming frame; read it with spark.readStream")
+    is_of_client = is_connect_session(source.sparkSession)
+    _check(not is_of_client, "source", "is of a client of Spark Connect; run the stream in a classic session")
     _check(scd_type in (1, 2), "scd_type", f"is {scd_type!r}; it has to be 1 or 2")
     _check(columns is None or not except_columns, "columns", "is given together with except_columns")
     tracks = (track_history_columns, track_history_except_columns)

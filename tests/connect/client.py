@@ -23,6 +23,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 import deltaflow
 from deltaflow.connect import DeltaTable
 from deltaflow.errors import DeltaError
+from deltaflow.streaming import apply_changes
 
 APPENDS = 4
 """Of each of the clients to one table, at the same time."""
@@ -304,6 +305,12 @@ class Tables(Client):
             "column": lambda: table.delete(table.toDF()["id"] == 1),
             "itself": lambda: table.clone(self.path("batch"), replace=True),
             "nothing": lambda: table.merge(spark.range(1), "true").execute(),
+            "apply_changes": lambda: apply_changes(
+                spark.readStream.format("delta").load(self.path("batch")),
+                self.path("replica"),
+                keys="id",
+                sequence_by="id",
+            ),
             "condition": lambda: spark.sql(f"DELETE FROM delta.`{self.path('batch')}` WHERE nope = 1"),
         }
         return {name: error_of(call) for name, call in calls.items()}

@@ -180,6 +180,12 @@ def test_the_names_of_deltaflow_serve_clients_too(finished: Finished) -> None:
             "a different target",
         ),
         ("nothing", "DeltaAnalysisException", "DELTA_MERGE_MISSING_WHEN", "at least one WHEN clause"),
+        (
+            "apply_changes",
+            "DeltaIllegalArgumentException",
+            "DELTA_APPLY_CHANGES_ARGUMENT",
+            "source is of a client of Spark Connect",
+        ),
         ("condition", "AnalysisException", "UNRESOLVED_COLUMN.WITH_SUGGESTION", "`nope` cannot be resolved"),
     ],
 )
