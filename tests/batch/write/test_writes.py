@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
 
 from deltaflow.errors import (
     DeltaTableAlreadyExistsError,
@@ -51,6 +53,23 @@ def test_every_mode_creates_a_table(spark, table, mode):
     [info] = actions(table, "commitInfo")
     assert info["operationParameters"]["mode"].lower() == mode
     assert info["isBlindAppend"] is (mode != "overwrite")
+
+
+@pytest.mark.timeout(60)  # A write that reported nothing let its observer wait for ever.
+@pytest.mark.parametrize("way", ["save", "saveAsTable", "writeTo"])
+def test_what_a_written_frame_is_observed_by_is_reported(spark, table, way):
+    observation = Observation()
+    name = f"delta.`{table}`"
+    numbers(spark, 1).write.format("delta").save(table)
+    observed = numbers(spark, 2, 3).observe(observation, F.sum("n").alias("sum"))
+    writer = observed.write.format("delta").mode("append")
+    {
+        "save": lambda: writer.save(table),
+        "saveAsTable": lambda: writer.saveAsTable(name),
+        "writeTo": lambda: observed.writeTo(name).append(),
+    }[way]()
+    assert observation.get == {"sum": 5}
+    assert read_numbers(spark, table) == [1, 2, 3]
 
 
 def test_an_unknown_mode(spark, table):

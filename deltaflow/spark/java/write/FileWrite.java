@@ -36,9 +36,11 @@ import org.apache.spark.sql.catalyst.expressions.Length;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreePattern$;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution$;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.FileFormatWriter;
 import org.apache.spark.sql.execution.datasources.OutputWriterFactory;
@@ -74,9 +76,20 @@ public final class FileWrite {
    * Runs the write, which Python begins by write.begin.`name`. request: the fields of that method's request, which
    * this method completes. Returns false if Python answers that there is nothing to write.
    */
-  public static boolean run(org.apache.spark.sql.classic.SparkSession session, Dataset data, String name, Map request) {
+  public static boolean run(
+      final org.apache.spark.sql.classic.SparkSession session, Dataset data, final String name, final Map request) {
+    final QueryExecution query = ((org.apache.spark.sql.classic.Dataset) data).queryExecution();
+    // Whoever waits for what the rows are observed by, waits for the end of an execution. A micro-batch has one.
+    boolean isObserved = query.analyzed().containsPattern(TreePattern$.MODULE$.COLLECT_METRICS());
+    if (!isObserved || name.equals("stream")) return run(session, query, name, request);
+    return ((Boolean) SQLExecution$.MODULE$.withNewExecutionId(query, Option.apply("write"), new AbstractFunction0() {
+      public Object apply() { return Boolean.valueOf(run(session, query, name, request)); }
+    })).booleanValue();
+  }
+
+  private static boolean run(
+      org.apache.spark.sql.classic.SparkSession session, QueryExecution query, String name, Map request) {
     Long handle = Long.valueOf(Python.newHandle());
-    QueryExecution query = ((org.apache.spark.sql.classic.Dataset) data).queryExecution();
     request.put("handle", handle);
     request.put("schema", query.analyzed().schema().json());
     request.put("settings", deltaSettings(session));
