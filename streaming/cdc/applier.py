@@ -27,6 +27,7 @@ from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateExc
 from deltaflow.log import Snapshot
 from deltaflow.log.protocol.properties import MERGE_MATERIALIZE_SOURCE
 from deltaflow.spark.expressions.frames import release
+from deltaflow.store import given_path
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     COLUMN_SEQUENCES,
@@ -136,7 +137,7 @@ class Applier:
         """That which a history of some columns follows from; None of other targets, and before it is made."""
         if not self.data_columns.tracks:
             return None
-        return Target(posixpath.join(snapshot.path, DIRECTORY, "history"), None).snapshot(spark)
+        return Target(posixpath.join(given_path(snapshot.path), DIRECTORY, "history"), None).snapshot(spark)
 
     def _with_engine_columns(
         self, spark: SparkSession, snapshot: Snapshot, columns: ChangeColumns
@@ -149,7 +150,8 @@ class Applier:
             return snapshot
         given = [field for field in snapshot.schema.fields if not is_computed(field)]
         nothing = spark.createDataFrame([], T.StructType([*given, *missing]))
-        nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(snapshot.path)
+        writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
+        writer.save(given_path(snapshot.path))
         found = self.target.snapshot(spark)
         assert found is not None
         return found
@@ -180,7 +182,7 @@ class Applier:
             tables = [(self.target, names)]
             # The target does not show all that a history tells.
             for beside, of_beside in (("deletes", [SEQUENCE]), ("history", names)):
-                table = Target(posixpath.join(snapshot.path, DIRECTORY, beside), None)
+                table = Target(posixpath.join(given_path(snapshot.path), DIRECTORY, beside), None)
                 remembered = table.snapshot(spark)
                 if remembered is None:
                     continue

@@ -26,6 +26,7 @@ from deltaflow.batch.delta_table import DeltaTable
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.protocol.column_mapping import physical_name
 from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
+from deltaflow.store import given_path
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     DELETE,
@@ -77,7 +78,7 @@ class SideTables:
     """The tables beside the target."""
 
     def __init__(self, spark: SparkSession, target: Snapshot, columns: ChangeColumns) -> None:
-        self.target = target.path
+        self.target = given_path(target.path)
         # Where the target is mapped, its columns may have names that only mapped tables may have.
         is_mapped = target.mapping_mode != "none"
         self.properties: dict[str, str] = {COLUMN_MAPPING_MODE.name: "name"} if is_mapped else {}

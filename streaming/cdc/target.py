@@ -14,6 +14,7 @@ from deltaflow.batch import named_table
 from deltaflow.batch.delta_table import DeltaTable
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.store import given_path, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +26,7 @@ DIRECTORY = "_changes"
 
 @dataclass(frozen=True)
 class Target:
-    """A table: its path, or its name in Spark's catalog."""
+    """A table: its path, as Spark is given it, or its name in Spark's catalog."""
 
     path: str | None
     name: str | None
@@ -35,7 +36,7 @@ class Target:
         path = self.path
         if self.name is not None:
             path = _path_of_name(spark, self.name)
-        log = None if path is None else DeltaLog.for_table(path)
+        log = None if path is None else DeltaLog.for_table(table_path(path))
         return log.snapshot() if log is not None and log.exists() else None
 
     def table(self, spark: SparkSession) -> DeltaTable:
@@ -61,7 +62,7 @@ class Target:
             builder = builder.tableName(self.name)
         else:
             assert self.path is not None
-            check_nothing_remembered(self.path)
+            check_nothing_remembered(table_path(self.path))
             builder = builder.location(self.path)
         builder.addColumns(columns).execute()
         snapshot = self.snapshot(spark)
@@ -78,7 +79,7 @@ class Target:
         if recorded is None:
             check_nothing_remembered(snapshot.path)
             value = json.dumps(flow).replace("\\", "\\\\").replace("'", "\\'")
-            table = named_table.quoted_path(snapshot.path)
+            table = named_table.quoted_path(given_path(snapshot.path))
             spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{_PROPERTY}' = '{value}')")
             adopted = self.snapshot(spark)
             assert adopted is not None

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from deltaflow.spark.bridge.java_classes import java_classes
 from deltaflow.spark.hadoop.open_store import connect
 from deltaflow.streaming import lag, plan_restart
+from deltaflow.streaming.cdc.applier import Applier
+from deltaflow.streaming.cdc.changes import ByConditions
+from deltaflow.streaming.cdc.data_columns import DataColumns
+from deltaflow.streaming.cdc.target import Target
 from tests.tables import ids, load, write
 
 if TYPE_CHECKING:
@@ -66,3 +72,27 @@ def test_the_tools_of_streams_find_tables_and_checkpoints_as_spark_does(
             assert plan.obstacles == ()
             assert plan.batch is not None
             assert (plan.batch.rows, plan.sink_batch_id) == (2, 0)
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_changes_are_applied_to_the_table_that_spark_finds(
+    spark: SparkSession, default: Place, tmp_path: Path, is_local: bool
+) -> None:
+    target = f"file:{tmp_path}/target" if is_local else "/target"
+    apply = Applier(
+        target=Target(target, None),
+        envelope=ByConditions(F.col("at"), F.col("op") == "d", None),
+        data_columns=DataColumns(["id"], except_columns=("op", "at")),
+        scd_type=1,
+        ignore_null_updates=False,
+        horizon_ms=10 * 86_400_000,
+    )
+    # The last change is older than the delete, which the tables beside the target remember.
+    spark.sparkContext.setLocalProperty("sql.streaming.queryId", str(uuid.uuid4()))
+    try:
+        for number, rows in enumerate(([(1, "u", 1), (2, "u", 1)], [(1, "d", 3)], [(1, "u", 2)])):
+            apply(spark.createDataFrame(rows, "id INT, op STRING, at INT"), number)
+    finally:
+        spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]
+    assert ids(load(spark, target)) == [2]
+    assert is_local == (default.names() == [])
