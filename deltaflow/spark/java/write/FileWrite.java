@@ -35,8 +35,8 @@ import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.Length;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.trees.TreePattern$;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.QueryExecution;
@@ -53,6 +53,7 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction0;
+import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
 /**
@@ -80,7 +81,9 @@ public final class FileWrite {
       final org.apache.spark.sql.classic.SparkSession session, Dataset data, final String name, final Map request) {
     final QueryExecution query = ((org.apache.spark.sql.classic.Dataset) data).queryExecution();
     // Whoever waits for what the rows are observed by, waits for the end of an execution. A micro-batch has one.
-    boolean isObserved = query.analyzed().containsPattern(TreePattern$.MODULE$.COLLECT_METRICS());
+    boolean isObserved = query.analyzed().exists(new AbstractFunction1() {
+      public Object apply(Object plan) { return Boolean.valueOf(plan instanceof CollectMetrics); }
+    });
     if (!isObserved || name.equals("stream")) return run(session, query, name, request);
     return ((Boolean) SQLExecution$.MODULE$.withNewExecutionId(query, Option.apply("write"), new AbstractFunction0() {
       public Object apply() { return Boolean.valueOf(run(session, query, name, request)); }
