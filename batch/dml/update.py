@@ -87,6 +87,8 @@ def update(
             # By their positions: no other rows are written, whatever the condition is the next time.
             account = operation.mark(touched, found.marks, rewritten=found.marks)
             rows = operation.rows(account.rewritten, places=materialized is not None)
+            if materialized is None:
+                rows = named(rows)
             is_updated = F.lit(True)
         rows = operation.with_row_ids(rows)
         if materialized is not None:
@@ -94,11 +96,7 @@ def update(
             if found.marks is None:
                 is_updated = materialized.found
         before = operation.before(rows, account) if operation.records(account) else None
-        if materialized is None:
-            rows = named(rows)
-            new = new_values.over(rows)
-        else:
-            new = materialized.values
+        new = new_values.over(rows) if materialized is None else materialized.values
         columns = [
             F.when(is_updated, new[column]).otherwise(F.col(quoted(column))).alias(column)
             if column in new
