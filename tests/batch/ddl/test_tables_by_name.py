@@ -242,7 +242,7 @@ def test_a_name_that_says_otherwise_than_the_table_that_is_there(
         ("CREATE TABLE t USING delta LOCATION '{path}/..' AS SELECT 1 AS a", ANALYSIS, "NON_EMPTY"),
         ("CREATE OR REPLACE TABLE t USING delta", ANALYSIS, "SCHEMA_NOT_PROVIDED"),
         ("CREATE TABLE t (a INT DEFAULT 1) USING delta", ANALYSIS, "FEATURE_NOT_ENABLED"),
-        ("CREATE TABLE t (a INT, b INT GENERATED ALWAYS AS (c)) USING delta", AnalysisException, "generat"),
+        ("CREATE TABLE t (a INT, b INT GENERATED ALWAYS AS (c)) USING delta", AnalysisException, "name `c`"),
         ("CREATE TABLE t (a INT, b BOOLEAN) USING delta CLUSTER BY (b)", ANALYSIS, "no bounds"),
         ("CREATE TABLE t (a INT, b INT) USING delta CLUSTERED BY (a) INTO 2 BUCKETS",
          UNSUPPORTED, "bucket"),

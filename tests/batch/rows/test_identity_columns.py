@@ -104,6 +104,8 @@ DOORS: dict[str, Write] = {
 @pytest.mark.sampled(6)
 def test_every_door(spark: SparkSession, path: str, tmp_path: Path, door: str) -> None:
     """The mark is that of the last number, in the same commit; rows that were there keep their numbers."""
+    if door == "REPLACE WHERE" and spark.version < "4.2":
+        pytest.skip("Spark's parser knows BY NAME REPLACE WHERE since 4.2")
     given(spark, 1, 2).write.format("delta").mode("append").save(path)
     before = numbers(spark, path)
     assert sorted(before.values()) == [10, 15]

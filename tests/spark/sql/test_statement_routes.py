@@ -19,6 +19,7 @@ pytestmark = pytest.mark.spark
 
 SET = "ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('mine' = '{value}')"
 REPAIR = "MSCK REPAIR TABLE delta.`{path}`"
+NO_VARIABLES = "Spark finds variables in the predicate of REPLACE WHERE since 4.3"
 
 
 def properties(path: str) -> dict[str, str]:
@@ -153,6 +154,8 @@ def test_variables_of_a_script(
 ) -> None:
     if spark.version < "4.1" and "FOR " in statements:
         pytest.skip("Spark 4.0 has other variables in FOR")
+    if spark.version < "4.3" and "REPLACE" in statements:
+        pytest.skip(NO_VARIABLES)
     setting("spark.sql.scripting.enabled", "true")
     spark.range(4).write.format("delta").mode("overwrite").save(path)
     spark.sql(f"BEGIN DECLARE y BIGINT DEFAULT 2; {statements.format(t=f'delta.`{path}`')}; END")
@@ -175,6 +178,8 @@ def test_a_handler_of_an_error_that_spark_raises_in_a_statement(
 
 
 def test_session_variables_in_a_predicate_to_replace(spark: SparkSession, path: str) -> None:
+    if spark.version < "4.3":
+        pytest.skip(NO_VARIABLES)
     spark.range(4).write.format("delta").mode("overwrite").save(path)
     spark.sql("DECLARE OR REPLACE VARIABLE least BIGINT = 2")
     spark.sql(f"INSERT INTO delta.`{path}` REPLACE WHERE id >= least SELECT least + 5")
