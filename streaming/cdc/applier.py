@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import posixpath
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -54,7 +53,7 @@ from deltaflow.streaming.cdc.current_rows import CurrentRows
 from deltaflow.streaming.cdc.data_columns import DataColumns, is_computed
 from deltaflow.streaming.cdc.history_rows import HistoryRows
 from deltaflow.streaming.cdc.side_tables import Forgotten, SideTables, Write
-from deltaflow.streaming.cdc.target import DIRECTORY, Target
+from deltaflow.streaming.cdc.target import Target, table_beside
 from deltaflow.streaming.cdc.tracked_history import shown_rows
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class Applier:
         """That which a history of some columns follows from; None of other targets, and before it is made."""
         if not self.data_columns.tracks:
             return None
-        return Target(posixpath.join(given_path(snapshot.path), DIRECTORY, "history"), None).snapshot(spark)
+        return table_beside(snapshot, "history").snapshot(spark)
 
     def _with_engine_columns(
         self, spark: SparkSession, snapshot: Snapshot, columns: ChangeColumns
@@ -182,7 +181,7 @@ class Applier:
             tables = [(self.target, names)]
             # The target does not show all that a history tells.
             for beside, of_beside in (("deletes", [SEQUENCE]), ("history", names)):
-                table = Target(posixpath.join(given_path(snapshot.path), DIRECTORY, beside), None)
+                table = table_beside(snapshot, beside)
                 remembered = table.snapshot(spark)
                 if remembered is None:
                     continue

@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaIllegalArgumentException
-from deltaflow.log.protocol.data_types import EXACT_JSON, has_order
+from deltaflow.log.protocol.data_types import EXACT_JSON, fields_at, has_order
 from deltaflow.log.protocol.schema import char_length, varchar_length
 
 if TYPE_CHECKING:
@@ -77,12 +77,12 @@ def check_names(names: Iterable[str]) -> None:
 
 def field_named(schema: T.StructType, name: str) -> T.StructField:
     """The column of this name, in whatever case; DELTA_APPLY_CHANGES_COLUMN if there is none."""
-    for field in schema.fields:
-        if field.name.lower() == name.lower():
-            return field
-    raise DeltaIllegalArgumentException(
-        error_class="DELTA_APPLY_CHANGES_COLUMN", column_name=name, given=", ".join(schema.names)
-    )
+    found = fields_at(schema, [name])
+    if found is None:
+        raise DeltaIllegalArgumentException(
+            error_class="DELTA_APPLY_CHANGES_COLUMN", column_name=name, given=", ".join(schema.names)
+        )
+    return found[0]
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,11 @@ class Target:
             )
 
 
+def table_beside(target: Snapshot, name: str) -> Target:
+    """A table in the directory of a target that has what its rows do not show."""
+    return Target(posixpath.join(given_path(target.path), DIRECTORY, name), None)
+
+
 def check_nothing_remembered(path: str) -> None:
     """DELTA_APPLY_CHANGES_REPLACED if a table that was at the path before remembers changes."""
     directory = posixpath.join(path, DIRECTORY)

@@ -93,14 +93,17 @@ def generated_bounds(
     generatedColumns: elsewhere nobody checks what rows give.
     """
     of_columns: dict[ColumnPath, list[_Generated]] = {}
+    bases: dict[ColumnPath, T.DataType] = {}
     for name in partition_columns:
         sql = schema[name].metadata.get(GENERATION_EXPRESSION)
         for kind, pattern in _PATTERNS.items():
             found = pattern.fullmatch(sql) if isinstance(sql, str) else None
             if found is not None:
                 parts = found.groupdict()
-                path = _path(schema, parts.get("name") or parts["cast"])
-                if path is not None:
+                fields = _fields(schema, parts.get("name") or parts["cast"])
+                if fields is not None:
+                    path = tuple(field.name for field in fields)
+                    bases[path] = fields[-1].dataType
                     generated = _Generated(schema[name], kind, parts.get("argument") or "")
                     of_columns.setdefault(path, []).append(generated)
                 break
@@ -111,9 +114,9 @@ def generated_bounds(
         return typed_values_or_null(texts, field.dataType)
 
     return {
-        path: lambda path=path, made=made: _bounds(_type(schema, path), made, value)  # type: ignore[misc]
+        path: lambda path=path, made=made: _bounds(bases[path], made, value)  # type: ignore[misc]
         for path, made in of_columns.items()
-        if _can_bound(_type(schema, path), made)
+        if _can_bound(bases[path], made)
     }
 
 
@@ -123,19 +126,10 @@ def tightest(bounds: Sequence[Bounds]) -> Bounds:
     return pc.max_element_wise(*lows), pc.min_element_wise(*highs)
 
 
-def _path(schema: T.StructType, name: str) -> ColumnPath | None:
-    """The names, as the table writes them, of what an expression names; None if the table has it not."""
+def _fields(schema: T.StructType, name: str) -> list[T.StructField] | None:
+    """The fields through which what an expression names is reached; None if the table has it not."""
     parts = re.findall(r"`((?:[^`]|``)+)`|(\w+)", name)
-    fields = fields_at(schema, (quoted.replace("``", "`") or plain for quoted, plain in parts))
-    return None if fields is None else tuple(field.name for field in fields)
-
-
-def _type(schema: T.StructType, path: ColumnPath) -> T.DataType:
-    inside: T.DataType = schema
-    for name in path:
-        assert isinstance(inside, T.StructType)
-        inside = inside[name].dataType
-    return inside
+    return fields_at(schema, (quoted.replace("``", "`") or plain for quoted, plain in parts))
 
 
 def _can_bound(base: T.DataType, made: Sequence[_Generated]) -> bool:

@@ -80,11 +80,13 @@ public final class FileWrite {
   public static boolean run(
       final org.apache.spark.sql.classic.SparkSession session, Dataset data, final String name, final Map request) {
     final QueryExecution query = ((org.apache.spark.sql.classic.Dataset) data).queryExecution();
-    // Whoever waits for what the rows are observed by, waits for the end of an execution. A micro-batch has one.
+    // A micro-batch has an execution already.
+    if (name.equals("stream")) return run(session, query, name, request);
+    // Whoever waits for what the rows are observed by, waits for the end of an execution.
     boolean isObserved = query.analyzed().exists(new AbstractFunction1() {
       public Object apply(Object plan) { return Boolean.valueOf(plan instanceof CollectMetrics); }
     });
-    if (!isObserved || name.equals("stream")) return run(session, query, name, request);
+    if (!isObserved) return run(session, query, name, request);
     return ((Boolean) SQLExecution$.MODULE$.withNewExecutionId(query, Option.apply("write"), new AbstractFunction0() {
       public Object apply() { return Boolean.valueOf(run(session, query, name, request)); }
     })).booleanValue();
