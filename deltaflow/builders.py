@@ -16,11 +16,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType, StructField, StructType
 
 from deltaflow.arguments import check_assignments, check_condition, check_string, names_of
-from deltaflow.errors import DeltaAnalysisException, UnsupportedFeatureError
+from deltaflow.errors import DeltaAnalysisException
 
 Operation = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 _PATH_AS_NAME = re.compile(r"\s*delta\s*\.\s*`((?:[^`]|``)*)`\s*", re.IGNORECASE)
-
 
 GENERATION_EXPRESSION = "delta.generationExpression"
 """In a column's metadata: the SQL by which its values are made of the row's other columns."""
@@ -41,8 +40,7 @@ class IdentityGenerator:
 class TableBuilder(ABC):
     """Collects the definition of a table until `execute` makes it.
 
-    TypeError for arguments of a wrong type, UnsupportedFeatureError for what needs a table feature that
-    deltaflow lacks.
+    TypeError for arguments of a wrong type.
     """
 
     def __init__(self, operation: Operation) -> None:
@@ -289,14 +287,6 @@ def _check_generation(always: object, by_default: object) -> None:
     for identity in (always, by_default):
         if isinstance(identity, IdentityGenerator) and identity.step == 0:
             raise ValueError("Column identity generation requires step to be non-zero.")
-
-
-def _lacks(feature: str, what: str, instead: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        f"{what}, which needs the table feature {feature}, and deltaflow lacks that. {instead} instead.",
-        features=[feature],
-        error_class="DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
-    )
 
 
 def _check(expected: type, message: str, value: object) -> None:
