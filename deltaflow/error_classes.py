@@ -387,8 +387,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION": (
         "42601",
-        "Cannot create table {table_name}: its location is not empty. Use an empty location, or create the "
-        "table without a query to take over the Delta table that is there.",
+        "Cannot create table {table_name}: its location is not empty. Use an empty location. A Delta table "
+        "that is there is taken over by CREATE TABLE without a query, Parquet files by CONVERT TO DELTA.",
     ),
     "DELTA_DATA_CHANGE_FALSE": (
         "0AKDE",

@@ -88,9 +88,9 @@ def commit(definition: TableDefinition) -> None:
     if snapshot is not None and not replaces:
         definition.check_same_as(snapshot)
         return
-    definition.check_location(exists=snapshot is not None, as_select=False)
     if not definition.schema.fields:
         raise definition.without_schema(log.path)
+    definition.check_location(exists=snapshot is not None, as_select=False)
     if snapshot is None:
         transaction.require_no_table()
     else:

@@ -248,7 +248,8 @@ class TableDefinition(Message, frozen=True):
                 table_name=self.name,
                 table=self.path,
             )
-        if as_select and self.operation == "create":
+        # Where the table has no rows, a vacuum deletes the files of others.
+        if self.operation == "create" or not (exists or as_select):
             self._check_empty()
 
     def _check_empty(self) -> None:

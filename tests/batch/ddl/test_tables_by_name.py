@@ -240,6 +240,8 @@ def test_a_name_that_says_otherwise_than_the_table_that_is_there(
         ("CREATE TABLE t USING delta LOCATION '{path}'", ANALYSIS, "WITHOUT_SCHEMA"),
         ("CREATE TABLE t USING delta LOCATION '{path}/..'", ANALYSIS, "WITHOUT_TXN_LOG"),
         ("CREATE TABLE t USING delta LOCATION '{path}/..' AS SELECT 1 AS a", ANALYSIS, "NON_EMPTY"),
+        ("CREATE TABLE t (a INT) USING delta LOCATION '{path}/..'", ANALYSIS, "NON_EMPTY"),
+        ("CREATE OR REPLACE TABLE t (a INT) USING delta LOCATION '{path}/..'", ANALYSIS, "NON_EMPTY"),
         ("CREATE OR REPLACE TABLE t USING delta", ANALYSIS, "SCHEMA_NOT_PROVIDED"),
         ("CREATE TABLE t (a INT DEFAULT 1) USING delta", ANALYSIS, "FEATURE_NOT_ENABLED"),
         ("CREATE TABLE t (a INT, b INT GENERATED ALWAYS AS (c)) USING delta", AnalysisException, "name `c`"),

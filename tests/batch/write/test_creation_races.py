@@ -73,8 +73,14 @@ LOSERS: dict[str, Callable[[DataFrame, Path], None]] = {
 }
 
 
-def before_commit(at: Any, loser: str, rival: Callable[[], object]) -> None:
-    """Runs a rival between the loser's files and its commit."""
+def before_commit(at: Any, loser: str, path: Path, statements: Callable[[], object]) -> None:
+    """Runs statements that create the table between the loser's files and its commit."""
+
+    def rival() -> None:
+        # CREATE TABLE takes no folder with files unless somebody has begun a table there.
+        (path / "_delta_log").mkdir()
+        statements()
+
     if loser == "first batch":  # it writes the stream's source first
         at("files written", lambda: at("files written", rival))
     else:
@@ -102,7 +108,7 @@ def test_rows_that_were_not_checked_by_the_rules_of_the_table_are_not_committed(
         for statement in RULES[rules]:
             spark.sql(statement.format(table=table))
 
-    before_commit(at, loser, create)
+    before_commit(at, loser, path, create)
     with pytest.raises(PySparkException, match="DELTA_PROTOCOL_CHANGED"):
         LOSERS[loser](frame, path)
     log = DeltaLog.for_table(str(path))
@@ -148,7 +154,7 @@ def test_rows_that_follow_the_same_rules_are_appended(
     def create() -> None:
         spark.sql(statement)
 
-    before_commit(at, loser, create)
+    before_commit(at, loser, path, create)
     LOSERS[loser](frame, path)
     assert DeltaLog.for_table(str(path)).latest_version() == 1
     assert load(spark, str(path)).count() == 3
