@@ -221,10 +221,10 @@ class MergeJoin:
 
     @functools.cached_property
     def _comparable_keys(self) -> list[Column]:
-        return [
-            comparable(key, field.dataType).alias(f"\0{i}")
-            for i, (key, field) in enumerate(zip(self._source_keys, self._key_fields, strict=True))
-        ]
+        """Those of the type void tell no rows apart, and Spark's hash joins find no match by them."""
+        pairs = zip(self._source_keys, self._key_fields, strict=True)
+        keys = [(key, field.dataType) for key, field in pairs if not isinstance(field.dataType, T.NullType)]
+        return [comparable(key, data_type).alias(f"\0{i}") for i, (key, data_type) in enumerate(keys)]
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         self._kept.append(frame.persist())

@@ -323,6 +323,18 @@ def test_nan_equals_nan(spark, table):
     assert [v for _, v in tuples(load(spark, table))] == ["a", "b"]
 
 
+def test_a_void_column_of_the_source(spark, table):
+    write_files(spark, table, [(None, "a"), (2, "b")])
+    source = spark.createDataFrame([(None, "c", 1), (None, "d", 2)], "id void, v string, n int")
+    merge = merging(spark, table, source, "t.id <=> s.id AND s.n = 1")
+    inserted = merge.whenMatchedUpdate(set={"v": "s.v"}).whenNotMatchedInsert(values={"v": "s.v"})
+    assert inserted.execute().collect() == [(2, 1, 0, 1)]
+    assert sorted(v for _, v in tuples(load(spark, table))) == ["b", "c", "d"]
+    merge = merging(spark, table, source.where("n = 1"), "t.id <=> s.id AND t.v = 'c'")
+    inserted = merge.whenMatchedUpdate(set={"v": "'e'"}).whenNotMatchedInsert(values={"v": "s.v"})
+    assert inserted.execute().collect() == [(1, 1, 0, 0)]
+
+
 def test_the_least_decimal(spark, table):
     frame = "select cast(1E-38BD as decimal(38, 38)) id"
     spark.sql(f"{frame}, 'a' v").write.format("delta").save(table)
