@@ -85,12 +85,14 @@ class NewFiles:
 
         The frame has the table's columns by name, of any types that store assignment allows, and those of
         TouchedFiles.with_row_ids. Every row has to pass the table's checks. If it has the column CHANGE_TYPE,
-        too, every row is a change: then the files are change files as well (PROTOCOL.md, "Add CDC File").
+        too, which is none of the table's, every row is a change: then the files are change files as well
+        (PROTOCOL.md, "Add CDC File").
         """
         schema = table_schema(self._metadata, table=self.path)
         checks = checks_of_table(self._metadata, schema)
         columns = self._with_row_ids(schema, rows)
-        are_changes = CHANGE_TYPE in rows.columns
+        # A table without the feed may have a column of this name.
+        are_changes = CHANGE_TYPE in rows.columns and CHANGE_TYPE not in schema.names
         if are_changes:
             columns = with_change_type(columns)
         plan = row_plan(rows.schema, columns, self.partition_columns, checks, self.path)

@@ -322,3 +322,22 @@ def test_a_process_that_is_killed_before_its_commit(spark: SparkSession, table: 
     with settings({"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):
         spark.sql(f"VACUUM {name} RETAIN 0 HOURS")
     assert not left[0].exists()
+
+
+@pytest.mark.parametrize("partition", ["", "PARTITIONED BY (_change_type)"])
+def test_a_table_without_the_feed_has_a_column_of_its_name(
+    spark: SparkSession, table: str, partition: str
+) -> None:
+    name = f"delta.`{table}`"
+    spark.sql(f"CREATE TABLE {name} (id INT, _change_type STRING) USING delta {partition}")
+    spark.sql(f"INSERT INTO {name} SELECT id, 'foo' FROM range(0, 5, 1, 1)")
+    spark.sql(f"UPDATE {name} SET _change_type = 'bar' WHERE id = 1")
+    spark.sql(f"DELETE FROM {name} WHERE id = 2")
+    spark.sql(
+        f"MERGE INTO {name} t USING (SELECT id, 'new' AS _change_type FROM range(3, 6, 2)) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert rows(load(spark, table)) == rows_by_deltalake(table)
+    kinds = [row["_change_type"] for row in load(spark, table).orderBy("id").collect()]
+    assert kinds == ["foo", "bar", "new", "foo", "new"]
+    assert not every_action(table, "cdc")
