@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyspark.errors import AnalysisException
 from pyspark.sql import types as T
 
 from deltaflow.batch.ddl.changes import begin_change, commit_change
@@ -23,7 +22,7 @@ from deltaflow.log import DeltaLog, Metadata, Operation, Snapshot, schema_to_str
 from deltaflow.log.protocol.column_mapping import without_mapping
 from deltaflow.log.protocol.properties import DATA_SKIPPING_STATS_COLUMNS, check_constraints
 from deltaflow.log.protocol.schema_reading import Path, dotted
-from deltaflow.spark.expressions.analysis import analysed
+from deltaflow.spark.expressions.analysis import analysed_if_resolved
 from deltaflow.spark.expressions.table_expressions import table_expression
 
 if TYPE_CHECKING:
@@ -197,12 +196,8 @@ def _broken(before: DataFrame, after: DataFrame, expressions: Mapping[str, str],
     lines = []
     for name, sql in expressions.items():
         column = table_expression(sql, table)
-        try:
-            [old], [new] = (analysed(rows, [column], at_one_time=False) for rows in (before, after))
-            is_same = old.sql == new.sql
-        except AnalysisException:
-            is_same = False
-        if not is_same:
+        old, new = (analysed_if_resolved(rows, [column], at_one_time=False) for rows in (before, after))
+        if old is None or new is None or old[0].sql != new[0].sql:
             lines.append(f"{name} -> {sql}")
     return "\n".join(lines)
 

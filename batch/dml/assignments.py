@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -19,7 +18,7 @@ from deltaflow.batch.rows.column_expressions import default_value, null_number
 from deltaflow.batch.rows.row_plan import plain_type
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log.protocol.identity_columns import is_identity
-from deltaflow.spark.expressions.analysis import Analysed, analysed, store_assigned
+from deltaflow.spark.expressions.analysis import Analysed, analysed, analysed_if_resolved, store_assigned
 from deltaflow.spark.expressions.expressions import name_parts
 
 if TYPE_CHECKING:
@@ -211,14 +210,10 @@ def values_or_defaults(
 ) -> list[Analysed]:
     """The values as expressions over the frame; the word DEFAULT stands for the default of the column at its
     path, which is null where the table at the path `table` has no column of that name."""
-    try:
-        return analysed(frame, values, at_one_time=at_one_time)
-    except AnalysisException as error:
-        if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
-            raise
-        words = [(name_parts(value) or ("",))[-1].upper() == "DEFAULT" for value in values]
-        if not any(words):
-            raise
+    found = analysed_if_resolved(frame, values, at_one_time=at_one_time)
+    if found is not None:
+        return found
+    words = [(name_parts(value) or ("",))[-1].upper() == "DEFAULT" for value in values]
     fields = {field.name.lower(): field for field in schema.fields}
     given = [
         _default(fields[path[0].lower()], table)

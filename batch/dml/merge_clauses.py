@@ -30,7 +30,7 @@ from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with
 from deltaflow.log.protocol.identity_columns import identity_columns
 from deltaflow.log.protocol.schema import READS_VOID
 from deltaflow.log.protocol.type_widening import can_widen
-from deltaflow.spark.expressions.analysis import Analysed, analysed
+from deltaflow.spark.expressions.analysis import Analysed, analysed, analysed_if_resolved
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -213,12 +213,10 @@ class Resolution:
 
     def _paths_of(self, keys: Sequence[Column], where: str, may_be_new: bool) -> list[Sequence[str]]:
         """The names of what is assigned to: of the table, or of the source if it may give new columns."""
-        try:
-            found = self._analysed(self._target, keys, where)
-        except AnalysisException:
-            if not may_be_new:
-                raise
+        if may_be_new and analysed_if_resolved(self._target, keys, at_one_time=False) is None:
             found = [self._target_or_new(key, where) for key in keys]
+        else:
+            found = self._analysed(self._target, keys, where)
         paths = []
         for one in found:
             if one.path is None:
@@ -233,10 +231,8 @@ class Resolution:
         return paths
 
     def _target_or_new(self, key: Column, where: str) -> Analysed:
-        try:
-            [found] = self._analysed(self._target, [key], where)
-        except AnalysisException:
-            [found] = self._analysed(self._source, [key], where)
+        is_new = analysed_if_resolved(self._target, [key], at_one_time=False) is None
+        [found] = self._analysed(self._source if is_new else self._target, [key], where)
         return found
 
     def _resolved(self, found: _Assigned, schema: T.StructType, row: dict[str, Value]) -> ResolvedClause:

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.logger import PySparkLogger
 
 from deltaflow.log.observer import set_observer
 from tests.tables import files_below, load, read_commits, rows, rows_by_deltalake
@@ -52,6 +53,18 @@ def sound(spark: SparkSession, settings: Any) -> Callable[[str], None]:
             assert rows(load(spark, path)) == rows_by_deltalake(path)
 
     return check
+
+
+@pytest.fixture
+def logged_by_pyspark(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """What is logged, also of AnalysisExceptions that reach Python: PySpark logs each of them with its trace,
+    even if it is caught."""
+    loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("DataFrame", "SQL")]
+    for logger in loggers:
+        logger.addHandler(caplog.handler)
+    yield caplog
+    for logger in loggers:
+        logger.removeHandler(caplog.handler)
 
 
 @pytest.fixture

@@ -77,7 +77,23 @@ def analysed(frame: DataFrame, columns: Sequence[Column], *, at_one_time: bool =
     if not columns:
         return []
     analysis = _analysis(frame.sparkSession)
-    found = analysis.analysed(_java(frame), _java_list(frame, columns), at_one_time)
+    return _with_facts(frame, analysis.analysed(_java(frame), _java_list(frame, columns), at_one_time))
+
+
+def analysed_if_resolved(
+    frame: DataFrame, columns: Sequence[Column], *, at_one_time: bool = True
+) -> list[Analysed] | None:
+    """As `analysed`; None where the frame lacks a column or field. PySpark logs every AnalysisException as an
+    error, also one that is caught."""
+    if not columns:
+        return []
+    analysis = _analysis(frame.sparkSession)
+    found = analysis.analysedIfResolved(_java(frame), _java_list(frame, columns), at_one_time)
+    return None if found is None else _with_facts(frame, found)
+
+
+def _with_facts(frame: DataFrame, found: Any) -> list[Analysed]:
+    analysis = _analysis(frame.sparkSession)
     facts = msgspec.json.decode(analysis.facts(_java(frame), found), type=list[Facts])
     return [
         Analysed(

@@ -145,3 +145,10 @@ def test_what_does_not_fit(merging, spark, table):
     builder = merging("select 1L id, named_struct('a', 1) s", "select 1L id, 7 s")
     with pytest.raises(SchemaMismatchError, match="DELTA_FAILED_TO_MERGE_FIELDS"):
         builder.whenMatchedUpdate(set={"t.s": "s.s"}).execute()
+
+
+def test_nothing_is_logged_of_new_columns(merging, spark, table, logged_by_pyspark):
+    new = {"id": "s.id", "w": "s.w"}
+    merging(TARGET, SOURCE).whenMatchedUpdate(set={"w": "s.w"}).whenNotMatchedInsert(values=new).execute()
+    assert columns(spark, table) == "struct<id:bigint,v:string,w:int>"
+    assert [r.levelname for r in logged_by_pyspark.records] == []

@@ -31,6 +31,15 @@ def path(spark: SparkSession, tmp_path: Path) -> str:
     return path
 
 
+def test_nothing_is_logged_of_the_word(
+    spark: SparkSession, path: str, logged_by_pyspark: pytest.LogCaptureFixture
+) -> None:
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (1, 'a', 1, 'y')")
+    spark.sql(f"UPDATE delta.`{path}` SET s = DEFAULT, n = n + 1")
+    assert tuples(load(spark, path)) == [(1, "it's", 2, "y")]
+    assert [r.levelname for r in logged_by_pyspark.records] == []
+
+
 def test_rows_that_leave_columns_out(spark: SparkSession, path: str, tmp_path: Path) -> None:
     name, one = f"delta.`{path}`", spark.createDataFrame([(0,)], "id INT")
     for i, statement in enumerate(

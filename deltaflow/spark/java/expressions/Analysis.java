@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.bridge.Thrown;
 import io.deltaflow.spark.scan.Filters;
 import io.deltaflow.spark.scan.PinScans;
 import io.deltaflow.spark.scan.Relations;
@@ -75,6 +76,16 @@ public final class Analysis {
       analysed.add(column(expression instanceof Alias ? ((Alias) expression).child() : (Expression) expression));
     }
     return analysed;
+  }
+
+  /** As above; null where the frame lacks a column or field. Python would log the exception, though it is caught. */
+  public static List analysedIfResolved(Dataset frame, List columns, boolean atOneTime) {
+    try {
+      return analysed(frame, columns, atOneTime);
+    } catch (Exception e) { // AnalysisException, a checked one
+      if (Plans.unresolvedColumn(e) == null) throw Thrown.asIs(e);
+      return null;
+    }
   }
 
   /** The facts about analysed expressions over a frame, as JSON: a list of analysis.py's _Facts. */
