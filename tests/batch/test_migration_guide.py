@@ -11,10 +11,13 @@ from pyspark.sql import SparkSession
 
 import deltaflow.exceptions
 import deltaflow.tables
+from deltaflow.batch.ddl.drop_feature import _REMOVABLE
+from deltaflow.log.protocol.properties import KNOWN
 from tests.batch.test_delta_table import PARAMETERS, public_methods
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/migrating-from-delta-spark.md").read_text()
+WHAT_WORKS = (ROOT / "docs/what-works.md").read_text()
 ROWS = [line for line in GUIDE.splitlines() if line.startswith("|")]
 
 
@@ -53,6 +56,7 @@ STATEMENTS = {
     "DESCRIBE HISTORY": "DESCRIBE HISTORY {t}",
     "DESCRIBE DETAIL": "DESCRIBE DETAIL {t}",
     "VACUUM": "VACUUM {t}",
+    "table_changes": "SELECT * FROM table_changes_by_path('{path}/t', 0)",
     "OPTIMIZE … WHERE … ZORDER BY": "OPTIMIZE {t} ZORDER BY (id)",
     "RESTORE TABLE": "RESTORE TABLE {t} TO VERSION AS OF 0",
     "GENERATE symlink_format_manifest FOR TABLE": "GENERATE symlink_format_manifest FOR TABLE {t}",
@@ -69,6 +73,8 @@ def test_statements_work_as_the_guide_says(spark: SparkSession, tmp_path: Path, 
     writer = spark.range(3).write.format("delta").option("delta.feature.domainMetadata", "supported")
     if "RENAME" in statement:
         writer = writer.option("delta.columnMapping.mode", "name")
+    if "table_changes" in statement:
+        writer = writer.option("delta.enableChangeDataFeed", "true")
     writer.save(str(tmp_path / "t"))
     if "CONVERT" in statement:
         spark.range(3).write.parquet(str(tmp_path / "parquet"))
@@ -92,3 +98,27 @@ def test_settings_that_are_heeded_are_in_it() -> None:
         for name in re.findall(r'"spark\.databricks\.delta\.([\w.]*\w)"', source.read_text())
     }
     assert {name for name in heeded if f"`{name}`" not in GUIDE} == set()
+
+
+NOT_FOR_USERS = {
+    "delta.enableChangeDataCapture",  # the older name of delta.enableChangeDataFeed
+    "delta.enableIcebergCompatV1",  # refused, by the page about features
+    "delta.enableIcebergCompatV2",
+    "delta.enableIcebergCompatV3",
+    "delta.inCommitTimestampEnablementTimestamp",  # these are written by operations
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.requireCheckpointProtectionBeforeVersion",
+    "delta.rowTrackingSuspended",
+}
+
+
+def test_properties_that_are_known_are_in_it() -> None:
+    names = {known.name for known in KNOWN.values()} - NOT_FOR_USERS
+    assert {name for name in names if f"`{name}`" not in GUIDE} == set()
+
+
+def test_features_that_can_be_dropped_are_the_same_on_both_pages() -> None:
+    listed = re.search(r"works for ([\w, ]+)", state_of("dropFeatureSupport"))
+    assert listed is not None
+    assert f"`dropFeatureSupport` of {listed[1].strip()} |" in WHAT_WORKS
+    assert set(_REMOVABLE) == set(listed[1].strip().split(", "))
