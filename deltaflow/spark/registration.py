@@ -8,6 +8,7 @@ need none of them. See docs/decisions/0001.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ _CATALOG = "io.deltaflow.spark.sql.DeltaCatalog"
 _CATALOG_CONF = "spark.sql.catalog.spark_catalog"
 _NAMED_CATALOG_CONF = "spark.sql.catalog.deltaflow"
 _EXTENSIONS_CONF = "spark.sql.extensions"
+_PACKAGES_CONF = "spark.jars.packages"
+_JAR = re.compile(r"io\.delta:delta-(?:spark|core)_[\w.:-]*")
 # Says to a later `register` in the same JVM which sources the loaded classes come from.
 _LOADED = "io.deltaflow.spark.sources"
 _FILE_NOT_EXIST = "FAILED_READ_FILE.FILE_NOT_EXIST"
@@ -58,7 +61,7 @@ def register(spark: SparkSession) -> SparkSession:
         _check_server(spark)
         return spark
     _refuse_old_spark(spark)
-    settings = {name: spark.conf.get(name, "") for name in (_EXTENSIONS_CONF, _CATALOG_CONF)}
+    settings = {name: spark.conf.get(name, "") for name in (_EXTENSIONS_CONF, _CATALOG_CONF, _PACKAGES_CONF)}
     refuse_settings_of_the_jar(settings, "the session")
     with _lock:
         _load_classes(spark)
@@ -96,13 +99,15 @@ def _refuse_old_spark(spark: SparkSession) -> None:
 
 
 def refuse_settings_of_the_jar(config: Mapping[str, object], whose: str) -> None:
-    """RegistrationError if settings name the delta-spark jar's catalog or extension classes."""
+    """RegistrationError if settings name the delta-spark jar, or its catalog or extension classes."""
     found = {
         name: value
         for name, value in config.items()
         if (name == _EXTENSIONS_CONF and "io.delta.sql." in str(value))
         or (name.startswith("spark.sql.catalog.") and str(value).startswith("org.apache.spark.sql.delta."))
     }
+    if jars := _JAR.findall(str(config.get(_PACKAGES_CONF, ""))):
+        found[_PACKAGES_CONF] = ",".join(jars)
     if found:
         raise RegistrationError(
             f"{whose} has settings of the delta-spark jar, which deltaflow replaces. Remove "

@@ -43,6 +43,8 @@ def test_a_spark_that_is_too_old_is_refused() -> None:
         {"spark.sql.extensions": f"a.b.C,{EXTENSIONS}"},
         {"spark.sql.catalog.spark_catalog": CATALOG},
         {"spark.sql.catalog.other": CATALOG},
+        {"spark.jars.packages": "io.delta:delta-spark_2.13:4.0.0"},
+        {"spark.jars.packages": "io.delta:delta-core_2.12:2.4.0", "spark.ui.enabled": False},
         {
             "spark.sql.extensions": EXTENSIONS,
             "spark.sql.catalog.spark_catalog": CATALOG,
@@ -55,6 +57,13 @@ def test_settings_of_the_jar_in_the_config_are_named(config: dict[str, object]) 
         deltaflow.session("x", master="local[1]", config=config)
     for name, value in config.items():
         assert (f"{name}={value}" in str(refused.value)) == (value is not False)
+
+
+def test_other_packages_may_stay() -> None:
+    packages = "org.apache.hadoop:hadoop-aws:3.5.0,io.delta:delta-spark_4.1_2.13:4.1.0,a:b:1"
+    with pytest.raises(RegistrationError) as refused:
+        deltaflow.session("x", master="local[1]", config={"spark.jars.packages": packages})
+    assert str(refused.value).endswith("Remove spark.jars.packages=io.delta:delta-spark_4.1_2.13:4.1.0")
 
 
 SETTINGS_OF_THE_JAR = """
