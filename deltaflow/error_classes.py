@@ -82,7 +82,8 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_APPLY_CHANGES_TYPE": (
         "42K09",
         "apply_changes: the column {column_name} of the changes is {given}, and that of the table is "
-        "{wanted}. Cast the column of the source.",
+        "{wanted}. Cast the column of the source; or, if the table widens types (delta.enableTypeWidening), "
+        "ALTER TABLE … ALTER COLUMN {column_name} TYPE {given}, and start the stream again.",
     ),
     "DELTA_CANNOT_CHANGE_LOCATION": (
         "42601",

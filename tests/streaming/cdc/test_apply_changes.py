@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import time
 from dataclasses import dataclass, replace
@@ -758,6 +759,12 @@ def test_a_type_that_the_table_does_not_take(spark, table):
     with pytest.raises(DeltaAnalysisException, match="column id of the changes is bigint") as raised:
         applier(table).apply(longer, Write("q", 1))
     assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_TYPE"
+    # What the error says to do.
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES (delta.enableTypeWidening = true)")
+    [remedy] = re.findall("ALTER TABLE … (.*), and start", str(raised.value))
+    spark.sql(f"ALTER TABLE delta.`{table}` {remedy}")
+    applier(table).apply(longer, Write("q", 1))
+    assert tuples(load(spark, table).select("id", "name")) == [(1, "a"), (2, "b")]
 
 
 def test_another_way_to_apply(spark, table):
