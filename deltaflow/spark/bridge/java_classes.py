@@ -6,12 +6,15 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from deltaflow.errors import RegistrationError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def java_classes(spark: SparkSession) -> Any:
-    """The Java package io.deltaflow.spark, with its sub-packages."""
+    """The Java package io.deltaflow.spark, with its sub-packages. RegistrationError for a class of it, before
+    `register` has loaded them."""
     return _names(spark.sparkContext._jvm).io.deltaflow.spark
 
 
@@ -50,7 +53,10 @@ class _Names:
 
         member = getattr(self._found, name)
         if isinstance(member, JavaPackage) and name[0].isupper():
-            return member  # a class that is not there yet
+            raise RegistrationError(
+                f"this session does not know deltaflow ({name} is not loaded): call "
+                "deltaflow.register(spark) first, or make the session by deltaflow.session(…)"
+            )
         if isinstance(member, JavaPackage | JavaClass):
             member = _Names(member)
         if isinstance(member, JavaMember | _Names):

@@ -8,11 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from py4j.java_gateway import JavaPackage
 from pyspark.sql import SparkSession
 
 import deltaflow
 from deltaflow.errors import RegistrationError
 from deltaflow.spark.bridge import java_jar
+from deltaflow.spark.bridge.java_classes import java_classes
 
 EXTENSIONS = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -57,6 +59,19 @@ def test_settings_of_the_jar_in_the_config_are_named(config: dict[str, object]) 
         deltaflow.session("x", master="local[1]", config=config)
     for name, value in config.items():
         assert (f"{name}={value}" in str(refused.value)) == (value is not False)
+
+
+class NothingLoaded(JavaPackage):
+    """Py4J's answer for every name that the JVM does not have."""
+
+    def __getattr__(self, name: str) -> NothingLoaded:
+        return NothingLoaded(name, None)
+
+
+def test_a_session_that_was_not_registered_is_named() -> None:
+    session = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=NothingLoaded("", None)))
+    with pytest.raises(RegistrationError, match=r"call deltaflow\.register\(spark\)"):
+        java_classes(session).sql.TableBuilder.run("x")
 
 
 def test_other_packages_may_stay() -> None:
