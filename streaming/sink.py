@@ -85,6 +85,7 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
             request.settings,
             store_assignment=request.store_assignment_policy,
             overwrites=mode == "Complete",
+            parses_texts=True,
         ),
         overwrite_scope=_WholeTable() if mode == "Complete" else None,
         operation=operation,

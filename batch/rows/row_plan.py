@@ -1,10 +1,11 @@
 """Turns a frame's rows into rows of a table: names, casts, missing columns, checks.
 
-Spark does all of it in its own operators, by SQL. First its TableOutputResolver casts the frame's columns and
-their fields to the table's types, by name. Then columns and fields that the frame lacks become their
-defaults or nulls, and CHAR and VARCHAR are cut to their length. Then identity columns that the frame lacks
-get numbers, and generated columns that it lacks are computed. Then every row has to pass the checks, those of
-generated columns that it gives among them.
+Spark does all of it in its own operators, by SQL. First texts of values are cast to the table's types; then
+its TableOutputResolver, which refuses texts, casts the frame's columns and their fields to the table's types,
+by name. Then columns and fields that the frame lacks become their defaults or nulls, and CHAR and VARCHAR are
+cut to their length. Then identity columns that the frame lacks get numbers, and generated columns that it
+lacks are computed. Then every row has to pass the checks, those of generated columns that it gives among
+them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ from deltaflow.log.protocol.data_types import (
     transformed,
     types_within,
     with_inner_fields,
+    with_type,
 )
 from deltaflow.log.protocol.identity_columns import identity_columns
 from deltaflow.log.protocol.schema import CHAR_VARCHAR, char_length, without_void
+from deltaflow.log.protocol.schema_merging import is_parsed
 from deltaflow.spark.write.file_write import Check, Numbers, RowPlan
 
 
@@ -75,6 +78,7 @@ def row_plan(
     return RowPlan(
         plain_schema(frame_schema),
         with_char_metadata(stored),
+        _parsed_schema(plain_schema(frame_schema), cast),
         cast,
         tuple(columns),
         tuple(checks),
@@ -188,6 +192,25 @@ def _common_type(table_schema: T.DataType, frame_schema: T.DataType) -> T.DataTy
         if field.name in theirs
     ]
     return with_inner_fields(table_schema, fields)
+
+
+def _parsed_schema(frame_schema: T.StructType, cast: T.StructType) -> T.StructType:
+    """The frame's schema with the table's types in place of strings that are texts of their values."""
+    parsed = _parsed_type(frame_schema, cast)
+    assert isinstance(parsed, T.StructType)
+    return parsed
+
+
+def _parsed_type(given: T.DataType, wanted: T.DataType) -> T.DataType:
+    if is_parsed(given, wanted):
+        return wanted
+    if not have_one_shape(given, wanted):
+        return given
+    ours = {field.name: field.dataType for field in inner_fields(wanted)}
+    fields = [
+        with_type(field, _parsed_type(field.dataType, ours[field.name])) for field in inner_fields(given)
+    ]
+    return with_inner_fields(given, fields)
 
 
 def plain_type(data_type: T.DataType) -> T.DataType:

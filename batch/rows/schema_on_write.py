@@ -37,6 +37,7 @@ from deltaflow.log.protocol.schema_merging import (
     Fits,
     can_cast,
     can_store,
+    can_store_or_parse,
     obstacles_to_writing,
     schemas_side_by_side,
 )
@@ -80,8 +81,15 @@ def schema_rules(
     by_position: bool = False,
     replaces_table: bool = False,
     needs_partition_columns: bool = True,
+    parses_texts: bool = False,
 ) -> SchemaRules:
-    """The rules by the options of a writer and Spark's settings."""
+    """The rules by the options of a writer and Spark's settings.
+
+    `parses_texts`: by the policy ANSI strings fit columns of numbers, times, booleans and bytes, too. As in
+    delta-spark that is so for streams and INSERT, not for a frame's `save`.
+    """
+    policy = store_assignment.upper()
+    by_ansi = can_store_or_parse if parses_texts and policy == "ANSI" else can_store
     merge = SCHEMA_AUTO_MERGE_ENABLED.of(settings)
     if option(options, "mergeSchema") is not None:
         merge = boolean_option(options, "mergeSchema")
@@ -95,7 +103,7 @@ def schema_rules(
         by_position=by_position,
         replaces_table=replaces_table,
         needs_partition_columns=needs_partition_columns,
-        fits=can_cast if store_assignment.upper() == "LEGACY" else can_store,
+        fits=can_cast if policy == "LEGACY" else by_ansi,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import deltalake
@@ -21,6 +23,12 @@ def source(streams: Any, table: str) -> Any:
     """The ids 0 to 3 as a stream of one batch."""
     streams.append(table, 0, 4)
     return streams.read(table)
+
+
+@pytest.fixture
+def quarantine(tmp_path: Path) -> str:
+    """A path for a quarantine, with nothing there."""
+    return str(tmp_path / "quarantine")
 
 
 def make(path: str, *fields: pa.Field) -> None:
@@ -69,6 +77,35 @@ def test_a_value_that_does_not_fit(streams: Any, source: Any, sink: str, checkpo
     assert versions(sink) == [0, 1]
 
 
+def test_texts_of_values(streams: Any, source: Any, sink: str, checkpoint: str, quarantine: str) -> None:
+    """As in delta-spark, strings are cast to the types of the table, nested ones too."""
+    inner = pa.struct([("a", pa.int16()), ("b", pa.string())])
+    make(
+        sink,
+        pa.field("id", pa.int64()),
+        pa.field("d", pa.date32()),
+        pa.field("s", inner),
+        pa.field("l", pa.list_(pa.int32())),
+    )
+    frame = source.selectExpr(
+        "named_struct('B', 'b', 'A', CAST(id AS STRING)) AS S",
+        "CAST(id AS STRING) AS ID",
+        "concat('2020-01-0', id) AS d",
+        "array(CAST(id AS STRING), NULL) AS l",
+    )
+    # 2020-01-00 is no date.
+    with pytest.raises(StreamingQueryException, match=r"CAST_INVALID_INPUT"):
+        streams.ended(streams.write(frame, sink, checkpoint))
+    assert read_by_deltalake(sink) == []
+    streams.copy(frame, sink, checkpoint, quarantinePath=quarantine)
+    assert read_by_deltalake(sink) == [
+        {"id": i, "d": date(2020, 1, i), "s": {"a": i, "b": "b"}, "l": [i, None]} for i in (1, 2, 3)
+    ]
+    [refused] = read_by_deltalake(quarantine)
+    assert refused["row"]["ID"] == "0"
+    assert refused["reason"].endswith("STRING into the DATE type column d. Value: 2020-01-00")
+
+
 def test_casts_of_a_query_with_state(
     streams: Any, table: str, source: Any, sink: str, checkpoint: str
 ) -> None:
@@ -105,7 +142,7 @@ def test_new_columns(streams: Any, table: str, sink: str, checkpoint: str, setti
 @pytest.mark.parametrize(
     ("column", "code", "sqlstate"),
     [
-        ("CAST(id AS STRING) AS id", "DELTA_FAILED_TO_MERGE_FIELDS", "22005"),
+        ("id > 1 AS id", "DELTA_FAILED_TO_MERGE_FIELDS", "22005"),
         ("id AS other", "DELTA_METADATA_MISMATCH", "42KDG"),
     ],
 )
@@ -132,7 +169,7 @@ def test_another_schema_in_complete_mode(
     assert not actions(sink, "metaData", 2)
     # Only there: an append never takes what is in the table away.
     appended = streams.write(
-        streams.read(table).selectExpr("'x' AS id"), sink, f"{checkpoint}2", overwriteSchema="true"
+        streams.read(table).selectExpr("array(id) AS id"), sink, f"{checkpoint}2", overwriteSchema="true"
     )
     assert streams.failure(appended).code == "DELTA_FAILED_TO_MERGE_FIELDS"
     assert len(read_by_deltalake(sink)) == 2

@@ -13,6 +13,7 @@ from deltaflow.log.protocol.schema import check_no_duplicates, nullable_type
 from deltaflow.log.protocol.type_widening import can_widen
 
 _POINTS_IN_TIME = (T.DateType, T.TimestampType, T.TimestampNTZType)
+_PARSED = (T.NumericType, *_POINTS_IN_TIME, T.BooleanType, T.BinaryType)
 _GROWING: tuple[type[T.DataType], ...] = (T.ByteType, T.ShortType, T.IntegerType)
 """A column of one of these types may be widened to a later one."""
 
@@ -33,6 +34,16 @@ def can_store(data: T.DataType, column: T.DataType) -> bool:
     if isinstance(data, _POINTS_IN_TIME) and isinstance(column, _POINTS_IN_TIME):
         return True
     return isinstance(data, T.AtomicType) and isinstance(column, T.StringType)
+
+
+def is_parsed(data: T.DataType, column: T.DataType) -> bool:
+    """Whether the data are texts of the column's values; one that is none fails when it is written."""
+    return isinstance(data, T.StringType) and isinstance(column, _PARSED)
+
+
+def can_store_or_parse(data: T.DataType, column: T.DataType) -> bool:
+    """Store assignment, and texts of a column's values."""
+    return can_store(data, column) or is_parsed(data, column)
 
 
 def can_cast(data: T.DataType, column: T.DataType) -> bool:

@@ -58,15 +58,17 @@ class Skip(NamedTuple):
 class RowPlan:
     """How the rows of a frame become rows of the table.
 
-    `frame_schema` has the frame's columns in its order, under the table's names. First they are cast by name
-    to `cast_schema`: the table's types, without the columns and fields that the frame lacks. Then `columns`
-    are selected, an SQL expression for each column of `table_schema`. Columns of `identities` get new
-    numbers. Columns of `generated` are computed from the others by their
-    SQL, and `checks` are made. Without `cast_schema` the rows are written as they are.
+    `frame_schema` has the frame's columns in its order, under the table's names. First, by the policy ANSI,
+    they are cast to `parsed_schema`, which has the table's types in place of strings that are texts of their
+    values. Then they are cast by name to `cast_schema`: the table's types, without the columns and fields
+    that the frame lacks. Then `columns` are selected, an SQL expression for each column of `table_schema`.
+    Columns of `identities` get new numbers. Columns of `generated` are computed from the others by their SQL,
+    and `checks` are made. Without `cast_schema` the rows are written as they are.
     """
 
     frame_schema: StructType
     table_schema: StructType
+    parsed_schema: StructType | None = None
     cast_schema: StructType | None = None
     columns: Sequence[str] = ()
     checks: Sequence[Check] = ()
@@ -212,6 +214,7 @@ def _target(write: FileWrite) -> dict[str, Any]:
         "optimized_write_bytes": write.optimized_write_bytes,
         "frame_schema": rows.frame_schema.json(),
         "table_schema": rows.table_schema.json(),
+        "parsed_schema": None if rows.parsed_schema is None else rows.parsed_schema.json(),
         "cast_schema": None if rows.cast_schema is None else rows.cast_schema.json(),
         "columns": list(rows.columns),
         "identities": dict(rows.identities),

@@ -74,6 +74,7 @@ class Target(Message, frozen=True, kw_only=True):
     optimized_write_bytes: int | None
     frame_schema: str
     table_schema: str
+    parsed_schema: str | None
     cast_schema: str | None
     columns: list[str]
     identities: dict[str, Numbers]

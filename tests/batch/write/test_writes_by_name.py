@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, NumberFormatException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
 
@@ -118,6 +118,7 @@ def test_a_delta_table_is_not_replaced_by_one_of_another_format(spark: SparkSess
     [
         ("INSERT INTO t VALUES (5, 'c')", [(0, "a"), (1, "b"), (2, "a"), (5, "c")]),
         ("INSERT INTO t SELECT 5, 5", [(0, "a"), (1, "b"), (2, "a"), (5, "5")]),
+        ("INSERT INTO t VALUES ('5', 'c')", [(0, "a"), (1, "b"), (2, "a"), (5, "c")]),
         ("INSERT INTO t (p, id) VALUES ('c', 5)", [(0, "a"), (1, "b"), (2, "a"), (5, "c")]),
         ("INSERT INTO t (id) VALUES (5)", [(0, "a"), (1, "b"), (2, "a"), (5, None)]),
         ("INSERT INTO t BY NAME SELECT 'c' AS P, 5 AS ID", [(0, "a"), (1, "b"), (2, "a"), (5, "c")]),
@@ -146,7 +147,7 @@ def test_insert(spark: SparkSession, database: Path, t: str, log: Log, statement
     [
         "INSERT INTO t VALUES (5)",
         "INSERT INTO t VALUES (5, 'c', 1)",
-        "INSERT INTO t VALUES ('five', 'c')",
+        "INSERT INTO t VALUES (array(5), 'c')",
         "INSERT INTO t BY NAME SELECT 'c' AS p, 5 AS key",
         "INSERT INTO t REPLACE WHERE p = 'a' SELECT 5, 'b'",
         "INSERT OVERWRITE t PARTITION (p = 'a') VALUES (5, 'a')",
@@ -156,6 +157,18 @@ def test_insert(spark: SparkSession, database: Path, t: str, log: Log, statement
 def test_an_insert_that_does_not_fit(spark: SparkSession, t: str, log: Log, statement: str) -> None:
     with pytest.raises(AnalysisException if "REPLACE" not in statement else DeltaError):
         spark.sql(statement)
+    assert log(t).version == 1
+
+
+def test_a_text_that_is_no_number(spark: SparkSession, t: str, log: Log) -> None:
+    rows = spark.sql("SELECT 'five' AS id, 'c' AS p")
+    for write in (
+        rows.write.insertInto,
+        rows.write.format("delta").mode("append").saveAsTable,
+        lambda t: rows.writeTo(t).append(),
+    ):
+        with pytest.raises(NumberFormatException, match="CAST_INVALID_INPUT"):
+            write(t)
     assert log(t).version == 1
 
 

@@ -86,6 +86,11 @@ public final class Plans {
     return "FIELD_NOT_FOUND".equals(condition) ? parameters.get("fieldName") : null;
   }
 
+  /** The plan's projection; Spark makes none if all columns pass through. */
+  public static Project projection(LogicalPlan plan) {
+    return plan instanceof Project ? (Project) plan : new Project(plan.output(), plan);
+  }
+
   /** An analysed plan of projections and filters over a stand-in, on top of the physical plan instead. */
   public static SparkPlan on(SparkSession session, LogicalPlan analyzed, SparkPlan rows) {
     // What Spark's optimizer has to do before an expression can be evaluated at all.

@@ -65,19 +65,19 @@ public final class Quarantine {
     this.target = target;
     frame = Plans.renamed(batch.output(), Plans.schema(plan.get("frameSchema").asText()));
     List reasons = new ArrayList();
-    Project cast = projection(RowChanges.cast(session, frame, plan));
+    Project cast = Plans.projection(RowChanges.cast(session, frame, plan));
     LogicalPlan tried = tried(Plans.standIn(frame), cast, frame, target.get("castErrors"), reasons);
-    Project selected = projection(RowChanges.selected(session, cast, plan));
+    Project selected = Plans.projection(RowChanges.selected(session, cast, plan));
     tried = tried(tried, selected, outputOf(cast), target.get("valueErrors"), reasons);
     // Columns that are computed have no value to be shown.
     LogicalPlan numbered = RowChanges.numbered(session, selected, plan);
     if (numbered != selected) {
-      selected = projection(numbered);
+      selected = Plans.projection(numbered);
       tried = tried(tried, selected, new ArrayList(), target.get("valueErrors"), reasons);
     }
     LogicalPlan generated = RowChanges.generated(session, selected, plan);
     if (generated != selected) {
-      selected = projection(generated);
+      selected = Plans.projection(generated);
       tried = tried(tried, selected, new ArrayList(), target.get("valueErrors"), reasons);
     }
     table = outputOf(selected);
@@ -154,11 +154,6 @@ public final class Quarantine {
       reasons.add(new If(new IsNull(attempt.toAttribute()), text, nothing()));
     }
     return new Project(Plans.seq(values), new Project(Plans.seq(attempts), rows));
-  }
-
-  /** The plan's projection; Spark makes none if all columns pass through. */
-  private static Project projection(LogicalPlan plan) {
-    return plan instanceof Project ? (Project) plan : new Project(plan.output(), plan);
   }
 
   /**

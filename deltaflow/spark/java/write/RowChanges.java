@@ -4,6 +4,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -32,13 +33,16 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import scala.Function1;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
 
 /** Turns the rows of a frame into rows of the table, by Python's RowPlan (deltaflow.spark.write.file_write). */
 public final class RowChanges {
@@ -66,11 +70,50 @@ public final class RowChanges {
   /** The plan's output under the table's names. */
   public List columns() { return columns; }
 
-  /** The cast of a stand-in for the attributes to the types of the table, analysed. */
+  /**
+   * The cast of a stand-in for the attributes to the types of the table, analysed. It is one projection. Spark's
+   * store assignment refuses texts of values, so it sees them as the values, and then each of them is put in its place.
+   */
   public static LogicalPlan cast(SparkSession session, List attributes, JsonNode changes) {
-    return Plans.analyzed(session,
-        assigned(session, Plans.standIn(attributes), Plans.schema(changes.get("castSchema").asText()),
+    StructField[] parsed = Plans.schema(changes.get("parsedSchema").asText()).fields();
+    SQLConf conf = session.sessionState().conf();
+    boolean parses = conf.storeAssignmentPolicy().toString().equals("ANSI");
+    final Map values = new HashMap();
+    List typed = new ArrayList();
+    for (int i = 0; i < parsed.length; i++) {
+      Attribute given = (Attribute) attributes.get(i);
+      if (!parses || parsed[i].dataType().equals(given.dataType())) {
+        typed.add(given);
+        continue;
+      }
+      Attribute value = new AttributeReference(given.name(), parsed[i].dataType(), true, Metadata.empty(),
+          NamedExpression.newExprId(), Plans.seq(new ArrayList()));
+      typed.add(value);
+      Option zone = Option.apply(conf.sessionLocalTimeZone());
+      values.put(value.exprId(), new Cast((Expression) given, value.dataType(), zone, EvalMode$.MODULE$.ANSI()));
+    }
+    LogicalPlan cast = Plans.analyzed(session,
+        assigned(session, Plans.standIn(typed), Plans.schema(changes.get("castSchema").asText()),
             changes.get("path").asText()));
+    if (values.isEmpty()) return cast;
+    List columns = new ArrayList();
+    for (Object each : CollectionConverters.asJava(Plans.projection(cast).projectList())) {
+      NamedExpression column = (NamedExpression) each;
+      Expression value = each instanceof Alias ? ((Alias) each).child() : (Expression) each;
+      Expression withTexts = (Expression) value.transform(new AbstractPartialFunction() {
+        public boolean isDefinedAt(Object node) {
+          return node instanceof Attribute && values.containsKey(((Attribute) node).exprId());
+        }
+
+        public Object applyOrElse(Object node, Function1 otherwise) {
+          return isDefinedAt(node) ? values.get(((Attribute) node).exprId()) : otherwise.apply(node);
+        }
+      });
+      columns.add(withTexts == value ? each
+                                     : new Alias(withTexts, column.name(), column.exprId(), Plans.seq(new ArrayList()),
+                                           Option.apply(column.metadata()), Plans.seq(new ArrayList())));
+    }
+    return new Project(Plans.seq(columns), Plans.standIn(attributes));
   }
 
   /** A projection of the rows by Spark's store assignment, by name also in nested types; not analysed. */
