@@ -85,7 +85,7 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
             request.settings,
             store_assignment=request.store_assignment_policy,
             overwrites=mode == "Complete",
-            parses_texts=True,
+            casts_implicitly=True,
         ),
         overwrite_scope=_WholeTable() if mode == "Complete" else None,
         operation=operation,

@@ -59,6 +59,8 @@ class SchemaRules:
     needs_partition_columns: bool = True
     """Whether the frame must have all partition columns. If not, missing ones are null."""
     fits: Fits = can_store
+    may_grow: bool = True
+    """Whether `merge_schema` lets a column grow among byte, short and integer where types are not widened."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +83,15 @@ def schema_rules(
     by_position: bool = False,
     replaces_table: bool = False,
     needs_partition_columns: bool = True,
-    parses_texts: bool = False,
+    casts_implicitly: bool = False,
 ) -> SchemaRules:
     """The rules by the options of a writer and Spark's settings.
 
-    `parses_texts`: by the policy ANSI strings fit columns of numbers, times, booleans and bytes, too. As in
-    delta-spark that is so for streams and INSERT, not for a frame's `save`.
+    `casts_implicitly`: by the policy ANSI strings fit columns of numbers, times, booleans and bytes, too, and
+    `mergeSchema` alone changes no type. As in delta-spark that is so for streams and INSERT, not for `save`.
     """
     policy = store_assignment.upper()
-    by_ansi = can_store_or_parse if parses_texts and policy == "ANSI" else can_store
+    by_ansi = can_store_or_parse if casts_implicitly and policy == "ANSI" else can_store
     merge = SCHEMA_AUTO_MERGE_ENABLED.of(settings)
     if option(options, "mergeSchema") is not None:
         merge = boolean_option(options, "mergeSchema")
@@ -104,6 +106,7 @@ def schema_rules(
         replaces_table=replaces_table,
         needs_partition_columns=needs_partition_columns,
         fits=can_cast if policy == "LEGACY" else by_ansi,
+        may_grow=not casts_implicitly,
     )
 
 
@@ -275,7 +278,7 @@ def _check_and_merge(
             as_table_schema(data),
             table=path,
             fits=rules.fits,
-            may_grow=not records_type_changes(snapshot.protocol),
+            may_grow=rules.may_grow and not records_type_changes(snapshot.protocol),
             may_widen=widens_types(snapshot.protocol, snapshot.metadata),
         )
         merged = widened(snapshot, with_declarations_of(merged, table_schema))

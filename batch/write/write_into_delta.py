@@ -100,7 +100,7 @@ def begin_write_into_delta(
         by_position=request.by_position or False,
         replaces_table=definition is not None and definition.replaces_table,
         needs_partition_columns=request.by_position is None,  # what a list of columns leaves out is null
-        parses_texts=request.by_position is not None,
+        casts_implicitly=request.by_position is not None,
     )
     if definition is not None:
         partition_by = definition.partition_by

@@ -138,6 +138,16 @@ def test_new_columns(streams: Any, table: str, sink: str, checkpoint: str, setti
     assert not actions(sink, "metaData", 2)
 
 
+def test_new_columns_change_no_type(streams: Any, source: Any, sink: str, checkpoint: str) -> None:
+    make(sink, pa.field("id", pa.int8()))
+    streams.copy(
+        source.selectExpr("CAST(id AS INT) AS id", "id AS new"), sink, checkpoint, mergeSchema="true"
+    )
+    schema = deltalake.DeltaTable(sink).schema()
+    assert [(field.name, field.type.type) for field in schema.fields] == [("id", "byte"), ("new", "long")]
+    assert read_by_deltalake(sink) == [{"id": i, "new": i} for i in range(4)]
+
+
 @pytest.mark.covers("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS")
 @pytest.mark.parametrize(
     ("column", "code", "sqlstate"),
