@@ -91,6 +91,7 @@ def test_a_whole_run_ends_with_equal_numbers_and_says_how_to_open_the_table(
     assert_tables_hold(folder, first_days(flights, WHOLE_DAYS))
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_finished_demo_only_verifies(
     whole: tuple[Path, subprocess.CompletedProcess[str]],

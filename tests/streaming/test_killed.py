@@ -267,8 +267,8 @@ def check_whole(source: str, query: str, folder: Path, numbers: range) -> None:
     check_rows(sink, query, numbers)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("held", STREAMS, ids=lambda held: held.name)
-@pytest.mark.sampled(7)
 def test_killed_and_started_again(killed: Killed, streams: Any, held: Held) -> None:
     folder = killed.folder / held.name
     sink, checkpoint = folder / "sink", folder / "checkpoint"

@@ -405,8 +405,8 @@ def test_rows_without_a_match_need_the_files_that_their_condition_leaves(spark, 
     assert tuples(load(spark, table))[-2:] == [(6, "z"), (7, "z")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("days", [3, 150])
-@pytest.mark.sampled(2)
 def test_partitions_by_a_source_of_many_rows(spark, table, files_read, days):
     """Of up to 100 days it looks for each, of more for their range."""
     spark.sql("select id, 'a' v, id * 2 day from range(200)").coalesce(1).write.format("delta").partitionBy(

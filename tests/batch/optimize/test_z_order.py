@@ -79,6 +79,7 @@ def test_predicates_on_each_column_read_few_files(spark: SparkSession, table: st
     assert scanned_files(frame.where(predicates[0])) <= 4
 
 
+@pytest.mark.long
 def test_columns_of_every_kind(spark: SparkSession, table: str, setting: Any) -> None:
     """Nulls, few values, and types without arithmetic: each column still leaves files out."""
     scattered(

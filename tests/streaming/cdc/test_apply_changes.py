@@ -231,6 +231,7 @@ def test_a_truncate_that_comes_after_newer_changes_ends_rows_of_a_history(spark,
     assert intervals(spark, table) == [(1, "a", 1, 3), (1, "b", 4, None), (2, "c", 1, 3), (3, "d", 4, None)]
 
 
+@pytest.mark.long
 def test_a_truncate_that_comes_after_newer_changes_of_some_columns(spark, table):
     """A value that was set before it does not stay in a row that has another from after it."""
     of_table = applier(table)
@@ -260,8 +261,8 @@ def test_many_truncates_in_one_batch(spark, table):
     assert current(spark, table) == [(2, "b"), (5, "e")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["d", "t"])
-@pytest.mark.sampled(2)
 def test_values_that_were_there_before_every_change(spark, table, end):
     """A delete or truncate ends them, also one that comes after newer changes of other columns."""
     rows = [(1, "old", "old"), (2, "old", "old")]
@@ -408,6 +409,7 @@ def test_new_columns_of_the_source(spark, table, scd_type):
     assert tuples(found.select("extra")) == [(None,)]
 
 
+@pytest.mark.long
 def test_a_new_column_in_a_history_of_some_columns(spark, table):
     """It is kept, too, where a change without it begins a row anew."""
     of_table = applier(table, scd_type=2, track_history=["name"])
@@ -420,6 +422,7 @@ def test_a_new_column_in_a_history_of_some_columns(spark, table):
     assert tuples(found) == [(1, "a", "x", 2, None), (2, "b", "y", 1, None)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scd_type", OTHER_OF_TWO)
 def test_a_column_that_some_batches_do_not_tell(spark, table, scd_type):
     """Where columns have sequences of their own, it keeps its value and its sequence."""
@@ -435,8 +438,8 @@ def test_a_column_that_some_batches_do_not_tell(spark, table, scd_type):
     assert tuples(newest.select("name", "extra")) == [("b", "y")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tracked", [None, ["name"]])
-@pytest.mark.sampled(2)
 def test_a_history_that_does_not_ignore_nulls_any_more(spark, table, tracked):
     """A value that an older change set goes on from the newest of these, as before."""
     of_table, schema = applier(table, scd_type=2, track_history=tracked), f"{SCHEMA}, extra STRING"
@@ -460,8 +463,8 @@ def test_an_older_change_with_a_new_column_after_a_newer_one_without_it(spark, t
     assert tuples(load(spark, table).where("name = 'a'").select("extra")) == [("x",)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scd_type", [1, 2])
-@pytest.mark.sampled(2)
 def test_an_older_change_with_a_column_that_came_after_the_row(spark, table, scd_type):
     """A change of another row brought the column: the null of this row is no value that a change has set."""
     of_table, wider = applier(table, scd_type=scd_type), f"{SCHEMA}, extra STRING"
@@ -581,6 +584,7 @@ def test_a_row_that_was_there_before_is_deleted_and_made_again(spark, table, bat
     assert tuples(found) == [(1, "new", None), (2, "new", "y")]
 
 
+@pytest.mark.long
 def test_columns_whose_values_the_table_gives(spark, table):
     """They follow from the others in each row that is written, and a row keeps its number."""
     computed = "long INT GENERATED ALWAYS AS (length(name)), n LONG GENERATED ALWAYS AS IDENTITY"
@@ -635,8 +639,8 @@ def test_an_equal_sequence_with_a_map(spark, table, scd_type):
     assert tuples(load(spark, table).select("id", "m")) == [(i, {"k": 1}) for i in (1, 2, 3)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("made_by", ["another writer", "a clone"])
-@pytest.mark.sampled(2)
 def test_a_history_of_some_columns_keeps_the_rows_that_were_there_before(spark, tmp_path, table, made_by):
     """The whole history beside the target begins with them."""
     before = [(1, "a", 1, 3), (1, "b", 3, None), (2, "c", 2, None), (3, "d", 1, 2)]
@@ -657,6 +661,7 @@ def test_a_history_of_some_columns_keeps_the_rows_that_were_there_before(spark, 
     assert intervals(spark, table) == sorted(after, key=repr)
 
 
+@pytest.mark.long
 def test_a_history_of_some_columns_whose_column_was_renamed(spark, table):
     """The whole history beside it has the old name: the rows would lose their values."""
     of_table, schema = applier(table, scd_type=2, track_history=["name"]), f"{SCHEMA}, {{}} STRING"
@@ -718,11 +723,11 @@ def test_a_change_without_key_or_sequence(spark, table):
     assert load(spark, table).count() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scd_type", OTHER_OF_TWO)
 @pytest.mark.parametrize(
     "sequence", ["struct(at, struct(1 AS n) AS one, CAST(NULL AS STRUCT<n: INT>) AS none)", "array(at, 1)"]
 )
-@pytest.mark.sampled(3)
 def test_nested_sequences(spark, table, scd_type, sequence):
     """Truncates and the horizon come back from Python; parts of a sequence may never be null."""
     now = [time.time_ns() // 1_000_000]

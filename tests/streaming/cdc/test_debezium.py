@@ -389,8 +389,8 @@ def test_schema_additions(spark, table, placeholder):
     assert tuples(rows) == [(1, "b", None), (2, "b", 8), (3, "c", None)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tracked", [None, ["name"]])
-@pytest.mark.sampled(2)
 def test_a_column_that_later_messages_lack_in_a_history(spark, table, tracked):
     """It keeps its value, also where no values are unavailable."""
     engine = applier(table, Debezium(unavailable_value=None), scd_type=2)
@@ -483,8 +483,8 @@ def test_records_that_are_no_changes(spark, record, reason):
     assert "Record: " in str(raised.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("schema_part", [True, False])
-@pytest.mark.sampled(2)
 def test_values_that_are_none_of_their_type(spark, settings, schema_part):
     """They are errors, and neither null nor another value, whatever the session's settings."""
     debezium = "io.debezium.time"

@@ -119,6 +119,7 @@ def test_old_snapshots_of_a_history_of_some_columns(spark, table):
     assert tuples(load(spark, table).select("id", "more", "__START_AT", "__END_AT")) == [(1, 9, 1, None)]
 
 
+@pytest.mark.long
 def test_columns_that_are_not_stored(spark, table):
     """A row that differs in them alone is no change."""
     engine = applier(table, scd_type=2)
@@ -155,6 +156,7 @@ def test_values_are_compared_as_the_target_has_them(spark, table):
         engine.apply(spark.sql("SELECT 1 AS id, 9007199254740993 AS v, 4 AS day"), Write("query", 4))
 
 
+@pytest.mark.long
 def test_maps_within_structs(spark, table):
     """Beside a map, values are compared to their last digit, too."""
     engine = applier(table)
