@@ -161,7 +161,9 @@ def _declared(request: BatchWriteRequest, definition: Definition | None) -> Decl
     if definition is None:
         return DeclaredTable(properties=properties, cluster_by=clustering_columns(request.options))
     declared = definition.declared or DeclaredTable()
-    return replace(declared, properties=declared.properties or properties, cluster_by=definition.cluster_by)
+    return replace(
+        declared, properties={**declared.properties, **properties}, cluster_by=definition.cluster_by
+    )
 
 
 def _overwrite_scope(

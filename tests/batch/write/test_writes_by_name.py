@@ -274,9 +274,11 @@ def test_write_to_makes_and_replaces_tables(spark: SparkSession, database: Path,
     frame = of(spark, (1, "a"))
     with pytest.raises(AnalysisException, match="cannot be found"):
         frame.writeTo("t").using("delta").replace()
-    frame.writeTo("t").using("delta").partitionedBy(col("p")).tableProperty("a", "b").create()
+    writer = frame.writeTo("t").using("delta").partitionedBy(col("p")).tableProperty("a", "b")
+    writer.option("mergeSchema", "true").option("delta.appendOnly", "false").create()
     table = log("t")
-    assert (list(table.partition_columns), table.metadata.configuration) == (["p"], {"a": "b"})
+    assert list(table.partition_columns) == ["p"]
+    assert table.metadata.configuration == {"a": "b", "delta.appendOnly": "false"}
     with pytest.raises(AnalysisException, match="already exists"):
         frame.writeTo("t").using("delta").create()
     frame.selectExpr("id AS x").writeTo("t").using("delta").replace()
