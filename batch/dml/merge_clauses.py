@@ -213,10 +213,9 @@ class Resolution:
 
     def _paths_of(self, keys: Sequence[Column], where: str, may_be_new: bool) -> list[Sequence[str]]:
         """The names of what is assigned to: of the table, or of the source if it may give new columns."""
-        if may_be_new and analysed_if_resolved(self._target, keys, at_one_time=False) is None:
+        found = self._of_target(keys, where) if may_be_new else self._analysed(self._target, keys, where)
+        if found is None:
             found = [self._target_or_new(key, where) for key in keys]
-        else:
-            found = self._analysed(self._target, keys, where)
         paths = []
         for one in found:
             if one.path is None:
@@ -231,9 +230,13 @@ class Resolution:
         return paths
 
     def _target_or_new(self, key: Column, where: str) -> Analysed:
-        is_new = analysed_if_resolved(self._target, [key], at_one_time=False) is None
-        [found] = self._analysed(self._source if is_new else self._target, [key], where)
+        [found] = self._of_target([key], where) or self._analysed(self._source, [key], where)
         return found
+
+    def _of_target(self, keys: Sequence[Column], where: str) -> list[Analysed] | None:
+        """None where the table lacks one of them."""
+        found = analysed_if_resolved(self._target, keys, at_one_time=False)
+        return None if found is None else self._checked(found, where)
 
     def _resolved(self, found: _Assigned, schema: T.StructType, row: dict[str, Value]) -> ResolvedClause:
         clause = found.clause
@@ -291,6 +294,10 @@ class Resolution:
                 cols=", ".join(frame.columns),
                 table=self._path,
             ) from error
+        return self._checked(found, where)
+
+    def _checked(self, found: list[Analysed], where: str) -> list[Analysed]:
+        """The expressions, of which none is a correlated subquery or an aggregate."""
         self.reads_metadata |= any("_metadata" in one.sql for one in found)
         self.has_subqueries |= any(one.has_subquery for one in found)
         for one in found:
