@@ -148,9 +148,15 @@ class Tables(Client):
         spark.sql("CREATE OR REPLACE TEMPORARY VIEW changes AS SELECT 4 AS id")
         merging_in_sql = f"MERGE INTO delta.`{self.path('merged')}` t USING changes s ON t.id = s.id"
         spark.sql(f"{merging_in_sql} WHEN MATCHED THEN DELETE")
+        self.append("merged_into", 0, 3)
+        name = f"delta.`{self.path('merged_into')}`"
+        marked = spark.range(1, 5).withColumn("kind", F.lit(7)).alias("s")
+        into = marked.mergeInto(name, F.expr(f"s.id = {name}.id")).whenMatched().update({"kind": F.lit(9)})
+        into.whenNotMatched(F.col("s.id") == 3).insertAll().whenNotMatchedBySource().delete().merge()
         return {
             "done": done.first().asDict(),
             "rows": values(self.load("merged")),
+            "into": values(self.load("merged_into")),
             "views": [view.name for view in spark.catalog.listTables() if view.isTemporary],
         }
 

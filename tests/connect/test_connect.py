@@ -91,6 +91,7 @@ def test_merge_with_columns_and_with_sql(finished: Finished) -> None:
         "num_inserted_rows": 1,
     }
     assert merged["rows"] == [[1, "a", 1, "z"], [2, "{x} it's\\{!}'\\", 22, None]]
+    assert merged["into"] == [[1, 9], [2, 9], [3, 7]]
     # The frames of the client are views for one statement only.
     assert merged["views"] == ["changes"]
 

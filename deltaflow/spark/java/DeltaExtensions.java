@@ -5,17 +5,22 @@ import java.util.List;
 import java.util.concurrent.ConcurrentMap;
 
 import com.google.common.collect.MapMaker;
+import io.deltaflow.spark.bridge.PrivateFields;
 import io.deltaflow.spark.scan.ChangeFeeds;
 import io.deltaflow.spark.scan.LiveRows;
 import io.deltaflow.spark.scan.MetadataOnlyQuery;
 import io.deltaflow.spark.scan.PinScans;
 import io.deltaflow.spark.scan.RowIds;
 import io.deltaflow.spark.scan.StreamMetadata;
+import io.deltaflow.spark.sql.BuiltMerges;
 import io.deltaflow.spark.sql.DeltaParser;
 import io.deltaflow.spark.sql.DynamicOverwrite;
 import io.deltaflow.spark.sql.NamedChanges;
 import io.deltaflow.spark.sql.TableChanges;
+import org.apache.spark.sql.catalyst.analysis.Analyzer;
+import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.SparkSession;
+import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 
@@ -31,8 +36,7 @@ public final class DeltaExtensions {
     addRule(session);
     addStrategy(session);
     DeltaParser.replace(session);
-    NamedChanges.add(session);
-    StreamMetadata.add(session);
+    addAnalysis(session);
     inject(session);
     TableChanges.register(session);
   }
@@ -61,8 +65,15 @@ public final class DeltaExtensions {
     });
     session.extensions().injectParser(new DeltaParser.Injected());
     TableChanges.inject(session);
-    NamedChanges.inject(session);
-    StreamMetadata.inject(session);
+    session.extensions().injectHintResolutionRule(new AbstractFunction1() {
+      public Object apply(Object newSession) { return new NamedChanges((SparkSession) newSession); }
+    });
+    session.extensions().injectHintResolutionRule(new AbstractFunction1() {
+      public Object apply(Object newSession) { return new BuiltMerges((SparkSession) newSession); }
+    });
+    session.extensions().injectResolutionRule(new AbstractFunction1() {
+      public Object apply(Object newSession) { return new StreamMetadata(); }
+    });
   }
 
   /** An existing session has built its optimizer. Only this list of rules is read each time. */
@@ -77,6 +88,25 @@ public final class DeltaExtensions {
     rules.add(new RowIds());
     rules.add(new LiveRows());
     session.experimental().extraOptimizations_$eq(CollectionConverters.asScala(rules).toList());
+  }
+
+  /** An existing session has its analyzer, which reads these lists each time that it analyses a plan. */
+  private static void addAnalysis(SparkSession session) {
+    Analyzer analyzer = session.sessionState().analyzer();
+    Seq early = with(with(analyzer.hintResolutionRules(), new NamedChanges(session)), new BuiltMerges(session));
+    PrivateFields.set(analyzer, "hintResolutionRules", early);
+    PrivateFields.set(
+        analyzer, "extendedResolutionRules", with(analyzer.extendedResolutionRules(), new StreamMetadata()));
+  }
+
+  /** The rules and this one, unless they have one of its class. */
+  private static Seq with(Seq rules, Rule rule) {
+    List all = new ArrayList(CollectionConverters.asJava(rules));
+    for (Object other : all) {
+      if (other.getClass() == rule.getClass()) return rules;
+    }
+    all.add(rule);
+    return CollectionConverters.asScala(all).toList();
   }
 
   private static void addStrategy(SparkSession session) {

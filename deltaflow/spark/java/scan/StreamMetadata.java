@@ -1,25 +1,20 @@
 package io.deltaflow.spark.scan;
 
-import java.util.ArrayList;
 import java.util.Collections;
-import java.util.List;
 import java.util.concurrent.ConcurrentMap;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.google.common.collect.MapMaker;
 import io.deltaflow.spark.bridge.PrivateFields;
-import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
-import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.*;
 import org.apache.spark.sql.execution.streaming.runtime.*;
 import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractFunction1;
 
 /**
  * Gives the streams out of tables with row tracking the column _metadata, as their batch queries have it. Spark has it
@@ -37,24 +32,6 @@ public final class StreamMetadata extends Rule {
   public static void define(StructType schema, JsonNode rowIds) {
     RowIdColumns columns = RowIdColumns.of(rowIds);
     if (columns != null) ROW_IDS.put(schema, columns);
-  }
-
-  /** For the sessions that are made from now on. */
-  public static void inject(SparkSession session) {
-    session.extensions().injectResolutionRule(new AbstractFunction1() {
-      public Object apply(Object newSession) { return new StreamMetadata(); }
-    });
-  }
-
-  /** Adds the rule to the analyzer of an existing session. Idempotent. */
-  public static void add(SparkSession session) {
-    Analyzer analyzer = session.sessionState().analyzer();
-    List rules = new ArrayList(CollectionConverters.asJava(analyzer.extendedResolutionRules()));
-    for (Object rule : rules) {
-      if (rule instanceof StreamMetadata) return;
-    }
-    rules.add(new StreamMetadata());
-    PrivateFields.set(analyzer, "extendedResolutionRules", CollectionConverters.asScala(rules).toList());
   }
 
   public TreeNode apply(TreeNode plan) {

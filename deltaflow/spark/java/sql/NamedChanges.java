@@ -1,14 +1,10 @@
 package io.deltaflow.spark.sql;
 
-import java.util.ArrayList;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
 
 import io.deltaflow.spark.DeltaProvider;
-import io.deltaflow.spark.bridge.PrivateFields;
 import io.deltaflow.spark.scan.ChangeFeeds;
-import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias$;
@@ -18,7 +14,6 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import scala.Function1;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractPartialFunction;
 
 /**
@@ -29,25 +24,7 @@ import scala.runtime.AbstractPartialFunction;
 public final class NamedChanges extends Rule {
   private final SparkSession session;
 
-  private NamedChanges(SparkSession session) { this.session = session; }
-
-  /** For the sessions that are made from now on. */
-  public static void inject(SparkSession session) {
-    session.extensions().injectHintResolutionRule(new AbstractFunction1() {
-      public Object apply(Object newSession) { return new NamedChanges((SparkSession) newSession); }
-    });
-  }
-
-  /** Adds the rule to the analyzer of an existing session. Idempotent. */
-  public static void add(SparkSession session) {
-    Analyzer analyzer = session.sessionState().analyzer();
-    List rules = new ArrayList(CollectionConverters.asJava(analyzer.hintResolutionRules()));
-    for (Object rule : rules) {
-      if (rule instanceof NamedChanges) return;
-    }
-    rules.add(new NamedChanges(session));
-    PrivateFields.set(analyzer, "hintResolutionRules", CollectionConverters.asScala(rules).toList());
-  }
+  public NamedChanges(SparkSession session) { this.session = session; }
 
   public TreeNode apply(TreeNode plan) {
     return ((LogicalPlan) plan).resolveOperatorsUp(new AbstractPartialFunction() {
