@@ -78,7 +78,7 @@ def test_in_a_stream(spark, target, source, tmp_path):
 
 
 def test_errors_leave_the_table_alone(spark, target, source, tmp_path):
-    with pytest.raises(DeltaAnalysisException, match="Cannot resolve `t`.`other` in search condition"):
+    with pytest.raises(DeltaAnalysisException, match=r"Cannot resolve `t`\.`other`"):
         source.mergeInto("t", F.expr("s.id = t.other")).whenMatched().delete().merge()
     assert operations(target) == ["WRITE"]
     # A table of another format stays Spark's.
