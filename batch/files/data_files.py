@@ -69,6 +69,7 @@ class DataFiles:
             [(path, file.size) for path, file in zip(paths, files, strict=True)],
             [*self._indexed_leaves, *((path, LongType()) for path in only_tracked)],
             self._string_prefix_length,
+            ours=True,
         )
         if self._numbered:
             statistics = [

@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from deltaflow.log import DeltaLog, limits
 from deltaflow.log.files.deletion_vectors import read_deletion_vectors
 from deltaflow.log.protocol.schema import schema_from_string
 from deltaflow.store import store_for, table_path
+from tests.log.checkpoints import write_checkpoint
 from tests.log.hand_written import HandWrittenTable, add, meta_data, protocol
 
 pytestmark = pytest.mark.breaks_protocol
@@ -79,6 +81,24 @@ def test_a_checkpoint_that_expands_too_much_is_not_kept(
     (table.log_directory / name).write_bytes(bomb(rows, path))
     with pytest.raises(CorruptLogError, match=f"{name} is a small file"):
         table.log().snapshot()
+
+
+def test_a_checkpoint_whose_footer_contradicts_its_schema_does_not_end_the_process(
+    table: HandWrittenTable,
+) -> None:
+    """Each optional field of its schema becomes a required one in turn: a footer then has too many levels."""
+    table.first_commit()
+    write_checkpoint(table, 0, [protocol(), meta_data(), add("a"), add("b", stats="{}")], "classic")
+    [checkpoint] = table.log_directory.glob("*.checkpoint.parquet")
+    content = checkpoint.read_bytes()
+    optional, required = b"\x25\x02\x18", b"\x25\x00\x18"
+    places = [place for place in range(len(content)) if content.startswith(optional, place)]
+    assert len(places) > 20
+    for place in places:
+        checkpoint.write_bytes(content[:place] + required + content[place + len(optional) :])
+        with suppress(DeltaError):
+            snapshot = table.log().snapshot()
+            snapshot.with_stats(snapshot.files).validate(full=True)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -34,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from deltaflow.errors import StoreError
-from deltaflow.log.files.size_statistics import Levels, definition_levels
+from deltaflow.log.files.column_chunks import ColumnChunks
 from deltaflow.log.protocol.indexed_columns import ColumnPath
 from deltaflow.store import tails
 
@@ -66,14 +67,20 @@ def collect_statistics(
     files: Sequence[tuple[str, int]],
     leaves: Sequence[tuple[ColumnPath, DataType]],
     string_prefix_length: int = 32,
+    *,
+    ours: bool = False,
 ) -> list[str]:
     """One statistics JSON string per file, in the order of `files`; only footers are read.
 
     `files` holds complete paths, as their stores know them, and sizes in bytes; `leaves` the columns of
     which bounds and null counts are collected (indexed_columns). StoreError names a file whose footer cannot
-    be read or whose size differs.
+    be read or whose size differs. `ours`: this process has just written the files. Footers of others are
+    checked first (column_chunks); of one that contradicts itself only the number of rows is taken.
     """
-    return [_file_statistics(footer, leaves, string_prefix_length) for footer in _footers(files)]
+    return [
+        _file_statistics(footer, leaves if ours or footer.chunks is not None else (), string_prefix_length)
+        for footer in _footers(files)
+    ]
 
 
 def numbers_of_rows(files: Sequence[tuple[str, int]]) -> list[int]:
@@ -103,16 +110,17 @@ def files_of_distinct_schemas(files: Sequence[tuple[str, int]]) -> dict[str, str
 class _Footer:
     path: str
     metadata: pq.FileMetaData
-    tail: bytes
-    """The last bytes of the file, with the footer in it."""
 
-    def levels(self) -> Levels:
-        """The definition levels, [] where they cannot be understood."""
+    @cached_property
+    def chunks(self) -> ColumnChunks | None:
+        """Checked; None if pyarrow must not be asked for them."""
         try:
-            return definition_levels(self.tail[-_footer_length(self.tail) : -_TRAILER_BYTES])
+            chunks = ColumnChunks(self.metadata)
+            chunks.check()
         except ValueError as error:
-            _LOG.warning("%s: the null counts of arrays and maps are left out: %s", self.path, error)
-            return []
+            _LOG.warning("%s: its footer's statistics are left out: %s", self.path, error)
+            return None
+        return chunks
 
 
 def _footers(files: Sequence[tuple[str, int]]) -> Iterator[_Footer]:
@@ -120,7 +128,7 @@ def _footers(files: Sequence[tuple[str, int]]) -> Iterator[_Footer]:
         some = files[start : start + _FILES_AT_ONCE]
         for (path, _), tail in zip(some, _tails_with_footers(some), strict=True):
             try:
-                yield _Footer(path, pq.read_metadata(pa.BufferReader(tail)), tail)
+                yield _Footer(path, pq.read_metadata(pa.BufferReader(tail)))
             except (OSError, pa.ArrowException) as error:
                 raise StoreError(
                     f"Cannot read the Parquet footer of data file {path}: {error}", file=path
@@ -167,7 +175,6 @@ def _file_statistics(
     min_values: dict[str, Any] = {}
     max_values: dict[str, Any] = {}
     null_count: dict[str, Any] = {}
-    levels: Levels | None = None
     for path, data_type in leaves:
         # A variant is a group, which is null where its field of this name is.
         column_path = (*path, "metadata") if isinstance(data_type, VariantType) else path
@@ -175,9 +182,8 @@ def _file_statistics(
             position, optional_fields = positions[column_path]
             column = _Column.of(metadata, position)
             nulls = column.null_count()
-            if nulls is None and column.schema.max_repetition_level > 0:
-                levels = footer.levels() if levels is None else levels
-                nulls = _null_collections(levels, position, optional_fields)
+            if nulls is None and column.schema.max_repetition_level > 0 and footer.chunks is not None:
+                nulls = _null_collections(footer.chunks.definition_levels(position), optional_fields)
             low, high = column.bounds(data_type, string_prefix_length)
         elif any(_may_hold(found, column_path) for found in positions):
             continue
@@ -213,14 +219,12 @@ def _positions(
         first += _leaf_count(field.type)
 
 
-def _null_collections(levels: Levels, position: int, optional_fields: int) -> int | None:
+def _null_collections(levels: Sequence[list[int] | None], optional_fields: int) -> int | None:
     """How many rows have a null array or map: entries whose definition level is below the number of optional
-    fields on its path. None where the footer does not have the levels.
+    fields on its path. None where the footer does not have the levels of each row group.
     """
-    counts = [group[position] for group in levels]
-    if not counts or any(count is None for count in counts):
-        return None
-    return sum(sum(count[:optional_fields]) for count in counts if count is not None)
+    counts = [count for count in levels if count is not None]
+    return sum(sum(count[:optional_fields]) for count in counts) if len(counts) == len(levels) else None
 
 
 def _may_hold(path: ColumnPath, column: ColumnPath) -> bool:

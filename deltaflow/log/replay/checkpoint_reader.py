@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltaflow.errors import CorruptLogError
+from deltaflow.log.files.column_chunks import ColumnChunks
 from deltaflow.log.files.data_path import resolve_data_path
 from deltaflow.log.files.file_rows import (
     COLUMNS_OF_ADD,
@@ -32,7 +33,6 @@ from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
 from deltaflow.log.replay.checkpoint_statistics import (
     UNREADABLE,
     CheckpointStatistics,
-    null_count,
     without_views,
 )
 from deltaflow.log.replay.listing import Checkpoint
@@ -214,11 +214,13 @@ def _broken_maps(parquet: pq.ParquetFile) -> Iterator[str]:
     leaves = list(map(parquet.schema.column, range(len(parquet.schema))))
     for name in _MAPS_BESIDE:
         own = [index for index, leaf in enumerate(leaves) if leaf.path.startswith(f"{name}.")]
-        if len({leaves[index].max_definition_level for index in own}) == 1 and any(
-            len({null_count(parquet, group, index) for index in own} - {None}) > 1
-            for group in range(parquet.num_row_groups)
-        ):
-            yield name
+        if len({leaves[index].max_definition_level for index in own}) != 1:
+            continue
+        chunks = ColumnChunks(parquet.metadata)
+        for group in range(parquet.num_row_groups):
+            if len({chunks.null_count(group, index) for index in own} - {None}) > 1:
+                yield name
+                break
 
 
 def _is_kept(column: str, fields: frozenset[str] | None) -> bool:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltaflow.errors import CorruptLogError
+from deltaflow.log.files.column_chunks import ColumnChunks
 from deltaflow.log.files.json_column import field_of, json_column
 from deltaflow.log.files.stored_statistics import Path
 from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
@@ -181,12 +182,13 @@ def _plan(
     naive_is_utc = any(
         parquet.schema.column(index).physical_type == "INT96" for index in range(len(parquet.schema))
     )
-    if leaves is not None and (not has_text or _has_all_parsed(parquet, paths)):
+    chunks = ColumnChunks(parquet.metadata) if has_text else None
+    if leaves is not None and (chunks is None or _has_all_parsed(chunks, paths)):
         wanted = [".".join(("add", "stats_parsed", *path)) for path in leaves]
         found = [name for name in wanted if name in own]
-        if len(found) == len(wanted) or not has_text:
+        if len(found) == len(wanted) or chunks is None:
             return found, lambda adds: _struct(field_of(adds, "stats_parsed"), leaves, naive_is_utc)
-    if has_text and not _has_only_parsed(parquet, paths):
+    if chunks is not None and not _has_only_parsed(chunks, paths):
         return ["add.stats"], lambda adds: field_of(adds, "stats").cast(pa.string())
 
     def texts(adds: pa.StructArray) -> pa.Array:
@@ -221,29 +223,23 @@ def _of_tree(values: pa.Array, tree: dict[str, Any] | None, naive_is_utc: bool) 
     return pa.StructArray.from_arrays(children, names=list(tree))
 
 
-def null_count(parquet: pq.ParquetFile, group: int, leaf: int) -> int | None:
-    """The nulls of a leaf in a row group, by the footer; None if it does not say."""
-    statistics = parquet.metadata.row_group(group).column(leaf).statistics
-    return statistics.null_count if statistics is not None and statistics.has_null_count else None
-
-
-def _has_all_parsed(parquet: pq.ParquetFile, paths: Sequence[str]) -> bool:
+def _has_all_parsed(chunks: ColumnChunks, paths: Sequence[str]) -> bool:
     """Whether certainly every file with statistics has them in `stats_parsed`."""
     if "add.stats_parsed.numRecords" not in paths:
         return False
     text, parsed = paths.index("add.stats"), paths.index("add.stats_parsed.numRecords")
-    for group in range(parquet.num_row_groups):
-        counts = [null_count(parquet, group, leaf) for leaf in (text, parsed)]
+    for group in range(chunks.num_row_groups):
+        counts = [chunks.null_count(group, leaf) for leaf in (text, parsed)]
         if counts[0] is None or counts[1] is None or counts[1] > counts[0]:
             return False
     return True
 
 
-def _has_only_parsed(parquet: pq.ParquetFile, paths: Sequence[str]) -> bool:
+def _has_only_parsed(chunks: ColumnChunks, paths: Sequence[str]) -> bool:
     """Whether some file's statistics may be in `stats_parsed` alone (writeStatsAsJson is off)."""
     path, stats = paths.index("add.path"), paths.index("add.stats")
-    for group in range(parquet.num_row_groups):
-        counts = [null_count(parquet, group, leaf) for leaf in (path, stats)]
+    for group in range(chunks.num_row_groups):
+        counts = [chunks.null_count(group, leaf) for leaf in (path, stats)]
         if counts[0] is None or counts[1] is None or counts[0] < counts[1]:
             return True
     return False

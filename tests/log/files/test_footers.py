@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 from deltaflow.errors import DeltaIllegalArgumentException, StoreError
 from deltaflow.log import Metadata, schema_to_string
 from deltaflow.log.files import footers
+from deltaflow.log.files.column_chunks import ColumnChunks
 from deltaflow.log.files.footers import collect_statistics, numbers_of_rows
 from deltaflow.log.protocol.indexed_columns import check_statistics_columns
 from deltaflow.store import tails
@@ -313,19 +314,35 @@ def test_null_counts_of_nested_collections_are_those_of_the_rows(
 
 
 def test_a_footer_without_levels_gives_no_null_count_of_an_array(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write_parquet(tmp_path, {"a": pa.array([[1], None])})
-    schema = StructType().add("a", ArrayType(LongType()))
-    monkeypatch.setattr(footers, "definition_levels", lambda _: [[None]])
-    assert statistics(file, schema)["nullCount"] == {}
+    monkeypatch.setattr(ColumnChunks, "definition_levels", lambda *_: [None])
+    assert statistics(file, StructType().add("a", ArrayType(LongType())))["nullCount"] == {}
 
-    def fails(footer: bytes) -> Any:
-        raise ValueError("The footer cannot be understood")
 
-    monkeypatch.setattr(footers, "definition_levels", fails)
-    assert statistics(file, schema)["nullCount"] == {}
-    assert f"{file}: the null counts of arrays and maps are left out: The footer cannot" in caplog.text
+@pytest.mark.parametrize(
+    ("sound", "broken"),
+    [
+        (b"\x15\x04\x19", b"\x15\x02\x19"),  # the type of its chunk is INT32
+        (b"\x25\x02\x18\x01a", b"\x25\x00\x18\x01a"),  # the field is required: too many levels are counted
+        (b"\x28\x08\x01\x00", b"\x28\x07\x01"),  # the greatest value has seven bytes
+    ],
+    ids=["type", "levels", "bound"],
+)
+def test_of_a_footer_that_contradicts_itself_only_the_number_of_rows_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, sound: bytes, broken: bytes
+) -> None:
+    """pyarrow would end the process."""
+    file = write_parquet(tmp_path, {"a": pa.array([0, 1, None])})
+    schema = StructType().add("a", LongType())
+    assert statistics(file, schema)["maxValues"] == {"a": 1}
+    assert not caplog.messages
+    before, _, after = file.read_bytes().rpartition(sound)
+    length = int.from_bytes(after[-8:-4], "little") + len(broken) - len(sound)
+    file.write_bytes(before + broken + after[:-8] + length.to_bytes(4, "little") + after[-4:])
+    assert statistics(file, schema) == {"numRecords": 3, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    assert f"{file}: its footer's statistics are left out" in caplog.text
 
 
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
