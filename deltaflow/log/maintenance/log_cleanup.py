@@ -7,7 +7,6 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltaflow.errors import CorruptLogError
@@ -21,6 +20,7 @@ from deltaflow.log.protocol.properties import (
     LOG_RETENTION_MS,
 )
 from deltaflow.log.replay.checkpoint_reader import SIDECARS_DIRECTORY, check_checkpoint
+from deltaflow.log.replay.checkpoint_statistics import part_of_checkpoint
 from deltaflow.log.replay.listing import Checkpoint, Listing, listing_of
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
@@ -33,7 +33,6 @@ _DELETED_TOGETHER = 250
 """What S3A deletes by one request (fs.s3a.bulk.delete.page.size)."""
 _OF_VERSION = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\.(?:.+\.)?(?:parquet|json))")
 _COMPACTION = re.compile(r"(\d{20})\.\d{20}\.compacted\.json")
-_UNREADABLE = (CorruptLogError, pa.ArrowException, OSError)
 
 
 def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None) -> None:
@@ -169,7 +168,7 @@ def _delete_sidecars(log: LogFiles, limit_ms: int) -> None:
     )
     try:
         needed = {sidecar for status in named for sidecar in _sidecars_of(log, status)}
-    except _UNREADABLE as error:
+    except CorruptLogError as error:
         _LOG.warning("No sidecars of %s are deleted, because a checkpoint is broken: %s", log.path, error)
         return
     # If the directory is a link, what it leads to is nobody's to delete: DataDirectory follows none.
@@ -190,14 +189,15 @@ def _old_sidecars(log: LogFiles, limit_ms: int) -> list[str]:
 def _sidecars_of(log: LogFiles, checkpoint: FileStatus) -> set[str]:
     """The names of the sidecars that one file of a checkpoint refers to."""
     path = f"{log.directory}/{checkpoint.name}"
-    if path.endswith(".json"):
-        actions = decode_actions(log.store.read(path), path)
-        paths = [action.path for action in actions if isinstance(action, Sidecar)]
-    else:
-        with log.store.open(path) as stream:
-            parquet = pq.ParquetFile(stream)
-            if "sidecar" not in parquet.schema_arrow.names:
-                return set()
-            rows = parquet.read(["sidecar.path"])["sidecar"].to_pylist()
-        paths = [row["path"] for row in rows if row is not None and row["path"] is not None]
+    with part_of_checkpoint(path):
+        if path.endswith(".json"):
+            actions = decode_actions(log.store.read(path), path)
+            paths = [action.path for action in actions if isinstance(action, Sidecar)]
+        else:
+            with log.store.open(path) as stream:
+                parquet = pq.ParquetFile(stream)
+                if "sidecar" not in parquet.schema_arrow.names:
+                    return set()
+                rows = parquet.read(["sidecar.path"])["sidecar"].to_pylist()
+            paths = [row["path"] for row in rows if row is not None and row["path"] is not None]
     return {posixpath.basename(decoded_path(path)) for path in paths}

@@ -31,8 +31,8 @@ from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, Sidec
 from deltaflow.log.protocol.commit import Commit, check_size, to_commit
 from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
 from deltaflow.log.replay.checkpoint_statistics import (
-    UNREADABLE,
     CheckpointStatistics,
+    part_of_checkpoint,
     without_views,
 )
 from deltaflow.log.replay.listing import Checkpoint
@@ -158,18 +158,12 @@ def _sidecar_path(log: LogFiles, sidecar: Sidecar) -> str:
 
 
 def _read_file(log: LogFiles, path: str, contents: _Contents) -> None:
-    try:
+    with part_of_checkpoint(path):
         if path.endswith(".json"):
             contents.actions.extend(decode_actions(log.store.read(path), path))
         else:
             with log.store.open(path) as stream:
                 _read_parquet(stream, path, contents)
-    except FileNotFoundError as error:
-        raise CorruptLogError(f"{path}, a part of a checkpoint, is missing.", file=path) from error
-    except UNREADABLE as error:
-        raise CorruptLogError(
-            f"{path}, a part of a checkpoint, cannot be read: {error}", file=path
-        ) from error
 
 
 def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:

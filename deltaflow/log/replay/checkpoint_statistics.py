@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,6 @@ from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
 from deltaflow.log.replay.listing import Checkpoint
 from deltaflow.log.replay.log_files import LogFiles
 
-UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
-"""What a Parquet file of a checkpoint raises that is broken."""
 _BUFFER_BYTES = 1 << 20
 _ROWS_PER_PIECE = 32_768
 # Places of different checkpoints differ: a file of another snapshot never gets the statistics of this one's.
@@ -35,6 +34,19 @@ class _File:
     first_row: int
     groups: tuple[tuple[int, int], ...]
     """The rows and bytes of its row groups."""
+
+
+@contextmanager
+def part_of_checkpoint(path: str) -> Iterator[None]:
+    """While a file of a checkpoint is read: a CorruptLogError if it is missing or broken."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise CorruptLogError(f"{path}, a part of a checkpoint, is missing.", file=path) from error
+    except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
+        raise CorruptLogError(
+            f"{path}, a part of a checkpoint, cannot be read: {error}", file=path
+        ) from error
 
 
 class CheckpointStatistics:
@@ -80,7 +92,7 @@ class CheckpointStatistics:
 
     def _read_file(self, file: _File, rows: pa.Array, leaves: Sequence[Path] | None) -> Iterator[pa.Array]:
         try:
-            with self.log.store.open(file.path) as stream:
+            with part_of_checkpoint(file.path), self.log.store.open(file.path) as stream:
                 parquet = pq.ParquetFile(
                     stream,
                     buffer_size=_BUFFER_BYTES,
@@ -92,19 +104,13 @@ class CheckpointStatistics:
                     raise self._replaced(file)
                 budget = CheckpointBudget(parquet, stream, file.path)
                 yield from _pieces(parquet, pc.subtract(rows, file.first_row), leaves, budget)
-            etag = self._etags.get(file.path)
-            # Asked last: what was read before is then of the file that this was all the time.
-            if etag is not None and self.log.store.status(file.path).etag != etag:
-                raise self._replaced(file)
-        except FileNotFoundError as error:
-            self.is_gone = True
-            raise CorruptLogError(
-                f"{file.path}, a part of a checkpoint, is missing.", file=file.path
-            ) from error
-        except UNREADABLE as error:
-            raise CorruptLogError(
-                f"{file.path}, a part of a checkpoint, cannot be read: {error}", file=file.path
-            ) from error
+                etag = self._etags.get(file.path)
+                # Asked last: what was read before is then of the file that this was all the time.
+                if etag is not None and self.log.store.status(file.path).etag != etag:
+                    raise self._replaced(file)
+        except CorruptLogError as error:
+            self.is_gone = self.is_gone or isinstance(error.__cause__, FileNotFoundError)
+            raise
 
     def _replaced(self, file: _File) -> CorruptLogError:
         self.is_gone = True

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from deltaflow.log.protocol.actions import AddFile, RemoveFile
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.features import FEATURES, asks_for_v2_checkpoints
+from deltaflow.log.replay.checkpoint_statistics import part_of_checkpoint
 from deltaflow.log.replay.listing import Checkpoint
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import load_state
@@ -64,7 +65,8 @@ def has_v2_checkpoint_history(log: LogFiles) -> bool:
 def _is_v2(log: LogFiles, checkpoint: Checkpoint) -> bool:
     if not _CLASSIC_NAME.fullmatch(str(checkpoint)):
         return True
-    with log.store.open(f"{log.directory}/{checkpoint}") as stream:
+    path = f"{log.directory}/{checkpoint}"
+    with part_of_checkpoint(path), log.store.open(path) as stream:
         parquet = pq.ParquetFile(stream)
         if _OF_V2 not in parquet.schema_arrow.names:
             return False

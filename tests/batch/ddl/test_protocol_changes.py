@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from deltaflow import DeltaTable
 from deltaflow.batch.ddl.drop_feature import drop_feature
 from deltaflow.batch.ddl.table_properties import set_properties
-from deltaflow.errors import DeltaAnalysisException, UnsupportedFeatureError
+from deltaflow.errors import CorruptLogError, DeltaAnalysisException, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, DomainMetadata, Protocol, set_observer
 from tests.log.hand_written import WRITE, HandWrittenTable, append, create, meta_data
 from tests.log.hand_written import protocol as protocol_action
@@ -161,7 +161,11 @@ class TestV2Checkpoints:
         for v2 in folder.glob(f"{1:020}.checkpoint.*"):
             v2.unlink()
         assert log.has_v2_checkpoint_history()
-        (folder / f"{3:020}.checkpoint.parquet").unlink()
+        checkpoint = folder / f"{3:020}.checkpoint.parquet"
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-20])
+        with pytest.raises(CorruptLogError, match=f"{checkpoint}, a part of a checkpoint, cannot be read"):
+            log.has_v2_checkpoint_history()
+        checkpoint.unlink()
         assert not log.has_v2_checkpoint_history()
 
     def test_at_once_their_checkpoints_are_protected(self, log: DeltaLog) -> None:
