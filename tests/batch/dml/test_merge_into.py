@@ -84,7 +84,7 @@ def test_errors_leave_the_table_alone(spark, target, source, tmp_path):
     # A table of another format stays Spark's.
     spark.sql(f"CREATE TABLE parquet_rows USING parquet LOCATION '{tmp_path}/rows' AS SELECT 2 id")
     try:
-        with pytest.raises(UnsupportedOperationException, match="does not support MERGE"):
+        with pytest.raises(UnsupportedOperationException, match="MERGE INTO TABLE"):
             source.mergeInto("parquet_rows", F.expr("s.id = parquet_rows.id")).whenMatched().delete().merge()
     finally:
         spark.sql("DROP TABLE parquet_rows")
