@@ -44,6 +44,12 @@ with instrumented:
     from deltaflow.log.files.file_key import logical_key
     from deltaflow.log.files.file_rows import DELETION_VECTOR, FILES_SCHEMA
     from deltaflow.log.files.file_statistics import FileStatistics
+    from deltaflow.log.files.footers import (
+        arrow_schemas,
+        collect_statistics,
+        files_of_distinct_schemas,
+        numbers_of_rows,
+    )
     from deltaflow.log.files.partition_values import folder_values, typed_values_or_null
     from deltaflow.log.protocol.actions import decode_actions
     from deltaflow.log.protocol.column_mapping import visible_schema
@@ -106,6 +112,35 @@ def _checkpoints() -> list[bytes]:
             table, 0, [protocol(), meta_data(), add("a"), add("b", stats="{}"), remove("c")], "classic"
         )
         return [file.read_bytes() for file in table.log_directory.glob("*.checkpoint*.parquet")]
+
+
+def _footer(data: bytes) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        file = Path(folder, "data.parquet")
+        file.write_bytes(data)
+        files, leaves = [(str(file), len(data))], [((field.name,), field.dataType) for field in SCHEMA]
+        [rows] = numbers_of_rows(files)
+        [text] = collect_statistics(files, [*leaves, (("l",), T.ArrayType(T.LongType()))])
+        assert json.loads(text)["numRecords"] == rows
+        assert len(list(arrow_schemas(files))) == len(files_of_distinct_schemas(files)) == 1
+
+
+def _footers() -> list[bytes]:
+    rows = {
+        "c0": pa.array([1, None], pa.int8()), "c1": [1, 2], "c2": [0.5, None],
+        "c3": pa.array([1, 2], pa.decimal128(38, 10)), "c4": [True, False], "c5": [b"a", None],
+        "c6": pa.array([1, 2], pa.date32()), "c7": pa.array([1, 2], pa.timestamp("us", "UTC")),
+        "c8": pa.array([1, 2], pa.timestamp("us")), "c9": ["a", "b"], "l": [[1, None], None],
+    }  # fmt: skip
+    found = []
+    for options in (
+        {},
+        {"use_deprecated_int96_timestamps": True, "row_group_size": 1, "store_schema": False},
+    ):
+        file = io.BytesIO()
+        pq.write_table(pa.table(rows), file, **options)
+        found.append(file.getvalue())
+    return found
 
 
 def _stored_statistics(data: bytes) -> None:
@@ -303,6 +338,7 @@ def _statistics_of_columns() -> list[bytes]:
 TARGETS = {
     "commits": Target(_actions, _commits),
     "checkpoints": Target(_checkpoint, _checkpoints),
+    "footers": Target(_footer, _footers),
     "deletion_vectors": Target(_vector, _vectors),
     "schemas": Target(_schema, _schemas),
     "offsets": Target(_offset, _offsets),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -35,20 +35,17 @@ from pyspark.sql.types import (
 )
 
 from deltaflow.errors import StoreError
-from deltaflow.log.files.column_chunks import ColumnChunks
+from deltaflow.log.files.column_chunks import FOOTER_BYTES, ColumnChunks, length_of_footer
 from deltaflow.log.protocol.indexed_columns import ColumnPath
 from deltaflow.store import tails
 
+T = TypeVar("T")
 # The JSON value of a bound, given the raw bounds of all row groups; None where it is not proven.
 OuterBound: TypeAlias = Callable[[list[Any]], Any]
 
 _LOG = logging.getLogger(__name__)
 _FILES_AT_ONCE: Final = 1_000
-_TAIL_BYTES: Final = 64 * 1024
-"""What is read of a file at first: most footers are smaller."""
-_BYTES_AT_ONCE: Final = _FILES_AT_ONCE * _TAIL_BYTES
-_TRAILER_BYTES: Final = 8
-"""The length of the footer, four bytes, and Parquet's name."""
+_BYTES_AT_ONCE: Final = _FILES_AT_ONCE * FOOTER_BYTES
 _MAGIC: Final = b"PAR1"
 _ASCII_MAX: Final = "\x7f"
 _UNICODE_MAX: Final = "\U0010ffff"
@@ -77,21 +74,22 @@ def collect_statistics(
     be read or whose size differs. `ours`: this process has just written the files. Footers of others are
     checked first (column_chunks); of one that contradicts itself only the number of rows is taken.
     """
-    return [
-        _file_statistics(footer, leaves if ours or footer.chunks is not None else (), string_prefix_length)
-        for footer in _footers(files)
-    ]
+
+    def read(footer: _Footer) -> str:
+        known = leaves if ours or footer.chunks is not None else ()
+        return _file_statistics(footer, known, string_prefix_length)
+
+    return list(_of_each_footer(files, read))
 
 
 def numbers_of_rows(files: Sequence[tuple[str, int]]) -> list[int]:
     """The number of rows of each file; `files` and errors are those of `collect_statistics`."""
-    return [footer.metadata.num_rows for footer in _footers(files)]
+    return list(_of_each_footer(files, lambda footer: int(footer.metadata.num_rows)))
 
 
 def arrow_schemas(files: Sequence[tuple[str, int]]) -> Iterator[pa.Schema]:
     """The columns of each file; `files` and errors are those of `collect_statistics`."""
-    for footer in _footers(files):
-        yield footer.metadata.schema.to_arrow_schema()
+    return _of_each_footer(files, lambda footer: footer.metadata.schema.to_arrow_schema())
 
 
 def files_of_distinct_schemas(files: Sequence[tuple[str, int]]) -> dict[str, str]:
@@ -101,8 +99,8 @@ def files_of_distinct_schemas(files: Sequence[tuple[str, int]]) -> dict[str, str
     `collect_statistics`.
     """
     first: dict[str, str] = {}
-    for footer in _footers(files):
-        first.setdefault(_schema_text(footer.metadata), footer.path)
+    for text, path in _of_each_footer(files, lambda footer: (_schema_text(footer.metadata), footer.path)):
+        first.setdefault(text, path)
     return first
 
 
@@ -110,12 +108,14 @@ def files_of_distinct_schemas(files: Sequence[tuple[str, int]]) -> dict[str, str
 class _Footer:
     path: str
     metadata: pq.FileMetaData
+    end: bytes
+    """The last bytes of the file, with the footer in it."""
 
     @cached_property
     def chunks(self) -> ColumnChunks | None:
         """Checked; None if pyarrow must not be asked for them."""
         try:
-            chunks = ColumnChunks(self.metadata)
+            chunks = ColumnChunks(self.end, self.metadata.schema)
             chunks.check()
         except ValueError as error:
             _LOG.warning("%s: its footer's statistics are left out: %s", self.path, error)
@@ -123,42 +123,38 @@ class _Footer:
         return chunks
 
 
-def _footers(files: Sequence[tuple[str, int]]) -> Iterator[_Footer]:
+def _of_each_footer(files: Sequence[tuple[str, int]], read: Callable[[_Footer], T]) -> Iterator[T]:
     for start in range(0, len(files), _FILES_AT_ONCE):
         some = files[start : start + _FILES_AT_ONCE]
-        for (path, _), tail in zip(some, _tails_with_footers(some), strict=True):
+        for (path, _), end in zip(some, _ends_with_footers(some), strict=True):
             try:
-                yield _Footer(path, pq.read_metadata(pa.BufferReader(tail)))
-            except (OSError, pa.ArrowException) as error:
+                found = read(_Footer(path, pq.read_metadata(pa.BufferReader(end)), end))
+            except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
                 raise StoreError(
                     f"Cannot read the Parquet footer of data file {path}: {error}", file=path
                 ) from error
+            yield found
 
 
-def _tails_with_footers(files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
+def _ends_with_footers(files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
     """The last bytes of files, with their footers: those with long ones are read once more, many together."""
-    found = tails(files, _TAIL_BYTES)
+    found = tails(files, FOOTER_BYTES)
     needed = {
         i: length
-        for i, ((_, size), tail) in enumerate(zip(files, found, strict=True))
-        if len(tail) < (length := _footer_length(tail)) <= size and tail.endswith(_MAGIC)
+        for i, ((_, size), end) in enumerate(zip(files, found, strict=True))
+        if len(end) < (length := length_of_footer(end)) <= size and end.endswith(_MAGIC)
     }
-    longest = max(needed.values(), default=_TAIL_BYTES)
+    longest = max(needed.values(), default=FOOTER_BYTES)
     together = max(1, _BYTES_AT_ONCE // longest)
     for start in range(0, len(files), together):
         part = range(start, min(start + together, len(files)))
         long = [i for i in part if i in needed]
         if long:
             again = tails([files[i] for i in long], max(needed[i] for i in long))
-            for i, tail in zip(long, again, strict=True):
-                found[i] = tail
+            for i, end in zip(long, again, strict=True):
+                found[i] = end
         yield from found[start : part.stop]
         found[start : part.stop] = [b""] * len(part)
-
-
-def _footer_length(tail: bytes) -> int:
-    """The length of a footer and of what comes after it."""
-    return int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES
 
 
 def _schema_text(metadata: pq.FileMetaData) -> str:

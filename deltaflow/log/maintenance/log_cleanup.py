@@ -7,8 +7,6 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-import pyarrow.parquet as pq
-
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.files.file_key import decoded_path
 from deltaflow.log.maintenance.checkpoint_writer import write_classic_copy
@@ -19,8 +17,8 @@ from deltaflow.log.protocol.properties import (
     ENABLE_EXPIRED_LOG_CLEANUP,
     LOG_RETENTION_MS,
 )
+from deltaflow.log.replay.checkpoint_file import CheckpointFile, part_of_checkpoint
 from deltaflow.log.replay.checkpoint_reader import SIDECARS_DIRECTORY, check_checkpoint
-from deltaflow.log.replay.checkpoint_statistics import part_of_checkpoint
 from deltaflow.log.replay.listing import Checkpoint, Listing, listing_of
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
@@ -195,7 +193,7 @@ def _sidecars_of(log: LogFiles, checkpoint: FileStatus) -> set[str]:
             paths = [action.path for action in actions if isinstance(action, Sidecar)]
         else:
             with log.store.open(path) as stream:
-                parquet = pq.ParquetFile(stream)
+                parquet = CheckpointFile(stream).parquet
                 if "sidecar" not in parquet.schema_arrow.names:
                     return set()
                 rows = parquet.read(["sidecar.path"])["sidecar"].to_pylist()

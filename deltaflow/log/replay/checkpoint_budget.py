@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import io
-from typing import BinaryIO
-
-import pyarrow.parquet as pq
-
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.limits import MAX_CHECKPOINT_EXPANSION, MIN_EXPANDED_BYTES, MIN_ROW_BYTES
+from deltaflow.log.replay.checkpoint_file import CheckpointFile
 
 
 class CheckpointBudget:
     """What is left of the memory that a checkpoint may take when it is decoded; see deltaflow.log.limits."""
 
-    def __init__(self, parquet: pq.ParquetFile, stream: BinaryIO, path: str) -> None:
+    def __init__(self, file: CheckpointFile, path: str) -> None:
         self._path = path
-        stored = stream.seek(0, io.SEEK_END)
-        self._left = max(MIN_EXPANDED_BYTES, MAX_CHECKPOINT_EXPANSION * stored)
-        self._check(parquet.metadata.num_rows * MIN_ROW_BYTES)
+        self._left = max(MIN_EXPANDED_BYTES, MAX_CHECKPOINT_EXPANSION * file.size)
+        self._check(file.parquet.metadata.num_rows * MIN_ROW_BYTES)
 
     def spend(self, size: int) -> None:
         """CorruptLogError if so many more bytes are too many."""

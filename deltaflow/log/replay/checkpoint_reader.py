@@ -9,10 +9,8 @@ from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from deltaflow.errors import CorruptLogError
-from deltaflow.log.files.column_chunks import ColumnChunks
 from deltaflow.log.files.data_path import resolve_data_path
 from deltaflow.log.files.file_rows import (
     COLUMNS_OF_ADD,
@@ -30,9 +28,9 @@ from deltaflow.log.files.stored_statistics import StatisticsSource
 from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
 from deltaflow.log.protocol.commit import Commit, check_size, to_commit
 from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
+from deltaflow.log.replay.checkpoint_file import CheckpointFile, part_of_checkpoint
 from deltaflow.log.replay.checkpoint_statistics import (
     CheckpointStatistics,
-    part_of_checkpoint,
     without_views,
 )
 from deltaflow.log.replay.listing import Checkpoint
@@ -41,7 +39,6 @@ from deltaflow.log.replay.state import TableState
 
 SIDECARS_DIRECTORY = "_sidecars"
 _ROWS_PER_BATCH = 8_192
-_BUFFER_BYTES = 1 << 20
 # Statistics are read when somebody asks for them; partition values are in the strings, too.
 _UNREAD_OF_ADD = ("stats", "stats_parsed", "partitionValues_parsed", "dataChange")
 # Maps that no reader needs.
@@ -167,23 +164,17 @@ def _read_file(log: LogFiles, path: str, contents: _Contents) -> None:
 
 
 def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
-    # Without pre-buffering, which would keep the bytes of all row groups.
-    parquet = pq.ParquetFile(
-        stream,
-        buffer_size=_BUFFER_BYTES,
-        pre_buffer=False,
-        coerce_int96_timestamp_unit="us",
-        page_checksum_verification=True,
-    )
+    file = CheckpointFile(stream)
+    parquet = file.parquet
     column_types = {
         column.name: column.type for column in parquet.schema_arrow if pa.types.is_struct(column.type)
     }
-    unneeded = {"remove.dataChange", *(f"add.{name}" for name in _UNREAD_OF_ADD), *_broken_maps(parquet)}
+    unneeded = {"remove.dataChange", *(f"add.{name}" for name in _UNREAD_OF_ADD), *_broken_maps(file)}
     known = [name for name in ("add", "remove", *_REQUIRED_FIELDS) if name in column_types]
     columns = [f"{name}.{child.name}" for name in known for child in column_types[name]]
     columns = [column for column in columns if column not in unneeded and _is_kept(column, contents.fields)]
     first_row = contents.statistics.add_file(path, parquet)
-    budget = CheckpointBudget(parquet, stream, path)
+    budget = CheckpointBudget(file, path)
     # Threads would decode several columns at once, which takes more memory and is hardly faster.
     for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
         budget.spend(batch.nbytes)
@@ -202,19 +193,21 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
         pa.default_memory_pool().release_unused()
 
 
-def _broken_maps(parquet: pq.ParquetFile) -> Iterator[str]:
+def _broken_maps(file: CheckpointFile) -> Iterator[str]:
     """Those of _MAPS_BESIDE that pyarrow refuses to read: the releases 1.0.2 to 1.5.0 of deltalake leave null
     values out, and not their keys, of maps whose values cannot be null."""
+    parquet = file.parquet
     leaves = list(map(parquet.schema.column, range(len(parquet.schema))))
     for name in _MAPS_BESIDE:
         own = [index for index, leaf in enumerate(leaves) if leaf.path.startswith(f"{name}.")]
         if len({leaves[index].max_definition_level for index in own}) != 1:
             continue
-        chunks = ColumnChunks(parquet.metadata)
-        for group in range(parquet.num_row_groups):
-            if len({chunks.null_count(group, index) for index in own} - {None}) > 1:
-                yield name
-                break
+        counts = (
+            {file.chunks.null_count(group, index) for index in own} - {None}
+            for group in range(parquet.num_row_groups)
+        )
+        if any(len(different) > 1 for different in counts):
+            yield name
 
 
 def _is_kept(column: str, fields: frozenset[str] | None) -> bool:

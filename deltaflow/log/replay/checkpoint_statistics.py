@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +17,10 @@ from deltaflow.log.files.column_chunks import ColumnChunks
 from deltaflow.log.files.json_column import field_of, json_column
 from deltaflow.log.files.stored_statistics import Path
 from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
+from deltaflow.log.replay.checkpoint_file import CheckpointFile, part_of_checkpoint
 from deltaflow.log.replay.listing import Checkpoint
 from deltaflow.log.replay.log_files import LogFiles
 
-_BUFFER_BYTES = 1 << 20
 _ROWS_PER_PIECE = 32_768
 # Places of different checkpoints differ: a file of another snapshot never gets the statistics of this one's.
 _MOST_ROWS = 1 << 40
@@ -34,19 +33,6 @@ class _File:
     first_row: int
     groups: tuple[tuple[int, int], ...]
     """The rows and bytes of its row groups."""
-
-
-@contextmanager
-def part_of_checkpoint(path: str) -> Iterator[None]:
-    """While a file of a checkpoint is read: a CorruptLogError if it is missing or broken."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise CorruptLogError(f"{path}, a part of a checkpoint, is missing.", file=path) from error
-    except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
-        raise CorruptLogError(
-            f"{path}, a part of a checkpoint, cannot be read: {error}", file=path
-        ) from error
 
 
 class CheckpointStatistics:
@@ -93,17 +79,11 @@ class CheckpointStatistics:
     def _read_file(self, file: _File, rows: pa.Array, leaves: Sequence[Path] | None) -> Iterator[pa.Array]:
         try:
             with part_of_checkpoint(file.path), self.log.store.open(file.path) as stream:
-                parquet = pq.ParquetFile(
-                    stream,
-                    buffer_size=_BUFFER_BYTES,
-                    pre_buffer=False,
-                    coerce_int96_timestamp_unit="us",
-                    page_checksum_verification=True,
-                )
-                if _groups(parquet) != file.groups:
+                opened = CheckpointFile(stream)
+                if _groups(opened.parquet) != file.groups:
                     raise self._replaced(file)
-                budget = CheckpointBudget(parquet, stream, file.path)
-                yield from _pieces(parquet, pc.subtract(rows, file.first_row), leaves, budget)
+                budget = CheckpointBudget(opened, file.path)
+                yield from _pieces(opened, pc.subtract(rows, file.first_row), leaves, budget)
                 etag = self._etags.get(file.path)
                 # Asked last: what was read before is then of the file that this was all the time.
                 if etag is not None and self.log.store.status(file.path).etag != etag:
@@ -128,10 +108,11 @@ def _position(rows: pa.Array, bound: int, start: int) -> int:
 
 
 def _pieces(
-    parquet: pq.ParquetFile, rows: pa.Array, leaves: Sequence[Path] | None, budget: CheckpointBudget
+    file: CheckpointFile, rows: pa.Array, leaves: Sequence[Path] | None, budget: CheckpointBudget
 ) -> Iterator[pa.Array]:
     """The statistics in these rows of the file, ascending, of a row group or a part of it each."""
-    names, convert = _plan(parquet, leaves)
+    parquet = file.parquet
+    names, convert = _plan(file, leaves)
     start = first = 0
     for group in range(parquet.num_row_groups):
         number = parquet.metadata.row_group(group).num_rows
@@ -177,18 +158,17 @@ def _without_views(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def _plan(
-    parquet: pq.ParquetFile, leaves: Sequence[Path] | None
+    file: CheckpointFile, leaves: Sequence[Path] | None
 ) -> tuple[list[str], Callable[[pa.StructArray], pa.Array]]:
     """The columns to be read, and what makes statistics of values of `add`; no columns if there are none."""
-    paths = [parquet.schema.column(index).path for index in range(len(parquet.schema))]
+    columns = [file.parquet.schema.column(index) for index in range(len(file.parquet.schema))]
+    paths = [column.path for column in columns]
     own = [path for path in paths if path.startswith("add.stats_parsed.")]
     has_text = "add.stats" in paths
     if not own:
         return (["add.stats"] if has_text else []), lambda adds: field_of(adds, "stats").cast(pa.string())
-    naive_is_utc = any(
-        parquet.schema.column(index).physical_type == "INT96" for index in range(len(parquet.schema))
-    )
-    chunks = ColumnChunks(parquet.metadata) if has_text else None
+    naive_is_utc = any(column.physical_type == "INT96" for column in columns)
+    chunks = file.chunks if has_text else None
     if leaves is not None and (chunks is None or _has_all_parsed(chunks, paths)):
         wanted = [".".join(("add", "stats_parsed", *path)) for path in leaves]
         found = [name for name in wanted if name in own]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 
-import pyarrow.parquet as pq
-
 from deltaflow.log.protocol.actions import AddFile, RemoveFile
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.features import FEATURES, asks_for_v2_checkpoints
-from deltaflow.log.replay.checkpoint_statistics import part_of_checkpoint
+from deltaflow.log.replay.checkpoint_file import CheckpointFile, part_of_checkpoint
 from deltaflow.log.replay.listing import Checkpoint
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.segment import load_state
@@ -67,7 +65,7 @@ def _is_v2(log: LogFiles, checkpoint: Checkpoint) -> bool:
         return True
     path = f"{log.directory}/{checkpoint}"
     with part_of_checkpoint(path), log.store.open(path) as stream:
-        parquet = pq.ParquetFile(stream)
+        parquet = CheckpointFile(stream).parquet
         if _OF_V2 not in parquet.schema_arrow.names:
             return False
         column = parquet.read([_OF_V2])[_OF_V2]
