@@ -348,11 +348,6 @@ CATALOGUE: dict[str, Entry] = {
         "CONVERT TO DELTA only supports parquet tables, but you are trying to convert a {source_name} "
         "source: {table_id}.",
     ),
-    "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA": (
-        "42601",
-        "The external table {table_name} is to be created at a path that is empty, and without columns. "
-        "Give the columns, or a query.",
-    ),
     "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_TXN_LOG": (
         "42K03",
         "The external table {table_name} is to be created where there are files but no transaction log. "
@@ -670,10 +665,6 @@ CATALOGUE: dict[str, Entry] = {
         "42616",
         "Invalid options for idempotent DataFrame writes: both spark.databricks.delta.write.txnAppId and "
         "spark.databricks.delta.write.txnVersion must be specified.",
-    ),
-    "DELTA_INVALID_MANAGED_TABLE_SYNTAX_NO_SCHEMA": (
-        "42000",
-        "The managed table {table_name} is to be created without columns. Give the columns, or a query.",
     ),
     "DELTA_INVALID_PARTITIONING_SCHEMA": ("XXKDS", None),
     "DELTA_INVALID_PARTITION_COLUMN_TYPE": (

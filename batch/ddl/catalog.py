@@ -89,7 +89,7 @@ def commit(definition: TableDefinition) -> None:
         definition.check_same_as(snapshot)
         return
     if not definition.schema.fields:
-        raise definition.without_schema(log.path)
+        definition.check_without_columns()
     definition.check_location(exists=snapshot is not None, as_select=False)
     if snapshot is None:
         transaction.require_no_table()

@@ -200,8 +200,6 @@ class TableDefinition(Message, frozen=True):
             check_writable_schema(schema, partition_columns, table=self.path, is_mapped=is_mapped)
             for column in self.generated:
                 column.check(schema[column.column], self.path)
-        elif partition_columns:
-            raise self.without_schema(self.path)
 
     def _is_mapped(self, *, is_new: bool) -> bool:
         return asks_for_mapping(self.table_properties, self.settings, self.path, is_new=is_new)
@@ -249,40 +247,43 @@ class TableDefinition(Message, frozen=True):
                 table=self.path,
             )
         # Where the table has no rows, a vacuum deletes the files of others.
-        if self.operation == "create" or not (exists or as_select):
-            self._check_empty()
-
-    def _check_empty(self) -> None:
-        """Raises if there is anything but what a failed attempt has left."""
-        if any(names_at(self.path)) and not (self._has_log() and not DeltaLog.for_table(self.path).exists()):
+        if (self.operation == "create" or not (exists or as_select)) and not self._is_at_free_place():
             raise DeltaAnalysisException(
                 error_class="DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",
                 table_name=self.name,
                 table=self.path,
             )
 
+    def _is_at_free_place(self) -> bool:
+        """Whether there is nothing but what a failed attempt has left."""
+        return not any(names_at(self.path)) or (
+            self._has_log() and not DeltaLog.for_table(self.path).exists()
+        )
+
     def _has_log(self) -> bool:
         store, root = store_for(self.path)
         return store.exists(f"{root}/{LOG_DIRECTORY}")
 
-    def without_schema(self, path: str) -> DeltaAnalysisException:
-        """The error for a definition that needs columns and has none."""
+    def check_without_columns(self) -> None:
+        """Raises if there can be no table without columns. One that CREATE TABLE makes gets them from the
+        first rows that are written with mergeSchema, or by ADD COLUMNS."""
         if self.operation != "create":
-            return DeltaAnalysisException(error_class="DELTA_SCHEMA_NOT_PROVIDED", table=path)
-        if self.is_managed:
-            error_class = "DELTA_INVALID_MANAGED_TABLE_SYNTAX_NO_SCHEMA"
-        elif any(names_at(path)):
-            error_class = "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_TXN_LOG"
-        else:
-            error_class = "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA"
-        return DeltaAnalysisException(error_class=error_class, table_name=self.name, table=path)
+            raise DeltaAnalysisException(error_class="DELTA_SCHEMA_NOT_PROVIDED", table=self.path)
+        if not self.is_managed and not self._is_at_free_place():
+            raise DeltaAnalysisException(
+                error_class="DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_TXN_LOG",
+                table_name=self.name,
+                table=self.path,
+            )
 
     def metadata(self, schema: StructType, transaction: OptimisticTransaction) -> Metadata:
         """The metadata that the commit gives the table; a replaced table keeps its id."""
         is_mapped = self._is_mapped(is_new=transaction.snapshot is None)
-        partition_columns = check_writable_schema(
-            schema, self.partition_columns, table=self.path, is_mapped=is_mapped
-        )
+        partition_columns: list[str] = []
+        if schema.fields:
+            partition_columns = check_writable_schema(
+                schema, self.partition_columns, table=self.path, is_mapped=is_mapped
+            )
         before = None if transaction.snapshot is None else transaction.snapshot.metadata
         return Metadata(
             id=transaction.log.ids() if before is None else before.id,

@@ -240,7 +240,7 @@ def check_partition_columns(schema: T.StructType, given: Sequence[str], table: s
         resolved.append(field.name)
     if len(set(resolved)) != len(resolved):
         raise SchemaError(error_class="DELTA_DUPLICATE_COLUMNS_FOUND", columns=", ".join(given), table=table)
-    if len(resolved) == len(schema.fields):
+    if resolved and len(resolved) == len(schema.fields):
         raise SchemaError(error_class="DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION", table=table)
     return resolved
 

@@ -18,7 +18,7 @@ from deltaflow.errors import (
     SchemaError,
 )
 from deltaflow.log import DeltaLog, Snapshot
-from tests.tables import actions, load
+from tests.tables import actions, load, rows_by_deltalake
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
@@ -236,8 +236,6 @@ def test_a_name_that_says_otherwise_than_the_table_that_is_there(
 @pytest.mark.parametrize(
     ("statement", "error_type", "text"),
     [
-        ("CREATE TABLE t USING delta", ANALYSIS, "without columns"),
-        ("CREATE TABLE t USING delta LOCATION '{path}'", ANALYSIS, "WITHOUT_SCHEMA"),
         ("CREATE TABLE t USING delta LOCATION '{path}/..'", ANALYSIS, "WITHOUT_TXN_LOG"),
         ("CREATE TABLE t USING delta LOCATION '{path}/..' AS SELECT 1 AS a", ANALYSIS, "NON_EMPTY"),
         ("CREATE TABLE t (a INT) USING delta LOCATION '{path}/..'", ANALYSIS, "NON_EMPTY"),
@@ -274,6 +272,52 @@ def test_a_table_that_cannot_be_is_refused_before_a_file_is_written(
         sql(statement)
     assert sorted(database.rglob("*")) == before
     assert not spark.catalog.tableExists("t")
+
+
+def test_a_table_without_columns_gets_them_from_the_first_rows(
+    spark: SparkSession, sql: Sql, log: Log, database: Path
+) -> None:
+    sql("CREATE TABLE t USING delta COMMENT 'c' TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    assert log("t").schema.fields == []
+    sql("CREATE TABLE IF NOT EXISTS t USING delta")
+    assert sql("SELECT * FROM t") == []
+    with pytest.raises(SchemaError, match="A metadata mismatch"):
+        sql("INSERT INTO t VALUES (1, 2)")
+    rows = spark.range(2)
+    with pytest.raises(SchemaError, match="doesn't have any columns"):
+        rows.select().write.format("delta").mode("append").option("mergeSchema", "true").saveAsTable("t")
+    assert log("t").version == 0
+    rows.write.format("delta").mode("append").option("mergeSchema", "true").saveAsTable("t")
+    assert sorted(sql("SELECT * FROM t")) == [(0,), (1,)]
+    assert log("t").metadata.description == "c"
+    assert log("t").metadata.configuration == {"delta.enableChangeDataFeed": "true"}
+    assert rows_by_deltalake(database / "t") == [{"id": 0}, {"id": 1}]
+    # A table of a name that is gone is found again, with and without columns.
+    sql("CREATE TABLE u USING delta LOCATION '{path}'")
+    sql("DROP TABLE u")
+    sql("CREATE TABLE u USING delta LOCATION '{path}'")
+    merge = "MERGE WITH SCHEMA EVOLUTION INTO u USING t ON false WHEN NOT MATCHED THEN INSERT *"
+    assert sql(merge) == [(2, 0, 0, 2)]
+    assert sorted(sql("SELECT id FROM u")) == [(0,), (1,)]
+    sql("DROP TABLE u")
+    sql("CREATE TABLE u USING delta LOCATION '{path}'")
+    assert len(sql("SELECT id FROM u")) == 2
+    sql("CREATE TABLE v USING delta")
+    sql("ALTER TABLE v ADD COLUMNS (x INT)")
+    sql("INSERT INTO v VALUES (7)")
+    assert sql("SELECT x FROM v") == [(7,)]
+
+
+def test_a_stream_begins_a_table_without_columns(
+    spark: SparkSession, sql: Sql, database: Path, tmp_path: Path
+) -> None:
+    sql("CREATE TABLE t USING delta")
+    spark.range(3).write.format("delta").save(str(tmp_path / "source"))
+    rows = spark.readStream.format("delta").load(str(tmp_path / "source"))
+    stream = rows.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = stream.option("mergeSchema", "true").trigger(availableNow=True).toTable("t")
+    query.awaitTermination()
+    assert sorted(sql("SELECT * FROM t")) == [(0,), (1,), (2,)]
 
 
 def test_ctas_writes_the_rows_and_the_table_in_one_commit(sql: Sql, log: Log, database: Path) -> None:
