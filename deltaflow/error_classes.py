@@ -154,7 +154,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_CANNOT_WRITE_EMPTY_SCHEMA": (
         "428GU",
-        "No data file can be written: {what} has no fields, or only such of type void. Add one of another type.",
+        "No data file can be written: {what} has no fields, or only such of type void. "
+        "Add one of another type.",
     ),
     "DELTA_CDC_NON_CONSTANT_ARGUMENT": (
         "42K0H",
