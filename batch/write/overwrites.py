@@ -123,10 +123,11 @@ class MatchingRows(WholeTable):
 
     def begin(self, transaction: OptimisticTransaction) -> None:
         """Has Spark analyse the predicate, and records the partitions that it names as read; or that there is
-        no table."""
+        no table. Of a new table, as in delta-spark, the predicate means nothing."""
         snapshot = transaction.snapshot
         if snapshot is None:
             super().begin(transaction)
+            self.checks = ()
             return
         with self._touched_files(transaction) as files:
             condition = F.expr(self._predicate)

@@ -164,9 +164,9 @@ def test_predicates_that_are_none(spark, table, predicate, error_class):
 
 
 def test_replace_where_makes_a_table_and_means_nothing_to_an_append(spark, table):
-    overwrite(frame(spark, (1, 1)), table, replaceWhere="p = 1")
+    overwrite(frame(spark, (1, 1), (3, 3)), table, replaceWhere="p = 1 and nope is null")
     write(frame(spark, (2, 2)), table, replaceWhere="p = 1")
-    assert ids(load(spark, table)) == [1, 2]
+    assert ids(load(spark, table)) == [1, 2, 3]
 
 
 def test_replace_where_from_the_table_itself(spark, table):
