@@ -71,7 +71,7 @@ def row_plan(
     columns = [
         _column_sql(field, cast[field.name].dataType, data_type, partition_columns)
         if field.name not in missing
-        else _default_sql(field, partition_columns)
+        else _default_sql(field, data_type, partition_columns)
         for field, data_type in zip(stored.fields, wanted, strict=True)
     ]
     generations = stored_generations(stored, partition_columns)
@@ -130,12 +130,13 @@ def _column_sql(
     return stored_partition_value(value, field) if field.name in partition_columns else value
 
 
-def _default_sql(field: T.StructField, partition_columns: Sequence[str]) -> str:
-    default = default_sql(field) or "null"
-    is_text = isinstance(field.dataType, T.StringType | T.BinaryType)
-    if not is_text or field.name not in partition_columns:
-        return default
-    return stored_partition_value(f"cast({default} as {field.dataType.simpleString()})", field)
+def _default_sql(field: T.StructField, want: T.DataType, partition_columns: Sequence[str]) -> str:
+    default = default_sql(field)
+    if default is None or not isinstance(want, T.CharType | T.VarcharType | T.StringType | T.BinaryType):
+        return default or "null"
+    have = plain_type(want)
+    value = _value_sql(f"cast(({default}\n) as {have.simpleString()})", have, want, field.name, 0)
+    return stored_partition_value(value, field) if field.name in partition_columns else value
 
 
 def _value_sql(sql: str, have: T.DataType, want: T.DataType, column: str, depth: int) -> str:

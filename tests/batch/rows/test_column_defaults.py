@@ -9,10 +9,12 @@ import pytest
 
 from deltaflow.errors import DeltaInvariantViolationException
 from deltaflow.tables import DeltaTable
-from tests.tables import load, tuples, versions
+from tests.tables import edit_commit, load, tuples, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.tables import Action
 
 pytestmark = pytest.mark.spark
 
@@ -135,3 +137,20 @@ def test_defaults_are_given_and_taken_away(spark: SparkSession, tmp_path: Path) 
         with pytest.raises(Exception, match=error):
             spark.sql(f"ALTER TABLE {name} {clause}")
     assert versions(path) == before
+
+
+def test_a_default_that_is_too_long_for_its_column(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    spark.sql(f"CREATE TABLE delta.`{path}` (id INT, v VARCHAR(2) DEFAULT 'ab') USING delta {ALLOWED}")
+
+    def lengthen(action: Action) -> None:
+        if "metaData" in action:
+            action["metaData"]["schemaString"] = action["metaData"]["schemaString"].replace("'ab'", "'abc'")
+
+    edit_commit(path, lengthen)
+    one = spark.createDataFrame([(1,)], "id INT")
+    with pytest.raises(DeltaInvariantViolationException, match=r"DELTA_EXCEED_CHAR_VARCHAR_LIMIT.*abc"):
+        spark.sql(f"INSERT INTO delta.`{path}` (id) VALUES (1)")
+    with pytest.raises(DeltaInvariantViolationException, match=r"DELTA_EXCEED_CHAR_VARCHAR_LIMIT.*abc"):
+        one.write.format("delta").mode("append").save(path)
+    assert load(spark, path).count() == 0
