@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.ddl.columns import ColumnChange
+from deltaflow.batch.rows.char_varchar import declared_type
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog
-from deltaflow.log.protocol.schema_merging import can_store
+from deltaflow.log.protocol.schema_merging import can_store_or_parse
 from deltaflow.log.protocol.schema_reading import dotted
 from deltaflow.spark.expressions.analysis import analysed
 from deltaflow.spark.expressions.expressions import has_subquery
@@ -28,23 +29,24 @@ def check_defaults(spark: SparkSession, path: str, changes: Iterable[ColumnChang
     if not given:
         return
     schema = DeltaLog.for_table(path).snapshot().schema
-    types = {field.name.lower(): field.dataType for field in schema.fields}
+    fields = {field.name.lower(): field for field in schema.fields}
     for change in given:
         # `change_columns` raises for columns that are not there.
         if len(change.path) > 1:
             raise _error(change, path, "only columns of the table itself have one, not fields in them", None)
-        data_type = types.get(change.path[0].lower())
-        if data_type is not None:
-            _check(spark, path, change, data_type)
+        field = fields.get(change.path[0].lower())
+        if field is not None:
+            _check(spark, path, change, field)
 
 
-def _check(spark: SparkSession, path: str, change: ColumnChange, data_type: T.DataType) -> None:
+def _check(spark: SparkSession, path: str, change: ColumnChange, field: T.StructField) -> None:
     assert change.default is not None
+    data_type = declared_type(field)
     try:
         value = F.expr(change.default)
         if has_subquery(value):
             raise _error(change, path, "it has a subquery", data_type)
-        table_expression(change.default, path)
+        stored = table_expression(change.default, path)
         [found] = analysed(spark.createDataFrame([], T.StructType()), [value])
     except (AnalysisException, ParseException) as error:
         if isinstance(error, DeltaAnalysisException):
@@ -52,8 +54,19 @@ def _check(spark: SparkSession, path: str, change: ColumnChange, data_type: T.Da
         raise _error(change, path, f"Spark does not read it as a constant ({error})", data_type) from error
     if found.aggregate is not None or not found.of_row:
         raise _error(change, path, "it is an aggregate", data_type)
-    if not (found.type == data_type or can_store(found.type, data_type)):
+    if found.nondeterministic is not None:
+        raise _error(change, path, f"{found.nondeterministic} is not deterministic", data_type)
+    if not (found.type == field.dataType or can_store_or_parse(found.type, field.dataType)):
         raise _error(change, path, f"its type is {found.type.simpleString()}", data_type)
+    fits = stored.try_cast(field.dataType).isNotNull() if found.type != field.dataType else F.lit(True)
+    if isinstance(data_type, T.CharType | T.VarcharType):
+        fits = F.length(F.rtrim(stored.cast(field.dataType))) <= data_type.length
+    try:
+        [(is_stored,)] = spark.sql("SELECT 1").select(stored.isNull() | fits).collect()
+    except PySparkException as error:
+        raise _error(change, path, f"Spark cannot compute it ({error})", data_type) from error
+    if not is_stored:
+        raise _error(change, path, "it does not fit", data_type)
 
 
 def _error(

@@ -110,20 +110,21 @@ def test_a_column_named_default_is_a_column(spark: SparkSession, tmp_path: Path)
 def test_defaults_are_given_and_taken_away(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     name = f"delta.`{path}`"
-    spark.sql(f"CREATE TABLE {name} (id INT, x INT) USING delta")
+    spark.sql(f"CREATE TABLE {name} (id INT, x INT, v VARCHAR(2)) USING delta")
     set_default = f"ALTER TABLE {name} ALTER COLUMN x SET DEFAULT 42"
     with pytest.raises(Exception, match="WRONG_COLUMN_DEFAULTS_FOR_DELTA_FEATURE_NOT_ENABLED"):
         spark.sql(set_default)
     spark.sql(f"ALTER TABLE {name} SET {ALLOWED}")
     spark.sql(set_default)
     spark.sql(f"ALTER TABLE {name} ADD COLUMN y DATE")
-    spark.sql(f"ALTER TABLE {name} ALTER COLUMN y SET DEFAULT date'2024-01-02'")
+    spark.sql(f"ALTER TABLE {name} ALTER COLUMN y SET DEFAULT '2024-01-02'")
+    spark.sql(f"ALTER TABLE {name} ALTER COLUMN v SET DEFAULT 'ab  '")
     spark.sql(f"INSERT INTO {name} (id) VALUES (1)")
     spark.sql(f"ALTER TABLE {name} ALTER COLUMN x DROP DEFAULT")
     spark.sql(f"INSERT INTO {name} (id) VALUES (2)")
-    assert [(row.id, row.x, str(row.y)) for row in load(spark, path).orderBy("id").collect()] == [
-        (1, 42, "2024-01-02"),
-        (2, None, "2024-01-02"),
+    assert [(row.id, row.x, row.v, str(row.y)) for row in load(spark, path).orderBy("id").collect()] == [
+        (1, 42, "ab", "2024-01-02"),
+        (2, None, "ab", "2024-01-02"),
     ]
     assert "CURRENT_DEFAULT" not in load(spark, path).schema["x"].metadata
     before = versions(path)
@@ -133,6 +134,11 @@ def test_defaults_are_given_and_taken_away(spark: SparkSession, tmp_path: Path) 
         "ALTER COLUMN x SET DEFAULT (SELECT 1)": "INVALID_DEFAULT_VALUE",
         "ALTER COLUMN x SET DEFAULT array(1)": "INVALID_DEFAULT_VALUE",
         "ALTER COLUMN x SET DEFAULT sum(1)": "INVALID_DEFAULT_VALUE",
+        "ALTER COLUMN x SET DEFAULT cast(rand() AS INT)": "INVALID_DEFAULT_VALUE.* is not deterministic",
+        "ALTER COLUMN x SET DEFAULT 3000000000": "INVALID_DEFAULT_VALUE.* it does not fit.* stored as int",
+        "ALTER COLUMN x SET DEFAULT 'one'": "INVALID_DEFAULT_VALUE.* it does not fit",
+        "ALTER COLUMN x SET DEFAULT assert_true(1 = 2)": "INVALID_DEFAULT_VALUE.* Spark cannot compute it",
+        "ALTER COLUMN v SET DEFAULT 'abc'": r"INVALID_DEFAULT_VALUE.* does not fit.* stored as varchar\(2\)",
     }.items():
         with pytest.raises(Exception, match=error):
             spark.sql(f"ALTER TABLE {name} {clause}")
