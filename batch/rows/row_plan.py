@@ -1,11 +1,11 @@
 """Turns a frame's rows into rows of a table: names, casts, missing columns, checks.
 
-Spark does all of it in its own operators, by SQL. First texts of values are cast to the table's types; then
-its TableOutputResolver, which refuses texts, casts the frame's columns and their fields to the table's types,
-by name. Then columns and fields that the frame lacks become their defaults or nulls, and CHAR and VARCHAR are
-cut to their length. Then identity columns that the frame lacks get numbers, and generated columns that it
-lacks are computed. Then every row has to pass the checks, those of generated columns that it gives among
-them.
+Spark does all of it in its own operators, by SQL. First texts of values, and nulls without a type, are cast
+to the table's types; then its TableOutputResolver, which refuses them, casts the frame's columns and their
+fields to the table's types, by name. Then columns and fields that the frame lacks become their defaults or
+nulls, and CHAR and VARCHAR are cut to their length. Then identity columns that the frame lacks get numbers,
+and generated columns that it lacks are computed. Then every row has to pass the checks, those of generated
+columns that it gives among them.
 """
 
 from __future__ import annotations
@@ -196,14 +196,15 @@ def _common_type(table_schema: T.DataType, frame_schema: T.DataType) -> T.DataTy
 
 
 def _parsed_schema(frame_schema: T.StructType, cast: T.StructType) -> T.StructType:
-    """The frame's schema with the table's types in place of strings that are texts of their values."""
+    """The frame's schema with the table's types in place of strings that are texts of their values, and of
+    void."""
     parsed = _parsed_type(frame_schema, cast)
     assert isinstance(parsed, T.StructType)
     return parsed
 
 
 def _parsed_type(given: T.DataType, wanted: T.DataType) -> T.DataType:
-    if is_parsed(given, wanted):
+    if isinstance(given, T.NullType) or is_parsed(given, wanted):
         return wanted
     if not have_one_shape(given, wanted):
         return given

@@ -58,12 +58,12 @@ class Skip(NamedTuple):
 class RowPlan:
     """How the rows of a frame become rows of the table.
 
-    `frame_schema` has the frame's columns in its order, under the table's names. First, by the policy ANSI,
-    they are cast to `parsed_schema`, which has the table's types in place of strings that are texts of their
-    values. Then they are cast by name to `cast_schema`: the table's types, without the columns and fields
-    that the frame lacks. Then `columns` are selected, an SQL expression for each column of `table_schema`.
-    Columns of `identities` get new numbers. Columns of `generated` are computed from the others by their SQL,
-    and `checks` are made. Without `cast_schema` the rows are written as they are.
+    `frame_schema` has the frame's columns in its order, under the table's names. First, but by the policy
+    LEGACY, they are cast to `parsed_schema`, which has the table's types in place of strings that are texts
+    of their values, and of void. Then they are cast by name to `cast_schema`: the table's types, without the
+    columns and fields that the frame lacks. Then `columns` are selected, an SQL expression for each column of
+    `table_schema`. Columns of `identities` get new numbers. Columns of `generated` are computed from the
+    others by their SQL, and `checks` are made. Without `cast_schema` the rows are written as they are.
     """
 
     frame_schema: StructType

@@ -242,10 +242,12 @@ def test_missing_columns_are_null(spark, table):
     assert caught.value.getErrorClass() == "DELTA_PARTITION_COLUMN_NOT_FOUND"
 
 
-def test_nulls_of_no_type(spark, table):
+@pytest.mark.parametrize("policy", ["ANSI", "STRICT"])
+def test_nulls_of_no_type(spark, table, setting, policy):
+    setting("spark.sql.storeAssignmentPolicy", policy)
     write(spark.sql("select 1 id, 'a' s, named_struct('x', 1) st"), table)
     write(spark.sql("select 2 id, null s, null st"), table)
-    write(spark.sql("select 3 id, null s, named_struct('x', null) st"), table)
+    spark.sql(f"insert into delta.`{table}` values (3, null, named_struct('x', null))")
     found = sorted((tuple(row) for row in load(spark, table).collect()), key=repr)
     assert found == [(1, "a", (1,)), (2, None, None), (3, None, (None,))]
 

@@ -72,12 +72,13 @@ public final class RowChanges {
 
   /**
    * The cast of a stand-in for the attributes to the types of the table, analysed. It is one projection. Spark's
-   * store assignment refuses texts of values, so it sees them as the values, and then each of them is put in its place.
+   * store assignment refuses texts of values, and by STRICT nulls without a type. So it sees them as the values, and
+   * then each of them is put in its place.
    */
   public static LogicalPlan cast(SparkSession session, List attributes, JsonNode changes) {
     StructField[] parsed = Plans.schema(changes.get("parsedSchema").asText()).fields();
     SQLConf conf = session.sessionState().conf();
-    boolean parses = conf.storeAssignmentPolicy().toString().equals("ANSI");
+    boolean parses = !conf.storeAssignmentPolicy().toString().equals("LEGACY");
     final Map values = new HashMap();
     List typed = new ArrayList();
     for (int i = 0; i < parsed.length; i++) {
