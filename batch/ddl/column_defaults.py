@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.ddl.columns import ColumnChange
-from deltaflow.batch.rows.char_varchar import declared_type
+from deltaflow.batch.rows.char_varchar import declared_type, has_no_char
+from deltaflow.batch.rows.row_plan import plain_type
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog
 from deltaflow.log.protocol.schema_merging import can_store_or_parse
@@ -56,9 +57,10 @@ def _check(spark: SparkSession, path: str, change: ColumnChange, field: T.Struct
         raise _error(change, path, "it is an aggregate", data_type)
     if found.nondeterministic is not None:
         raise _error(change, path, f"{found.nondeterministic} is not deterministic", data_type)
-    if not (found.type == field.dataType or can_store_or_parse(found.type, field.dataType)):
+    is_same = plain_type(found.type) == plain_type(field.dataType) and has_no_char(data_type)
+    if not (is_same or can_store_or_parse(found.type, field.dataType)):
         raise _error(change, path, f"its type is {found.type.simpleString()}", data_type)
-    fits = stored.try_cast(field.dataType).isNotNull() if found.type != field.dataType else F.lit(True)
+    fits = F.lit(True) if is_same else stored.try_cast(field.dataType).isNotNull()
     if isinstance(data_type, T.CharType | T.VarcharType):
         fits = F.length(F.rtrim(stored.cast(field.dataType))) <= data_type.length
     try:

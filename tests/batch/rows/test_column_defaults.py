@@ -110,7 +110,7 @@ def test_a_column_named_default_is_a_column(spark: SparkSession, tmp_path: Path)
 def test_defaults_are_given_and_taken_away(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     name = f"delta.`{path}`"
-    spark.sql(f"CREATE TABLE {name} (id INT, x INT, v VARCHAR(2)) USING delta")
+    spark.sql(f"CREATE TABLE {name} (id INT, x INT, v VARCHAR(2), l ARRAY<INT>) USING delta")
     set_default = f"ALTER TABLE {name} ALTER COLUMN x SET DEFAULT 42"
     with pytest.raises(Exception, match="WRONG_COLUMN_DEFAULTS_FOR_DELTA_FEATURE_NOT_ENABLED"):
         spark.sql(set_default)
@@ -119,12 +119,15 @@ def test_defaults_are_given_and_taken_away(spark: SparkSession, tmp_path: Path) 
     spark.sql(f"ALTER TABLE {name} ADD COLUMN y DATE")
     spark.sql(f"ALTER TABLE {name} ALTER COLUMN y SET DEFAULT '2024-01-02'")
     spark.sql(f"ALTER TABLE {name} ALTER COLUMN v SET DEFAULT 'ab  '")
+    spark.sql(f"ALTER TABLE {name} ALTER COLUMN l SET DEFAULT array(1, 2)")
     spark.sql(f"INSERT INTO {name} (id) VALUES (1)")
     spark.sql(f"ALTER TABLE {name} ALTER COLUMN x DROP DEFAULT")
     spark.sql(f"INSERT INTO {name} (id) VALUES (2)")
-    assert [(row.id, row.x, row.v, str(row.y)) for row in load(spark, path).orderBy("id").collect()] == [
-        (1, 42, "ab", "2024-01-02"),
-        (2, None, "ab", "2024-01-02"),
+    assert [
+        (row.id, row.x, row.v, row.l, str(row.y)) for row in load(spark, path).orderBy("id").collect()
+    ] == [
+        (1, 42, "ab", [1, 2], "2024-01-02"),
+        (2, None, "ab", [1, 2], "2024-01-02"),
     ]
     assert "CURRENT_DEFAULT" not in load(spark, path).schema["x"].metadata
     before = versions(path)
