@@ -12,6 +12,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import AnalysisException
 
 from deltaflow.errors import DeltaError
 from tests.deletion_vectors import mark_deleted, paths
@@ -160,6 +161,7 @@ def test_what_is_refused(spark: SparkSession, feed: str, tmp_path: Path) -> None
     with pytest.raises(DeltaError, match="PATH_NOT_FOUND"):
         changes(spark, str(tmp_path / "nothing"), startingVersion=0)
     by_path = f"table_changes_by_path('{feed}'"
+    spark.range(1).createOrReplaceTempView("no_delta_table")
     for call, condition in [
         (f"{by_path})", "INCORRECT_NUMBER_OF_ARGUMENTS"),
         (f"{by_path}, 0, 1, 2)", "INCORRECT_NUMBER_OF_ARGUMENTS"),
@@ -168,10 +170,12 @@ def test_what_is_refused(spark: SparkSession, feed: str, tmp_path: Path) -> None
         (f"{by_path}, 1.5)", "DELTA_UNSUPPORTED_EXPRESSION"),
         (f"{by_path}, cast(rand() as int))", "DELTA_CDC_NON_CONSTANT_ARGUMENT"),
         ("table_changes_by_path(1, 2)", "DELTA_UNSUPPORTED_EXPRESSION"),
-        ("table_changes('nowhere', 0)", "DELTA_TABLE_ONLY_OPERATION"),
+        ("table_changes('no_delta_table', 0)", "DELTA_TABLE_ONLY_OPERATION"),
     ]:
         with pytest.raises(DeltaError, match=condition):
             spark.sql(f"SELECT * FROM {call}")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.sql("SELECT * FROM table_changes('nowhere', 0)")
     # The feed was switched off, and the log lost its first commits.
     edit_commit(feed, lambda action: action.get("metaData", {}).get("configuration", {}).clear())
     with pytest.raises(DeltaError, match="DELTA_MISSING_CHANGE_DATA"):

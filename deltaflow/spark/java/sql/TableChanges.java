@@ -82,6 +82,7 @@ public final class TableChanges extends AbstractFunction1 {
     try {
       Seq parts = session.sessionState().sqlParser().parseMultipartIdentifier(name);
       Map found = TableNames.find(session, CollectionConverters.asJava(parts));
+      if (found == null) session.table(name); // Spark's error if there is no table of this name
       if (found == null || TableNames.isView(found)) throw refused("delta", name, 1);
       return (String) found.get("path");
     } catch (ParseException e) {
