@@ -256,11 +256,26 @@ def test_words_that_are_no_statement_of_ours(spark: SparkSession, path: str, see
     assert seen == []
 
 
+def test_a_table_that_is_not_there_is_named(spark: SparkSession, seen: Seen) -> None:
+    """Spark's parser does not know the statements, or takes DETAIL for a table with a column of the name."""
+    for statement in (
+        "VACUUM nowhere RETAIN 1 HOURS",
+        "OPTIMIZE nowhere ZORDER BY (id)",
+        "REORG TABLE nowhere APPLY (PURGE)",
+        "DESC DETAIL nowhere",
+        "DESCRIBE HISTORY nowhere LIMIT 1",
+    ):
+        with pytest.raises(AnalysisException, match=r"TABLE_OR_VIEW_NOT_FOUND.*`nowhere`"):
+            spark.sql(statement)
+    assert seen == []
+
+
 def test_what_is_decided_late_and_not_ours(spark: SparkSession, path: str, seen: Seen) -> None:
     """Spark 4.0 tells a parameter's value only when the plan is analysed, too late for its parser's error."""
     expected = DeltaAnalysisException if spark.version < "4.1" else ParseException
+    spark.sql("SELECT 1 AS named").createOrReplaceTempView("no_delta_table")
     with pytest.raises(expected):
-        spark.sql("VACUUM IDENTIFIER(:t)", args={"t": "nothing"})
+        spark.sql("VACUUM IDENTIFIER(:t)", args={"t": "no_delta_table"})
 
 
 def test_statements_without_an_operation_are_refused(spark: SparkSession, path: str) -> None:

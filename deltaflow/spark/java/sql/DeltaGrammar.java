@@ -15,6 +15,7 @@ import org.antlr.v4.runtime.CharStreams;
 import org.antlr.v4.runtime.CommonToken;
 import org.antlr.v4.runtime.ParserRuleContext;
 import org.antlr.v4.runtime.Token;
+import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -25,6 +26,7 @@ import org.apache.spark.sql.catalyst.parser.SqlBaseLexer;
 import org.apache.spark.sql.catalyst.parser.UpperCaseCharStream;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.util.QuotingUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.command.ExplainCommand;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -70,7 +72,7 @@ public final class DeltaGrammar {
     LogicalPlan statement =
         new DeltaStatement(found.get("name").asText(), found.get("fields").toString(), Plans.seq(values), table);
     LogicalPlan answered = Statements.withDeltaCommands(session, statement);
-    if (answered == statement) return null;
+    if (answered == statement && !isNowhere(session, stage, tokens, table, read.get("table"))) return null;
     if (found.get("explain").isNull()) return answered;
     ExplainCommand explain = (ExplainCommand) parser.parsePlan(found.get("explain").asText() + "SELECT 1");
     return explain.copy(answered, explain.mode());
@@ -78,6 +80,32 @@ public final class DeltaGrammar {
 
   private static boolean isDelta(SparkSession session, LogicalPlan table) {
     return table instanceof UnresolvedRelation && TableNames.find(session, Statements.nameOf(table)) != null;
+  }
+
+  /**
+   * Whether there is no table of this name. Spark's parser would say of the statement that it has none, or that the
+   * table is not there for which it takes the word before the name (DESCRIBE HISTORY, DETAIL). Our plan has the error
+   * of Spark's analysis, which has the name.
+   */
+  private static boolean isNowhere(SparkSession session, String stage, List tokens, LogicalPlan table, JsonNode place) {
+    if (!(table instanceof UnresolvedRelation) || !isUnknown(session, Statements.nameOf(table))) return false;
+    if (stage.equals("after")) return true;
+    String before = null;
+    for (Object token : tokens) {
+      if (((Token) token).getStartIndex() >= ((JsonNode) place.get(1)).asInt()) break;
+      before = ((Token) token).getText();
+    }
+    return isUnknown(session, Arrays.asList(new Object[] {before}));
+  }
+
+  private static boolean isUnknown(SparkSession session, List name) {
+    try {
+      session.table(QuotingUtils.quoted((String[]) name.toArray(new String[0])));
+      return false;
+    } catch (Exception e) {
+      // A checked exception that is not declared cannot be caught by its name.
+      return e instanceof AnalysisException && "TABLE_OR_VIEW_NOT_FOUND".equals(((AnalysisException) e).getCondition());
+    }
   }
 
   private static boolean beginsAsOurs(String text, String stage) {
