@@ -18,6 +18,7 @@ from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationEx
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.java_classes import java_classes, java_classes_of_context
 from deltaflow.spark.bridge.messages import NoFields
+from deltaflow.spark.expressions.expressions import has_subquery
 from deltaflow.spark.expressions.frames import delta_settings, recache
 from deltaflow.spark.sql import delta_sql
 from deltaflow.spark.sql.messages import (
@@ -137,10 +138,21 @@ class Statement:
             case {"constant": number}:
                 return self._running.constant(number)
             case {"sql": number}:
-                return self._running.sql(number)
+                return self._sql(number)
             case {"map": entries}:
                 return {self._with_columns(key): self._with_columns(entry) for key, entry in entries}
         return {name: self._with_columns(inner) for name, inner in value.items()}
+
+    def _sql(self, number: int) -> str:
+        """A condition as SQL, which has no text for a subquery."""
+        from pyspark.sql import Column
+
+        text = str(self._running.sql(number))
+        if has_subquery(Column(self._running.column(number))):
+            raise DeltaAnalysisException(
+                error_class="DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES", expression=text
+            )
+        return text
 
 
 Rows = Sequence[Sequence[Any]]

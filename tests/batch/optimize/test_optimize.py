@@ -152,9 +152,14 @@ def test_conditions_on_partitions(spark: SparkSession, table: str) -> None:
     builder = DeltaTable.forPath(spark, table).optimize()
     builder.where("d > '2024-01-01'").where("d < '2024-01-02'")
     assert builder.executeCompaction().collect()[0].metrics.totalConsideredFiles == 0
-    with pytest.raises(DeltaAnalysisException) as raised:
-        compact(spark, table, "d in (select current_date())")
-    assert raised.value.getCondition() == "DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES"
+    subquery = "d in (select current_date())"
+    for run in (
+        lambda: compact(spark, table, subquery),
+        lambda: spark.sql(f"OPTIMIZE delta.`{table}` WHERE {subquery}"),
+    ):
+        with pytest.raises(DeltaAnalysisException) as raised:
+            run()
+        assert raised.value.getCondition() == "DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES"
     assert DeltaLog.for_table(table).latest_version() == 1
 
 
