@@ -101,6 +101,21 @@ def test_a_checkpoint_whose_footer_contradicts_its_schema_does_not_end_the_proce
             snapshot.with_stats(snapshot.files).validate(full=True)
 
 
+def test_a_checkpoint_with_fewer_rows_than_its_footer_counts_is_not_used(
+    table: HandWrittenTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.first_commit()
+    table.commit(1, add("a"), add("b"))
+    write_checkpoint(table, 1, [protocol(), meta_data(), add("a"), add("b"), add("c")], "classic")
+    [checkpoint] = table.log_directory.glob("*.checkpoint.parquet")
+    # The last number 5 of the footer is that of the rows in its row group.
+    before, _, after = checkpoint.read_bytes().rpartition(b"\x16\x0a")
+    checkpoint.write_bytes(before + b"\x16\x0e" + after)
+    assert pq.read_metadata(checkpoint).row_group(0).num_rows == 7
+    assert sorted(table.log().snapshot().files["path"].to_pylist()) == ["a", "b"]
+    assert "2 rows are missing of those that the footer counts" in caplog.text
+
+
 @pytest.mark.parametrize(
     "sidecar",
     ["../../../outside.parquet", "%2E%2E/outside.parquet", "/etc/passwd", "file:///etc/passwd", "s3://b/k"],

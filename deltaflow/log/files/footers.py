@@ -231,7 +231,7 @@ def _may_hold(path: ColumnPath, column: ColumnPath) -> bool:
 
 def _leaf_count(arrow_type: pa.DataType) -> int:
     if arrow_type.num_fields == 0:
-        return 1
+        return 0 if pa.types.is_struct(arrow_type) else 1
     return sum(_leaf_count(arrow_type.field(index).type) for index in range(arrow_type.num_fields))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import BinaryIO, Final
@@ -48,6 +48,20 @@ class CheckpointFile:
             coerce_int96_timestamp_unit="us",
             page_checksum_verification=True,
         )
+
+    def batches(
+        self, size: int, columns: Sequence[str], groups: Sequence[int], *, use_threads: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of row groups, at most `size` at once. ArrowInvalid if they are not as many as the footer
+        says: a damaged page may end a column early, and the table would lose files without a word."""
+        missing = sum(self.parquet.metadata.row_group(group).num_rows for group in groups)
+        for batch in self.parquet.iter_batches(
+            size, row_groups=list(groups), columns=list(columns), use_threads=use_threads
+        ):
+            missing -= batch.num_rows
+            yield batch
+        if missing:
+            raise pa.ArrowInvalid(f"{missing} rows are missing of those that the footer counts")
 
     @cached_property
     def chunks(self) -> ColumnChunks:

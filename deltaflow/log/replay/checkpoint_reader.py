@@ -176,7 +176,8 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
     first_row = contents.statistics.add_file(path, parquet)
     budget = CheckpointBudget(file, path)
     # Threads would decode several columns at once, which takes more memory and is hardly faster.
-    for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
+    groups = range(parquet.num_row_groups)
+    for batch in file.batches(_ROWS_PER_BATCH, columns, groups, use_threads=False):
         budget.spend(batch.nbytes)
         found = {name: without_views(batch.column(name)) for name in batch.schema.names}
         for name, column in found.items():

@@ -122,7 +122,7 @@ def _pieces(
                 yield pa.nulls(end - start, pa.string())
             start, first = end, first + number
             continue
-        for batch in parquet.iter_batches(_ROWS_PER_PIECE, row_groups=[group], columns=names):
+        for batch in file.batches(_ROWS_PER_PIECE, names, [group], use_threads=True):
             budget.spend(batch.nbytes)
             end = _position(rows, first + batch.num_rows, start)
             if start < end:

@@ -345,6 +345,18 @@ def test_of_a_footer_that_contradicts_itself_only_the_number_of_rows_is_taken(
     assert f"{file}: its footer's statistics are left out" in caplog.text
 
 
+def test_a_struct_without_fields_has_no_leaf(tmp_path: Path) -> None:
+    """Neither Arrow nor Spark writes one; what comes after it would get the bounds of its neighbours."""
+    file = write_parquet(tmp_path, {"b": pa.array([1, 2]), "c": pa.array([7, 9])}, store_schema=False)
+    before, _, after = file.read_bytes().rpartition(b"\x19\x3c\x35\x00\x18\x06schema\x15\x04\x00")
+    root, empty = b"\x19\x4c\x35\x00\x18\x06schema\x15\x06\x00", b"\x35\x02\x18\x01a\x15\x00\x00"
+    length = int.from_bytes(after[-8:-4], "little") + len(empty)
+    file.write_bytes(before + root + empty + after[:-8] + length.to_bytes(4, "little") + after[-4:])
+    assert pq.read_schema(file).names == ["a", "b", "c"]
+    found = statistics(file, StructType().add("b", LongType()).add("c", LongType()))
+    assert (found["minValues"], found["maxValues"]) == ({"b": 1, "c": 7}, {"b": 2, "c": 9})
+
+
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     good = write_parquet(tmp_path, {"a": pa.array([1])})
     bad = tmp_path / "bad.parquet"
