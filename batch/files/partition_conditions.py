@@ -15,6 +15,7 @@ from pyspark.sql.types import BinaryType, DecimalType, DoubleType, FloatType, St
 from deltaflow.log import PartitionPredicate
 from deltaflow.log.files.data_skipping import Predicate
 from deltaflow.log.files.partition_values import typed_values, without_char_padding
+from deltaflow.log.files.text_casts import cast
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -115,7 +116,7 @@ def _values(values: Sequence[Any], column: StructField) -> pa.Array:
     """Literals as Spark sends them (days, microseconds, decimals as text) in the column's Arrow type."""
     arrow_type = typed_values(pa.array([], pa.string()), column.dataType).type
     if isinstance(column.dataType, DecimalType):
-        return pa.array(values, pa.string()).cast(arrow_type)
+        return cast(pa.array(values, pa.string()), arrow_type)
     if pa.types.is_temporal(arrow_type):
         return pa.array(values, pa.int32() if pa.types.is_date32(arrow_type) else pa.int64()).cast(arrow_type)
     return pa.array(values, arrow_type)

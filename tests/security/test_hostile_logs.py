@@ -7,12 +7,14 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import types as T
 
 from deltaflow.errors import (
     CorruptLogError,
@@ -23,6 +25,7 @@ from deltaflow.errors import (
 )
 from deltaflow.log import DeltaLog, limits
 from deltaflow.log.files.deletion_vectors import read_deletion_vectors
+from deltaflow.log.files.partition_values import typed_values
 from deltaflow.log.protocol.schema import schema_from_string
 from deltaflow.store import store_for, table_path
 from tests.log.checkpoints import write_checkpoint
@@ -99,6 +102,32 @@ def test_a_checkpoint_whose_footer_contradicts_its_schema_does_not_end_the_proce
         with suppress(DeltaError):
             snapshot = table.log().snapshot()
             snapshot.with_stats(snapshot.files).validate(full=True)
+
+
+def test_numbers_finer_than_any_decimal_do_not_end_the_process(table: HandWrittenTable) -> None:
+    """As a partition value, and as bounds that a checkpoint stores in columns."""
+    schema = T.StructType().add("d", T.DecimalType(38, 10)).add("p", T.DecimalType(38, 10)).add("s", "string")
+    fine = "-62e-620202"
+    bounds = f'{{"d":{fine},"s":"3e-1234"}}'
+    table.first_commit(
+        add(
+            "a",
+            stats=f'{{"numRecords":1,"minValues":{bounds},"maxValues":{bounds}}}',
+            partitionValues={"p": fine},
+        ),
+        add("b", stats='{"numRecords":1,"minValues":{"d":1E-7}}', partitionValues={"p": "0E-10"}),
+        schema=schema,
+        partition_columns=["p"],
+        configuration={"delta.checkpoint.writeStatsAsStruct": "true"},
+    )
+    table.log().checkpoint()
+    snapshot = table.log().snapshot()
+    with pytest.raises(pa.ArrowInvalid, match=f"'{fine}' is no decimal"):
+        typed_values(pa.array([fine]), schema["p"].dataType)
+    stored = pq.read_table(next(table.log_directory.glob("*.checkpoint.parquet")))["add"].to_pylist()
+    bound = {add["path"]: add["stats_parsed"]["minValues"] for add in stored if add is not None}
+    assert bound == {"a": {"d": None, "s": "3e-1234"}, "b": {"d": Decimal("1E-7"), "s": None}}
+    assert snapshot.files.num_rows == 2
 
 
 def test_a_checkpoint_with_fewer_rows_than_its_footer_counts_is_not_used(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from decimal import Decimal
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from deltaflow.log.files.text_casts import cast_or_null
+from deltaflow.log.files.text_casts import MAY_BE_TOO_FINE, cast_or_null, is_too_fine
 
 _DECODER = msgspec.json.Decoder(float_hook=Decimal)
 _FEW = 256
@@ -54,6 +54,8 @@ def _parsed(texts: pa.StringArray, struct_type: pa.StructType, *, fitting: bool)
     schema = pa.schema(list(_with_times_as_strings(struct_type)))
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
+        if _has_decimals(struct_type):
+            _check_decimals(texts)
         fields = _read(texts, options)
         columns = [fields[field.name].combine_chunks().cast(field.type) for field in struct_type]
         parsed = pa.StructArray.from_arrays(columns, fields=list(struct_type), mask=texts.is_null())
@@ -71,10 +73,32 @@ def _parsed(texts: pa.StringArray, struct_type: pa.StructType, *, fitting: bool)
         yield parsed
 
 
+def _has_decimals(arrow_type: pa.DataType) -> bool:
+    return pa.types.is_decimal(arrow_type) or any(
+        _has_decimals(arrow_type.field(index).type) for index in range(arrow_type.num_fields)
+    )
+
+
+def _check_decimals(texts: pa.StringArray) -> None:
+    """Raises pyarrow.ArrowInvalid for a number of which Arrow must make no decimal (MAY_BE_TOO_FINE)."""
+    for text in texts.filter(pc.match_substring_regex(texts, MAY_BE_TOO_FINE)).to_pylist():
+        found = _object(text)
+        if found is None or any(map(is_too_fine, _decimals_in(found))):
+            raise pa.ArrowInvalid("a number has more digits after the point than a decimal")
+
+
+def _decimals_in(value: Any) -> Iterator[Decimal]:
+    if isinstance(value, Decimal):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _decimals_in(inner)
+
+
 def _object(text: str | None) -> Any:
     try:
         return None if text is None else _DECODER.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, InvalidOperation):
         return None
 
 
@@ -99,6 +123,7 @@ def _fitting_value(value: Any, arrow_type: pa.DataType) -> Any:
         value is None
         or isinstance(value, str)
         or isinstance(value, bool) is not pa.types.is_boolean(arrow_type)
+        or (isinstance(value, Decimal) and pa.types.is_decimal(arrow_type) and is_too_fine(value))
     ):
         return None
     try:

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
-from deltaflow.log.files.text_casts import cast_or_null, dates, instants, local_times
+from deltaflow.log.files.text_casts import cast, cast_or_null, dates, instants, local_times
 from deltaflow.log.protocol.schema import char_length
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -140,7 +140,7 @@ def _typed(values: pa.StringArray, data_type: DataType, time_zone: str) -> pa.Ar
             return instants(values, time_zone)
         case TimestampNTZType():
             return local_times(values)
-    return values.cast(_arrow_type(data_type))
+    return cast(values, _arrow_type(data_type))
 
 
 def _arrow_type(data_type: DataType) -> pa.DataType:

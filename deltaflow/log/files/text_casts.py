@@ -12,10 +12,12 @@ import functools
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltaflow.errors import DeltaIllegalArgumentException
 
@@ -28,12 +30,40 @@ _TIMESTAMP: Final = re.compile(
 _OFFSET: Final = re.compile(
     r"(?:UTC|GMT|UT)?([+-])(?:(\d{1,2})(?::(\d{1,2})(?::(\d\d))?)?|(\d\d)(\d\d)(\d\d)?)", re.ASCII
 )
+MAY_BE_TOO_FINE: Final = r"[eE]-\d\d|\.\d{29}"
+"""In texts of numbers with more than 38 digits after the point, and in some others. When Arrow makes a
+decimal of such a number, be it a text, JSON or Python's, it reads beyond a table, and may end the process."""
+_MOST_DECIMALS: Final = 38
 # What Spark trims: white space and control characters.
 _TRIMMED: Final = "".join(map(chr, range(33))) + "\x7f"
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAYS_OF_400_YEARS: Final = 146_097
 _MICROSECONDS_PER_DAY: Final = 86_400_000_000
 _LONGEST_OFFSET: Final = timedelta(hours=18)
+
+
+def cast(texts: pa.StringArray, arrow_type: pa.DataType) -> pa.Array:
+    """The texts as Arrow casts them. pyarrow.ArrowInvalid for a text that is not of the type, and for a
+    number with more digits after the point than a decimal can have (see MAY_BE_TOO_FINE)."""
+    if pa.types.is_decimal(arrow_type):
+        suspicious = texts.filter(pc.match_substring_regex(texts, MAY_BE_TOO_FINE)).unique()
+        for text in suspicious.to_pylist():
+            if _is_too_fine_text(text):
+                raise pa.ArrowInvalid(f"{text[:50]!r} is no decimal of up to {_MOST_DECIMALS} digits")
+    return texts.cast(arrow_type)
+
+
+def is_too_fine(number: Decimal) -> bool:
+    """Whether a number has more digits after the point than a decimal of Arrow can have."""
+    exponent = number.as_tuple().exponent
+    return not isinstance(exponent, int) or -exponent > _MOST_DECIMALS
+
+
+def _is_too_fine_text(text: str) -> bool:
+    try:
+        return is_too_fine(Decimal(text))
+    except InvalidOperation:
+        return True
 
 
 def dates(texts: pa.StringArray) -> pa.Array:
@@ -58,7 +88,7 @@ def local_times(texts: pa.StringArray) -> pa.Array:
 def cast_or_null(texts: pa.StringArray, arrow_type: pa.DataType) -> pa.Array:
     """The texts as Arrow casts them; null for a text that is not of the type, or is out of Python's range."""
     try:
-        return texts.cast(arrow_type)
+        return cast(texts, arrow_type)
     except pa.ArrowInvalid:
         distinct = texts.dictionary_encode()
         values = pa.array([_cast_or_none(text, arrow_type) for text in distinct.dictionary], arrow_type)
@@ -67,7 +97,7 @@ def cast_or_null(texts: pa.StringArray, arrow_type: pa.DataType) -> pa.Array:
 
 def _cast_or_none(text: pa.StringScalar, arrow_type: pa.DataType) -> Any:
     try:
-        return text.cast(arrow_type).as_py()
+        return cast(pa.array([text.as_py()], pa.string()), arrow_type)[0].as_py()
     except (pa.ArrowInvalid, OverflowError, ValueError):
         return None
 

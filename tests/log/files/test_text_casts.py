@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 from deltaflow.errors import DeltaIllegalArgumentException
-from deltaflow.log.files.text_casts import cast_or_null, dates, instants, local_times
+from deltaflow.log.files.text_casts import cast, cast_or_null, dates, instants, local_times
 
 LOS_ANGELES, KOLKATA = "America/Los_Angeles", "Asia/Kolkata"
 HOUR = 3_600_000_000
@@ -140,3 +141,21 @@ def test_spark_reads_the_same(spark, zone, settings) -> None:  # type: ignore[no
     for name, values in ours.items():
         pairs = zip(texts.to_pylist(), values.to_pylist(), found[name].to_pylist(), strict=True)
         assert [pair for pair in pairs if pair[1] != pair[2]] == [], name
+
+
+@pytest.mark.parametrize(
+    "text", ["0e-2147483640", "-62e-620202", "1e-60", f"0.{'0' * 60}1", f"1.{'5' * 35}e-9", "1E-0000100"]
+)
+def test_a_number_finer_than_any_decimal_is_none(text: str) -> None:
+    """Arrow would read beyond its table of powers."""
+    decimal = pa.decimal128(38, 10)
+    with pytest.raises(pa.ArrowInvalid, match="is no decimal"):
+        cast(pa.array(["1.5", text]), decimal)
+    assert cast_or_null(pa.array(["1.5", text, None]), decimal).to_pylist() == [Decimal("1.5"), None, None]
+
+
+def test_decimals_as_java_writes_them_are_cast() -> None:
+    texts = ["0E-10", "1E-7", "-12.5", "1E+3", "1.23E-8", None]
+    found = cast(pa.array(texts), pa.decimal128(38, 10)).to_pylist()
+    assert found == [None if text is None else Decimal(text) for text in texts]
+    assert cast(pa.array(["1E-38"]), pa.decimal128(38, 38)).to_pylist() == [Decimal("1E-38")]
