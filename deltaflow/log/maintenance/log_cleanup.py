@@ -193,9 +193,10 @@ def _sidecars_of(log: LogFiles, checkpoint: FileStatus) -> set[str]:
             paths = [action.path for action in actions if isinstance(action, Sidecar)]
         else:
             with log.store.open(path) as stream:
-                parquet = CheckpointFile(stream).parquet
-                if "sidecar" not in parquet.schema_arrow.names:
+                file = CheckpointFile(stream)
+                if "sidecar" not in file.parquet.schema_arrow.names:
                     return set()
-                rows = parquet.read(["sidecar.path"])["sidecar"].to_pylist()
+                batches = file.batches(["sidecar.path"])
+                rows = [row for batch in batches for row in batch.column("sidecar").to_pylist()]
             paths = [row["path"] for row in rows if row is not None and row["path"] is not None]
     return {posixpath.basename(decoded_path(path)) for path in paths}

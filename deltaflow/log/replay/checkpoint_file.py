@@ -50,13 +50,20 @@ class CheckpointFile:
         )
 
     def batches(
-        self, size: int, columns: Sequence[str], groups: Sequence[int], *, use_threads: bool
+        self,
+        columns: Sequence[str],
+        *,
+        size: int = 65_536,
+        groups: Sequence[int] | None = None,
+        use_threads: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of row groups, at most `size` at once. ArrowInvalid if they are not as many as the footer
-        says: a damaged page may end a column early, and the table would lose files without a word."""
-        missing = sum(self.parquet.metadata.row_group(group).num_rows for group in groups)
+        """The rows of row groups, of all by default, at most `size` at once. ArrowInvalid if they are not as
+        many as the footer says: a damaged page may end a column early, and the table would lose files without
+        a word."""
+        wanted = list(range(self.parquet.num_row_groups) if groups is None else groups)
+        missing = sum(self.parquet.metadata.row_group(group).num_rows for group in wanted)
         for batch in self.parquet.iter_batches(
-            size, row_groups=list(groups), columns=list(columns), use_threads=use_threads
+            size, row_groups=wanted, columns=list(columns), use_threads=use_threads
         ):
             missing -= batch.num_rows
             yield batch

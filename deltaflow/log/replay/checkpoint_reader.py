@@ -29,10 +29,7 @@ from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, Sidec
 from deltaflow.log.protocol.commit import Commit, check_size, to_commit
 from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
 from deltaflow.log.replay.checkpoint_file import CheckpointFile, part_of_checkpoint
-from deltaflow.log.replay.checkpoint_statistics import (
-    CheckpointStatistics,
-    without_views,
-)
+from deltaflow.log.replay.checkpoint_statistics import CheckpointStatistics, without_views
 from deltaflow.log.replay.listing import Checkpoint
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.state import TableState
@@ -176,8 +173,7 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
     first_row = contents.statistics.add_file(path, parquet)
     budget = CheckpointBudget(file, path)
     # Threads would decode several columns at once, which takes more memory and is hardly faster.
-    groups = range(parquet.num_row_groups)
-    for batch in file.batches(_ROWS_PER_BATCH, columns, groups, use_threads=False):
+    for batch in file.batches(columns, size=_ROWS_PER_BATCH, use_threads=False):
         budget.spend(batch.nbytes)
         found = {name: without_views(batch.column(name)) for name in batch.schema.names}
         for name, column in found.items():

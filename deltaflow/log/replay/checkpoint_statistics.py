@@ -122,7 +122,7 @@ def _pieces(
                 yield pa.nulls(end - start, pa.string())
             start, first = end, first + number
             continue
-        for batch in file.batches(_ROWS_PER_PIECE, names, [group], use_threads=True):
+        for batch in file.batches(names, size=_ROWS_PER_PIECE, groups=[group]):
             budget.spend(batch.nbytes)
             end = _position(rows, first + batch.num_rows, start)
             if start < end:

@@ -65,8 +65,7 @@ def _is_v2(log: LogFiles, checkpoint: Checkpoint) -> bool:
         return True
     path = f"{log.directory}/{checkpoint}"
     with part_of_checkpoint(path), log.store.open(path) as stream:
-        parquet = CheckpointFile(stream).parquet
-        if _OF_V2 not in parquet.schema_arrow.names:
+        file = CheckpointFile(stream)
+        if _OF_V2 not in file.parquet.schema_arrow.names:
             return False
-        column = parquet.read([_OF_V2])[_OF_V2]
-        return bool(column.null_count < len(column))
+        return any(batch.column(_OF_V2).null_count < batch.num_rows for batch in file.batches([_OF_V2]))

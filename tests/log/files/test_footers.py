@@ -321,6 +321,14 @@ def test_a_footer_without_levels_gives_no_null_count_of_an_array(
     assert statistics(file, StructType().add("a", ArrayType(LongType())))["nullCount"] == {}
 
 
+def edit_footer(file: Path, old: bytes, new: bytes) -> None:
+    """Puts bytes in the place of others, of their last occurrence in the file's footer."""
+    before, found, after = file.read_bytes().rpartition(old)
+    assert found
+    length = int.from_bytes(after[-8:-4], "little") + len(new) - len(old)
+    file.write_bytes(before + new + after[:-8] + length.to_bytes(4, "little") + after[-4:])
+
+
 @pytest.mark.parametrize(
     ("sound", "broken"),
     [
@@ -338,9 +346,7 @@ def test_of_a_footer_that_contradicts_itself_only_the_number_of_rows_is_taken(
     schema = StructType().add("a", LongType())
     assert statistics(file, schema)["maxValues"] == {"a": 1}
     assert not caplog.messages
-    before, _, after = file.read_bytes().rpartition(sound)
-    length = int.from_bytes(after[-8:-4], "little") + len(broken) - len(sound)
-    file.write_bytes(before + broken + after[:-8] + length.to_bytes(4, "little") + after[-4:])
+    edit_footer(file, sound, broken)
     assert statistics(file, schema) == {"numRecords": 3, "minValues": {}, "maxValues": {}, "nullCount": {}}
     assert f"{file}: its footer's statistics are left out" in caplog.text
 
@@ -348,10 +354,8 @@ def test_of_a_footer_that_contradicts_itself_only_the_number_of_rows_is_taken(
 def test_a_struct_without_fields_has_no_leaf(tmp_path: Path) -> None:
     """Neither Arrow nor Spark writes one; what comes after it would get the bounds of its neighbours."""
     file = write_parquet(tmp_path, {"b": pa.array([1, 2]), "c": pa.array([7, 9])}, store_schema=False)
-    before, _, after = file.read_bytes().rpartition(b"\x19\x3c\x35\x00\x18\x06schema\x15\x04\x00")
     root, empty = b"\x19\x4c\x35\x00\x18\x06schema\x15\x06\x00", b"\x35\x02\x18\x01a\x15\x00\x00"
-    length = int.from_bytes(after[-8:-4], "little") + len(empty)
-    file.write_bytes(before + root + empty + after[:-8] + length.to_bytes(4, "little") + after[-4:])
+    edit_footer(file, b"\x19\x3c\x35\x00\x18\x06schema\x15\x04\x00", root + empty)
     assert pq.read_schema(file).names == ["a", "b", "c"]
     found = statistics(file, StructType().add("b", LongType()).add("c", LongType()))
     assert (found["minValues"], found["maxValues"]) == ({"b": 1, "c": 7}, {"b": 2, "c": 9})

@@ -233,6 +233,32 @@ class TestSidecars:
         assert versions(table.path) == [0, 1, 2]
         assert log_at(table).snapshot_at(1).num_files == 2
 
+    @pytest.mark.parametrize("more", [0, 1])
+    def test_none_goes_if_a_checkpoint_has_fewer_rows_than_its_footer_counts(
+        self, table: HandWrittenTable, caplog: pytest.LogCaptureFixture, more: int
+    ) -> None:
+        """One of the rows that it lacks may have named a sidecar."""
+        for version in range(3):
+            first = [V2, meta_data(configuration={"delta.checkpointPolicy": "v2"})] if version == 0 else []
+            file = table.commit(version, *first, add(f"f{version}"))
+            set_time(file, MIDNIGHT_MS - (40 - version) * DAY_MS)
+            log_at(table, 0).checkpoint({"spark.databricks.delta.checkpointV2.topLevelFileFormat": "parquet"})
+        directory = table.log_directory / "_sidecars"
+        for file in directory.iterdir():
+            set_time(file, MIDNIGHT_MS - 40 * DAY_MS)
+        [checkpoint] = table.log_directory.glob(f"{2:020}.checkpoint.*.parquet")
+        rows = pq.read_metadata(checkpoint).num_rows
+        # The last such number of the footer is that of the rows in its row group.
+        before, _, after = checkpoint.read_bytes().rpartition(bytes([0x16, 2 * rows]))
+        other = table.log_directory / f"{3:020}.checkpoint.{uuid.uuid4()}.parquet"
+        other.write_bytes(before + bytes([0x16, 2 * (rows + more)]) + after)
+        assert pq.read_metadata(other).row_group(0).num_rows == rows + more
+        table.commit(3, add("f3"))
+        log_at(table).checkpoint()
+        assert versions(table.path) == [2, 3]
+        assert ("No sidecars of" in caplog.text) is bool(more)
+        assert len(list(directory.iterdir())) == (4 if more else 2)
+
     def test_old_readers_find_the_protocol(self, table: HandWrittenTable) -> None:
         """Once the first commits are gone: in a checkpoint of the classic name."""
         configuration = {"delta.checkpointPolicy": "v2"}
