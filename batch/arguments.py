@@ -1,4 +1,4 @@
-"""Makes expressions of arguments of the Python API, which deltaflow.arguments checks."""
+"""Makes Columns of arguments of the Python API, which deltaflow.interface has checked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pyspark.errors import ParseException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from deltaflow.arguments import check_assignments, check_condition
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.spark.expressions.expressions import sql_text
 
@@ -23,8 +22,7 @@ def as_column(given: str | Column | None) -> Column | None: ...
 
 
 def as_column(given: str | Column | None) -> Column | None:
-    """A condition, in SQL or a Column, as a Column; None for None. TypeError for anything else."""
-    check_condition(given)
+    """A condition, in SQL or a Column, as a Column; None for None."""
     return F.expr(given) if isinstance(given, str) else given
 
 
@@ -39,11 +37,6 @@ def check_predicate(predicate: str, path: str) -> None:
             reason=str(error).strip(),
             table=path,
         ) from error
-
-
-def as_assignments(given: Mapping[str, str | Column] | None, argument: str) -> list[tuple[Column, Column]]:
-    """Pairs of a column and its new value. ValueError for None, TypeError for anything but a dict of such."""
-    return as_columns(check_assignments(given, argument))
 
 
 def as_columns(assignments: Mapping[str, str | Column]) -> list[tuple[Column, Column]]:

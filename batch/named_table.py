@@ -6,7 +6,6 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from deltaflow.arguments import check_string
 from deltaflow.batch.options import required_path
 from deltaflow.errors import DeltaTableNotFoundError, RegistrationError
 from deltaflow.log import LOG_DIRECTORY, DeltaLog
@@ -41,7 +40,7 @@ def table_of_name(spark: SparkSession, name: str) -> NamedTable:
 
     DELTA_MISSING_DELTA_TABLE for any other name; DELTA_TABLE_NOT_FOUND if the directory has no Delta table.
     """
-    found = find_table(spark, check_string(name, "tableOrViewName"))
+    found = find_table(spark, name)
     if found is None or found.path is None:
         advice = "Check the name." if found is None else "It is a view: name the table."
         raise DeltaTableNotFoundError(error_class="DELTA_MISSING_DELTA_TABLE", table_name=name, advice=advice)
@@ -61,7 +60,7 @@ def is_named_by_path(table: NamedTable) -> bool:
 
 def is_table(path: str) -> bool:
     """Whether a path is the directory of a Delta table."""
-    return DeltaLog.for_table(required_path(check_string(path, "path"))).exists()
+    return DeltaLog.for_table(required_path(path)).exists()
 
 
 def session_or_active(session: SparkSession | None) -> SparkSession:

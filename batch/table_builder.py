@@ -1,4 +1,4 @@
-"""`DeltaTableBuilder`: CREATE TABLE and REPLACE TABLE for Python."""
+"""CREATE TABLE and REPLACE TABLE for Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from pyspark.sql.types import DataType
 
 from deltaflow.batch.named_table import table_at_path, table_of_name
-from deltaflow.builders import Operation, TableBuilder
+from deltaflow.interface.table_builder import DeltaTableBuilder, Operation, Table
 from deltaflow.spark.sql.catalog_tables import create_table
 from deltaflow.spark.sql.sql_text import type_json
 from deltaflow.spark.sql.statements import NamedTable
@@ -18,29 +18,18 @@ from deltaflow.store import given_path, table_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from deltaflow.batch.delta_table import DeltaTable
 
-
-class DeltaTableBuilder(TableBuilder):
-    """Collects the definition of a table until `execute` makes it. `DeltaTable.create` and others return one.
-
-    TypeError for arguments of a wrong type, UnsupportedFeatureError for what needs a table feature that
-    deltaflow lacks.
-    """
+class TableBuilder(DeltaTableBuilder[Table]):
+    """Makes the table by the module of the statements of SQL."""
 
     def __init__(
-        self, spark: SparkSession, operation: Operation, opened: Callable[[NamedTable], DeltaTable]
+        self, spark: SparkSession, operation: Operation, opened: Callable[[NamedTable], Table]
     ) -> None:
         super().__init__(operation)
         self._spark = spark
         self._opened = opened
 
-    def execute(self) -> DeltaTable:
-        """Makes the table, in one commit, and returns it; errors are those of the statement in SQL.
-
-        `createIfNotExists` leaves what is there as it is.
-        """
-        self._check_name_and_location()
+    def _execute(self) -> Table:
         if self._name is None:
             assert self._location is not None
             self._location = given_path(table_path(self._location))

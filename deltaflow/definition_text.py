@@ -7,13 +7,13 @@ from typing import Any
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
-from deltaflow.builders import (
+from deltaflow.errors import DeltaUnsupportedOperationException
+from deltaflow.interface.table_builder import (
     GENERATION_EXPRESSION,
     IDENTITY_ALLOWS_EXPLICIT,
     IDENTITY_START,
     IDENTITY_STEP,
 )
-from deltaflow.errors import DeltaUnsupportedOperationException
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
 """In a column's metadata: the SQL of the value that the column has in new rows that give none."""

@@ -1,10 +1,9 @@
 """The names of the Python package `delta.tables`."""
 
 from deltaflow.batch.delta_table import DeltaTable
-from deltaflow.batch.dml.merge_builder import DeltaMergeBuilder
-from deltaflow.batch.optimize.optimize import DeltaOptimizeBuilder
-from deltaflow.batch.table_builder import DeltaTableBuilder
-from deltaflow.builders import IdentityGenerator
+from deltaflow.interface.merge_builder import DeltaMergeBuilder
+from deltaflow.interface.optimize_builder import DeltaOptimizeBuilder
+from deltaflow.interface.table_builder import DeltaTableBuilder, IdentityGenerator
 
 __all__ = [
     "DeltaMergeBuilder",

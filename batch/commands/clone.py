@@ -19,7 +19,6 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import LongType
 
-from deltaflow.arguments import check_clone
 from deltaflow.batch.commands.clone_target import CloneTarget
 from deltaflow.batch.commands.deep_clone import CopyPlan, copy_files, copy_lost_files, plan_copies
 from deltaflow.batch.commands.parquet_source import read_parquet_table
@@ -100,13 +99,12 @@ def clone(
     target: str,
     shallow: bool,
     replace: bool,
-    properties: dict[str, str] | None,
+    properties: dict[str, str],
     *,
     version: int | None = None,
     timestamp: str | None = None,
 ) -> NamedTable:
     """Clones the table as SQL does, and returns the clone. `target` is an absolute path or a name."""
-    check_clone(target, shallow, replace, properties)
     is_path = is_absolute_path(target)
     fields = {
         "isShallow": shallow,
@@ -114,7 +112,7 @@ def clone(
         "replace": replace,
         "version": version,
         "timestamp": timestamp,
-        "properties": properties or {},
+        "properties": properties,
     }
     run_statement(spark, "Clone", source, fields)
     return table_at_path(target) if is_path else table_of_name(spark, target)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql.types import StructType
 
-from deltaflow.arguments import check_string
 from deltaflow.batch.commands.parquet_source import properties_of, read_parquet_table
 from deltaflow.batch.named_table import enclosing_table, table_at_path, table_of_name
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
@@ -40,7 +39,7 @@ def convert_table(
     """As `convert_to_delta`, with partition columns that may be DDL. Returns the Delta table."""
     if isinstance(partition_columns, str):
         partition_columns = columns_of_ddl(partition_columns)
-    entry = convert_to_delta(spark, check_string(identifier, "identifier"), partition_columns)
+    entry = convert_to_delta(spark, identifier, partition_columns)
     return table_at_path(entry.path) if entry.name is None else table_of_name(spark, entry.quoted)
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.arguments import check_vacuum
 from deltaflow.batch.commands.vacuum_deletion import Deletion, delete_planned
 from deltaflow.errors import (
     DeltaConcurrentModificationException,
@@ -75,7 +74,6 @@ def vacuum(
     and `inventory` see `find_by`. StoreError if some files could not be deleted; the others are. StoreError
     if a commit brought files back in the moment in which they were deleted.
     """
-    check_vacuum(retention_hours, dry_run, checkpoints, lite)
     settings = delta_settings(spark)
     find = find_by(settings, table, lite=lite, inventory=inventory)
     if dry_run:

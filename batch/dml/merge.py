@@ -42,7 +42,7 @@ from deltaflow.batch.rewrite.marked_rows import MarkedRows
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
 from deltaflow.batch.rows.widened_schema import widened
-from deltaflow.builders import When
+from deltaflow.interface.merge_builder import When
 from deltaflow.log import DeltaLog, Operation, check_writable_schema, schema_to_string
 from deltaflow.log.protocol.features import widens_types
 from deltaflow.log.protocol.properties import (

@@ -23,8 +23,8 @@ from deltaflow.batch.rows.column_expressions import (
 )
 from deltaflow.batch.rows.schema_on_write import as_table_schema
 from deltaflow.batch.sql_names import quoted
-from deltaflow.builders import When
 from deltaflow.errors import DeltaAnalysisException
+from deltaflow.interface.merge_builder import When
 from deltaflow.log import merge_schemas
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_type
 from deltaflow.log.protocol.identity_columns import identity_columns

@@ -17,8 +17,8 @@ from deltaflow.batch.dml.merge_expressions import all_of, any_of, comparable, is
 from deltaflow.batch.dml.merge_source import MergeSource
 from deltaflow.batch.dml.row_level_operation import RowLevelOperation
 from deltaflow.batch.sql_names import quoted
-from deltaflow.builders import When
 from deltaflow.errors import DeltaUnsupportedOperationException
+from deltaflow.interface.merge_builder import When
 from deltaflow.log import FILES_SCHEMA
 from deltaflow.log.files.data_skipping import may_match
 from deltaflow.spark.expressions.analysis import (

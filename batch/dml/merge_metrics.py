@@ -10,7 +10,7 @@ import msgspec
 
 from deltaflow.batch.dml.merge_clauses import ResolvedClause, ResolvedMerge
 from deltaflow.batch.dml.row_level_operation import Changed
-from deltaflow.builders import When
+from deltaflow.interface.merge_builder import When
 from deltaflow.log import Operation
 from deltaflow.spark.expressions.expressions import simple_string
 

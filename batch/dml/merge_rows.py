@@ -18,7 +18,7 @@ from deltaflow.batch.rewrite.marked_rows import MarkedRows, RowsOfFiles
 from deltaflow.batch.rewrite.recorded_changes import change_type
 from deltaflow.batch.rows.computed_columns import with_computed
 from deltaflow.batch.sql_names import quoted
-from deltaflow.builders import When
+from deltaflow.interface.merge_builder import When
 from deltaflow.log.files.change_files import CHANGE_TYPE, DELETE, INSERT, UPDATE_POSTIMAGE
 from deltaflow.log.protocol.identity_columns import identity_columns
 

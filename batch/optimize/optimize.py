@@ -26,8 +26,8 @@ from deltaflow.batch.optimize.compaction import (
 from deltaflow.batch.optimize.optimize_metrics import describe, describe_purge, metrics_of_command
 from deltaflow.batch.optimize.purge import ChooseFiles
 from deltaflow.batch.optimize.z_order import BinOfRows, ZColumn, columns_at, z_columns, z_ordered
-from deltaflow.builders import OptimizeBuilder
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
+from deltaflow.interface.optimize_builder import DeltaOptimizeBuilder
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.protocol.clustering import is_clustered
 from deltaflow.log.protocol.features import check_writable
@@ -170,8 +170,8 @@ def _num_files(files: pa.Table, target_size: int) -> int:
     return max(1, sum(files["size"].to_pylist()) // max(1, target_size))
 
 
-class DeltaOptimizeBuilder(OptimizeBuilder):
-    """Builds an OPTIMIZE of a table. See `DeltaTable.optimize`."""
+class OptimizeBuilder(DeltaOptimizeBuilder):
+    """Optimizes as the statement does."""
 
     def __init__(self, spark: SparkSession, table: NamedTable) -> None:
         super().__init__()

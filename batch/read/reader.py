@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import StructType
 
-from deltaflow.arguments import FILE_SYSTEM_PREFIXES
 from deltaflow.batch.options import option, required_path
 from deltaflow.batch.read.load_path import LoadPath, files_of_partition, load_path, no_table_at
 from deltaflow.batch.read.messages import PinAnswer, PinRequest, ReadRequest
 from deltaflow.errors import CorruptLogError, DeltaAnalysisException, DeltaTableNotFoundError
+from deltaflow.interface.arguments import FILE_SYSTEM_PREFIXES
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.protocol.column_mapping import visible_schema
 from deltaflow.log.protocol.schema_reading import can_read

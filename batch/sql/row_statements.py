@@ -9,7 +9,7 @@ from deltaflow.batch.dml.delete import delete
 from deltaflow.batch.dml.merge import merge
 from deltaflow.batch.dml.merge_clauses import Clause
 from deltaflow.batch.dml.update import update
-from deltaflow.builders import When
+from deltaflow.interface.merge_builder import When
 from deltaflow.spark.expressions.expressions import sql_text
 from deltaflow.spark.sql.statements import AFFECTED_ROWS, MERGED_ROWS, Rows, Statement, refused, statement
 

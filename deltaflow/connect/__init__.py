@@ -8,12 +8,11 @@ The server is one of `deltaflow connect-server`, or any other Spark Connect serv
 is registered. Everything here is said in SQL. See docs/spark-connect.md.
 """
 
-from deltaflow.builders import IdentityGenerator
 from deltaflow.connect.delta_table import DeltaTable
 from deltaflow.connect.exceptions import install
-from deltaflow.connect.merge_builder import DeltaMergeBuilder
-from deltaflow.connect.optimize_builder import DeltaOptimizeBuilder
-from deltaflow.connect.table_builder import DeltaTableBuilder
+from deltaflow.interface.merge_builder import DeltaMergeBuilder
+from deltaflow.interface.optimize_builder import DeltaOptimizeBuilder
+from deltaflow.interface.table_builder import DeltaTableBuilder, IdentityGenerator
 
 install()
 

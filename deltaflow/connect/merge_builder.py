@@ -1,16 +1,15 @@
-"""`DeltaMergeBuilder`: MERGE by Python, in a session of Spark Connect."""
+"""The clauses of a MERGE by Python, in a session of Spark Connect."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 
-from deltaflow.builders import Action, Assignments, MergeBuilder, When
 from deltaflow.connect.sql_text import column_name, expression
 from deltaflow.definition_text import not_in_sql, quoted
 from deltaflow.errors import DeltaAnalysisException
+from deltaflow.interface.merge_builder import Action, Assignments, DeltaMergeBuilder, When
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -22,37 +21,17 @@ _WHEN = {
 }
 
 
-class DeltaMergeBuilder(MergeBuilder):
-    """Specifies how to merge a source into a table, clause by clause; made by `DeltaTable.merge`.
+class MergeBuilder(DeltaMergeBuilder):
+    """Merges by a statement, whose clauses are texts."""
 
-    Of the clauses about a row the first applies whose condition is true; only the last of them may be
-    without one. Every method returns a builder with one more clause.
-    """
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        target: str,
-        source: DataFrame,
-        condition: str,
-        clauses: Sequence[str] = (),
-        *,
-        evolves: bool = False,
-    ) -> None:
+    def __init__(self, spark: SparkSession, target: str, source: DataFrame, condition: str) -> None:
+        super().__init__()
         self._spark = spark
         self._target = target
         self._source = source
         self._condition = condition
-        self._clauses = clauses
-        self._evolves = evolves
 
-    def withSchemaEvolution(self) -> DeltaMergeBuilder:
-        """Let the table take over columns of the source that it lacks and that clauses assign to."""
-        return self._copy(self._clauses, evolves=True)
-
-    def execute(self) -> DataFrame:
-        """Merge; one row that tells how many rows were affected, updated, deleted and inserted. No row if the
-        table has this merge already (txnVersion)."""
+    def _execute(self) -> DataFrame:
         if not self._clauses:
             raise DeltaAnalysisException(error_class="DELTA_MERGE_MISSING_WHEN")
         evolution = " WITH SCHEMA EVOLUTION" if self._evolves else ""
@@ -64,14 +43,13 @@ class DeltaMergeBuilder(MergeBuilder):
             source=self._source,
         )
 
-    def _with(
+    def _clause(
         self, when: When, action: Action, condition: str | Column | None, assignments: Assignments | None
-    ) -> DeltaMergeBuilder:
+    ) -> str:
         if assignments is not None and not assignments and action != "delete":
             raise not_in_sql(f"A clause that {action}s no column", f"Name a column, or use {action}All.")
         where = "" if condition is None else f" AND {expression(self._spark, condition)}"
-        clause = f"WHEN {_WHEN[when]}{where} THEN {self._action(action, assignments)}"
-        return self._copy([*self._clauses, clause], evolves=self._evolves)
+        return f"WHEN {_WHEN[when]}{where} THEN {self._action(action, assignments)}"
 
     def _action(self, action: Action, assignments: Assignments | None) -> str:
         if action == "delete":
@@ -84,11 +62,6 @@ class DeltaMergeBuilder(MergeBuilder):
             pairs = zip(names, values, strict=True)
             return f"UPDATE SET {', '.join(f'{name} = {value}' for name, value in pairs)}"
         return f"INSERT ({', '.join(names)}) VALUES ({', '.join(values)})"
-
-    def _copy(self, clauses: Sequence[str], *, evolves: bool) -> DeltaMergeBuilder:
-        return DeltaMergeBuilder(
-            self._spark, self._target, self._source, self._condition, clauses, evolves=evolves
-        )
 
 
 def _alias(source: DataFrame) -> str:

@@ -1,19 +1,19 @@
-"""`DeltaOptimizeBuilder`: OPTIMIZE by Python, in a session of Spark Connect."""
+"""OPTIMIZE by Python, in a session of Spark Connect."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltaflow.builders import OptimizeBuilder
 from deltaflow.connect.sql_text import column_name
+from deltaflow.interface.optimize_builder import DeltaOptimizeBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
 
-class DeltaOptimizeBuilder(OptimizeBuilder):
-    """Builds an OPTIMIZE of a table. See `DeltaTable.optimize`."""
+class OptimizeBuilder(DeltaOptimizeBuilder):
+    """Optimizes by a statement."""
 
     def __init__(self, spark: SparkSession, table: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`DeltaTableBuilder`: CREATE TABLE and REPLACE TABLE by Python, in a session of Spark Connect."""
+"""CREATE TABLE and REPLACE TABLE by Python, in a session of Spark Connect."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DataType
 
-from deltaflow.builders import Operation, TableBuilder
 from deltaflow.connect.sql_text import column_name, name_of_path
 from deltaflow.definition_text import column_text, properties, quoted_list, string, type_text
+from deltaflow.interface.table_builder import DeltaTableBuilder, Operation, Table
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
-
-    from deltaflow.connect.delta_table import DeltaTable
 
 _VERBS = {
     "create": "CREATE TABLE",
@@ -24,26 +22,15 @@ _VERBS = {
 }
 
 
-class DeltaTableBuilder(TableBuilder):
-    """Collects the definition of a table until `execute` makes it. `DeltaTable.create` and others return one.
+class TableBuilder(DeltaTableBuilder[Table]):
+    """Makes the table by a statement."""
 
-    TypeError for arguments of a wrong type, UnsupportedFeatureError for what needs a table feature that
-    deltaflow lacks.
-    """
-
-    def __init__(
-        self, spark: SparkSession, operation: Operation, opened: Callable[[str], DeltaTable]
-    ) -> None:
+    def __init__(self, spark: SparkSession, operation: Operation, opened: Callable[[str], Table]) -> None:
         super().__init__(operation)
         self._spark = spark
         self._opened = opened
 
-    def execute(self) -> DeltaTable:
-        """Makes the table, in one commit, and returns it; errors are those of the statement in SQL.
-
-        `createIfNotExists` leaves what is there as it is.
-        """
-        self._check_name_and_location()
+    def _execute(self) -> Table:
         if self._name is not None:
             name = self._name
         else:

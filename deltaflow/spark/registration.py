@@ -18,8 +18,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.errors.exceptions import captured
 
-from deltaflow.arguments import is_connect_session
 from deltaflow.errors import RegistrationError
+from deltaflow.interface.arguments import is_connect_session
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.java_classes import java_classes
 from deltaflow.spark.bridge.java_jar import fingerprint_of_sources, jar_of_classes

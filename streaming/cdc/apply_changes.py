@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from deltaflow.arguments import is_connect_session
 from deltaflow.batch.delta_table import DeltaTable
 from deltaflow.errors import DeltaIllegalArgumentException
+from deltaflow.interface.arguments import is_connect_session
 from deltaflow.log.protocol.intervals import interval_ms
 from deltaflow.streaming.cdc.applier import Applier
 from deltaflow.streaming.cdc.changes import ByConditions, Envelope

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 import deltaflow
 from deltaflow import DeltaTable
-from deltaflow.batch.dml.merge_builder import DeltaMergeBuilder
+from deltaflow.tables import DeltaMergeBuilder
 
 Row = tuple[Any, ...]
 """id, p (a partition in half of the tables), v; in tests.races two more, which these operations leave."""

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import types as T
 
 from deltaflow.connect.sql_text import column_name, name_of_path
-from deltaflow.connect.table_builder import DeltaTableBuilder
+from deltaflow.connect.table_builder import TableBuilder
 from deltaflow.definition_text import column_text, properties, string, type_text
 from deltaflow.errors import DeltaUnsupportedOperationException
 
@@ -115,7 +115,7 @@ def test_clustering_by_a_field() -> None:
     said: list[str] = []
     session: Any = SimpleNamespace(sql=said.append)
     opened: Any = str
-    builder = DeltaTableBuilder(session, "create", opened)
+    builder = TableBuilder(session, "create", opened)
     builder.location("/t").addColumn("s", "STRUCT<a: INT>").clusterBy("s.a", "`b.c`").execute()
     assert said[0].endswith("CLUSTER BY (`s`.`a`, `b.c`)")
 

@@ -9,8 +9,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from deltaflow import DeltaTable
-from deltaflow.batch.dml.merge_builder import DeltaMergeBuilder
 from deltaflow.errors import DeltaAnalysisException, DeltaError
+from deltaflow.tables import DeltaMergeBuilder
 from tests.tables import load, tuples, versions
 
 pytestmark = pytest.mark.spark

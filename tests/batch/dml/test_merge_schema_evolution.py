@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from deltaflow import DeltaTable
-from deltaflow.batch.dml.merge_builder import DeltaMergeBuilder
 from deltaflow.errors import DeltaAnalysisException, SchemaMismatchError
+from deltaflow.tables import DeltaMergeBuilder
 from tests.tables import data_files, load
 
 pytestmark = pytest.mark.spark

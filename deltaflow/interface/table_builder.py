@@ -1,7 +1,4 @@
-"""What the builders of `DeltaTable` collect and check, of which neither needs a JVM.
-
-Each has two subclasses: one runs in a classic session, one writes SQL for a Spark Connect session.
-"""
+"""`DeltaTableBuilder`: the definition of a table to be made."""
 
 from __future__ import annotations
 
@@ -9,14 +6,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Generic, Literal, NoReturn, Self, TypeVar
 
-from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType, StructField, StructType
 
-from deltaflow.arguments import check_assignments, check_condition, check_string, names_of
 from deltaflow.errors import DeltaAnalysisException
+from deltaflow.interface.arguments import names_of
 
 Operation = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 _PATH_AS_NAME = re.compile(r"\s*delta\s*\.\s*`((?:[^`]|``)*)`\s*", re.IGNORECASE)
@@ -37,10 +32,14 @@ class IdentityGenerator:
     step: int = 1
 
 
-class TableBuilder(ABC):
-    """Collects the definition of a table until `execute` makes it.
+Table = TypeVar("Table")
 
-    TypeError for arguments of a wrong type.
+
+class DeltaTableBuilder(ABC, Generic[Table]):
+    """Collects the definition of a table until `execute` makes it. `DeltaTable.create` and others return one.
+
+    TypeError for arguments of a wrong type, UnsupportedFeatureError for what needs a table feature that
+    deltaflow lacks.
     """
 
     def __init__(self, operation: Operation) -> None:
@@ -129,12 +128,16 @@ class TableBuilder(ABC):
         self._properties[key] = value
         return self
 
-    @abstractmethod
-    def execute(self) -> Any:
+    def execute(self) -> Table:
         """Makes the table, in one commit, and returns it; errors are those of the statement in SQL.
 
         `createIfNotExists` leaves what is there as it is.
         """
+        self._check_name_and_location()
+        return self._execute()
+
+    @abstractmethod
+    def _execute(self) -> Table: ...
 
     @abstractmethod
     def _type_of(self, data_type: str | DataType) -> Any:
@@ -157,121 +160,6 @@ class TableBuilder(ABC):
                 identifier=self._name,
                 location=self._location,
             )
-
-
-class When(Enum):
-    """The rows that a clause of MERGE is about; the value is how errors call it."""
-
-    MATCHED = "MATCHED"
-    NOT_MATCHED = "NOT_MATCHED"
-    NOT_MATCHED_BY_SOURCE = "NOT_MATCHED_BY_SOURCE"
-
-
-Action = Literal["update", "delete", "insert"]
-Assignments = Mapping[str, str | Column]
-
-
-class MergeBuilder(ABC):
-    """Specifies how to merge a source into a table, clause by clause; made by `DeltaTable.merge`.
-
-    Of the clauses about a row the first applies whose condition is true; only the last of them may be
-    without one. Every method returns a builder with one more clause.
-    """
-
-    def whenMatchedUpdate(
-        self,
-        condition: str | Column | None = None,
-        set: Mapping[str, str | Column] | None = None,  # noqa: A002
-    ) -> Self:
-        """Update columns of a row that matches; `set` has them with their new values (SQL or Columns)."""
-        return self._update(When.MATCHED, condition, check_assignments(set, "'set' in whenMatchedUpdate"))
-
-    def whenMatchedUpdateAll(self, condition: str | Column | None = None) -> Self:
-        """Update all columns of a row that matches with those of the source."""
-        return self._with(When.MATCHED, "update", condition, None)
-
-    def whenMatchedDelete(self, condition: str | Column | None = None) -> Self:
-        """Delete a row that matches."""
-        return self._with(When.MATCHED, "delete", condition, {})
-
-    def whenNotMatchedInsert(
-        self, condition: str | Column | None = None, values: Mapping[str, str | Column] | None = None
-    ) -> Self:
-        """Insert a row for one of the source that matches none; columns that `values` lacks are null."""
-        assignments = check_assignments(values, "'values' in whenNotMatchedInsert")
-        return self._with(When.NOT_MATCHED, "insert", condition, assignments)
-
-    def whenNotMatchedInsertAll(self, condition: str | Column | None = None) -> Self:
-        """Insert a row of the source that matches none."""
-        return self._with(When.NOT_MATCHED, "insert", condition, None)
-
-    def whenNotMatchedBySourceUpdate(
-        self,
-        condition: str | Column | None = None,
-        set: Mapping[str, str | Column] | None = None,  # noqa: A002
-    ) -> Self:
-        """Update columns of a row that no row of the source matches."""
-        assignments = check_assignments(set, "'set' in whenNotMatchedBySourceUpdate")
-        return self._update(When.NOT_MATCHED_BY_SOURCE, condition, assignments)
-
-    def whenNotMatchedBySourceDelete(self, condition: str | Column | None = None) -> Self:
-        """Delete a row that no row of the source matches."""
-        return self._with(When.NOT_MATCHED_BY_SOURCE, "delete", condition, {})
-
-    @abstractmethod
-    def withSchemaEvolution(self) -> Self:
-        """Let the table take over columns of the source that it lacks and that clauses assign to."""
-
-    @abstractmethod
-    def execute(self) -> DataFrame:
-        """Merge; one row that tells how many rows were affected, updated, deleted and inserted. No row if the
-        table has this merge already (txnVersion)."""
-
-    @abstractmethod
-    def _with(
-        self, when: When, action: Action, condition: str | Column | None, assignments: Assignments | None
-    ) -> Self:
-        """A builder with one more clause. `assignments`: None for all columns (*), empty for a delete."""
-
-    def _update(self, when: When, condition: str | Column | None, assignments: Assignments) -> Self:
-        if not assignments and condition is None:
-            return self  # it would say nothing about any row
-        return self._with(when, "update", condition, assignments)
-
-
-def check_merge(source: Any, condition: Any) -> None:
-    """ValueError for arguments of a merge that are None, TypeError for those of wrong types."""
-    if source is None:
-        raise ValueError("'source' in merge cannot be None")
-    if not isinstance(source, DataFrame):
-        raise TypeError("Type of 'source' in merge must be DataFrame.")
-    check_condition(condition)
-    if condition is None:
-        raise ValueError("'condition' in merge cannot be None")
-
-
-class OptimizeBuilder(ABC):
-    """Builds an OPTIMIZE of a table. See `DeltaTable.optimize`."""
-
-    def __init__(self) -> None:
-        self._where: list[str] = []
-
-    def where(self, partitionFilter: str) -> Self:
-        """Optimizes only partitions for which this condition, in SQL, and all earlier ones are true."""
-        self._where.append(check_string(partitionFilter, "partitionFilter"))
-        return self
-
-    def executeCompaction(self) -> DataFrame:
-        """Makes larger files of small ones. Returns one row with the path and the metrics."""
-        return self._execute([])
-
-    def executeZOrderBy(self, *cols: str | Sequence[str]) -> DataFrame:
-        """Puts rows that are close in these columns into one file. Returns one row, as executeCompaction."""
-        return self._execute(names_of(cols, "Z-order column must be str."))
-
-    @abstractmethod
-    def _execute(self, z_order_by: list[str]) -> DataFrame:
-        """Optimizes the partitions; with columns, their rows are ordered."""
 
 
 def _check_generation(always: object, by_default: object) -> None:
