@@ -13,6 +13,7 @@ from zlib import crc32
 
 import pytest
 
+from tests.class_archive import set_jvm_options
 from tests.protocol_rules import broken_rules
 from tests.tables import written_by_hand
 
@@ -20,15 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Of every JVM that the tests start: tests run much code a few times, which a compiler that optimises it does
-# not repay (77 tests of reads and of ALTER TABLE took 56 s of CPU instead of 100 s). Half of all tests need
-# more than its default code cache of 48 MB. Classes that are not verified save a session that reads a table
-# 2.5 of 11 s of CPU.
-os.environ.setdefault(
-    "SPARK_SUBMIT_OPTS",
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
-)
+set_jvm_options()
 
 
 @pytest.hookimpl(tryfirst=True)  # `-m "not long"` looks at the marks after it

@@ -22,6 +22,7 @@ import msgspec
 
 from deltaflow.testing.processes import Processes
 from deltaflow.testing.trials import Pipeline
+from tests import class_archive
 from tests.faults.named_steps import steps_of_code
 from tests.faults.pipelines import KINDS, PIPELINES, every_fault, schedules
 
@@ -52,8 +53,8 @@ class Steps(msgspec.Struct, tag="steps"):
 
 def main() -> int:
     arguments = _arguments()
-    # What runs a few times is not worth a compiler that optimises it.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    class_archive.make()
+    class_archive.set_jvm_options()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     names = arguments.only or list(PIPELINES)
     went_wrong = 0

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
+from tests import class_archive
 from tests.jvm import java_sources, write_jar
 from tests.races.places import PLACES
 from tests.races.race import Outcome, races, run
@@ -35,8 +35,8 @@ def main() -> None:
     parser.add_argument("--log", type=Path, help="a line for each race; races that it has are left out")
     options = parser.parse_args()
     done = _logged(options.log)
-    # As the tests': short runs of much code.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    class_archive.make()
+    class_archive.set_jvm_options()
     wanted = races(options.seed, options.operations, options.writers.split(","), options.of_a_writer)
     keys = {race: f"{options.place} {race}" for race in wanted}
     with tempfile.TemporaryDirectory() as folder, PLACES[options.place]() as place:
