@@ -279,11 +279,9 @@ class TableDefinition(Message, frozen=True):
     def metadata(self, schema: StructType, transaction: OptimisticTransaction) -> Metadata:
         """The metadata that the commit gives the table; a replaced table keeps its id."""
         is_mapped = self._is_mapped(is_new=transaction.snapshot is None)
-        partition_columns: list[str] = []
-        if schema.fields:
-            partition_columns = check_writable_schema(
-                schema, self.partition_columns, table=self.path, is_mapped=is_mapped
-            )
+        partition_columns = check_writable_schema(
+            schema, self.partition_columns, table=self.path, is_mapped=is_mapped
+        )
         before = None if transaction.snapshot is None else transaction.snapshot.metadata
         return Metadata(
             id=transaction.log.ids() if before is None else before.id,

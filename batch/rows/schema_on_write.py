@@ -204,10 +204,10 @@ def _create_or_replace(
         id=transaction.log.ids() if snapshot is None else snapshot.metadata.id,
         description=declared.comment,
         schema_string=schema_to_string(schema),
-        partition_columns=check_writable_schema(
+        partition_columns=_check_columns(
             schema,
             partition_by,
-            table=path,
+            path,
             is_mapped=asks_for_mapping(
                 declared.properties, transaction.session, path, is_new=snapshot is None
             ),
@@ -236,7 +236,7 @@ def _overwrite_schema(
     """Replaces schema and partitioning. As in delta-spark, no `partition_by` means no partitions."""
     path = transaction.path
     is_mapped = snapshot.mapping_mode != "none"
-    partition_columns = check_writable_schema(schema, partition_by, table=path, is_mapped=is_mapped)
+    partition_columns = _check_columns(schema, partition_by, path, is_mapped=is_mapped)
     is_same = schema == without_mapping(snapshot.schema) and not declared.cluster_by
     if is_same and partition_columns == list(snapshot.partition_columns):
         return
@@ -283,12 +283,21 @@ def _check_and_merge(
         )
         merged = widened(snapshot, with_declarations_of(merged, table_schema))
     is_mapped = snapshot.mapping_mode != "none"
-    check_writable_schema(merged, snapshot.partition_columns, table=path, is_mapped=is_mapped)
+    _check_columns(merged, snapshot.partition_columns, path, is_mapped=is_mapped)
     if merged != table_schema:
         _refuse_without_data_change(rules, path, "Change the Delta table schema")
         transaction.update_metadata(
             msgspec.structs.replace(snapshot.metadata, schema_string=schema_to_string(merged))
         )
+
+
+def _check_columns(
+    schema: T.StructType, partition_by: Sequence[str], path: str, *, is_mapped: bool
+) -> list[str]:
+    """As `check_writable_schema`; DELTA_EMPTY_DATA without columns, which no row could be written to."""
+    if not schema.fields:
+        raise SchemaError(error_class="DELTA_EMPTY_DATA", table=path)
+    return check_writable_schema(schema, partition_by, table=path, is_mapped=is_mapped)
 
 
 def _require_partition_columns(partition_columns: Sequence[str], data: T.StructType, path: str) -> None:

@@ -343,14 +343,12 @@ class OptimisticTransaction:
             )
         check_writable(protocol, metadata, self.path)
         if self._new_metadata is not None:
-            schema = schema_from_string(metadata.schema_string, table=self.path)
-            if schema.fields:  # CREATE TABLE may leave the columns to the first rows
-                check_writable_schema(
-                    schema,
-                    metadata.partition_columns,
-                    table=self.path,
-                    is_mapped=mapping_mode(metadata, self.path) != "none",
-                )
+            check_writable_schema(
+                schema_from_string(metadata.schema_string, table=self.path),
+                metadata.partition_columns,
+                table=self.path,
+                is_mapped=mapping_mode(metadata, self.path) != "none",
+            )
         # The commit that turns delta.appendOnly off may not remove data itself.
         before = metadata if self.snapshot is None else self.snapshot.metadata
         check_actions(actions, protocol, metadata, self.path, append_only=is_append_only(before))

@@ -150,8 +150,6 @@ def check_writable_schema(
     schema has names or types, or the partitioning has columns, that deltaflow does not write. Columns of a
     mapped table may have any names.
     """
-    if not schema.fields:
-        raise SchemaError(error_class="DELTA_EMPTY_DATA", table=table)
     check_no_duplicates(schema, table)
     if not is_mapped:
         _check_names(schema, table)
