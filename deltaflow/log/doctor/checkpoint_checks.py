@@ -34,29 +34,32 @@ def check_checkpoints(log: LogFiles, listing: Listing, progress: Progress) -> It
     A checkpoint can only be compared as far as the log has the commits before it, or an earlier checkpoint
     and the commits since.
     """
+    slim = replace(log, file_fields=_FIELDS)
+    # A compaction may be what is wrong.
+    listing = replace(listing, compactions=())
     for version in sorted(set(listing.incomplete_checkpoints)):
-        yield Finding(
+        finding = Finding(
             check="checkpoint-incomplete",
             severity=Severity.WARNING,
             what=f"The checkpoint of version {version} lacks some of its parts: nobody can use it.",
             repair=_REPAIR.format("its parts"),
             version=version,
         )
-    slim = replace(log, file_fields=_FIELDS)
-    # A compaction may be what is wrong.
-    listing = replace(listing, compactions=())
+        yield _if_needed(finding, slim, listing, version)
     wrong: list[Checkpoint] = []
     for number, checkpoint in enumerate(listing.checkpoints):
         progress("checkpoints", number, len(listing.checkpoints))
         read = _read(slim, checkpoint)
+        others = [other for other in listing.checkpoints if other not in (checkpoint, *wrong)]
+        without = replace(listing, checkpoints=others)
+        found: Finding | None
         if isinstance(read, Finding):
-            finding: Finding | None = read
+            found = _if_needed(read, slim, without, checkpoint.version)
         else:
-            others = [other for other in listing.checkpoints if other not in (checkpoint, *wrong)]
-            finding = _different(slim, replace(listing, checkpoints=others), checkpoint, read)
-        if finding is not None:
+            found = _different(slim, without, checkpoint, read)
+        if found is not None:
             wrong.append(checkpoint)
-            yield finding
+            yield found
 
 
 def check_compactions(log: LogFiles, listing: Listing, progress: Progress) -> Iterator[Finding]:
@@ -116,6 +119,28 @@ def _read(log: LogFiles, checkpoint: Checkpoint) -> Finding | TableState:
             version=checkpoint.version,
             files=names[:NAMED_FILES],
         )
+
+
+def _if_needed(finding: Finding, log: LogFiles, without: Listing, version: int) -> Finding:
+    """The finding of a broken checkpoint; a graver one if the log without it does not have its version."""
+    if _is_readable(log, without, version):
+        return finding
+    latest = without.latest_version
+    return msgspec.structs.replace(
+        finding,
+        severity=Severity.WARNING if _is_readable(log, without, latest) else Severity.ERROR,
+        what=f"{finding.what} Nothing else in the log has this version.",
+        repair="Restore what is missing or damaged from a copy, such as an older version of the object in "
+        "the bucket. Do not delete what is left: the commits before it are gone.",
+    )
+
+
+def _is_readable(log: LogFiles, listing: Listing, version: int) -> bool:
+    try:
+        load_state(log, listing, version)
+    except CorruptLogError:
+        return False
+    return True
 
 
 def _different(log: LogFiles, others: Listing, checkpoint: Checkpoint, state: TableState) -> Finding | None:

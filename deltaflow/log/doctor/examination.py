@@ -8,7 +8,13 @@ from deltaflow.errors import CorruptLogError, UnsupportedFeatureError
 from deltaflow.log.doctor.checkpoint_checks import check_checkpoints, check_compactions
 from deltaflow.log.doctor.file_checks import check_files, check_orphans, check_small_files, check_vectors
 from deltaflow.log.doctor.finding import Finding, Severity
-from deltaflow.log.doctor.log_checks import check_checksum, check_commits, check_gaps, check_hint
+from deltaflow.log.doctor.log_checks import (
+    check_checksum,
+    check_commits,
+    check_end,
+    check_gaps,
+    check_hint,
+)
 from deltaflow.log.doctor.property_checks import check_properties
 from deltaflow.log.doctor.statistics_checks import check_statistics
 from deltaflow.log.progress import Progress, no_progress
@@ -25,7 +31,8 @@ def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
     """
     log = existing_log(path)
     listing = log.list(0)
-    yield from check_gaps(log, listing)
+    yield from check_gaps(listing)
+    yield from check_end(log, listing)
     yield from check_hint(log, listing)
     yield from check_commits(log, listing, progress)
     yield from check_checkpoints(log, listing, progress)
@@ -41,7 +48,9 @@ def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
         yield Finding(
             check="table-unreadable",
             severity=Severity.ERROR,
-            what=f"Version {version} cannot be read: {error.message}",
+            what=" ".join(
+                (f"Version {version} cannot be read: {error.message}", *getattr(error, "__notes__", ()))
+            ),
             repair=repair,
             version=version,
         )

@@ -23,10 +23,11 @@ from deltaflow.log.untrusted_json import decode_json
 _THREADS = 8
 _AT_ONCE = 256
 _CHECKSUM_NAME = re.compile(r"(\d{20})\.crc")
+_RESTORE = "Restore these commits from a copy, such as an older version of the objects in the bucket"
 _WRITE_CHECKPOINT = "write a new checkpoint: deltaflow.log.DeltaLog.for_table(path).checkpoint()"
 
 
-def check_gaps(log: LogFiles, listing: Listing) -> Iterator[Finding]:
+def check_gaps(listing: Listing) -> Iterator[Finding]:
     """Commits that are missing between others, or before the first one without a checkpoint there."""
     latest, rebuildable = listing.latest_version, listing.rebuildable_versions()
     is_readable = latest in rebuildable
@@ -34,9 +35,9 @@ def check_gaps(log: LogFiles, listing: Listing) -> Iterator[Finding]:
     gaps = listing.missing_versions(first, latest)
     if not gaps and not is_readable:
         gaps = [(0, first - 1)]
-    restore = "Restore these commits from a copy, such as an older version of the objects in the bucket. "
+    restore = f"{_RESTORE}. "
     for begin, end in gaps:
-        named = f"The commit of version {begin} is" if begin == end else f"Commits {begin} to {end} are"
+        named = _named(begin, end)
         if is_readable:
             yield Finding(
                 check="log-gap",
@@ -57,6 +58,27 @@ def check_gaps(log: LogFiles, listing: Listing) -> Iterator[Finding]:
                 "to a new table.",
                 version=begin,
             )
+
+
+def check_end(log: LogFiles, listing: Listing) -> Iterator[Finding]:
+    """Commits after the newest one that are gone, and have left the checksums of their versions."""
+    end = max(_checksums(log), default=-1)
+    if end <= listing.latest_version:
+        return
+    # A checksum is written after its commit, so a commit that came since the first listing is in this one.
+    begin = log.list(0).latest_version + 1
+    if begin <= end:
+        yield Finding(
+            check="log-gap",
+            severity=Severity.ERROR,
+            what=f"{_named(begin, end)} missing: there is a checksum of version {end}. The table is read as "
+            f"it was in version {begin - 1}.",
+            repair=f"{_RESTORE}, before anybody writes to the table: the next commit takes the number "
+            f"{begin}. Without a copy, run the lost operations again, and delete the checksums from "
+            "there on; data files that these operations wrote are among those that no version needs.",
+            version=begin,
+            files=[f"{end:020}.crc"],
+        )
 
 
 def check_hint(log: LogFiles, listing: Listing) -> Iterator[Finding]:
@@ -84,8 +106,19 @@ class _Seen(NamedTuple):
     txn_id: str | None = None
     writer: str = ""
     checksum_txn_id: str | None = None
+    is_empty: bool = False
     error: str | None = None
     checksum_error: str | None = None
+
+
+def _checksums(log: LogFiles) -> list[int]:
+    """The versions of which there is a checksum; ascending."""
+    names = (_CHECKSUM_NAME.fullmatch(status.name) for status in log.store.list_from(log.directory, "0"))
+    return [int(name[1]) for name in names if name]
+
+
+def _named(begin: int, end: int) -> str:
+    return f"The commit of version {begin} is" if begin == end else f"Commits {begin} to {end} are"
 
 
 class _Checksum(msgspec.Struct):
@@ -94,8 +127,7 @@ class _Checksum(msgspec.Struct):
 
 def check_commits(log: LogFiles, listing: Listing, progress: Progress) -> Iterator[Finding]:
     """Commits and checksums that cannot be read, and commits that have replaced another one."""
-    names = (_CHECKSUM_NAME.fullmatch(status.name) for status in log.store.list_from(log.directory, "0"))
-    with_checksum = {int(name[1]) for name in names if name}
+    with_checksum = set(_checksums(log))
 
     def look(version: int) -> _Seen:
         try:
@@ -103,7 +135,7 @@ def check_commits(log: LogFiles, listing: Listing, progress: Progress) -> Iterat
         except CorruptLogError as error:
             return _Seen(version, error=error.message)
         info = commit.commit_info
-        seen = _Seen(version)
+        seen = _Seen(version, is_empty=not commit.actions)
         if info is not None:
             writer = (
                 f"{info.operation or 'an unnamed operation'} of {info.engine_info or 'an unnamed writer'}"
@@ -133,6 +165,17 @@ def _findings(seen: _Seen) -> Iterator[Finding]:
             severity=Severity.ERROR,
             what=f"The commit of version {version} cannot be read: {seen.error}",
             repair="Restore the file from a copy.",
+            version=version,
+            files=[commit_name(version)],
+        )
+    if seen.is_empty:
+        yield Finding(
+            check="commit-empty",
+            severity=Severity.ERROR,
+            what=f"The commit of version {version} has no actions: its file was cut off, or never got "
+            "its content. Readers take it for a commit that changed nothing.",
+            repair="Restore the file from a copy. Without a copy, run its operation again; data files that "
+            "it wrote are among those that no version needs.",
             version=version,
             files=[commit_name(version)],
         )

@@ -186,6 +186,24 @@ def test_a_commit_that_cannot_be_read(table: Broken) -> None:
     assert table.checks() == [("commit-unreadable", 3), ("table-unreadable", 4)]
 
 
+def test_a_commit_without_actions(table: Broken) -> None:
+    orphan = table.added(3)
+    os.utime(orphan, (OLD_S, OLD_S))
+    table.commit_file(3).write_bytes(b"")
+    found, _, orphaned = table.findings()
+    assert (found.check, found.severity, found.version) == ("commit-empty", Severity.ERROR, 3)
+    assert (orphaned.check, orphaned.files) == ("file-orphaned", [orphan.name])
+
+
+def test_newest_commits_that_left_only_their_checksums(table: Broken) -> None:
+    for version in (3, 4):
+        table.commit_file(version).unlink()
+    found = table.findings()[0]
+    assert (found.check, found.severity, found.version) == ("log-gap", Severity.ERROR, 3)
+    assert "Commits 3 to 4 are missing" in found.what
+    assert "before anybody writes" in found.repair
+
+
 @pytest.mark.breaks_protocol
 def test_a_checkpoint_that_cannot_be_read(table: Broken) -> None:
     file = table.checkpoint()
@@ -197,6 +215,37 @@ def test_a_checkpoint_that_cannot_be_read(table: Broken) -> None:
 def test_a_checkpoint_that_lacks_parts(table: Broken) -> None:
     table.checkpoint().rename(table.log / f"{4:020}.checkpoint.{1:010}.{2:010}.parquet")
     assert table.checks() == [("checkpoint-hint", None), ("checkpoint-incomplete", 4)]
+
+
+@pytest.mark.breaks_protocol
+@pytest.mark.parametrize("check", ["checkpoint-unreadable", "checkpoint-incomplete"])
+def test_a_broken_checkpoint_without_which_a_version_is_lost(table: Broken, check: str) -> None:
+    file = table.checkpoint()
+    for version in range(3):
+        table.commit_file(version).unlink()
+    if check == "checkpoint-unreadable":
+        file.write_bytes(file.read_bytes()[:-100])
+    else:
+        file.rename(table.log / f"{4:020}.checkpoint.{1:010}.{2:010}.parquet")
+    [found] = (found for found in table.findings() if found.check == check)
+    assert (found.severity, found.version) == (Severity.ERROR, 4)
+    assert "from a copy" in found.repair
+    assert "Do not delete" in found.repair
+    [unreadable] = (found for found in table.findings() if found.check == "table-unreadable")
+    assert check == "checkpoint-incomplete" or file.name in unreadable.what
+
+
+@pytest.mark.breaks_protocol
+def test_a_broken_checkpoint_that_only_older_versions_need(table: Broken) -> None:
+    older = table.checkpoint()
+    table.append(5)
+    table.delta_log().checkpoint()
+    for version in range(3):
+        table.commit_file(version).unlink()
+    older.write_bytes(older.read_bytes()[:-100])
+    [found] = (found for found in table.findings() if found.check == "checkpoint-unreadable")
+    assert (found.severity, found.version) == (Severity.WARNING, 4)
+    assert "Do not delete" in found.repair
 
 
 @pytest.mark.breaks_protocol
