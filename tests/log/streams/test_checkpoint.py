@@ -129,6 +129,9 @@ def test_no_checkpoint(tmp_path: Path, content: str) -> None:
         ("v0\n{}\n-", "it begins with 'v0'"),
         ("v2\n{}\n-", "line 3 has no name"),
         (OFFSET, "it begins with '"),
+        ("v1\n{}", "it has no offset"),
+        (ENTRY[:-20], "its line 3 is cut off"),
+        (f"v2\n{{}}\ns:{OFFSET[:-20]}", "its line 3 is cut off"),
     ],
 )
 def test_an_entry_that_cannot_be_read(tmp_path: Path, text: str, reason: str) -> None:
