@@ -15,6 +15,7 @@ from deltaflow.log.protocol.actions import encode_actions
 from deltaflow.log.protocol.commit import LOG_DIRECTORY, Commit, commit_version
 from deltaflow.log.replay.listing import version_runs
 from deltaflow.log.replay.log_files import LogFiles, existing_log
+from deltaflow.log.untrusted_json import decode_json
 from deltaflow.store import FileStatus, store_for
 
 if TYPE_CHECKING:
@@ -192,13 +193,17 @@ def _history_row(commit: Commit) -> Row:
 
 def _state_row(snapshot: Snapshot) -> Row:
     metadata, protocol = snapshot.metadata, snapshot.protocol
+    try:
+        schema = decode_json(metadata.schema_string or snapshot.schema.json())
+    except msgspec.DecodeError:
+        schema = snapshot.schema.jsonValue()  # it says what is wrong
     return {
         "version": snapshot.version,
         "timestamp_ms": snapshot.timestamp_ms,
         "id": metadata.id,
         "name": metadata.name,
         "description": metadata.description,
-        "schema": msgspec.json.decode(metadata.schema_string or snapshot.schema.json()),
+        "schema": schema,
         "partition_columns": metadata.partition_columns,
         "properties": metadata.configuration,
         "min_reader_version": protocol.min_reader_version,

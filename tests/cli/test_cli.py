@@ -169,6 +169,13 @@ def test_a_broken_commit_is_named(table: str, tmp_path: Path) -> None:
         assert "00000000000000000000.json" in run(str(tmp_path / "t"), *command, exit_code=1)
 
 
+def test_a_schema_that_cannot_be_read(tmp_path: Path) -> None:
+    written = HandWrittenTable(tmp_path / "t")
+    written.commit(0, protocol(), {"metaData": {**meta_data()["metaData"], "schemaString": '{"type":'}})
+    for command in ("state", "files"):
+        assert "metaData is not JSON" in run(written.path, command, exit_code=1)
+
+
 def test_text_of_the_log_moves_no_cursor(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     write_deltalake(path, pa.table({"id": [1]}), name="\x1b[2J\x07oops [bold]x[/bold]")

@@ -18,7 +18,7 @@ from deltaflow.log.doctor.log_checks import (
 from deltaflow.log.doctor.property_checks import check_properties
 from deltaflow.log.doctor.statistics_checks import check_statistics
 from deltaflow.log.progress import Progress, no_progress
-from deltaflow.log.replay.log_files import existing_log
+from deltaflow.log.replay.log_files import LogFiles, existing_log
 from deltaflow.log.replay.segment import load_state
 from deltaflow.log.replay.snapshot import Snapshot
 
@@ -40,9 +40,9 @@ def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
     version = listing.latest_version
     progress("the newest version", 0, None)
     try:
-        snapshot = Snapshot(log.path, load_state(log, listing, version))
+        yield from _examine_snapshot(log, Snapshot(log.path, load_state(log, listing, version)), progress)
     except (CorruptLogError, UnsupportedFeatureError) as error:
-        repair = "Repair the log first, and examine the table again: its files have not been looked at."
+        repair = "Repair the log first, and examine the table again: it has not been examined to its end."
         if isinstance(error, UnsupportedFeatureError):
             repair = "Examine the table with a Delta implementation that has this."
         yield Finding(
@@ -54,7 +54,9 @@ def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
             repair=repair,
             version=version,
         )
-        return
+
+
+def _examine_snapshot(log: LogFiles, snapshot: Snapshot, progress: Progress) -> Iterator[Finding]:
     yield from check_checksum(log, snapshot)
     yield from check_properties(snapshot)
     progress("the table's directory", 0, None)

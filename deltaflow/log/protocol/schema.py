@@ -90,11 +90,17 @@ def schema_from_string(
         json = decode_json(schema_string)
     except msgspec.DecodeError as error:
         raise CorruptLogError(
-            f"The schema in the table's metaData is not JSON: {error}.", table=table, version=version
+            f"The schema in the table's metaData is not JSON: {error}. Restore the commit with the metaData "
+            "from a copy.",
+            table=table,
+            version=version,
         ) from error
     if not isinstance(json, dict) or json.get("type") != "struct":
         raise CorruptLogError(
-            "The schema in the table's metaData is not a struct.", table=table, version=version
+            "The schema in the table's metaData is not a struct. Restore the commit with the metaData from a "
+            "copy.",
+            table=table,
+            version=version,
         )
     if _is_too_deep(json):
         raise CorruptLogError(

@@ -186,6 +186,18 @@ def test_a_commit_that_cannot_be_read(table: Broken) -> None:
     assert table.checks() == [("commit-unreadable", 3), ("table-unreadable", 4)]
 
 
+@pytest.mark.breaks_protocol
+@pytest.mark.parametrize("wrong", [{"schemaString": '{"type":"struct"'}, {"partitionColumns": ["other"]}])
+def test_metadata_that_cannot_be_read(table: Broken, wrong: dict[str, Any]) -> None:
+    lines = list(map(json.loads, table.commit_file(0).read_text().splitlines()))
+    for line in lines:
+        line.get("metaData", {}).update(wrong)
+    table.commit_file(0).write_text("\n".join(map(json.dumps, lines)))
+    found = table.findings()[-1]
+    assert (found.check, found.severity, found.version) == ("table-unreadable", Severity.ERROR, 4)
+    assert "from a copy" in found.what
+
+
 def test_a_commit_without_actions(table: Broken) -> None:
     orphan = table.added(3)
     os.utime(orphan, (OLD_S, OLD_S))
