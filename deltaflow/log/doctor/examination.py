@@ -48,9 +48,7 @@ def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
         yield Finding(
             check="table-unreadable",
             severity=Severity.ERROR,
-            what=" ".join(
-                (f"Version {version} cannot be read: {error.message}", *getattr(error, "__notes__", ()))
-            ),
+            what=f"Version {version} cannot be read: {error.message}",
             repair=repair,
             version=version,
         )

@@ -96,9 +96,16 @@ def _load_state(log: LogFiles, listing: Listing, version: int) -> TableState:
         try:
             commits = segment.commits()
         except CorruptLogError as error:
-            for unreadable in broken.values():
-                error.add_note(f"These commits are needed because of a checkpoint: {unreadable}")
-            raise
+            if not broken:
+                raise
+            damage = " ".join(unreadable.message for unreadable in broken.values())
+            raise CorruptLogError(
+                f"{error.message} They are needed because a checkpoint is damaged: if log clean-up deleted "
+                f"them, restore the checkpoint: {damage}",
+                error_class=error.error_class,
+                table=error.table,
+                missing=error.parameters["missing"],
+            ) from error
         try:
             base = segment.base()
         except CorruptLogError as error:

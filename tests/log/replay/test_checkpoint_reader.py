@@ -193,9 +193,8 @@ def test_an_earlier_checkpoint_stands_in_for_a_broken_one(table: HandWrittenTabl
     gone(table, 0, 1, 2)
     assert paths(table.log()) == ["0", "1", "2", "3"]
     gone(table, 3)
-    with pytest.raises(CorruptLogError, match=r"Missing versions in .*: 3;") as raised:
+    with pytest.raises(CorruptLogError, match=r"Missing versions in .*: 3;.*0003\.checkpoint\.parquet"):
         table.log().snapshot()
-    assert "00000000000000000003.checkpoint.parquet" in raised.value.__notes__[0]
 
 
 def test_a_checkpoint_that_lacks_metadata_is_an_error(table: HandWrittenTable) -> None:
