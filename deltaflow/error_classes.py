@@ -1255,8 +1255,9 @@ CATALOGUE: dict[str, Entry] = {
         "22003",
         "The retention period of this VACUUM is shorter than the table's, "
         "{configured_retention_hours} hours: it could delete files that running writers, readers and streams "
-        "still need. Give at least {configured_retention_hours} hours. If nothing else uses the table, the "
-        "check can be switched off: spark.databricks.delta.retentionDurationCheck.enabled = false.",
+        "still need. Give at least {configured_retention_hours} hours. If nothing else uses the table, a "
+        "Spark session can switch the check off: "
+        "spark.databricks.delta.retentionDurationCheck.enabled = false.",
     ),
     "DELTA_VERSIONS_NOT_CONTIGUOUS": ("KD00C", None),
     "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": (

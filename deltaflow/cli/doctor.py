@@ -35,10 +35,14 @@ def doctor(ctx: click.Context, path: str) -> None:
                 output.json([finding])
             else:
                 _show(finding)
-    numbers = ", ".join(f"{found[severity]} {severity}" for severity in Severity if found[severity])
+    numbers = ", ".join(_counted(severity, found[severity]) for severity in Severity if found[severity])
     output.say(f"Found: {numbers}." if numbers else "Nothing was found.")
     if found[Severity.ERROR] or found[Severity.WARNING]:
         ctx.exit(FOUND)
+
+
+def _counted(severity: Severity, number: int) -> str:
+    return f"{number} {severity}{'' if number == 1 or severity is Severity.ADVICE else 's'}"
 
 
 @contextmanager
