@@ -23,7 +23,12 @@ from deltaflow.log import (
 )
 from deltaflow.log.protocol.clustering import clustering_paths
 from deltaflow.log.protocol.column_mapping import MAX_ID
-from deltaflow.log.protocol.configuration import asks_for_mapping, canonical_name, checked_name
+from deltaflow.log.protocol.configuration import (
+    asks_for_mapping,
+    canonical_name,
+    checked_name,
+    with_session_defaults,
+)
 from deltaflow.log.protocol.data_types import types_within, with_metadata
 from deltaflow.log.protocol.identity_columns import START, check_identities
 from deltaflow.log.protocol.protocols import is_of_protocol
@@ -196,13 +201,13 @@ class TableDefinition(Message, frozen=True):
             checked_name(name, value, self.settings, self.path)
         if schema.fields:
             check_identities(schema, partition_columns, self.path)
-            is_mapped = self._is_mapped(is_new=self.operation == "create")
-            check_writable_schema(schema, partition_columns, table=self.path, is_mapped=is_mapped)
+            check_writable_schema(schema, partition_columns, table=self.path, is_mapped=self._is_mapped)
             for column in self.generated:
                 column.check(schema[column.column], self.path)
 
-    def _is_mapped(self, *, is_new: bool) -> bool:
-        return asks_for_mapping(self.table_properties, self.settings, self.path, is_new=is_new)
+    @property
+    def _is_mapped(self) -> bool:
+        return asks_for_mapping(self.table_properties, self.settings, self.path)
 
     def check_same_as(self, snapshot: Snapshot) -> None:
         """Raises if the existing table differs from the definition in what the definition says."""
@@ -278,12 +283,11 @@ class TableDefinition(Message, frozen=True):
 
     def metadata(self, schema: StructType, transaction: OptimisticTransaction) -> Metadata:
         """The metadata that the commit gives the table; a replaced table keeps its id."""
-        is_mapped = self._is_mapped(is_new=transaction.snapshot is None)
         partition_columns = check_writable_schema(
-            schema, self.partition_columns, table=self.path, is_mapped=is_mapped
+            schema, self.partition_columns, table=self.path, is_mapped=self._is_mapped
         )
         before = None if transaction.snapshot is None else transaction.snapshot.metadata
-        return Metadata(
+        metadata = Metadata(
             id=transaction.log.ids() if before is None else before.id,
             name=None if before is None else before.name,
             description=self.comment,
@@ -292,6 +296,7 @@ class TableDefinition(Message, frozen=True):
             configuration=self.table_properties,
             created_time=transaction.log.clock() if before is None else before.created_time,
         )
+        return with_session_defaults(metadata, self.settings, self.path)
 
     def operation_name(self, *, as_select: bool) -> str:
         """The operation's name in the history."""

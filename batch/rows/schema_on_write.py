@@ -28,7 +28,7 @@ from deltaflow.log import (
 )
 from deltaflow.log.protocol.clustering import clustering_paths
 from deltaflow.log.protocol.column_mapping import without_mapping
-from deltaflow.log.protocol.configuration import asks_for_mapping
+from deltaflow.log.protocol.configuration import asks_for_mapping, with_session_defaults
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, with_inner_fields, with_metadata
 from deltaflow.log.protocol.features import records_type_changes, widens_types
 from deltaflow.log.protocol.properties import SCHEMA_AUTO_MERGE_ENABLED
@@ -208,13 +208,12 @@ def _create_or_replace(
             schema,
             partition_by,
             path,
-            is_mapped=asks_for_mapping(
-                declared.properties, transaction.session, path, is_new=snapshot is None
-            ),
+            is_mapped=asks_for_mapping(declared.properties, transaction.session, path),
         ),
         configuration=dict(declared.properties),
         created_time=transaction.log.clock() if snapshot is None else snapshot.metadata.created_time,
     )
+    metadata = with_session_defaults(metadata, transaction.session, path)
     if declared.schema is not None:
         differences = obstacles_to_writing(
             schema, named_as_table(frame_schema, schema, rules, path), fits=rules.fits, may_add=False

@@ -36,7 +36,8 @@ _CLUSTERING_COLUMNS = "clusteringColumns"
 
 
 def with_session_defaults(metadata: Metadata, session: Mapping[str, str], table: str) -> Metadata:
-    """The metadata of a new table with the session's defaults for properties that it does not set.
+    """The metadata of a new table, or of one that is replaced, with the session's defaults for properties
+    that it does not set.
 
     These are the settings spark.databricks.delta.properties.defaults.<property without "delta.">. If
     delta.ignoreProtocolDefaults is set, by the table or a default, those about the protocol are ignored.
@@ -58,14 +59,11 @@ def with_session_defaults(metadata: Metadata, session: Mapping[str, str], table:
     return msgspec.structs.replace(metadata, configuration={**missing, **metadata.configuration})
 
 
-def asks_for_mapping(
-    configuration: Mapping[str, str], session: Mapping[str, str], table: str, *, is_new: bool
-) -> bool:
-    """Whether a table that gets these properties is mapped; a new table gets the session's defaults, too."""
+def asks_for_mapping(configuration: Mapping[str, str], session: Mapping[str, str], table: str) -> bool:
+    """Whether a table that is made with these properties, and with the session's defaults, is mapped."""
     named = {canonical_name(name): value for name, value in configuration.items()}
     metadata = Metadata(id="", partition_columns=[], configuration=named)
-    if is_new:
-        metadata = with_session_defaults(metadata, session, table)
+    metadata = with_session_defaults(metadata, session, table)
     return COLUMN_MAPPING_MODE.of(metadata.configuration, table) != "none"
 
 

@@ -18,6 +18,7 @@ from deltaflow.errors import (
     SchemaError,
 )
 from deltaflow.log import DeltaLog, Snapshot
+from tests.conftest import Settings
 from tests.tables import actions, load, rows_by_deltalake
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
@@ -356,6 +357,23 @@ def test_a_replaced_table_keeps_its_id_and_its_history(sql: Sql, log: Log, datab
     assert sql("SELECT y FROM t") == []
     assert (log("t").table_id, log("t").version) == (before.table_id, 2)
     assert actions(str(database / "t"), "commitInfo", 2)[0]["operation"] == statement
+
+
+@pytest.mark.parametrize("definition", ["(`a b` INT) USING delta", "USING delta AS SELECT 1 AS `a b`"])
+def test_a_replaced_table_has_the_sessions_defaults(
+    sql: Sql, log: Log, settings: Settings, definition: str
+) -> None:
+    """As a new one has: a job that makes its table anew each day gets the same table each day."""
+    defaults = "spark.databricks.delta.properties.defaults."
+    given = {"columnMapping.mode": "name", "enableChangeDataFeed": "true", "checkpointInterval": "5"}
+    with settings({defaults + name: value for name, value in given.items()}):
+        for version in range(2):
+            sql(f"CREATE OR REPLACE TABLE t {definition}")
+            found = log("t")
+            assert (found.version, found.schema.names) == (version, ["a b"])
+            assert {f"delta.{name}": value for name, value in given.items()}.items() <= (
+                found.metadata.configuration.items()
+            )
 
 
 def test_replace_needs_a_table_and_create_or_replace_does_not(sql: Sql, log: Log) -> None:
