@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from deltaflow.batch import named_table
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
-_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
 def _of_connect() -> Any:
@@ -61,7 +59,7 @@ class DeltaTable(interface.DeltaTable):
     """
 
     def __init__(
-        self, spark: SparkSession, table: NamedTable, options: Mapping[str, str] = _NO_OPTIONS
+        self, spark: SparkSession, table: NamedTable, options: Mapping[str, str] = interface.NO_OPTIONS
     ) -> None:
         self._spark = spark
         self._table = table

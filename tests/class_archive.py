@@ -13,15 +13,17 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
-import pyspark
-
-from deltaflow.spark.java_home import ensure_java
-
+# Every run of pytest imports this module, and many need no Spark: PySpark is found, and not imported.
+_PYSPARK = find_spec("pyspark")
+assert _PYSPARK is not None
+assert _PYSPARK.origin is not None
 # The class path is that of Spark's launcher, without the jar that it has twice: no archive fits that.
-_CLASS_PATH = f"{Path(pyspark.__file__).parent / 'jars'}/*"
-_ARCHIVE = Path(sys.prefix, f"spark-{pyspark.__version__}.jsa")
+_CLASS_PATH = f"{Path(_PYSPARK.origin).parent / 'jars'}/*"
+_ARCHIVE = Path(sys.prefix, f"spark-{version('pyspark')}.jsa")
 # Tests run much code a few times, which a compiler that optimises it does not repay (77 tests of reads and of
 # ALTER TABLE took 56 s of CPU instead of 100 s). Half of all tests need more than its default code cache of
 # 48 MB. Classes that are not verified save a session that reads a table 2.5 of 11 s of CPU.
@@ -47,10 +49,12 @@ def set_jvm_options() -> None:
 
 
 def make() -> None:
+    """Makes the archive, unless it is there."""
     if _ARCHIVE.exists():
         return
-    ensure_java()
-    home = os.environ.get("JAVA_HOME")
+    from tests.jvm import java_program
+
+    java = java_program()
     with tempfile.TemporaryDirectory() as folder:
         classes = Path(folder, "classes")
         flags = (*_FLAGS, f"-XX:DumpLoadedClassList={classes}")
@@ -62,7 +66,7 @@ def make() -> None:
         made = _ARCHIVE.with_suffix(".new")
         subprocess.run(
             [
-                f"{home}/bin/java" if home else "java",
+                java,
                 *_FLAGS,
                 "-Xshare:dump",
                 "-Xlog:disable",
@@ -83,13 +87,11 @@ def program(folder: str) -> None:
 
     spark = deltaflow.session("classes", master="local[2]", config={"spark.ui.enabled": "false"})
     first, second = f"{folder}/first", f"{folder}/second"
-    spark.range(10).selectExpr("id", "string(id) AS text", "id % 2 AS part").write.format(
-        "delta"
-    ).partitionBy("part").save(first)
+    rows = spark.range(10).selectExpr("id", "string(id) AS text", "id % 2 AS part")
+    rows.write.format("delta").partitionBy("part").save(first)
     stream = spark.readStream.format("delta").load(first).writeStream.format("delta")
-    stream.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start(
-        second
-    ).awaitTermination()
+    stream = stream.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
+    stream.start(second).awaitTermination()
     table = DeltaTable.forPath(spark, second)
     merge = table.alias("t").merge(spark.range(5, 15).alias("s"), "t.id = s.id")
     merge.whenMatchedDelete().whenNotMatchedInsert(values={"id": "s.id"}).execute()

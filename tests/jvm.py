@@ -18,17 +18,22 @@ from deltaflow.spark.java_home import ensure_java
 _SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 
 
+def java_program() -> str:
+    """The `java` that PySpark starts."""
+    ensure_java()
+    home = os.environ.get("JAVA_HOME")
+    return f"{home}/bin/java" if home else "java"
+
+
 @contextmanager
 def bare_jvm(*jars: Path) -> Iterator[Any]:
     """A gateway to a JVM that has the jars and Spark's, and ends with the block or with this process."""
-    ensure_java()
-    home = os.environ.get("JAVA_HOME")
     (py4j,) = _SPARK_JARS.glob("py4j-*.jar")
     port, token = launch_gateway(
         jarpath=str(py4j),
         classpath=":".join([*map(str, jars), f"{_SPARK_JARS}/*"]),
         javaopts=["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"],
-        java_path=f"{home}/bin/java" if home else "java",
+        java_path=java_program(),
         die_on_exit=True,
         enable_auth=True,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from pyspark.errors import PySparkException
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.types import StructType
 
-_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 _NO_SUCH_TABLE = ("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_ONLY_OPERATION", "TABLE_OR_VIEW_NOT_FOUND")
 """The conditions of DESCRIBE DETAIL for a name that is not one of a Delta table."""
 
@@ -44,7 +42,7 @@ class DeltaTable(interface.DeltaTable):
         spark: SparkSession,
         name: str,
         path: str | None = None,
-        options: Mapping[str, str] = _NO_OPTIONS,
+        options: Mapping[str, str] = interface.NO_OPTIONS,
     ) -> None:
         self._spark = spark
         self._name = name

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Session = SparkSession | ConnectSession
 
-_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
 class DeltaTable(ABC):
@@ -39,7 +39,7 @@ class DeltaTable(ABC):
     _alias: str | None = None
 
     @classmethod
-    def forPath(cls, sparkSession: Session, path: str, hadoopConf: Mapping[str, str] = _NO_OPTIONS) -> Self:
+    def forPath(cls, sparkSession: Session, path: str, hadoopConf: Mapping[str, str] = NO_OPTIONS) -> Self:
         """The table whose directory is `path`; DELTA_MISSING_DELTA_TABLE if there is none.
 
         `hadoopConf` has settings of Hadoop's file systems, whose keys begin with "fs." or "dfs.". Spark reads
@@ -195,8 +195,7 @@ class DeltaTable(ABC):
         has copies of the files; `replace` makes any table as this one is, and copies only what it lacks.
         `properties` override the table's own.
         """
-        check_clone(target, isShallow, replace, properties)
-        return self._clone(target, isShallow, replace, properties or {})
+        return self._checked_clone(target, isShallow, replace, properties)
 
     def cloneAtVersion(
         self,
@@ -208,8 +207,7 @@ class DeltaTable(ABC):
     ) -> Self:
         """As `clone`, of the table at a version."""
         check_integer(version, "version")
-        check_clone(target, isShallow, replace, properties)
-        return self._clone(target, isShallow, replace, properties or {}, version=version)
+        return self._checked_clone(target, isShallow, replace, properties, version=version)
 
     def cloneAtTimestamp(
         self,
@@ -221,8 +219,13 @@ class DeltaTable(ABC):
     ) -> Self:
         """As `clone`, of the table at a time: yyyy-MM-dd or yyyy-MM-dd HH:mm:ss."""
         check_string(timestamp, "timestamp")
-        check_clone(target, isShallow, replace, properties)
-        return self._clone(target, isShallow, replace, properties or {}, timestamp=timestamp)
+        return self._checked_clone(target, isShallow, replace, properties, timestamp=timestamp)
+
+    def _checked_clone(
+        self, target: str, shallow: bool, replace: bool, properties: dict[str, str] | None, **travel: Any
+    ) -> Self:
+        check_clone(target, shallow, replace, properties)
+        return self._clone(target, shallow, replace, properties or {}, **travel)
 
     def delete(self, condition: str | Column | None = None) -> None:
         """Deletes the rows for which the condition (SQL or a Column) is true; without one, all rows."""

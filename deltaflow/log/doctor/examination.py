@@ -14,6 +14,7 @@ from deltaflow.log.doctor.log_checks import (
     check_end,
     check_gaps,
     check_hint,
+    checksum_versions,
 )
 from deltaflow.log.doctor.property_checks import check_properties
 from deltaflow.log.doctor.statistics_checks import check_statistics
@@ -32,9 +33,10 @@ def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
     log = existing_log(path)
     listing = log.list(0)
     yield from check_gaps(listing)
-    yield from check_end(log, listing)
+    checksums = checksum_versions(log)
+    yield from check_end(log, listing, checksums)
     yield from check_hint(log, listing)
-    yield from check_commits(log, listing, progress)
+    yield from check_commits(log, listing, checksums, progress)
     yield from check_checkpoints(log, listing, progress)
     yield from check_compactions(log, listing, progress)
     version = listing.latest_version

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -25,6 +25,12 @@ _AT_ONCE = 256
 _CHECKSUM_NAME = re.compile(r"(\d{20})\.crc")
 _RESTORE = "Restore these commits from a copy, such as an older version of the objects in the bucket"
 _WRITE_CHECKPOINT = "write a new checkpoint: deltaflow.log.DeltaLog.for_table(path).checkpoint()"
+
+
+def checksum_versions(log: LogFiles) -> set[int]:
+    """The versions of which there is a checksum."""
+    names = (_CHECKSUM_NAME.fullmatch(status.name) for status in log.store.list_from(log.directory, "0"))
+    return {int(name[1]) for name in names if name}
 
 
 def check_gaps(listing: Listing) -> Iterator[Finding]:
@@ -60,9 +66,9 @@ def check_gaps(listing: Listing) -> Iterator[Finding]:
             )
 
 
-def check_end(log: LogFiles, listing: Listing) -> Iterator[Finding]:
+def check_end(log: LogFiles, listing: Listing, checksums: Collection[int]) -> Iterator[Finding]:
     """Commits after the newest one that are gone, and have left the checksums of their versions."""
-    end = max(_checksums(log), default=-1)
+    end = max(checksums, default=-1)
     if end <= listing.latest_version:
         return
     # A checksum is written after its commit, so a commit that came since the first listing is in this one.
@@ -111,12 +117,6 @@ class _Seen(NamedTuple):
     checksum_error: str | None = None
 
 
-def _checksums(log: LogFiles) -> list[int]:
-    """The versions of which there is a checksum; ascending."""
-    names = (_CHECKSUM_NAME.fullmatch(status.name) for status in log.store.list_from(log.directory, "0"))
-    return [int(name[1]) for name in names if name]
-
-
 def _named(begin: int, end: int) -> str:
     return f"The commit of version {begin} is" if begin == end else f"Commits {begin} to {end} are"
 
@@ -125,9 +125,10 @@ class _Checksum(msgspec.Struct):
     txn_id: str | None = msgspec.field(default=None, name="txnId")
 
 
-def check_commits(log: LogFiles, listing: Listing, progress: Progress) -> Iterator[Finding]:
+def check_commits(
+    log: LogFiles, listing: Listing, checksums: Collection[int], progress: Progress
+) -> Iterator[Finding]:
     """Commits and checksums that cannot be read, and commits that have replaced another one."""
-    with_checksum = set(_checksums(log))
 
     def look(version: int) -> _Seen:
         try:
@@ -141,7 +142,7 @@ def check_commits(log: LogFiles, listing: Listing, progress: Progress) -> Iterat
                 f"{info.operation or 'an unnamed operation'} of {info.engine_info or 'an unnamed writer'}"
             )
             seen = _Seen(version, info.txn_id, writer)
-        if version not in with_checksum:
+        if version not in checksums:
             return seen
         try:
             checksum = decode_json(log.store.read(f"{log.directory}/{version:020}.crc"), as_type=_Checksum)

@@ -73,14 +73,6 @@ def reservoir_id(json: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _is_json(text: str) -> bool:
-    try:
-        decode_json(text)
-    except msgspec.DecodeError:
-        return False
-    return True
-
-
 class StreamCheckpoint:
     """A checkpoint as it was when this object was made; only its entries are read later.
 
@@ -157,8 +149,11 @@ class StreamCheckpoint:
                 source, colon, json = line.partition(":")
                 if not colon:
                     raise _corrupt(path, f"its line {number + 3} has no name of a source")
-            if json.startswith("{") and not _is_json(json):
-                raise _corrupt(path, f"its line {number + 3} is cut off: it is no JSON")
+            if json.startswith("{"):
+                try:
+                    decode_json(json)
+                except msgspec.DecodeError as error:
+                    raise _corrupt(path, f"its line {number + 3} is cut off: it is no JSON") from error
             offsets[source] = None if json == _NO_OFFSET else json
         if not offsets:
             raise _corrupt(path, "it has no offset of any source")
