@@ -1,10 +1,12 @@
-"""An archive of the classes that a session of Spark loads, which JVMs map instead of reading 280 jars.
+"""Spark's classes in one jar, and an archive of those that a session loads, which JVMs map.
 
     python -m tests.class_archive
 
-makes it, unless the environment of this Python has it. Many tests start a JVM: they kill it, or need
-settings of their own. One that writes, reads and updates a table took 7.3 to 9.2 s of CPU with the archive,
-and 11.8 to 16.6 s without it.
+makes both, unless the environment of this Python has them. They are for tests alone: a user's session has
+Spark's 280 jars. A JVM looks into each of them for a class that is in none, and Spark's compiler of queries
+and py4j ask for many such names: 239 tests of writes and streams took 261 s of CPU with one jar, and 321 s
+with 280. Many tests start a JVM: they kill it, or need settings of their own. One that writes, reads and
+updates a table took 7.3 to 9.2 s of CPU with the archive, and 11.8 to 16.6 s without it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
+from collections import defaultdict
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,9 +25,14 @@ from pathlib import Path
 _PYSPARK = find_spec("pyspark")
 assert _PYSPARK is not None
 assert _PYSPARK.origin is not None
-# The class path is that of Spark's launcher, without the jar that it has twice: no archive fits that.
-_CLASS_PATH = f"{Path(_PYSPARK.origin).parent / 'jars'}/*"
-_ARCHIVE = Path(sys.prefix, f"spark-{version('pyspark')}.jsa")
+_JARS = Path(_PYSPARK.origin).parent / "jars"
+_JAR = Path(sys.prefix, f"spark-{version('pyspark')}.jar")
+_ARCHIVE = _JAR.with_suffix(".jsa")
+# Log4j and DataNucleus look for a file in each of their jars. RocksDB's has 200 MB of libraries.
+_OWN_JARS = ("datanucleus-", "log4j-", "rocksdbjni-")
+_CLASS_PATH = ":".join(
+    [str(_JAR), *(str(jar) for each in _OWN_JARS for jar in sorted(_JARS.glob(f"{each}*.jar")))]
+)
 # Tests run much code a few times, which a compiler that optimises it does not repay (77 tests of reads and of
 # ALTER TABLE took 56 s of CPU instead of 100 s). Half of all tests need more than its default code cache of
 # 48 MB. Classes that are not verified save a session that reads a table 2.5 of 11 s of CPU.
@@ -49,15 +58,16 @@ def set_jvm_options() -> None:
 
 
 def make() -> None:
-    """Makes the archive, unless it is there."""
+    """Makes the jar and the archive, unless they are there."""
     if _ARCHIVE.exists():
         return
     from tests.jvm import java_program
 
     java = java_program()
+    _write_jar()
     with tempfile.TemporaryDirectory() as folder:
         classes = Path(folder, "classes")
-        flags = (*_FLAGS, f"-XX:DumpLoadedClassList={classes}")
+        flags = (*_FLAGS, f"-XX:DumpLoadedClassList={classes}", f"-cp {_CLASS_PATH}")
         subprocess.run(
             [sys.executable, "-c", f"from tests.class_archive import program; program({folder!r})"],
             env={**os.environ, "SPARK_SUBMIT_OPTS": " ".join(flags)},
@@ -78,6 +88,31 @@ def make() -> None:
             check=True,
         )
         made.replace(_ARCHIVE)
+
+
+def _write_jar() -> None:
+    """Writes the jar: of entries with one name the first, as on a class path, but all lists of services.
+    Nothing is compressed: JVMs read more of it than is written once."""
+    services: defaultdict[str, list[bytes]] = defaultdict(list)
+    written = {"META-INF/MANIFEST.MF", "META-INF/INDEX.LIST"}
+    made = _JAR.with_suffix(".new")
+    with zipfile.ZipFile(made, "w") as whole:
+        whole.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\nMulti-Release: true\n")
+        for path in sorted(_JARS.glob("*.jar")):
+            if path.name.startswith(_OWN_JARS):
+                continue
+            with zipfile.ZipFile(path) as jar:
+                for name in jar.namelist():
+                    if name in written or name.endswith((".SF", ".DSA", ".RSA")):
+                        continue
+                    if name.startswith("META-INF/services/") and not name.endswith("/"):
+                        services[name].append(jar.read(name))
+                    else:
+                        whole.writestr(name, jar.read(name))
+                        written.add(name)
+        for name, parts in services.items():
+            whole.writestr(name, b"\n".join(parts))
+    made.replace(_JAR)
 
 
 def program(folder: str) -> None:
