@@ -50,6 +50,8 @@ _BEFORE_SPARK = frozenset(("DESCRIBE", "DESC", "EXPLAIN"))
 """First words of texts that Spark's parser would misread. All other texts go to Spark's parser first."""
 _WITH_SPARKS_ERRORS = frozenset(("ALTER", "CREATE", "REPLACE"))
 """First words that so many of Spark's statements share that only Spark's parser can tell what is wrong."""
+_SPARKS_TOO = frozenset(("AddCheckConstraint", "DropConstraint"))
+"""Statements that Spark has since 4.1."""
 _EXPLAIN_MODES = frozenset(("LOGICAL", "FORMATTED", "EXTENDED", "CODEGEN", "COST"))
 
 
@@ -78,6 +80,7 @@ def parse(request: ParseRequest) -> ParseAnswer:
             fields=reading.fields,
             values=reading.values,
             explain=text[: tokens[begin].start] if begin else None,
+            is_sparks_too=name in _SPARKS_TOO,
         )
         return ParseAnswer(table=reading.table, statement=statement)
     return wrong

@@ -47,6 +47,8 @@ class ParsedStatement(Message, frozen=True):
     """The expressions, which the fields refer to by number: the text of each and where it begins."""
     explain: str | None
     """The text of the EXPLAIN before the statement."""
+    is_sparks_too: bool
+    """Whether later releases of Spark have the statement, for tables of other formats."""
 
 
 class ParseAnswer(Message, frozen=True):
@@ -90,6 +92,8 @@ class RunRequest(Message, frozen=True):
 
     statement: str
     table: NamedTable | None
+    name: str | None
+    """The table's name in a statement that only Delta has; None in a statement of Spark's."""
     fields: dict[str, Any]
     settings: dict[str, str]
     handle: int

@@ -6,6 +6,7 @@ on a Delta table, the JVM asks for its rows. A statement is named by the class o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -232,8 +233,9 @@ def _run(request: RunRequest) -> RunAnswer:
     name, table = request.statement, request.table
     handler = _handlers[name]
     if table is None and handler.table_field is not None and handler.concerns is None:
+        words = re.sub("(?<=[a-z])(?=[A-Z])", " ", name).upper()
         raise DeltaAnalysisException(
-            f"{name}: its table is not a Delta table, and only Delta tables have this.",
+            f"{request.name} is not a Delta table. {words} is for Delta tables alone, and not for views.",
             error_class="DELTA_TABLE_ONLY_OPERATION",
         )
     rows = handler.run(Statement(name, table, request.fields, request.settings, request.handle))

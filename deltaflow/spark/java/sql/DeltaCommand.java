@@ -47,6 +47,7 @@ public final class DeltaCommand extends StatementCommand {
     Map request = new LinkedHashMap();
     request.put("statement", Statements.statementName(parsed));
     request.put("table", Python.parse(table));
+    request.put("name", Statements.writtenName(parsed));
     request.put("fields", StatementFields.of(parsed, expressions));
     request.put("settings", FileWrite.deltaSettings(session));
     JsonNode answer;

@@ -39,13 +39,14 @@ import scala.jdk.javaapi.CollectionConverters;
  * word may begin a statement of Delta's.
  */
 public final class DeltaGrammar {
+  private static final String UNKNOWN = "TABLE_OR_VIEW_NOT_FOUND";
   private static volatile JsonNode words;
 
   private DeltaGrammar() {}
 
   /**
-   * The plan of a statement on a Delta table; null for anything else. stage: "before" or "after" Spark's own parser
-   * has tried, which takes some of Delta's statements for others. arguments: those of Spark's method parsePlan….
+   * The plan of a statement that Delta adds to Spark's; null for anything else. stage: "before" or "after" Spark's own
+   * parser has tried, which takes some of Delta's statements for others. arguments: those of Spark's method parsePlan….
    */
   public static LogicalPlan plan(SparkSession session, ParserInterface parser, String stage, Object[] arguments)
       throws ParseException {
@@ -72,7 +73,14 @@ public final class DeltaGrammar {
     LogicalPlan statement =
         new DeltaStatement(found.get("name").asText(), found.get("fields").toString(), Plans.seq(values), table);
     LogicalPlan answered = Statements.withDeltaCommands(session, statement);
-    if (answered == statement && !isNowhere(session, stage, tokens, table, read.get("table"))) return null;
+    if (answered == statement) {
+      LogicalPlan taken = stage.equals("before") ? wordBefore(tokens, read.get("table")) : null;
+      if (taken != null && !problem(session, taken).equals(UNKNOWN)) return null;
+      String problem = problem(session, table);
+      // Nobody can run the statement: Python refuses it. If there is no such table, Spark's analysis has the error.
+      if (problem.isEmpty() && !found.get("isSparksToo").asBoolean()) answered = new DeltaCommand(statement, "null");
+      else if (!problem.equals(UNKNOWN)) return null;
+    }
     if (found.get("explain").isNull()) return answered;
     ExplainCommand explain = (ExplainCommand) parser.parsePlan(found.get("explain").asText() + "SELECT 1");
     return explain.copy(answered, explain.mode());
@@ -82,29 +90,25 @@ public final class DeltaGrammar {
     return table instanceof UnresolvedRelation && TableNames.find(session, Statements.nameOf(table)) != null;
   }
 
-  /**
-   * Whether there is no table of this name. Spark's parser would say of the statement that it has none, or that the
-   * table is not there for which it takes the word before the name (DESCRIBE HISTORY, DETAIL). Our plan has the error
-   * of Spark's analysis, which has the name.
-   */
-  private static boolean isNowhere(SparkSession session, String stage, List tokens, LogicalPlan table, JsonNode place) {
-    if (!(table instanceof UnresolvedRelation) || !isUnknown(session, Statements.nameOf(table))) return false;
-    if (stage.equals("after")) return true;
+  /** The relation for which Spark's parser takes the word before the table's name (DESCRIBE HISTORY, DETAIL). */
+  private static LogicalPlan wordBefore(List tokens, JsonNode name) {
     String before = null;
     for (Object token : tokens) {
-      if (((Token) token).getStartIndex() >= ((JsonNode) place.get(1)).asInt()) break;
+      if (((Token) token).getStartIndex() >= ((JsonNode) name.get(1)).asInt()) break;
       before = ((Token) token).getText();
     }
-    return isUnknown(session, Arrays.asList(new Object[] {before}));
+    return relation(Arrays.asList(new Object[] {before}));
   }
 
-  private static boolean isUnknown(SparkSession session, List name) {
+  /** The condition of the error with which Spark cannot read the table or view of a name; empty if it can. */
+  private static String problem(SparkSession session, LogicalPlan table) {
+    if (!(table instanceof UnresolvedRelation)) return "no name";
     try {
-      session.table(QuotingUtils.quoted((String[]) name.toArray(new String[0])));
-      return false;
+      session.table(QuotingUtils.quoted((String[]) Statements.nameOf(table).toArray(new String[0])));
+      return "";
     } catch (Exception e) {
       // A checked exception that is not declared cannot be caught by its name.
-      return e instanceof AnalysisException && "TABLE_OR_VIEW_NOT_FOUND".equals(((AnalysisException) e).getCondition());
+      return e instanceof AnalysisException ? ((AnalysisException) e).getCondition() : e.toString();
     }
   }
 

@@ -21,6 +21,7 @@ import org.apache.spark.sql.catalyst.plans.logical.UnaryNode;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.UnresolvedWith;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.catalyst.util.QuotingUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.command.ExplainCommand;
 import scala.Product;
@@ -143,6 +144,12 @@ public final class Statements {
     request.put("statement", statementName(statement));
     request.put("fields", StatementFields.of(statement));
     return Python.call("statement.concerns", request).get("concerns").asBoolean();
+  }
+
+  /** The table's name in a statement that only Delta has, as SQL; null in a statement of Spark's. */
+  public static String writtenName(LogicalPlan statement) {
+    if (!(statement instanceof DeltaStatement)) return null;
+    return QuotingUtils.quoted((String[]) nameOf(((DeltaStatement) statement).table()).toArray(new String[0]));
   }
 
   /** The parts of the table's name; empty if the target has none. */
