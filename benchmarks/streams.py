@@ -59,7 +59,7 @@ class Batches:
         self.took: dict[int, dict[str, int]] = {}
         self._counted: set[int] = set()
 
-    def go_on(self, number: int) -> None:
+    def go_on(self, number: int, *, counts: bool = True) -> None:
         """Starts the stream again for a segment of that many batches, or until it has nothing to read."""
         query = self._start()
         first = None
@@ -78,7 +78,7 @@ class Batches:
         done = [p for p in query.recentProgress if p.numInputRows > 0]
         for progress in done:
             self.took[progress.batchId] = dict(progress.durationMs)
-        self._counted.update(p.batchId for p in done[WARM_UP:])
+        self._counted.update(p.batchId for p in done[WARM_UP:] if counts)
 
     def counted(self, part: str = "triggerExecution") -> list[int]:
         """The times of all batches but the first ones of each segment."""
