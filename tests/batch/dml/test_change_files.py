@@ -32,7 +32,7 @@ from tests.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 BEFORE = ("delete", "update_preimage")
 Changes = list[tuple[Any, ...]]

@@ -15,7 +15,7 @@ from tests.tables import latest_version, load, write
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 CHANGES = {"readChangeFeed": "true", "computeUpdates": "id"}
 STATEMENTS = (

@@ -188,19 +188,11 @@ def random_predicate(rng: random.Random, depth: int = 0) -> Leaf:
     )
 
 
-@pytest.fixture
-def interpreted(spark):
-    """A session without code generation, which would take most of the time of these small jobs."""
-    session = spark.newSession()
-    session.conf.set("spark.sql.codegen.wholeStage", "false")
-    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    return session
-
-
-def test_random_predicates(interpreted, mixed):
+@pytest.mark.usefixtures("interpreted")
+def test_random_predicates(spark, mixed):
     rng = random.Random(5)
     predicates = [random_predicate(rng) for _ in range(PREDICATES)]
-    parquet = interpreted.read.parquet(mixed)
+    parquet = spark.read.parquet(mixed)
     expected: dict[str, list[int]] = {}
     for start in range(0, PREDICATES, 40):
         some = predicates[start : start + 40]
@@ -212,7 +204,7 @@ def test_random_predicates(interpreted, mixed):
     files = snapshot.with_stats(snapshot.files)
     stats = [json.loads(text) for text in files["stats"].to_pylist()]
     assert len(stats) == 30
-    delta = interpreted.read.format("delta").load(mixed)
+    delta = spark.read.format("delta").load(mixed)
     skipped = 0
     for predicate in predicates:
         found, read = ids_and_files(delta.where(predicate.sql).select("id"))

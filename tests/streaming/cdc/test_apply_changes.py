@@ -29,7 +29,7 @@ from deltaflow.streaming.cdc.side_tables import Write
 from deltaflow.streaming.cdc.target import Target
 from tests.tables import actions, load, tuples, versions
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 # Of `scd_type`, where a test takes long: one in tests/run, the other among the long trials.
 ONE_OF_TWO = [1, pytest.param(2, marks=pytest.mark.long)]

@@ -14,7 +14,7 @@ from deltaflow.streaming.cdc import ChangeRows
 from tests.feed_tables import FEED
 from tests.tables import load, tuples
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 
 def test_a_replica(streams: Any, tmp_path: Path) -> None:

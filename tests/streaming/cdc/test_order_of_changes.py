@@ -20,7 +20,7 @@ from deltaflow.streaming.cdc.target import Target
 from tests.tables import load
 from tests.trials import trials
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 WORLDS, CHANGES, BATCHES = 150, 8, 3
 SCHEMA = "world INT, key INT, a STRING, b INT, op STRING, at INT, batch INT"

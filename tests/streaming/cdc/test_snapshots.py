@@ -15,7 +15,7 @@ from deltaflow.streaming.cdc.side_tables import Write
 from deltaflow.streaming.cdc.target import Target
 from tests.tables import load, tuples, versions
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 SCHEMA = "id INT, name STRING, more MAP<STRING, INT>, day DATE"
 
