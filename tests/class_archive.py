@@ -4,9 +4,10 @@
 
 makes both, unless the environment of this Python has them. They are for tests alone: a user's session has
 Spark's 280 jars. A JVM looks into each of them for a class that is in none, and Spark's compiler of queries
-and py4j ask for many such names: 239 tests of writes and streams took 150 s with one jar, and with 280 of them
-181 s on Java 17, 159 s on Java 21. Many tests start a JVM: they kill it, or need settings of their own. One
-that writes, reads and updates a table took 7.3 to 9.2 s of CPU with the archive, and 11.8 to 16.6 s without.
+and py4j ask for many such names: 239 tests of writes and streams took 150 s with one jar, and with 280 of
+them 181 s on Java 17, 159 s on Java 21. Many tests start a JVM: they kill it, or need settings of their own.
+One that writes, reads and updates a table took 7.3 to 9.2 s of CPU with the archive, and 11.8 to 16.6 s
+without it.
 """
 
 from __future__ import annotations
