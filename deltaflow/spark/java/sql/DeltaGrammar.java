@@ -39,7 +39,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * word may begin a statement of Delta's.
  */
 public final class DeltaGrammar {
-  private static final String UNKNOWN = "TABLE_OR_VIEW_NOT_FOUND";
+  private static final String UNKNOWN = "error TABLE_OR_VIEW_NOT_FOUND";
   private static volatile JsonNode words;
 
   private DeltaGrammar() {}
@@ -100,7 +100,7 @@ public final class DeltaGrammar {
     return relation(Arrays.asList(new Object[] {before}));
   }
 
-  /** The condition of the error with which Spark cannot read the table or view of a name; empty if it can. */
+  /** The error with which Spark cannot read the table or view of a name, by its condition; empty if it can. */
   private static String problem(SparkSession session, LogicalPlan table) {
     if (!(table instanceof UnresolvedRelation)) return "no name";
     try {
@@ -108,7 +108,7 @@ public final class DeltaGrammar {
       return "";
     } catch (Exception e) {
       // A checked exception that is not declared cannot be caught by its name.
-      return e instanceof AnalysisException ? ((AnalysisException) e).getCondition() : e.toString();
+      return e instanceof AnalysisException ? "error " + ((AnalysisException) e).getCondition() : e.toString();
     }
   }
 
