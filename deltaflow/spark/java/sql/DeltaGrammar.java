@@ -26,7 +26,6 @@ import org.apache.spark.sql.catalyst.parser.SqlBaseLexer;
 import org.apache.spark.sql.catalyst.parser.UpperCaseCharStream;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.catalyst.util.QuotingUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.command.ExplainCommand;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -39,7 +38,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * word may begin a statement of Delta's.
  */
 public final class DeltaGrammar {
-  private static final String UNKNOWN = "error TABLE_OR_VIEW_NOT_FOUND";
+  private static final String UNKNOWN = "TABLE_OR_VIEW_NOT_FOUND";
   private static volatile JsonNode words;
 
   private DeltaGrammar() {}
@@ -104,11 +103,11 @@ public final class DeltaGrammar {
   private static String problem(SparkSession session, LogicalPlan table) {
     if (!(table instanceof UnresolvedRelation)) return "no name";
     try {
-      session.table(QuotingUtils.quoted((String[]) Statements.nameOf(table).toArray(new String[0])));
+      session.table(Statements.quotedName(table));
       return "";
     } catch (Exception e) {
       // A checked exception that is not declared cannot be caught by its name.
-      return e instanceof AnalysisException ? "error " + ((AnalysisException) e).getCondition() : e.toString();
+      return e instanceof AnalysisException ? String.valueOf(((AnalysisException) e).getCondition()) : e.toString();
     }
   }
 

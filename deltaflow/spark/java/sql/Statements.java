@@ -148,8 +148,7 @@ public final class Statements {
 
   /** The table's name in a statement that only Delta has, as SQL; null in a statement of Spark's. */
   public static String writtenName(LogicalPlan statement) {
-    if (!(statement instanceof DeltaStatement)) return null;
-    return QuotingUtils.quoted((String[]) nameOf(((DeltaStatement) statement).table()).toArray(new String[0]));
+    return statement instanceof DeltaStatement ? quotedName(((DeltaStatement) statement).table()) : null;
   }
 
   /** The parts of the table's name; empty if the target has none. */
@@ -159,6 +158,11 @@ public final class Statements {
     if (target instanceof UnresolvedRelation) return parts(((UnresolvedRelation) target).multipartIdentifier());
     if (target instanceof TableIdentifier) return parts(((TableIdentifier) target).nameParts());
     return new ArrayList();
+  }
+
+  /** The table's name as SQL. */
+  public static String quotedName(Object target) {
+    return QuotingUtils.quoted((String[]) nameOf(target).toArray(new String[0]));
   }
 
   private static List parts(Seq names) { return new ArrayList(CollectionConverters.asJava(names)); }
