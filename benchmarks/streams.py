@@ -60,7 +60,10 @@ class Batches:
         self._counted: set[int] = set()
 
     def go_on(self, number: int, *, counts: bool = True) -> None:
-        """Starts the stream again for a segment of that many batches, or until it has nothing to read."""
+        """Starts the stream again for a segment of that many batches, or until it has nothing to read.
+
+        `counts`: whether `counted` has its batches.
+        """
         query = self._start()
         first = None
         try:

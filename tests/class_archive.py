@@ -26,13 +26,13 @@ from pathlib import Path
 _PYSPARK = find_spec("pyspark")
 assert _PYSPARK is not None
 assert _PYSPARK.origin is not None
-_JARS = Path(_PYSPARK.origin).parent / "jars"
+SPARK_JARS = Path(_PYSPARK.origin).parent / "jars"
 _JAR = Path(sys.prefix, f"spark-{version('pyspark')}.jar")
 _ARCHIVE = _JAR.with_suffix(".jsa")
 # Log4j and DataNucleus look for a file in each of their jars. RocksDB's has 200 MB of libraries.
 _OWN_JARS = ("datanucleus-", "log4j-", "rocksdbjni-")
 _CLASS_PATH = ":".join(
-    [str(_JAR), *(str(jar) for each in _OWN_JARS for jar in sorted(_JARS.glob(f"{each}*.jar")))]
+    [str(_JAR), *(str(jar) for each in _OWN_JARS for jar in sorted(SPARK_JARS.glob(f"{each}*.jar")))]
 )
 # Tests run much code a few times, which a compiler that optimises it does not repay (77 tests of reads and of
 # ALTER TABLE took 56 s of CPU instead of 100 s). Half of all tests need more than its default code cache of
@@ -99,7 +99,7 @@ def _write_jar() -> None:
     made = _JAR.with_suffix(".new")
     with zipfile.ZipFile(made, "w") as whole:
         whole.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\nMulti-Release: true\n")
-        for path in sorted(_JARS.glob("*.jar")):
+        for path in sorted(SPARK_JARS.glob("*.jar")):
             if path.name.startswith(_OWN_JARS):
                 continue
             with zipfile.ZipFile(path) as jar:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.class_archive import set_jvm_options
 from tests.protocol_rules import broken_rules
-from tests.tables import written_by_hand
+from tests.tables import INTERPRETED, written_by_hand
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,7 +134,7 @@ def settings(spark: SparkSession) -> Settings:
 def interpreted(settings: Settings) -> Iterator[None]:
     """No generated code, which takes a fifth of the time of many small jobs with large plans. What we add to
     plans has no code of its own."""
-    with settings({"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}):
+    with settings(INTERPRETED):
         yield
 
 

@@ -9,13 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from deltaflow.spark.bridge.java_compiler import compile_java
 from deltaflow.spark.java_home import ensure_java
-
-_SPARK_JARS = Path(pyspark.__file__).parent / "jars"
+from tests.class_archive import SPARK_JARS
 
 
 def java_program() -> str:
@@ -28,10 +26,10 @@ def java_program() -> str:
 @contextmanager
 def bare_jvm(*jars: Path) -> Iterator[Any]:
     """A gateway to a JVM that has the jars and Spark's, and ends with the block or with this process."""
-    (py4j,) = _SPARK_JARS.glob("py4j-*.jar")
+    (py4j,) = SPARK_JARS.glob("py4j-*.jar")
     port, token = launch_gateway(
         jarpath=str(py4j),
-        classpath=":".join([*map(str, jars), f"{_SPARK_JARS}/*"]),
+        classpath=":".join([*map(str, jars), f"{SPARK_JARS}/*"]),
         javaopts=["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"],
         java_path=java_program(),
         die_on_exit=True,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TablePath = str | Path
 Action = dict[str, Any]
+INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"}
+"""The settings of a session without generated code."""
 
 
 def write(

@@ -22,6 +22,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from deltaflow.connect_server import connect_server
+from tests.class_archive import SPARK_JARS
 from tests.docker.compose import COMPOSE, DOCKER, SERVICES, spark_defaults
 from tests.object_store.server import ObjectStoreServer
 from tests.processes import Daemon
@@ -135,7 +136,7 @@ def test_the_spark_of_the_image_is_the_tested_one_and_its_connector_fits() -> No
     if version < "4.3":
         pytest.skip("the image has the newest Spark")
     assert pins["pyspark"] == version
-    [client] = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    [client] = SPARK_JARS.glob("hadoop-client-api-*.jar")
     version = client.stem.removeprefix("hadoop-client-api-")
     assert spark_defaults()["spark.jars.packages"] == f"org.apache.hadoop:hadoop-aws:{version}"
 

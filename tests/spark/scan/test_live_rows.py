@@ -20,7 +20,7 @@ from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.scan import file_index
 from tests.deletion_vectors import mark_deleted, paths
 from tests.plans import executed_plan, files_read
-from tests.tables import load, tuples, write
+from tests.tables import INTERPRETED, load, tuples, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,7 +110,7 @@ SETTINGS: dict[str, dict[str, str]] = {
     "rows": {"spark.sql.parquet.enableVectorizedReader": "false"},
     "splits": {"spark.sql.files.maxPartitionBytes": "2000", "spark.sql.files.openCostInBytes": "1"},
     "no adaptive execution": {"spark.sql.adaptive.enabled": "false"},
-    "interpreted": {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"},
+    "interpreted": INTERPRETED,
     "no statistics": {"spark.databricks.delta.optimizeMetadataQuery.enabled": "false"},
 }
 
