@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.conftest import Settings
     from tests.places.conftest import Place
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.places.conftest import Place
 
-pytestmark = [pytest.mark.spark, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.sampled(2), pytest.mark.usefixtures("interpreted")]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.object_store.server import ObjectStoreServer
     from tests.places.conftest import Place
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 
 @pytest.fixture

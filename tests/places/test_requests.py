@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.places.conftest import Place
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 LISTING = {"webhdfs": {"LISTSTATUS_BATCH": 1}, "objects": {"ListObjectsV2": 1}}
 """One look for newer versions."""

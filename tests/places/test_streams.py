@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.places.conftest import Place
 
-pytestmark = [pytest.mark.spark, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.sampled(2), pytest.mark.usefixtures("interpreted")]
 
 
 def run(frame: DataFrame, target: str, checkpoint: str, **options: Any) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.places.conftest import Place
 
-pytestmark = [pytest.mark.spark, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.sampled(2), pytest.mark.usefixtures("interpreted")]
 
 NAMES = ["t", "a b", "p%20q", "ü", "x=1", ""]
 

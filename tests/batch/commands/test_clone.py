@@ -22,7 +22,7 @@ from tests.tables import actions, commit_file, ids, load, rows, rows_by_deltalak
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 Rows = list[Any]
 

@@ -27,7 +27,7 @@ from tests.tables import actions, load, rows, rows_by_deltalake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 Rows = list[Any]
 

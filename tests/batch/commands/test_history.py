@@ -18,7 +18,7 @@ from tests.tables import actions, commit_file, commit_info, set_time, versions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 HISTORY = (
     "version bigint, timestamp timestamp, userId string, userName string, operation string, "
     "operationParameters map<string,string>, job struct<jobId:string,jobName:string,jobRunId:string,"

@@ -22,7 +22,7 @@ from tests.tables import commit_file, load
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 DIRECTORY = "_symlink_format_manifest"
 ENABLED = "delta.compatibility.symlinkFormatManifest.enabled"

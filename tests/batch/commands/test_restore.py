@@ -27,7 +27,7 @@ from tests.tables import actions, commit_file, ids, load
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted", "no_open_handles")]
 COLUMNS = (
     "table_size_after_restore",
     "num_of_files_after_restore",

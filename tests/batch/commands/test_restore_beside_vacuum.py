@@ -16,7 +16,7 @@ from tests.tables import actions, ids, load
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ from tests.tables import (
     versions,
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 LOGGING = "spark.databricks.delta.vacuum.logging.enabled"
 

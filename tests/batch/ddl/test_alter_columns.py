@@ -12,7 +12,7 @@ from deltaflow.errors import DeltaInvariantViolationException
 from deltaflow.log import DeltaLog
 from tests.tables import actions, latest_version, load
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 SCHEMA = (
     "id BIGINT NOT NULL COMMENT 'the key', st STRUCT<x: INT, `y-1`: STRING>, arr ARRAY<STRUCT<e: INT>>, "

@@ -20,7 +20,7 @@ from deltaflow.errors import (
 from deltaflow.log import DeltaLog, set_observer
 from tests.tables import actions, load, write
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 
 COLUMNS = ("id", "id % 2 AS p", "named_struct('x', id) AS st", "array(id) AS arr", "id AS `a-b.c`")

@@ -17,7 +17,7 @@ from tests.tables import actions, commit_info, load, rows, rows_by_deltalake, wr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 _COLUMNS = ["id", "id % 2 AS p", "named_struct('a', id, 'b', array(named_struct('c', id))) AS s", "id AS x"]
 

@@ -18,7 +18,7 @@ from tests.tables import commit_info, ids, ids_by_deltalake, load, write
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 _ENABLED = {"delta.enableDeletionVectors": "true"}
 _LIVE = [id_ for id_ in range(20) if id_ not in (3, 13, 14)]

@@ -21,7 +21,7 @@ from deltaflow.log import DeltaLog, Snapshot
 from tests.conftest import Settings
 from tests.tables import actions, load, rows_by_deltalake
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted", "no_open_handles")]
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 Log = Callable[[str], Snapshot]

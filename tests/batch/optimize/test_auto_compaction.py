@@ -30,7 +30,7 @@ from tests.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 ENABLED = "spark.databricks.delta.autoCompact.enabled"
 METRICS = {

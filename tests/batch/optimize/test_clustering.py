@@ -19,7 +19,7 @@ from tests.tables import actions, commit_info, ids, latest_version, load, rows, 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 _COLUMNS = ["id", "id % 10 AS a", "named_struct('b', id % 7) AS s"]
 

@@ -28,7 +28,7 @@ from tests.tables import actions, commit_file, data_files, load, rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from tests.tables import actions, commit_info, data_files, ids, latest_version, 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 
 _PROPERTIES = {"delta.columnMapping.mode": "name", "delta.feature.deletionVectors": "supported"}

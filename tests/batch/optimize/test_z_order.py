@@ -18,7 +18,7 @@ from tests.tables import actions, load, rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted", "no_open_handles")]
 MAX_FILE_SIZE = "spark.databricks.delta.optimize.maxFileSize"
 
 

@@ -15,7 +15,7 @@ from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationEx
 from deltaflow.spark.sql.delta_sql import STATEMENTS
 from deltaflow.spark.sql.statements import Rows, Statement
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 Seen = list[Statement]
 

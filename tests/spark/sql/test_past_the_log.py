@@ -18,7 +18,7 @@ from pyspark.sql.functions import col
 from deltaflow.errors import DeltaError
 from tests.tables import commit_file, data_files, every_action, versions
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 DATABASE = "deltaflow_log"
 Act = Callable[["World"], Any]

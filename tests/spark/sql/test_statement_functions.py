@@ -25,7 +25,7 @@ from deltaflow.spark.sql.statements import (
     run_statement,
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 NAMED = "TRUNCATE TABLE delta.`{path}`"
 

@@ -15,7 +15,7 @@ from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog
 from tests.tables import latest_version
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 SET = "ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('mine' = '{value}')"
 REPAIR = "MSCK REPAIR TABLE delta.`{path}`"

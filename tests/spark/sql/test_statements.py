@@ -15,7 +15,7 @@ from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog
 from tests.tables import commit_info, load
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 DATABASE = "deltaflow_statements"
 
