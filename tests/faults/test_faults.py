@@ -149,7 +149,7 @@ def test_what_spark_writes_outlives_kills_around_its_commits(
     name: str, folder: str, processes: Processes
 ) -> None:
     pipeline, recording = recorded(name, folder, processes)
-    check(pipeline, kills(recording, *COMMIT_STEPS)[::11])
+    check(pipeline, kills(recording, *COMMIT_STEPS)[::17])
 
 
 WRONG = {
