@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import deltaflow
 from deltaflow.errors import DeltaTableNotFoundError, DeltaUnsupportedOperationException
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
+pytestmark = pytest.mark.spark
 
 CLASS = "other.project.OtherCatalog"
 SOURCE = """
