@@ -75,6 +75,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory, object_store_jar: Path) -> I
                 [str(object_store_jar), *os.environ.get("DELTAFLOW_S3A_JARS", "").split()]
             ),
             "spark.ui.enabled": "false",
+            # Without it, Spark composes what it says at the level INFO and drops it at the console.
+            "spark.log.level": "WARN",
             # A heap that is full is collected all the time; by default it keeps the plans of 1,000 queries.
             "spark.driver.memory": "2g",
             "spark.driver.extraJavaOptions": "-Xms2g",

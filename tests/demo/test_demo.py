@@ -121,6 +121,7 @@ def take_a_row_away(folder: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_row_taken_away_is_a_difference(
     whole: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def test_a_row_taken_away_is_a_difference(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("table", ["flights", "delays"])
+@pytest.mark.long
 def test_a_lost_data_file_is_a_difference(
     whole: tuple[Path, subprocess.CompletedProcess[str]],
     table: str,

@@ -44,6 +44,7 @@ def run(tmp_path: Path, landing: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run_notebook
 
 
+@pytest.mark.long
 def test_messages_as_debezium_writes_them(run: Run, landing: Path) -> None:
     def changed(op: str, lsn: int, after: Any = None, before: Any = None) -> str:
         return with_schema(COLUMNS, event(op, after, before, lsn=lsn, commit_lsn=lsn - 1, table="customers"))

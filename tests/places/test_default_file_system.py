@@ -75,6 +75,7 @@ def test_the_tools_of_streams_find_tables_and_checkpoints_as_spark_does(
 
 
 @pytest.mark.parametrize("is_local", [False, True])
+@pytest.mark.long
 def test_changes_are_applied_to_the_table_that_spark_finds(
     spark: SparkSession, default: Place, tmp_path: Path, is_local: bool
 ) -> None:

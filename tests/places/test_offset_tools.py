@@ -34,6 +34,7 @@ def copied(spark: SparkSession, place: Place, sink: str, checkpoint: str) -> lis
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_a_checkpoint_is_rewound_forked_and_rebuilt(spark: SparkSession, place: Place) -> None:
     source, sink, checkpoint = (place.path(name) for name in ("source", "sink", "checkpoint"))
     for start in (0, 2):
@@ -50,6 +51,7 @@ def test_a_checkpoint_is_rewound_forked_and_rebuilt(spark: SparkSession, place: 
     assert copied(spark, place, "second", "rebuilt") == [4, 5, 6, 7]
 
 
+@pytest.mark.long
 def test_a_checkpoint_is_forked_without_spark(
     spark: SparkSession, objects: Place, objects_server: ObjectStoreServer
 ) -> None:

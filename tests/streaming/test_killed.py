@@ -315,6 +315,7 @@ def test_the_last_file_of_commits_lost(streams: Any, tmp_path: Path, source: str
 
 
 @pytest.mark.parametrize("name", [name for name, *_ in QUARANTINED])
+@pytest.mark.sampled(2)
 def test_killed_between_the_commits_of_a_quarantine(killed: Killed, streams: Any, name: str) -> None:
     """Table and quarantine together hold every row once, each in the right one."""
     folder = killed.folder / name
@@ -359,6 +360,7 @@ def test_killed_stream_of_change_rows(killed: Killed, streams: Any, name: str) -
 
 
 @pytest.mark.parametrize("name", [name for name, *_ in REPLICAS])
+@pytest.mark.sampled(2)
 def test_killed_replica(killed: Killed, streams: Any, name: str) -> None:
     folder = killed.folder / name
     offsets = numbered(folder / "checkpoint" / "offsets")

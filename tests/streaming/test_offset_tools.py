@@ -122,6 +122,7 @@ def test_what_a_rewind_refuses(streams: Any, table: str, other: str, sink: str, 
     assert streams.ids(sink) == sorted([*range(40), *range(20, 40), *range(100, 120)])
 
 
+@pytest.mark.long
 def test_a_source_that_occurs_twice(streams: Any, table: str, other: str, sink: str, checkpoint: str) -> None:
     """Spark numbers the places of a source, and has one folder for all of them."""
     filled(streams, table, commits=2)

@@ -70,6 +70,7 @@ def check_that_it_would_break(spark: Any, streams: Any, folder: Path, **options:
     assert "FILE_NOT_EXIST" in message
 
 
+@pytest.mark.long
 def test_inside_the_initial_snapshot(spark: Any, streams: Any, tmp_path: Path) -> None:
     folder = tmp_path / "stream"
     stopped = Stopped(streams, folder, batches=2)
@@ -140,6 +141,7 @@ def test_what_a_stream_does_not_need_may_go_while_it_is_on_its_way(
     assert sum(map(len, streams.batches(frame, checkpoint).values())) == 10
 
 
+@pytest.mark.long
 def test_a_first_batch_that_was_planned_and_not_finished(spark: Any, streams: Any, tmp_path: Path) -> None:
     """Only the options tell where the stream began."""
     for options, ids in (({}, range(20)), ({"startingVersion": 1}, range(10, 20))):

@@ -113,6 +113,7 @@ def test_a_deep_clone_outlives_its_source(
     assert ids(clone.toDF()) == [0, 1, 2, 3, 4, 70]
 
 
+@pytest.mark.long
 def test_again_copies_only_what_is_new(spark: SparkSession, source: str, target: str, setting: Any) -> None:
     """What was written to the clone is undone, and its older versions stay as they were."""
     table = DeltaTable.forPath(spark, source)
@@ -300,6 +301,7 @@ deep_clone.copy_files(plan.copies, source, target, "it")
 """
 
 
+@pytest.mark.long
 def test_a_clone_that_is_killed_is_run_again(
     spark: SparkSession, source: str, target: str, setting: Any
 ) -> None:

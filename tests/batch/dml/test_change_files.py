@@ -190,6 +190,7 @@ def test_no_change_files_where_others_say_it_all(spark: SparkSession, table: str
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_values_that_differ_each_time(spark: SparkSession, table: str, *, vectors: bool) -> None:
     """The rows after an update are those that the table has, whatever made them."""
     name = create(
@@ -325,6 +326,7 @@ def test_a_process_that_is_killed_before_its_commit(spark: SparkSession, table: 
 
 
 @pytest.mark.parametrize("partition", ["", "PARTITIONED BY (_change_type)"])
+@pytest.mark.long
 def test_a_table_without_the_feed_has_a_column_of_its_name(
     spark: SparkSession, table: str, partition: str
 ) -> None:

@@ -227,6 +227,7 @@ def test_vectors_of_others_are_merged_with_new_ones(spark: SparkSession, tmp_pat
     assert load(spark, clone).where("v = -1").count() == 1
 
 
+@pytest.mark.long
 def test_the_doors_to_the_property(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
     tables = [str(tmp_path / name) for name in ("created", "altered", "written", "default", "old")]
     created, altered, written, default, old = tables
@@ -404,6 +405,7 @@ def test_settings_and_manifests(spark: SparkSession, tmp_path: Path) -> None:
     assert Path(marked, "_symlink_format_manifest", "manifest").exists()
 
 
+@pytest.mark.long
 def test_many_marks(spark: SparkSession, tmp_path: Path) -> None:
     """In several buckets of 32,768 rows, and in several row groups."""
     table = str(tmp_path / "table")

@@ -105,6 +105,7 @@ def test_clauses_apply_in_order(spark, table):
     assert all(int(made["operationMetrics"][name]) >= 0 for name in times)
 
 
+@pytest.mark.long
 def test_keys_whose_bytes_are_no_text(spark, tmp_path):
     """Python gets another text for them, which is beyond the bounds of the file that has the row."""
     table = str(tmp_path / "table")  # the check of `table` reads texts
@@ -185,6 +186,7 @@ def test_several_source_rows_for_one_row(spark, table):
     assert tuples(load(spark, table)) == [(0, "a"), (3, "a"), (9, "n")]
 
 
+@pytest.mark.long
 def test_conditions_that_compare_no_keys(spark, table):
     write_files(spark, table, [(i, "a") for i in range(6)])
     merging(spark, table, [(2, "b"), (9, "n")], "t.id > s.id and t.id < s.id + 2").whenMatchedUpdate(
@@ -216,6 +218,7 @@ def test_null_keys_match_only_where_the_condition_says_so(spark, table):
     ],
 )
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, data_type, values):
     setting("spark.sql.session.timeZone", "America/New_York")
     for value in values:
@@ -262,6 +265,7 @@ def test_keys_beyond_the_years_of_python(spark, tmp_path, data_type, others):
     ],
 )
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_keys_in_maps_of_the_source(spark, table, columns, key):
     write_files(spark, table, [(1, "a"), (2, "a")])
     source = spark.sql(f"select {columns} from values (1L, 'b'), (9L, 'n') as x(id, v)")
@@ -291,6 +295,7 @@ def test_keys_in_maps_of_the_source(spark, table, columns, key):
     ],
 )
 @pytest.mark.sampled(3)
+@pytest.mark.long
 def test_keys_that_spark_takes_for_others_or_does_not_compare(spark, table, keys, condition):
     write_files(spark, table, [("0.0", 1), ("other", 2)], "id string, v int")
     builder = (
@@ -306,6 +311,7 @@ def test_keys_that_spark_takes_for_others_or_does_not_compare(spark, table, keys
 
 @pytest.mark.parametrize("number", [2, 150])
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_keys_that_only_some_rows_of_the_source_have(spark, table, number):
     write_files(spark, table, [(1, "a"), (2, "b")])
     rows = [("1", "c"), *[("none", "x")] * (number - 1)]
@@ -323,6 +329,7 @@ def test_nan_equals_nan(spark, table):
     assert [v for _, v in tuples(load(spark, table))] == ["a", "b"]
 
 
+@pytest.mark.long
 def test_a_void_column_of_the_source(spark, table):
     write_files(spark, table, [(None, "a"), (2, "b")])
     source = spark.createDataFrame([(None, "c", 1), (None, "d", 2)], "id void, v string, n int")
@@ -473,6 +480,7 @@ def test_the_table_is_its_own_source(spark, table):
 
 @pytest.mark.parametrize("linked", [False, True])
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_a_rival_of_a_self_merge_wins(spark, table, tmp_path, linked):
     write_files(spark, table, [(i, "a") for i in range(4)], files=4)
     (tmp_path / "link").symlink_to(table)
@@ -572,6 +580,7 @@ def test_a_rival_that_may_have_added_the_keys_wins(spark, table, clause):
 
 @pytest.mark.parametrize("condition", ["t.id = s.id and t.d = 1", "t.id = s.id and t.d = s.d"])
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_merges_into_disjoint_partitions_do_not_conflict(spark, table, condition):
     schema = "id long, v string, d int"
     write_files(spark, table, [(1, "a", 1), (2, "a", 2)], schema, partition_by=["d"])

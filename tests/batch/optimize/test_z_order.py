@@ -47,6 +47,7 @@ def size_of(path: str) -> int:
     return DeltaLog.for_table(path).snapshot().size_in_bytes
 
 
+@pytest.mark.long
 def test_predicates_on_each_column_read_few_files(spark: SparkSession, table: str, setting: Any) -> None:
     scattered(spark, 4096).write.format("delta").save(table)
     frame = load(spark, table)
@@ -104,6 +105,7 @@ def test_columns_of_every_kind(spark: SparkSession, table: str, setting: Any) ->
             assert scanned_files(frame.where(predicate)) <= metrics["numFilesAdded"] * 0.6, predicate
 
 
+@pytest.mark.long
 def test_the_bounds_of_long_texts_are_short(
     spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,6 +176,7 @@ def test_replace_where_from_the_table_itself(spark, table):
     assert ids(load(spark, table)) == [1, 20, 30]
 
 
+@pytest.mark.long
 def test_replace_where_of_odd_partition_values(spark, table):
     data = spark.createDataFrame(
         [(1, "a b/%", dt.date(2024, 1, 1)), (2, "é=:", None), (3, None, dt.date(2024, 1, 2))],
@@ -195,6 +196,7 @@ def test_replace_where_of_odd_partition_values(spark, table):
 @pytest.mark.parametrize("escaped", ["true", "false"])
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.sampled(4)
+@pytest.mark.long
 def test_replace_where_of_texts_with_backslashes_and_quotes(spark, table, setting, escaped, partitioned):
     texts = ["a\\b", "a\\\\b", "it's", "a\\\"'b", "\\", "plain"]
     data = spark.createDataFrame([(i, 0, text) for i, text in enumerate(texts)], "id int, p int, s string")

@@ -43,6 +43,7 @@ ODD_STRINGS = [
 ]
 
 
+@pytest.mark.long
 def test_strings_of_every_kind_come_back(spark, table):
     data = spark.createDataFrame([(i, text) for i, text in enumerate(ODD_STRINGS)], "id int, p string")
     data.write.format("delta").partitionBy("p").save(table)
@@ -206,6 +207,7 @@ def test_a_partition_value_of_no_sense_is_refused_by_name(spark, tmp_path, ansi,
 
 
 @pytest.mark.parametrize("type_name", ["date", "timestamp", "timestamp_ntz"])
+@pytest.mark.long
 def test_partitions_beyond_the_years_of_python(spark, tmp_path, type_name):
     path = str(tmp_path / "far")
     days = ["2024-01-01", "10000-01-01", "-0044-03-15"]

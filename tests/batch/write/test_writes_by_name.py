@@ -218,6 +218,7 @@ def test_insert_into_goes_by_position(spark: SparkSession, t: str) -> None:
     assert tuples(spark.table(t)) == [(6, "c"), (6, "c")]
 
 
+@pytest.mark.long
 def test_fields_of_structs_go_by_name_if_all_fits_without_a_cast(
     spark: SparkSession, database: Path, log: Log
 ) -> None:
@@ -304,6 +305,7 @@ def test_writes_into_a_path(spark: SparkSession, database: Path) -> None:
     assert not (database / "nothing").exists()
 
 
+@pytest.mark.long
 def test_inserts_in_statements_of_other_shapes(spark: SparkSession, t: str, log: Log, database: Path) -> None:
     spark.sql("CREATE TABLE u USING delta AS SELECT * FROM t WHERE id < 2")
     spark.sql("INSERT OVERWRITE t SELECT id + 10, p FROM u WHERE id = 1")

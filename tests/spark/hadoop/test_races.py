@@ -27,7 +27,7 @@ def stores_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("s3a", "PutObject", ["503", "500", "reset", "lost reply", "503 afterwards", "500 afterwards"]),
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.long
 def test_commits_whose_replies_are_lost_are_still_those_of_one_after_the_other(
     name: str, put: Any, failures: list[Any], stores_jar: Path
 ) -> None:

@@ -141,6 +141,7 @@ def test_queries_see_the_rows_that_are_left(
     assert found["count"] == [(3000 - 334 - 3,)]
 
 
+@pytest.mark.long
 def test_a_session_of_its_own(spark: SparkSession, tables: tuple[str, str]) -> None:
     table, same = tables
     assert answers(spark.newSession(), table) == answers(spark, same)

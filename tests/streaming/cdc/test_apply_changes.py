@@ -168,6 +168,7 @@ def test_a_batch_that_failed_before_its_commit(spark, table, tmp_path, monkeypat
     assert len(calls) >= 4
 
 
+@pytest.mark.long
 def test_a_session_whose_writes_have_a_number_of_their_own(spark, settings, table):
     """It is not that of the batches: only the first write to a table would not be skipped."""
     numbered = {
@@ -222,6 +223,7 @@ def test_a_truncate_ends_the_rows_of_a_history(spark, table):
 
 @pytest.mark.parametrize("options", [{}, {"track_history": ["name"]}], ids=["history", "history of a column"])
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_a_truncate_that_comes_after_newer_changes_ends_rows_of_a_history(spark, table, options):
     """The row was valid at the truncate, though a newer change had ended it already."""
     of_table = applier(table, scd_type=2, **options)
@@ -334,6 +336,7 @@ def test_a_change_with_the_sequence_of_a_delete_that_was_forgotten(spark, table)
     assert intervals(spark, table) == [(1, "a", 1, 3), (1, "a3", 3, 5), (2, "b", 6, None)]
 
 
+@pytest.mark.long
 def test_remembered_deletes_are_few_files(spark, settings, table):
     """Each batch reads them. They are forgotten by their own age, and not by that of the file."""
     now = [time.time_ns() // 1_000_000 - 9 * DAY_MS]
@@ -368,6 +371,7 @@ def test_deletes_are_remembered_whatever_new_tables_are_made_with(spark, setting
     "options",
     [{"scd_type": 1}, pytest.param({"scd_type": 2, "track_history": ["v, x"]}, marks=pytest.mark.long)],
 )
+@pytest.mark.long
 def test_names_that_only_mapped_tables_have(spark, table, options):
     """The tables beside the target have them, too."""
     now, columns = [time.time_ns() // 1_000_000], "`the id` INT, `v, x` STRING"
@@ -488,6 +492,7 @@ class Parts:
         )
 
 
+@pytest.mark.long
 def test_parts_of_rows_for_a_table_that_was_there_before(spark, table):
     """The records have the names of the columns in another case."""
     spark.createDataFrame([(1, "old"), (2, "old")], "id INT, name STRING").write.format("delta").save(table)
@@ -501,6 +506,7 @@ def test_parts_of_rows_for_a_table_that_was_there_before(spark, table):
 
 @pytest.mark.parametrize(("kind", "short"), [("CHAR(3)", ""), ("VARCHAR(3)", "  ")])
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_keys_of_a_length(spark, table, kind, short):
     """A key is the same whatever blanks the table cuts off or adds."""
     spark.sql(f"CREATE TABLE delta.`{table}` (id {kind}, name STRING) USING delta")
@@ -522,6 +528,7 @@ def test_a_key_that_the_table_has_as_null(spark, table):
 
 @pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_names_that_the_engine_could_have(spark, table, scd_type):
     of_table = applier(table, scd_type=scd_type)
     schema = "id INT, new STRING, old STRING, target STRING, __target STRUCT<id: INT>, op STRING, at INT"
@@ -533,6 +540,7 @@ def test_names_that_the_engine_could_have(spark, table, scd_type):
 
 @pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_names_of_columns(spark, table, scd_type):
     """Keys and values may have dots in their names, and another case than the keys that are given."""
     of_table = applier(table, scd_type=scd_type)
@@ -603,6 +611,7 @@ def test_columns_whose_values_the_table_gives(spark, table):
 
 @pytest.mark.parametrize("ignores_nulls", [False, True])
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_columns_with_a_default(spark, table, ignores_nulls):
     """New rows have it where no change tells the column."""
     feature = "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
@@ -628,6 +637,7 @@ def test_an_equal_sequence_with_a_new_column(spark, table):
 
 
 @pytest.mark.parametrize("scd_type", OTHER_OF_TWO)
+@pytest.mark.long
 def test_an_equal_sequence_with_a_map(spark, table, scd_type):
     """A null is less than a map, as it is less than every other value."""
     of_table = applier(table, scd_type=scd_type)

@@ -102,6 +102,7 @@ def test_later_transactions_are_newer_though_their_changes_are_older_in_the_log(
     assert tuples(load(spark, table).select("id", "name")) == [(1, "b")]
 
 
+@pytest.mark.long
 def test_other_databases_need_a_sequence(spark):
     mysql = {
         "connector": "mysql",
@@ -402,6 +403,7 @@ def test_a_column_that_later_messages_lack_in_a_history(spark, table, tracked):
     assert tuples(found) == [(1, "a", 7, 1), (1, "b", 7, 2)]
 
 
+@pytest.mark.long
 def test_a_column_whose_name_gets_another_case(spark, table):
     """It is the same column, also where one batch has messages of both names."""
     engine, upper = applier(table), field("Name", "string")
@@ -569,6 +571,7 @@ def test_keys_of_decimals_without_a_schema_part(spark):
     ]
 
 
+@pytest.mark.long
 def test_columns_that_are_not_known(spark):
     unknown = json.dumps(event("c", {"id": 1, "name": "a", "age": 3}))
     with pytest.raises(Exception, match=r"a column that is not known.*Record: .*age"):

@@ -148,6 +148,7 @@ def test_history(spark, table, ignore_nulls, seed):
 
 
 @pytest.mark.parametrize("seed", trials(3, short=1))
+@pytest.mark.long
 def test_history_of_some_columns(spark, table, seed):
     changes = worlds(seed)
     apply(spark, table, changes, seed, scd_type=2, track_history=["a"])

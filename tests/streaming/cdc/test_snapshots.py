@@ -93,6 +93,7 @@ def test_a_snapshot_like_the_one_before_changes_nothing(spark, table):
     assert load(spark, table).inputFiles() == files
 
 
+@pytest.mark.long
 def test_old_snapshots_are_refused(spark, table):
     """Also the second half of one that was cut: its first half has deleted the rows of the second."""
     engine = applier(table)
@@ -142,6 +143,7 @@ def test_a_table_that_was_there_before(spark, table):
     assert tuples(found) == [(1, "a", None), (2, "b2", 1)]
 
 
+@pytest.mark.long
 def test_values_are_compared_as_the_target_has_them(spark, table):
     """An empty text in a partition column is null there; a type that the target does not take is an error."""
     columns = "id INT, n INT, p STRING, v DOUBLE, __START_AT INT, __END_AT INT"
