@@ -363,6 +363,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("seed", trials(20, short=1))
+@pytest.mark.long
 def test_the_ids_of_rows_never_change_and_never_repeat(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:

@@ -81,6 +81,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert any(name.endswith("/LICENSE") for name in names)
 
 
+@pytest.mark.long
 def test_an_installed_wheel_is_importable(wheel: Path, environment: Path, tmp_path: Path) -> None:
     install(environment, wheel)
     package, streaming, java_sources = probe(environment, tmp_path)

@@ -196,6 +196,7 @@ def test_duplicates_dropped_over_a_restart(streams: Any, table: str, sink: str, 
     assert streams.ids(sink) == [0, 1, 2, 3]
 
 
+@pytest.mark.long
 def test_join_of_two_streams_over_a_restart(
     streams: Any, table: str, sink: str, checkpoint: str, tmp_path: Path
 ) -> None:
@@ -238,6 +239,7 @@ def test_foreach_batch_writes_each_batch_once(
     assert "skipped the write with txnVersion 1 of txnAppId mine" in caplog.text
 
 
+@pytest.mark.long
 def test_rate_source(streams: Any, sink: str, checkpoint: str) -> None:
     rate = streams.spark.readStream.format("rate").option("rowsPerSecond", 50).load()
     query = streams.write(

@@ -259,6 +259,7 @@ def test_a_batch_that_runs_again_when_log_cleanup_has_removed_its_commit(
     ],
 )
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_a_batch_that_runs_again_when_its_files_were_rewritten(
     streams: Any,
     table: str,

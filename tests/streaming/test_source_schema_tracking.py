@@ -308,6 +308,7 @@ def test_other_partition_columns(streams: Any, tmp_path: Path) -> None:
     assert json.loads(stream.entries()[1]["partitionSchemaJson"])["fields"][0]["name"] == "b"
 
 
+@pytest.mark.long
 def test_a_table_with_deletion_vectors(streams: Any, tmp_path: Path) -> None:
     """The first deletion vectors need a change of the protocol, at which the stream ends as at any other."""
     stream = Tracked(streams, tmp_path)

@@ -87,6 +87,7 @@ def test_inside_the_initial_snapshot(spark: Any, streams: Any, tmp_path: Path) -
     assert stopped.run() == [100, 101, 102]
 
 
+@pytest.mark.long
 def test_the_files_that_it_has_read_of_the_snapshot_may_go(spark: Any, streams: Any, tmp_path: Path) -> None:
     stopped = Stopped(streams, tmp_path, batches=6)
     streams.forget_all_but(stopped.checkpoint, 4)
@@ -175,6 +176,7 @@ def test_streams_of_delta_spark(spark: Any, streams: Any, tmp_path: Path, name: 
     assert len(data_files(begun.source)) == 1
 
 
+@pytest.mark.long
 def test_checkpoints_of_other_tables_are_passed_over(
     spark: Any, streams: Any, tmp_path: Path, caplog: Any
 ) -> None:

@@ -234,6 +234,7 @@ def test_any_commit_meanwhile_is_a_conflict(spark: SparkSession, table: str, riv
     assert DeltaLog.for_table(table).latest_version() == 3
 
 
+@pytest.mark.long
 def test_streams_afterwards(spark: SparkSession, table: str, tmp_path: Path) -> None:
     """The files that a restore removes end a stream that was not told to pass over changes."""
     append_two(spark, table, 0)

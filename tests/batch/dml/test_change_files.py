@@ -155,6 +155,7 @@ def test_every_row_that_an_operation_changes(
             assert sorted(map(tuple, expected)) == changes_by_deltalake(table, version)
 
 
+@pytest.mark.long
 def test_no_change_files_where_others_say_it_all(spark: SparkSession, table: str) -> None:
     name = create(spark, table, "id BIGINT, p BIGINT", partition="p")
     for part in (1, 2):
@@ -222,6 +223,7 @@ def test_values_that_differ_each_time(spark: SparkSession, table: str, *, vector
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_schemas_that_grow(spark: SparkSession, table: str, *, vectors: bool) -> None:
     create(spark, table, "id BIGINT, v INT", vectors=vectors, enableTypeWidening=True)
     write(spark.range(6).selectExpr("id", "CAST(id AS INT) AS v"), table)

@@ -205,6 +205,7 @@ class TestRewrite:
         DeltaTable.forPath(spark, path).delete("`p%41` and id = 4")
         assert ids(load(spark, path)) == [0, 1, 2, 5, 6, 7, 8, 9]
 
+    @pytest.mark.long
     def test_a_function_of_python(self, spark, days):
         even = F.udf(lambda i: i % 2 == 0, "boolean")
         DeltaTable.forPath(spark, days).delete(even("id") & (F.col("day") == "2024-01-01"))

@@ -318,6 +318,7 @@ def _stop() -> None:
     raise RuntimeError("stopped")
 
 
+@pytest.mark.long
 def test_a_process_that_dies_before_its_commit_changes_nothing(
     spark: SparkSession, tmp_path: Path, at: Callable[[str, Callable[[], object]], None], settings: Any
 ) -> None:

@@ -154,6 +154,7 @@ def test_nothing_to_do_commits_nothing(spark, table):
     assert len(versions(table)) == 1
 
 
+@pytest.mark.long
 def test_an_empty_source_still_has_rows_that_it_does_not_match(spark, table):
     write_files(spark, table, [(1, "a"), (2, "a")], files=2)
     done = merging(spark, table, []).whenNotMatchedBySourceDelete("t.id = 2").execute()
@@ -404,6 +405,7 @@ def test_files_are_pruned_by_conditions_on_the_table(spark, table, files_read):
     assert tuples(load(spark, table)).count((7, "b")) == 1
 
 
+@pytest.mark.long
 def test_rows_without_a_match_need_the_files_that_their_condition_leaves(spark, table, files_read):
     write_files(spark, table, [(i, "a") for i in range(8)], files=4)
     last = files_of(spark, table, "id > 5")
@@ -747,6 +749,7 @@ def test_sql_by_path(spark, table):
     assert commit_info(table)["operation"] == "MERGE"
 
 
+@pytest.mark.long
 def test_sql_by_name(spark, table):
     write_files(spark, table, [(i, "a") for i in range(3)])
     spark.sql(f"create table merged using delta location '{table}'")

@@ -140,6 +140,7 @@ def test_insert_only_deduplication_of_the_last_seven_days(spark, table, tmp_path
         shutil.move(folder, table)
 
 
+@pytest.mark.long
 def test_slowly_changing_dimension_of_type_2(spark, table):
     """Customers' addresses with their history: one merge closes the old row and inserts the new one."""
     old = values(
@@ -189,6 +190,7 @@ def test_slowly_changing_dimension_of_type_2(spark, table):
     ]
 
 
+@pytest.mark.long
 def test_streaming_aggregates_in_update_mode(spark, table, tmp_path):
     events = str(tmp_path / "events")
     spark.sql("SELECT 'none' AS kind, 0L AS total WHERE false").write.format("delta").save(table)

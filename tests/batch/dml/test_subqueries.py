@@ -84,6 +84,7 @@ def test_the_rows_are_those_of_a_select(spark: SparkSession, path: str, conditio
     assert sorted(map(str, tuples(load(spark, path)))) == left
 
 
+@pytest.mark.long
 def test_values_of_columns(spark: SparkSession, path: str) -> None:
     """Subqueries in SET, of which the condition has none or others; a value is of the row before."""
     name = f"delta.`{path}`"

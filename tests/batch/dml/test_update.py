@@ -143,6 +143,7 @@ class TestRewrite:
         made(f"values (1, {2**62 + 1}), (2, 5) as t(id, x)").update("id = 2", {"x": "cast(7 as double)"})
         assert tuples(load(spark, table)) == [(1, 2**62 + 1), (2, 7)]
 
+    @pytest.mark.long
     def test_values_by_functions_of_python_and_of_chance(self, spark, made, table):
         double = F.udf(lambda x: None if x is None else x * 2, "int")  # Spark runs it for all rows
         made(PARTS).update(F.col("x").isNotNull(), {"x": double("x"), "P": F.expr("uuid()")})
@@ -408,6 +409,7 @@ class TestTransaction:
         assert commit_info(table)["operation"] == "OPTIMIZE"
         assert tuples(load(spark, table)) == all_rows((1, "a", 0))
 
+    @pytest.mark.long
     def test_streams_of_the_table(self, spark, made, table, tmp_path):
         """They see what delta-spark's see: the rewritten files, whole, if they ignore changes."""
         deltas = made(PARTS, MORE, partition_by=["P"])

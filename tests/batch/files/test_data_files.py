@@ -111,6 +111,7 @@ def appended(table, frame, **options):
     return [add["path"] for add in actions(table, "add")]
 
 
+@pytest.mark.long
 def test_optimized_writes_bring_the_rows_of_a_partition_together(spark, table, settings):
     frame = scattered(spark)
     assert len(appended(table, frame)) == 32

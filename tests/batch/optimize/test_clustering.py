@@ -195,6 +195,7 @@ def test_columns_that_are_renamed_dropped_and_replaced(spark: SparkSession, tmp_
     assert _columns(table) is None
 
 
+@pytest.mark.long
 def test_small_cubes_are_merged_only_into_fewer(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
     """A second OPTIMIZE has nothing to do, also where the ZCubes that come out are small ones."""
     table, prefix = str(tmp_path / "table"), "spark.databricks.delta.optimize.clustering.mergeStrategy."

@@ -49,6 +49,7 @@ def after_commit(
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), largest=st.sampled_from([2_000, 50_000, 900_000, 3_000_000]))
+@pytest.mark.long
 def test_a_partition_never_has_more_files_than_the_bound(seed: int, largest: int) -> None:
     """Each batch adds one file of any size, and a rewrite may compress it in any way."""
     chance = random.Random(seed)

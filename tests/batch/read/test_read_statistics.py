@@ -189,6 +189,7 @@ def test_a_limit_reads_as_many_files_as_it_needs(spark, table_of_numbers, query,
     assert files_read(frame) == files
 
 
+@pytest.mark.long
 def test_functions_of_python_over_partitions(spark, table_of_numbers):
     """No partition is chosen by them, since they run above the scan."""
     spark.udf.register("is_last", lambda p: p == 2, "boolean")

@@ -172,6 +172,7 @@ def test_other_databases_and_sessions(spark: SparkSession, sql: Sql, t: str, dat
     assert not (database / ".." / "other" / "t").exists()
 
 
+@pytest.mark.long
 def test_several_threads(spark: SparkSession, sql: Sql, t: str, database: Path) -> None:
     errors: list[BaseException] = []
 

@@ -265,6 +265,7 @@ ODD_COLUMNS = [
 ]
 
 
+@pytest.mark.long
 def test_odd_column_names(spark, table):
     data = spark.createDataFrame(
         [(*range(len(ODD_COLUMNS)), "x"), (*range(10, 10 + len(ODD_COLUMNS)), "y")],

@@ -252,6 +252,7 @@ def test_a_truncate_that_comes_after_newer_changes_of_some_columns(spark, table)
     assert tuples(load(spark, table).where("id = 1").select("name", "b")) == [(None, "b")]
 
 
+@pytest.mark.long
 def test_many_truncates_in_one_batch(spark, table):
     """The expressions over them grow with their number, and not by its powers."""
     of_table = applier(table)
@@ -353,6 +354,7 @@ def test_remembered_deletes_are_few_files(spark, settings, table):
 
 
 @pytest.mark.parametrize("scd_type", ONE_OF_TWO)
+@pytest.mark.long
 def test_deletes_are_remembered_whatever_new_tables_are_made_with(spark, settings, table, scd_type):
     """The table of deletes may have column mapping, too."""
     now = [time.time_ns() // 1_000_000]
@@ -458,6 +460,7 @@ def test_a_history_that_does_not_ignore_nulls_any_more(spark, table, tracked):
 
 @pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_an_older_change_with_a_new_column_after_a_newer_one_without_it(spark, table, scd_type):
     """Nobody has set the column since, as in the other order."""
     of_table = applier(table, scd_type=scd_type)
@@ -557,6 +560,7 @@ def test_names_of_columns(spark, table, scd_type):
 
 @pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_keys_alone(spark, table, scd_type):
     of_table = applier(table, scd_type=scd_type)
     of_table.apply(batch(spark, (1, "u", 1), (2, "u", 1), schema="id INT, op STRING, at INT"), Write("q", 0))
@@ -581,6 +585,7 @@ def test_a_table_that_was_there_before(spark, table):
 
 @pytest.mark.parametrize("batches", [1, 2])
 @pytest.mark.sampled(2)
+@pytest.mark.long
 def test_a_row_that_was_there_before_is_deleted_and_made_again(spark, table, batches):
     """The delete ends the columns that changes do not have, also in the batch of the new row."""
     spark.sql(f"CREATE TABLE delta.`{table}` (id INT, name STRING, extra STRING) USING delta")
@@ -627,6 +632,7 @@ def test_columns_with_a_default(spark, table, ignores_nulls):
     assert tuples(load(spark, table).select("id", "extra")) == [(1, "none"), (2, "y")]
 
 
+@pytest.mark.long
 def test_an_equal_sequence_with_a_new_column(spark, table):
     """Of two upserts the one whose columns are greater wins, also by a column that the table lacks yet."""
     of_table = applier(table)
@@ -695,6 +701,7 @@ def test_a_history_of_some_columns_whose_column_was_renamed(spark, table):
     assert tuples(found) == [("a", "x", 1, 2), ("b", "y", 2, None)]
 
 
+@pytest.mark.long
 def test_a_target_that_was_replaced(spark, table):
     """What the old table has deleted does not hold for the new one."""
     applier(table).apply(batch(spark, (1, "a", "u", 1), (1, "a", "d", 9)), Write("q", 0))

@@ -316,6 +316,7 @@ def test_types_without_a_schema_part_are_those_of_the_target(spark):
     assert [row.amount for row in found.collect()] == [Decimal("1.50"), Decimal("2.50")]
 
 
+@pytest.mark.long
 def test_a_column_of_decimals_takes_numbers_of_any_scale(spark):
     """In PostgreSQL's columns of `numeric` each number has its own scale; they are texts in a new table."""
     variable = field("v", "struct", "io.debezium.data.VariableScaleDecimal") | {
@@ -416,6 +417,7 @@ def test_a_column_whose_name_gets_another_case(spark, table):
     assert tuples(load(spark, table).select("id", "name")) == [(1, "a2"), (2, "b")]
 
 
+@pytest.mark.long
 def test_columns_that_a_message_without_schema_part_lacks(spark, table):
     """They keep their values, as those that a schema part lacks: the target may have columns of its own."""
     spark.sql(f"CREATE TABLE delta.`{table}` (id INT, name STRING, age INT) USING delta")
@@ -553,6 +555,7 @@ def test_a_column_whose_type_is_altered(spark):
         assert raised.value.getCondition() == "DELTA_CHANGE_COLUMN_OF_TWO_TYPES"
 
 
+@pytest.mark.long
 def test_keys_of_decimals_without_a_schema_part(spark):
     one, two = (unscaled(text) for text in ("1.00", "2.00"))
     events = [

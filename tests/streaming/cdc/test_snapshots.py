@@ -83,6 +83,7 @@ def intervals(snapshots):
     return found
 
 
+@pytest.mark.long
 def test_a_snapshot_like_the_one_before_changes_nothing(spark, table):
     engine = applier(table)
     engine.apply(batch(spark, (1, {1: "a", 2: None})), Write("query", 0))
@@ -182,6 +183,7 @@ def test_a_batch_that_did_not_end_is_run_again(spark, table, monkeypatch):
     assert tuples(load(spark, table).select("id", "name")) == [(1, "c")]
 
 
+@pytest.mark.long
 def test_rows_that_are_no_rows_of_a_snapshot(spark):
     held = spark.createDataFrame([], SCHEMA).drop("day")
     current = Current(held.schema, lambda: held, ("id",))

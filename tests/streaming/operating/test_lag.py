@@ -96,6 +96,7 @@ def test_rows_that_are_not_known(stopped: Stopped) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_the_progress_says_the_same(streams: Any, table: str, checkpoint: str) -> None:
     """`lag` after each batch of a real stream, by what the stream recorded."""
     source = SourceTable(table, [0, 1], [2], [3, 4, 5])
