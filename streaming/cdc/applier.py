@@ -52,7 +52,7 @@ from deltaflow.streaming.cdc.changes import (
 from deltaflow.streaming.cdc.current_rows import CurrentRows
 from deltaflow.streaming.cdc.data_columns import DataColumns, is_computed
 from deltaflow.streaming.cdc.history_rows import HistoryRows
-from deltaflow.streaming.cdc.side_tables import Forgotten, SideTables, Write
+from deltaflow.streaming.cdc.side_tables import Forgotten, SideTables, Write, forget
 from deltaflow.streaming.cdc.target import Target, table_beside
 from deltaflow.streaming.cdc.tracked_history import shown_rows
 
@@ -92,6 +92,7 @@ class Applier:
         spark = batch.sparkSession
         snapshot = self.target.snapshot(spark)
         if snapshot is not None and _has(snapshot, write):
+            self._forget_again(spark, snapshot, write)
             return
         changes = self.envelope.changes(batch, self._current(spark, snapshot, write))
         if changes is None:
@@ -131,6 +132,15 @@ class Applier:
                     run.apply_to_tracked_history(changes, summary, table, tracked, snapshot, whole)
         # Only now: until the target has the batch, it must find what it found the first time.
         side.forget(self.clock(), self.horizon_ms)
+
+    def _forget_again(self, spark: SparkSession, target: Snapshot, write: Write) -> None:
+        """The end of a batch that may have been killed before it had forgotten what earlier ones remembered.
+
+        Where the batch has deletes of its own, the next one forgets instead.
+        """
+        remembered = table_beside(target, "deletes").snapshot(spark)
+        if remembered is not None and not _has(remembered, write):
+            forget(spark, remembered, self.clock(), self.horizon_ms)
 
     def _whole_history(self, spark: SparkSession, snapshot: Snapshot) -> Snapshot | None:
         """That which a history of some columns follows from; None of other targets, and before it is made."""

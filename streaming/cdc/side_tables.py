@@ -134,27 +134,8 @@ class SideTables:
 
     def forget(self, now_ms: int, horizon_ms: int) -> None:
         """Forgets what earlier batches remembered longer ago than the horizon, if there is any."""
-        if self._snapshot is None or not self._snapshot.num_files:
-            return
-        oldest = self._oldest_ms()
-        # Not in each batch that is a horizon after one with deletes.
-        if oldest is None or oldest >= now_ms - horizon_ms - horizon_ms // _SLACK:
-            return
-        is_old = F.col(RECORDED_AT) < F.timestamp_millis(F.lit(now_ms - horizon_ms))
-        expired = is_old & F.col(CHANGE).isin(DELETE, TRUNCATE)
-        greatest = (
-            self._rows().where(expired | (F.col(CHANGE) == HORIZON)).agg(F.max(SEQUENCE).alias(SEQUENCE))
-        )
-        keys = [F.lit(None).cast(key.dataType).alias(key.name) for key in self._columns.keys]
-        recorded = F.timestamp_millis(F.lit(now_ms)).alias(RECORDED_AT)
-        marker = greatest.where(F.col(SEQUENCE).isNotNull()).select(
-            *keys, SEQUENCE, F.lit(HORIZON).alias(CHANGE), recorded
-        )
-        # First what was forgotten is known, then it is forgotten: in between too much is known.
-        marker.write.format("delta").mode("append").save(self._path)
-        replaced = (F.col(CHANGE) == HORIZON) & (F.col(RECORDED_AT) < F.timestamp_millis(F.lit(now_ms)))
-        DeltaTable.forPath(self._spark, self._path).delete(expired | replaced)
-        _LOG.info("%s: forgot the deletes that were older than %d ms", self._path, horizon_ms)
+        if self._snapshot is not None:
+            forget(self._spark, self._snapshot, now_ms, horizon_ms)
 
     def _rows(self) -> DataFrame:
         return self._spark.read.format("delta").load(self._path)
@@ -163,21 +144,44 @@ class SideTables:
         """Which values CHANGE has."""
         if self._snapshot is None:
             return set()
-        return set(pc.unique(self._changes_of_files(self._snapshot)).to_pylist())
+        return set(pc.unique(_changes_of_files(self._snapshot)).to_pylist())
 
-    def _oldest_ms(self) -> int | None:
-        """When the oldest delete or truncate was remembered; None without any."""
-        assert self._snapshot is not None
-        parts = pa.array([DELETE, TRUNCATE])
-        files = self._snapshot.files.filter(pc.is_in(self._changes_of_files(self._snapshot), value_set=parts))
-        recorded = self._snapshot.statistics_of(files).column((RECORDED_AT,))
-        assert recorded is not None
-        # What a file remembers is not younger than the file.
-        written = files["modification_time"].combine_chunks()
-        return pc.min(pc.coalesce(pc.divide(recorded.low, 1_000), written)).as_py()
 
-    @staticmethod
-    def _changes_of_files(snapshot: Snapshot) -> pa.ChunkedArray:
-        # The session's defaults for new tables may have given it column mapping.
-        name = physical_name(snapshot.schema[CHANGE])
-        return pc.map_lookup(snapshot.files["partition_values"], name, "first")
+def forget(spark: SparkSession, deletes: Snapshot, now_ms: int, horizon_ms: int) -> None:
+    """Forgets what the table of deletes remembered longer ago than the horizon, if there is any.
+
+    `deletes` is the table as it was before the batch that forgets remembered deletes of its own.
+    """
+    oldest = _oldest_ms(deletes) if deletes.num_files else None
+    # Not in each batch that is a horizon after one with deletes.
+    if oldest is None or oldest >= now_ms - horizon_ms - horizon_ms // _SLACK:
+        return
+    path = given_path(deletes.path)
+    is_old = F.col(RECORDED_AT) < F.timestamp_millis(F.lit(now_ms - horizon_ms))
+    expired = is_old & F.col(CHANGE).isin(DELETE, TRUNCATE)
+    rows = spark.read.format("delta").load(path).where(expired | (F.col(CHANGE) == HORIZON))
+    greatest = rows.agg(F.max(SEQUENCE).alias(SEQUENCE)).where(F.col(SEQUENCE).isNotNull())
+    recorded = F.timestamp_millis(F.lit(now_ms)).alias(RECORDED_AT)
+    marker = greatest.select(SEQUENCE, F.lit(HORIZON).alias(CHANGE), recorded)
+    # First what was forgotten is known, then it is forgotten: in between too much is known.
+    marker.write.format("delta").mode("append").save(path)
+    replaced = (F.col(CHANGE) == HORIZON) & (F.col(RECORDED_AT) < F.timestamp_millis(F.lit(now_ms)))
+    DeltaTable.forPath(spark, path).delete(expired | replaced)
+    _LOG.info("%s: forgot the deletes that were older than %d ms", path, horizon_ms)
+
+
+def _oldest_ms(deletes: Snapshot) -> int | None:
+    """When the oldest delete or truncate was remembered; None without any."""
+    parts = pa.array([DELETE, TRUNCATE])
+    files = deletes.files.filter(pc.is_in(_changes_of_files(deletes), value_set=parts))
+    recorded = deletes.statistics_of(files).column((RECORDED_AT,))
+    assert recorded is not None
+    # What a file remembers is not younger than the file.
+    written = files["modification_time"].combine_chunks()
+    return pc.min(pc.coalesce(pc.divide(recorded.low, 1_000), written)).as_py()
+
+
+def _changes_of_files(deletes: Snapshot) -> pa.ChunkedArray:
+    # The session's defaults for new tables may have given it column mapping.
+    name = physical_name(deletes.schema[CHANGE])
+    return pc.map_lookup(deletes.files["partition_values"], name, "first")

@@ -18,7 +18,7 @@ from deltaflow import DeltaTable
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log import DeltaLog
 from deltaflow.streaming import apply_changes
-from deltaflow.streaming.cdc import ChangeRows, Debezium, Flat, Snapshots
+from deltaflow.streaming.cdc import ChangeRows, Debezium, Flat, Snapshots, side_tables
 from deltaflow.streaming.cdc.applier import Applier
 from deltaflow.streaming.cdc.apply_changes import _target
 from deltaflow.streaming.cdc.changes import ByConditions, Current
@@ -335,6 +335,39 @@ def test_a_change_with_the_sequence_of_a_delete_that_was_forgotten(spark, table)
     of_table.apply(batch(spark, (2, "b", "u", 6)), Write("q", 1))
     of_table.apply(batch(spark, (1, "equal", "u", 5), (1, "a3", "u", 3)), Write("q", 2))
     assert intervals(spark, table) == [(1, "a", 1, 3), (1, "a3", 3, 5), (2, "b", 6, None)]
+
+
+@pytest.mark.parametrize(
+    "step", [(side_tables, "forget"), (DeltaTable, "delete")], ids=["before all of it", "half-way"]
+)
+def test_a_batch_that_failed_before_it_had_forgotten(spark, table, monkeypatch, step):
+    """It forgets when it runs again, whatever comes after it; its own deletes are left to the next one."""
+    now = [time.time_ns() // 1_000_000]
+    of_table = applier(table, horizon_ms=DAY_MS, clock=lambda: now[0])
+    first, second = (1, "a", "u", 1), (2, "b", "u", 6)
+    of_table.apply(batch(spark, first, (1, None, "d", 5)), Write("q", 0))
+    now[0] += 2 * DAY_MS
+    of_table.apply(batch(spark, (3, None, "d", 4)), Write("q", 0))
+    deletes = f"{table}/_changes/deletes"
+    assert tuples(load(spark, deletes).select("_change", "_sequence")) == [("delete", 5)]
+
+    def fail(*arguments):
+        raise OSError("the process ends")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*step, fail)
+        with pytest.raises(OSError, match="the process ends"):
+            of_table.apply(batch(spark, second), Write("q", 1))
+    assert current(spark, table) == [(2, "b")]
+    now[0] += 1
+    of_table.apply(batch(spark, second), Write("q", 1))
+    assert tuples(load(spark, deletes).select("_change", "_sequence")) == [("horizon", 5)]
+    # The same again forgets nothing more, and the change that may be older than the delete is late.
+    before = versions(deletes)
+    of_table.apply(batch(spark, second), Write("q", 1))
+    assert versions(deletes) == before
+    of_table.apply(batch(spark, (1, "older", "u", 4)), Write("q", 2))
+    assert tuples(load(spark, f"{table}/_changes/late").select("id", "_sequence")) == [(1, 4)]
 
 
 @pytest.mark.long
