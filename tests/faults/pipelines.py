@@ -125,7 +125,7 @@ PIPELINES: dict[str, Tried] = {
     **{f"{name}_on_s3a": Tried(f"{_HADOOP}:{name}", place="s3a") for name in (*_COMMITS, "upkeep")},
     **{name: Tried(f"{_SPARK}:{name}") for name in _OF_SPARK},
     **{name: Tried(f"{_SPARK}:{name}", ("_recorded_at",)) for name in _CHANGES},
-    # A run that is killed before it has forgotten the deletes of a batch leaves this to the next batch.
+    # A run that is killed half-way through forgetting remembers the horizon once more when it runs again.
     "apply_changes_forgetting": Tried(
         f"{_SPARK}:apply_changes_forgetting", ("_recorded_at",), ("target/_changes/deletes",)
     ),
