@@ -112,30 +112,37 @@ def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     Before, this process overtakes the stream `rival` with the same checkpoint.
     """
     folder = tmp_path_factory.mktemp("killed")
-    started_again = [
-        item.callspec.params["held"]
+    selected = [
+        item.callspec.params
         for item in request.session.items
-        if isinstance(item, pytest.Function) and item.originalname == "test_killed_and_started_again"
+        if isinstance(item, pytest.Function) and item.module is request.module and hasattr(item, "callspec")
     ]
+    started_again = [params["held"] for params in selected if "held" in params]
+    names = {params["name"] for params in selected if "name" in params}
+    quarantined, changes, feeds, replicas = (
+        [stream for stream in streams if stream[0] in names]
+        for streams in (QUARANTINED, CHANGES, FEEDS, REPLICAS)
+    )
     for held in started_again:
         deliver(held.source, folder / held.name, range(90))
     deliver("delta", folder / "rival", range(90))
-    for name, *_ in QUARANTINED:
+    for name, *_ in quarantined:
         make_constrained(folder / name / "sink")
         deliver("delta", folder / name, range(90))
-    for name, *_ in CHANGES:
+    for name, *_ in changes:
         make_change(spark, folder / name)
-    for name, *_ in (*FEEDS, *REPLICAS):
+    for name, *_ in (*feeds, *replicas):
         feed_table(str(folder / name / "source"))
     packages = str(Path(deltaflow.__file__).parents[1])
     search_path = os.pathsep.join([packages, *filter(None, [os.environ.get("PYTHONPATH")])])
-    streams = [(held.name, held.source, held.query, held.point.name) for held in started_again]
-    streams += [*QUARANTINED, *CHANGES, *FEEDS, *REPLICAS]
+    # The console shows the first one's source.
+    streams = [RIVAL, *((held.name, held.source, held.query, held.point.name) for held in started_again)]
+    streams += [*quarantined, *changes, *feeds, *replicas]
     shown: list[str] = []
     with (
         (folder / "stderr").open("w") as stderr,
         subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(folder), json.dumps([*streams, RIVAL])],
+            [sys.executable, str(PROGRAM), str(folder), json.dumps(streams)],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
@@ -145,7 +152,7 @@ def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     ):
         assert process.stdout is not None
         try:
-            missing = await_lines(process.stdout, [f"AT {name}\n" for name, *_ in [*streams, RIVAL]], shown)
+            missing = await_lines(process.stdout, [f"AT {name}\n" for name, *_ in streams], shown)
             if not missing:
                 overtake(spark, folder / "rival")
                 missing = await_lines(process.stdout, ["END rival"], shown)
