@@ -28,7 +28,6 @@ from tests.tables import (
     rows_by_deltalake,
     write,
 )
-from tests.trials import trials
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -362,7 +361,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("seed", trials(20, short=1))
+@pytest.mark.parametrize("seed", range(20))
 @pytest.mark.long
 def test_the_ids_of_rows_never_change_and_never_repeat(
     spark: SparkSession, tmp_path: Path, seed: int

@@ -33,7 +33,6 @@ def copied(spark: SparkSession, place: Place, sink: str, checkpoint: str) -> lis
     return ids(load(spark, place.path(sink)))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_a_checkpoint_is_rewound_forked_and_rebuilt(spark: SparkSession, place: Place) -> None:
     source, sink, checkpoint = (place.path(name) for name in ("source", "sink", "checkpoint"))

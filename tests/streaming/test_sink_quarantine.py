@@ -258,7 +258,6 @@ def test_a_batch_that_runs_again_when_log_cleanup_has_removed_its_commit(
         ("DELETE FROM {0} WHERE row.id = 8", "false"),
     ],
 )
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_a_batch_that_runs_again_when_its_files_were_rewritten(
     streams: Any,

@@ -190,7 +190,6 @@ def test_no_change_files_where_others_say_it_all(spark: SparkSession, table: str
     assert check(spark, table) == [(0, 1, "update_preimage"), (1, 1, "update_postimage")]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_values_that_differ_each_time(spark: SparkSession, table: str, *, vectors: bool) -> None:
     """The rows after an update are those that the table has, whatever made them."""
@@ -222,7 +221,6 @@ def test_values_that_differ_each_time(spark: SparkSession, table: str, *, vector
         assert file.suffix != ".parquet" or set(pq.read_schema(file).names) == columns
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_schemas_that_grow(spark: SparkSession, table: str, *, vectors: bool) -> None:
     create(spark, table, "id BIGINT, v INT", vectors=vectors, enableTypeWidening=True)

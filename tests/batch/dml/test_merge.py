@@ -218,7 +218,6 @@ def test_null_keys_match_only_where_the_condition_says_so(spark, table):
         ("date", ["0001-01-01", "2024-03-10", "9999-12-31"]),
     ],
 )
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, data_type, values):
     setting("spark.sql.session.timeZone", "America/New_York")
@@ -265,7 +264,6 @@ def test_keys_beyond_the_years_of_python(spark, tmp_path, data_type, others):
         ("if(id = 9, map('id', map('id', id)), map('id', map('id', id, 'x', null))) m, v", "s.m['id']['id']"),
     ],
 )
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_keys_in_maps_of_the_source(spark, table, columns, key):
     write_files(spark, table, [(1, "a"), (2, "a")])
@@ -295,7 +293,6 @@ def test_keys_in_maps_of_the_source(spark, table, columns, key):
         ),
     ],
 )
-@pytest.mark.sampled(3)
 @pytest.mark.long
 def test_keys_that_spark_takes_for_others_or_does_not_compare(spark, table, keys, condition):
     write_files(spark, table, [("0.0", 1), ("other", 2)], "id string, v int")
@@ -311,7 +308,6 @@ def test_keys_that_spark_takes_for_others_or_does_not_compare(spark, table, keys
 
 
 @pytest.mark.parametrize("number", [2, 150])
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_keys_that_only_some_rows_of_the_source_have(spark, table, number):
     write_files(spark, table, [(1, "a"), (2, "b")])
@@ -481,7 +477,6 @@ def test_the_table_is_its_own_source(spark, table):
 
 
 @pytest.mark.parametrize("linked", [False, True])
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_a_rival_of_a_self_merge_wins(spark, table, tmp_path, linked):
     write_files(spark, table, [(i, "a") for i in range(4)], files=4)
@@ -581,7 +576,6 @@ def test_a_rival_that_may_have_added_the_keys_wins(spark, table, clause):
 
 
 @pytest.mark.parametrize("condition", ["t.id = s.id and t.d = 1", "t.id = s.id and t.d = s.d"])
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_merges_into_disjoint_partitions_do_not_conflict(spark, table, condition):
     schema = "id long, v string, d int"

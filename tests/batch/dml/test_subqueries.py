@@ -122,7 +122,6 @@ COLUMNS: dict[str, Callable[[SparkSession], Column]] = {
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_columns_with_subqueries(spark: SparkSession, path: str, kind: str) -> None:
     """Spark's own API for subqueries, of the releases that have it."""
@@ -242,7 +241,6 @@ def test_one_version_of_every_table(spark: SparkSession, path: str, tmp_path: Pa
         "WHEN MATCHED THEN UPDATE SET v = 5",
     ],
 )
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_what_a_subquery_reads_of_the_table_may_not_change(
     spark: SparkSession, path: str, statement: str

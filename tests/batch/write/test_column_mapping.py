@@ -331,7 +331,6 @@ def test_tables_of_statements(spark: SparkSession, tmp_path: Path, database: Pat
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_files_of_another_writer_are_rewritten(
     spark: SparkSession, tmp_path: Path, mode: str, settings: Any

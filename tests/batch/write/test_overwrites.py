@@ -195,7 +195,6 @@ def test_replace_where_of_odd_partition_values(spark, table):
 
 @pytest.mark.parametrize("escaped", ["true", "false"])
 @pytest.mark.parametrize("partitioned", [False, True])
-@pytest.mark.sampled(4)
 @pytest.mark.long
 def test_replace_where_of_texts_with_backslashes_and_quotes(spark, table, setting, escaped, partitioned):
     texts = ["a\\b", "a\\\\b", "it's", "a\\\"'b", "\\", "plain"]

@@ -31,9 +31,8 @@ from tests.tables import actions, load, tuples, versions
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
-# Of `scd_type`, where a test takes long: one in tests/run, the other among the long trials.
+# Of `scd_type`, where a test takes long: the second is among the long trials.
 ONE_OF_TWO = [1, pytest.param(2, marks=pytest.mark.long)]
-OTHER_OF_TWO = [pytest.param(1, marks=pytest.mark.long), 2]
 
 SCHEMA = "id INT, name STRING, op STRING, at INT"
 DAY_MS = 86_400_000
@@ -222,7 +221,6 @@ def test_a_truncate_ends_the_rows_of_a_history(spark, table):
 
 
 @pytest.mark.parametrize("options", [{}, {"track_history": ["name"]}], ids=["history", "history of a column"])
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_a_truncate_that_comes_after_newer_changes_ends_rows_of_a_history(spark, table, options):
     """The row was valid at the truncate, though a newer change had ended it already."""
@@ -386,7 +384,7 @@ def test_remembered_deletes_are_few_files(spark, settings, table):
     assert tuples(load(spark, deletes).select("_change", "_sequence")) == [("delete", 1), ("horizon", 0)]
 
 
-@pytest.mark.parametrize("scd_type", ONE_OF_TWO)
+@pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.long
 def test_deletes_are_remembered_whatever_new_tables_are_made_with(spark, settings, table, scd_type):
     """The table of deletes may have column mapping, too."""
@@ -404,7 +402,7 @@ def test_deletes_are_remembered_whatever_new_tables_are_made_with(spark, setting
 
 @pytest.mark.parametrize(
     "options",
-    [{"scd_type": 1}, pytest.param({"scd_type": 2, "track_history": ["v, x"]}, marks=pytest.mark.long)],
+    [{"scd_type": 1}, {"scd_type": 2, "track_history": ["v, x"]}],
 )
 @pytest.mark.long
 def test_names_that_only_mapped_tables_have(spark, table, options):
@@ -462,7 +460,7 @@ def test_a_new_column_in_a_history_of_some_columns(spark, table):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("scd_type", OTHER_OF_TWO)
+@pytest.mark.parametrize("scd_type", [1, 2])
 def test_a_column_that_some_batches_do_not_tell(spark, table, scd_type):
     """Where columns have sequences of their own, it keeps its value and its sequence."""
     of_table = applier(table, scd_type=scd_type)
@@ -492,7 +490,6 @@ def test_a_history_that_does_not_ignore_nulls_any_more(spark, table, tracked):
 
 
 @pytest.mark.parametrize("scd_type", [1, 2])
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_an_older_change_with_a_new_column_after_a_newer_one_without_it(spark, table, scd_type):
     """Nobody has set the column since, as in the other order."""
@@ -541,7 +538,6 @@ def test_parts_of_rows_for_a_table_that_was_there_before(spark, table):
 
 
 @pytest.mark.parametrize(("kind", "short"), [("CHAR(3)", ""), ("VARCHAR(3)", "  ")])
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_keys_of_a_length(spark, table, kind, short):
     """A key is the same whatever blanks the table cuts off or adds."""
@@ -563,7 +559,6 @@ def test_a_key_that_the_table_has_as_null(spark, table):
 
 
 @pytest.mark.parametrize("scd_type", [1, 2])
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_names_that_the_engine_could_have(spark, table, scd_type):
     of_table = applier(table, scd_type=scd_type)
@@ -575,7 +570,6 @@ def test_names_that_the_engine_could_have(spark, table, scd_type):
 
 
 @pytest.mark.parametrize("scd_type", [1, 2])
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_names_of_columns(spark, table, scd_type):
     """Keys and values may have dots in their names, and another case than the keys that are given."""
@@ -592,7 +586,6 @@ def test_names_of_columns(spark, table, scd_type):
 
 
 @pytest.mark.parametrize("scd_type", [1, 2])
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_keys_alone(spark, table, scd_type):
     of_table = applier(table, scd_type=scd_type)
@@ -617,7 +610,6 @@ def test_a_table_that_was_there_before(spark, table):
 
 
 @pytest.mark.parametrize("batches", [1, 2])
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_a_row_that_was_there_before_is_deleted_and_made_again(spark, table, batches):
     """The delete ends the columns that changes do not have, also in the batch of the new row."""
@@ -648,7 +640,6 @@ def test_columns_whose_values_the_table_gives(spark, table):
 
 
 @pytest.mark.parametrize("ignores_nulls", [False, True])
-@pytest.mark.sampled(2)
 @pytest.mark.long
 def test_columns_with_a_default(spark, table, ignores_nulls):
     """New rows have it where no change tells the column."""
@@ -675,7 +666,7 @@ def test_an_equal_sequence_with_a_new_column(spark, table):
     assert tuples(load(spark, table).select("id", "name", "more")) == [(1, "a", "x"), (2, "b", None)]
 
 
-@pytest.mark.parametrize("scd_type", OTHER_OF_TWO)
+@pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.long
 def test_an_equal_sequence_with_a_map(spark, table, scd_type):
     """A null is less than a map, as it is less than every other value."""
@@ -774,7 +765,7 @@ def test_a_change_without_key_or_sequence(spark, table):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("scd_type", OTHER_OF_TWO)
+@pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.parametrize(
     "sequence", ["struct(at, struct(1 AS n) AS one, CAST(NULL AS STRUCT<n: INT>) AS none)", "array(at, 1)"]
 )
