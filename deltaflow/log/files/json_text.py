@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -15,8 +16,8 @@ from deltaflow.log.files.text_casts import MAY_BE_TOO_FINE, cast_or_null, is_too
 
 _DECODER = msgspec.json.Decoder(float_hook=Decimal)
 _FEW = 256
-_MAY_BE_NULL = r"(^|\})\s*null"
-"""In texts that are JSON's null, or have one after an object: at such a null pyarrow 26 ends the process."""
+_NULL_AFTER_OBJECT = re.compile(rb"\}\s*null")
+"""Where pyarrow 26 ends the process, if the null is not in an object; at one before all objects, too."""
 
 
 def structs_from_json(texts: pa.StringArray, struct_type: pa.StructType) -> pa.StructArray:
@@ -133,19 +134,37 @@ def _fitting_value(value: Any, arrow_type: pa.DataType) -> Any:
 
 
 def _read(texts: pa.StringArray, options: pj.ParseOptions) -> pa.Table:
-    suspicious = texts.filter(pc.match_substring_regex(texts, _MAY_BE_NULL)).to_pylist()
-    if not all(isinstance(_object(text), dict) for text in suspicious):
+    """A row for each text, by these options; one without values for null.
+
+    pyarrow.ArrowInvalid if a text is not one JSON object, or has a value that does not fit.
+    """
+    if texts.null_count:
+        texts = pc.coalesce(texts, pa.scalar("{}"))
+    content = bytes(_content(texts))
+    if b"\0" in content:  # pyarrow takes it for the end of all texts
+        raise pa.ArrowInvalid("a text has a character that no JSON has")
+    if b"\n" in content or b"\r" in content:
+        texts = pc.replace_substring_regex(texts, r"[\r\n]", " ")
+    # Else a text could have two objects, and another one none.
+    is_plain = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
+    if _NULL_AFTER_OBJECT.search(content):
+        is_plain = pc.and_not(is_plain, pc.match_substring_regex(texts, _NULL_AFTER_OBJECT.pattern))
+    if not all(isinstance(_object(text), dict) for text in texts.filter(pc.invert(is_plain)).to_pylist()):
         raise pa.ArrowInvalid("a text is not one JSON object")
-    lines = pc.replace_substring_regex(pc.coalesce(texts, pa.scalar("{}")), r"[\r\n]", " ")
-    lines = pc.binary_join_element_wise(lines, "\n", "")
-    size: int = pc.sum(pc.binary_length(lines)).as_py()
-    content = lines.buffers()[2].slice(0, size)
+    lines = _content(pc.binary_join_element_wise(texts, "\n", ""))
     # One block: Arrow does not unify the types that it infers from several.
-    reading = pj.ReadOptions(use_threads=False, block_size=size + 1)
-    fields = pj.read_json(pa.BufferReader(content), reading, options)
+    reading = pj.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    fields = pj.read_json(pa.BufferReader(lines), reading, options)
     if fields.num_rows != len(texts):
         raise pa.ArrowInvalid("a text is not one JSON object")
     return fields
+
+
+def _content(texts: pa.StringArray) -> memoryview:
+    """The bytes of all texts, one after the other."""
+    _, starts, content = texts.buffers()
+    offsets = memoryview(starts).cast("i")[texts.offset : texts.offset + len(texts) + 1]
+    return memoryview(content or b"")[offsets[0] : offsets[-1]]
 
 
 def _inferred(texts: pa.StringArray, known: pa.Schema) -> pa.Schema:

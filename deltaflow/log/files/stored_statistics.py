@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.errors import CorruptLogError
+from deltaflow.log.files.conversion import converted
 from deltaflow.log.files.file_rows import STATS
 
 Path = tuple[str, ...]
@@ -62,7 +62,7 @@ def gather(
     order = None if _is_ordered(rows) else pc.sort_indices(rows)
     places = (rows if order is None else rows.take(order)).drop_null()
     try:
-        pieces = list(_converted(stored.read(places, leaves), convert))
+        pieces = list(converted(stored.read(places, leaves), convert))
     except CorruptLogError as error:
         files, stored = stored.elsewhere(files, error)
         return gather(files, stored, leaves, convert)
@@ -70,18 +70,6 @@ def gather(
     texts = in_memory.filter(rows.is_null()) if rows.null_count else in_memory.slice(0, 0)
     found = _concatenated([*pieces, *map(convert, texts.chunks)], convert)
     return found if order is None else found.take(pc.sort_indices(order))
-
-
-def _converted(pieces: Iterable[pa.Array], convert: Callable[[pa.Array], pa.Table]) -> Iterator[pa.Table]:
-    """Converts each piece in a thread, while the next one is read."""
-    with ThreadPoolExecutor(1) as worker:
-        converting: list[Future[pa.Table]] = []
-        for piece in pieces:
-            if converting:
-                yield converting.pop().result()
-            converting.append(worker.submit(convert, piece))
-        if converting:
-            yield converting.pop().result()
 
 
 def texts_of(files: pa.Table, stored: StoredStatistics | None) -> pa.ChunkedArray:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from deltaflow.log.files.conversion import converted
 from deltaflow.log.maintenance.checkpoint_parts import part_of_other_actions, parts_of_paths
 from deltaflow.log.maintenance.checkpoint_rows import (
     FileRows,
@@ -43,6 +44,8 @@ _FILES_PER_SIDECAR = 50_000
 _ROWS_PER_GROUP = 50_000
 _FILES_WITH_STATISTICS = 250_000
 """Files whose statistics are in memory at once. A writer's row groups may be as large."""
+_THREADS = 2
+"""They make rows, most of which is to parse statistics, while others are written."""
 _LONGEST_HINTED_SCHEMA = 20_000
 # Columns whose values hardly ever repeat: a dictionary would be useless.
 _ALWAYS_NEW = {"path", "stats", "size", "stats_parsed"}
@@ -205,12 +208,18 @@ def _with_parts(rows: pa.Table, parts: int) -> pa.Table:
 
 
 def _file_batches(state: _State, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for start in range(0, state.files.num_rows, _FILES_WITH_STATISTICS):
-        files = state.snapshot.with_stats(state.files.slice(start, _FILES_WITH_STATISTICS))
-        for batch in _row_groups(files, state.part):
-            yield file_batch("add", state.rows.adds(batch), schema)
+    def adds(files: pa.RecordBatch) -> pa.RecordBatch:
+        return file_batch("add", state.rows.adds(files), schema)
+
+    yield from converted(_files_with_statistics(state), adds, _THREADS)
     for batch in _row_groups(state.tombstones, state.part):
         yield file_batch("remove", state.rows.removes(batch), schema)
+
+
+def _files_with_statistics(state: _State) -> Iterator[pa.RecordBatch]:
+    for start in range(0, state.files.num_rows, _FILES_WITH_STATISTICS):
+        files = state.snapshot.with_stats(state.files.slice(start, _FILES_WITH_STATISTICS))
+        yield from _row_groups(files, state.part)
 
 
 def _row_groups(rows: pa.Table, part: int | None) -> Iterator[pa.RecordBatch]:
