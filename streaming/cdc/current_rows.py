@@ -147,7 +147,7 @@ class CurrentRows:
         for i, group in enumerate(self.columns.groups):
             values = F.struct(sequence.alias(SEQUENCE), *[column(value.name) for value in group])
             sets = is_upsert & self._sets(group)
-            if all(has_order(value.dataType) for value in group):
+            if _has_order(group):
                 newest = F.max(F.when(sets, values))
             else:
                 state = _state(sequence, group, {value.name: column(value.name) for value in group})
@@ -195,11 +195,11 @@ class CurrentRows:
         What it evaluates for each column is small, and what can be the same for all columns is evaluated by
         name: Spark compiles it anew for every batch.
         """
-        source = self._source(folded, truncates)
         same_key = _all(_of(TARGET, key) == _of(SOURCE, key) for key in self.columns.key_names)
         upserted, deleted = _of(SOURCE, _UPSERTED), _of(SOURCE, _DELETED)
         known = {field.name.lower(): field for field in target.fields}
         row = _Target(table._path, known, self.columns, self.ignores_nulls)
+        source = self._source(folded, truncates, row)
         is_inserted = upserted.isNotNull() & (deleted.isNull() | (upserted > deleted))
         stays = deleted.isNull() | _holds(upserted > deleted) | _holds(row.sequence > deleted)
         changed, values = self._updated(row)
@@ -218,9 +218,11 @@ class CurrentRows:
                 merge = merge.whenNotMatchedBySourceUpdate(is_older, _quoted(values))
         merge.withSchemaEvolution().execute()
 
-    def _source(self, folded: DataFrame, truncates: Sequence[Column]) -> DataFrame:
-        """The folded rows without what a delete or a truncate has ended: the keys; the values; of each group
-        its sequence and values as one value, which is null if no change has told it; the sequences by column.
+    def _source(self, folded: DataFrame, truncates: Sequence[Column], row: _Target) -> DataFrame:
+        """The folded rows without what a delete or a truncate has ended: the keys; of each group its sequence
+        and values as one value, which is null if no change has told it; the values that are not in that, and
+        those of columns that the table gets, as the MERGE wants it; the sequences by column. No value is
+        there twice: rows of few bytes are broadcast, and the join does not shuffle the table.
         """
         keys, deleted = [column(key) for key in self.columns.key_names], F.col(_DELETED)
         told: list[Column] = []
@@ -233,8 +235,8 @@ class CurrentRows:
             told.append(F.when(deleted.isNull() | (sequence > deleted), found).alias(name))
             sequences.append(sequence)
             of_group = {value.name: found.getField(value.name) for value in group}
-            values += [value.alias(name) for name, value in of_group.items()]
-            if not all(has_order(value.dataType) for value in group):
+            values += [of_group[v.name].alias(v.name) for v in group if not _is_in_state(v, group, row)]
+            if not _has_order(group):
                 found = F.when(found.isNotNull(), _state(sequence, group, of_group)).alias(name)
             states.append(found)
         if self.columns.partial:
@@ -243,6 +245,16 @@ class CurrentRows:
         ended = folded.withColumn(_DELETED, _newest([deleted, *truncates]))
         rows = ended.select(*keys, *told, _UPSERTED, _DELETED)
         return rows.select(*keys, *values, *states, _UPSERTED, _DELETED)
+
+    def _values_of_source(self, number: int, row: _Target) -> dict[str, Column]:
+        """The values of a group of columns in `_source`."""
+        group, state = self.columns.groups[number], _of(SOURCE, f"{_GROUP}{number}")
+        return {
+            value.name: state.getField(value.name)
+            if _is_in_state(value, group, row)
+            else _of(SOURCE, value.name)
+            for value in group
+        }
 
     def _sets(self, group: Sequence[T.StructField]) -> Column:
         if not self.columns.partial:
@@ -263,12 +275,11 @@ class CurrentRows:
             changes.append(_holds(wins))
             if not self.columns.partial:
                 # The row is written anew only if the source's wins.
-                values |= {value.name: _of(SOURCE, value.name) for value in group}
+                values |= self._values_of_source(i, row)
                 continue
             (value,) = group
-            new = F.when(wins, _of(SOURCE, value.name)).when(
-                is_undeleted | (sequence > deleted), old[value.name]
-            )
+            newer = self._values_of_source(i, row)[value.name]
+            new = F.when(wins, newer).when(is_undeleted | (sequence > deleted), old[value.name])
             values[value.name] = row.or_default(value.name, new)
         if self.columns.partial:
             changed, values[COLUMN_SEQUENCES] = self._merged_sequences(row, values[ROW_SEQUENCE])
@@ -322,14 +333,21 @@ class CurrentRows:
     def _inserted(self, row: _Target) -> dict[str, Column]:
         upserted = _of(SOURCE, _UPSERTED)
         values: dict[str, Column] = {ROW_SEQUENCE: upserted}
-        for i, group in enumerate(self.columns.groups):
+        for i in range(len(self.columns.groups)):
             is_told = _of(SOURCE, f"{_GROUP}{i}").isNotNull()
-            for value in group:
-                told = F.when(is_told, _of(SOURCE, value.name))
-                values[value.name] = row.or_default(value.name, told)
+            for name, value in self._values_of_source(i, row).items():
+                values[name] = row.or_default(name, F.when(is_told, value))
         if self.columns.partial:
             values[COLUMN_SEQUENCES] = _older(_of(SOURCE, _SEQUENCES), upserted)
         return values
+
+
+def _has_order(group: Sequence[T.StructField]) -> bool:
+    return all(has_order(value.dataType) for value in group)
+
+
+def _is_in_state(value: T.StructField, group: Sequence[T.StructField], row: _Target) -> bool:
+    return row.has(value) and _has_order(group)
 
 
 def _state(sequence: Column, group: Sequence[T.StructField], values: Mapping[str, Column]) -> Column:
