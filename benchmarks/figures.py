@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 FILE = "DELTAFLOW_FIGURES"
@@ -27,6 +27,12 @@ class Figure:
     """Of the ratio, if there is another value; None where nothing is promised."""
     extra: float | None = None
     """What is allowed beyond the other value, in its unit."""
+    about: str = ""
+    """What several figures of the program are about."""
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.about}: {self.name}" if self.about else self.name
 
     @property
     def ratio(self) -> float | None:
@@ -75,7 +81,13 @@ class Report:
 
     def __init__(self, program: str) -> None:
         self._program = program
+        self._about = ""
         self.failed = False
+
+    def begin(self, about: str) -> None:
+        """What the figures that follow are about."""
+        print(f"\n{about}")
+        self._about = about
 
     def ratio(
         self, name: str, ours: float, other: float, unit: str, bound: float | None, other_name: str = "other"
@@ -93,4 +105,4 @@ class Report:
 
     def add(self, figure: Figure) -> None:
         self.failed |= not figure.is_met
-        show(figure)
+        show(replace(figure, about=self._about))

@@ -419,7 +419,7 @@ def run(probe: Callable[[str], dict[str, Any]], *tables: Path) -> dict[str, Any]
 
 def compare_opening(report: Report, name: str, table: Path, repeats: int, bounds: tuple[Any, Any]) -> None:
     """`bounds` are those of the memory: of an open table, and with the statistics of all files."""
-    print(f"\n{name}: deltaflow, deltalake")
+    report.begin(f"{name}, deltaflow beside deltalake")
     compare(report, "open", (open_with_deltaflow, open_with_deltalake), table, repeats, bounds[0])
     sides = (list_with_deltaflow, list_with_deltalake)
     compare(report, "open and list with statistics", sides, table, repeats, bounds[1])
@@ -459,7 +459,7 @@ def compare(
 
 def compare_plans(report: Report, title: str, table: Path, repeats: int) -> None:
     found = [run(plan_with_deltaflow, table) for _ in range(repeats + 1)][1:]
-    print(f"\nthe first selective query of {title}: deltaflow")
+    report.begin(f"the first selective query of {title}")
     for name, key, unit, bound in (
         ("time", "seconds", "s", PLAN_BOUND_S),
         ("added memory, peak", "peak_mb", "MB", None),
@@ -471,7 +471,7 @@ def compare_following(
     report: Report, name: str, large: Path, small: Path, repeats: int, bound: float
 ) -> None:
     found = [run(follow, large, small) for _ in range(repeats)]
-    print(f"\n{name}")
+    report.begin(name)
     for what in found[0]:
         ours, other = (statistics.median(result[what][side] for result in found) for side in (0, 1))
         report.ratio(what, ours, other, "ms", None if what == "commit after another's" else bound)
@@ -480,7 +480,7 @@ def compare_following(
 def compare_checkpoints(report: Report, table: Path) -> None:
     ours = run(checkpoint_with_deltaflow, table)
     other = run(checkpoint_with_deltalake, table)
-    print("\nopen and write a checkpoint: deltaflow, deltalake")
+    report.begin("open and write a checkpoint, deltaflow beside deltalake")
     report.ratio("time", ours["seconds"], other["seconds"], "s", None)
     report.ratio("memory of the process, peak", ours["process_peak_mb"], other["process_peak_mb"], "MB", None)
     report.value("memory of the process, peak, deltaflow", ours["process_peak_mb"], "MB", CHECKPOINT_BOUND_MB)
@@ -488,7 +488,7 @@ def compare_checkpoints(report: Report, table: Path) -> None:
 
 def compare_batches(report: Report, title: str, table: Path) -> None:
     found = run(stream, table)
-    print(f"\nstream {title}, 1,000 files a batch: deltaflow")
+    report.begin(f"stream {title}, 1,000 files a batch")
     report.value("first batch", found["seconds"], "s", STREAM_START_BOUND_S)
     report.value("first batch, added memory, peak", found["peak_mb"], "MB", STREAM_MEMORY_BOUND_MB)
     report.ratio("batch 900 to batch 5", found["late"], found["early"], "ms", STREAM_GROWTH_BOUND)
@@ -531,6 +531,8 @@ def main() -> int:
         compare_following(report, title, many, few, arguments.repeats, FILES_BOUND)
         title = f"a loaded snapshot at version {arguments.versions:,} and at {FEW_VERSIONS}"
         compare_following(report, title, late, early, arguments.repeats, VERSIONS_BOUND)
+        title = f"{arguments.files:,} files in a checkpoint with statistics as JSON alone"
+        compare_plans(report, title, many, arguments.repeats)
         compare_checkpoints(report, many)
         # Its newest checkpoint is ours now, which has statistics in columns.
         title = f"{arguments.files:,} files in a checkpoint with statistics in columns"

@@ -31,7 +31,7 @@ RESULTS = HERE / "RESULTS.md"
 HEADING = "\n## "
 INTRODUCTION = """# Results
 
-What the benchmarks printed when `benchmarks/run` ran them. Each exits with 1 if a figure exceeds its bound.
+What the benchmarks printed, each after the command that ran it. It exits with 1 if a figure exceeds its bound.
 """
 # The arguments of each program, and those of --quick.
 PROGRAMS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
@@ -57,7 +57,7 @@ def cells(figure: Figure) -> list[str]:
     other = "" if figure.other is None else f"{figure.other_name}: {figure.other:.2f}{unit}"
     ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
     verdict = "" if figure.limit is None else "yes" if figure.is_met else "no"
-    return [figure.name, f"{figure.value:.2f}{unit}", other, ratio, figure.promise, verdict]
+    return [figure.full_name, f"{figure.value:.2f}{unit}", other, ratio, figure.promise, verdict]
 
 
 HEADER = ["what", "deltaflow", "beside", "ratio", "bound", "met"]

@@ -139,7 +139,7 @@ def run(*arguments: str) -> dict[str, Any]:
 def compare(report: Report, name: str, repeats: int, expected: int, *arguments: str) -> None:
     found = [run(*arguments) for _ in range(repeats + 1)][1:]
     assert {result["rows"] for result in found} == {expected}, (found, expected)
-    print(f"\n{name}: {expected} files to be deleted")
+    report.begin(f"{name}, {expected:,} files to be deleted")
     report.value("time", statistics.median(result["seconds"] for result in found), "s", None)
     report.value(
         "added memory, peak", statistics.median(result["peak_mb"] for result in found), "MB", PEAK_BOUND_MB
