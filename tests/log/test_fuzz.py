@@ -12,7 +12,7 @@ from deltaflow.log.replay.snapshot import Snapshot
 from tests.log import fuzz
 from tests.log.fuzz import Log
 
-CASES = range(250)
+CASES = range(400)
 
 
 @pytest.fixture(scope="module")
