@@ -31,7 +31,7 @@ from deltaflow.log.replay.commit_history import CommitRecord, read_history
 from deltaflow.log.replay.feature_history import has_feature_history, has_v2_checkpoint_history
 from deltaflow.log.replay.listing import Listing
 from deltaflow.log.replay.log_files import Clock, Ids, LogFiles, no_table, random_id, system_clock
-from deltaflow.log.replay.segment import list_newest, load_state
+from deltaflow.log.replay.segment import load_newest, load_state
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.time_travel import (
     available_versions,
@@ -365,12 +365,11 @@ class DeltaLog:
             if newer is not None:
                 return newer
         self._recent = {}
-        listing = list_newest(self._files)
-        latest = listing.latest_version
-        if latest < 0:
+        found = load_newest(self._files)
+        if found is None:
             return None
-        state = load_state(self._files, listing, latest)
-        status = listing.status(latest)
+        listing, state = found
+        status = listing.status(state.version)
         return Snapshot(self.path, state), "" if status is None else status.etag
 
     def _follow(self, known: tuple[Snapshot, str], listing: Listing) -> tuple[Snapshot, str] | None:

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from deltaflow.log import delta_log
+from deltaflow.log.replay.listing import Listing
+from deltaflow.log.replay.log_files import LogFiles
+from deltaflow.log.replay.segment import list_newest, load_state
 from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.replay.state import TableState
 from tests.log import fuzz
 from tests.log.fuzz import Log
 
@@ -44,13 +48,12 @@ def test_sound_logs_give_their_state_by_every_reading(logs: list[Log], tmp_path:
 def test_a_wrong_table_and_a_crash_are_found(
     logs: list[Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = delta_log.load_state
-
-    def an_older_one(log: object, listing: object, version: int) -> object:
-        return load(log, listing, version - 1)  # type: ignore[arg-type]
+    def an_older_one(log: LogFiles) -> tuple[Listing, TableState]:
+        listing = list_newest(log)
+        return listing, load_state(log, listing, listing.latest_version - 1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(delta_log, "load_state", an_older_one)
+        patch.setattr(delta_log, "load_newest", an_older_one)
         assert "not in the files" in str(fuzz.finding(logs[0], tmp_path / "older", None)[1])
 
     def crash(self: Snapshot) -> int:

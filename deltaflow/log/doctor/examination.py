@@ -20,8 +20,7 @@ from deltaflow.log.doctor.property_checks import check_properties
 from deltaflow.log.doctor.statistics_checks import check_statistics
 from deltaflow.log.progress import Progress, no_progress
 from deltaflow.log.replay.log_files import LogFiles, existing_log
-from deltaflow.log.replay.segment import load_state
-from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.replay.snapshot import Snapshot, newest_snapshot
 
 
 def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
@@ -42,7 +41,7 @@ def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
     version = listing.latest_version
     progress("the newest version", 0, None)
     try:
-        yield from _examine_snapshot(log, Snapshot(log.path, load_state(log, listing, version)), progress)
+        yield from _examine_snapshot(log, newest_snapshot(log), progress)
     except (CorruptLogError, UnsupportedFeatureError) as error:
         repair = "Repair the log first, and examine the table again: it has not been examined to its end."
         if isinstance(error, UnsupportedFeatureError):

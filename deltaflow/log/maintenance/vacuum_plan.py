@@ -22,8 +22,7 @@ from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.features import check_writable
 from deltaflow.log.protocol.properties import DELETED_FILE_RETENTION_MS, RETENTION_CHECK_ENABLED
 from deltaflow.log.replay.log_files import LogFiles
-from deltaflow.log.replay.segment import list_newest, load_state
-from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.replay.snapshot import Snapshot, newest_snapshot
 from deltaflow.store import DataDirectory
 
 _HOUR_MS = 3_600_000
@@ -160,8 +159,7 @@ def paths_added_since(log: LogFiles, version: int) -> tuple[int, list[str]]:
 def _referenced(log: LogFiles, places: LogPlaces, before_ms: int) -> tuple[Snapshot, list[pa.Array]]:
     """The newest version, and the places of its files and of those that were removed within the retention."""
     with_paths = replace(log, file_fields=_FIELDS)
-    listing = list_newest(with_paths)
-    newest = Snapshot(log.path, load_state(with_paths, listing, listing.latest_version))
+    newest = newest_snapshot(with_paths)
     tombstones = newest.tombstones
     # A tombstone without a time counts as the oldest.
     is_young = pc.greater_equal(pc.fill_null(tombstones["deletion_timestamp"], 0), before_ms)

@@ -17,7 +17,7 @@ from deltaflow.log.replay.state import TableState
 
 _LOG = logging.getLogger(__name__)
 _MOST_CLEAN_UPS = 3
-"""While one version is read."""
+"""While one version, or the newest one, is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,26 @@ def list_newest(log: LogFiles) -> Listing:
         return listing
     _LOG.warning("No complete checkpoint of version %d, which _last_checkpoint names, in %s", hint, log.path)
     return log.list(0)
+
+
+def load_newest(log: LogFiles) -> tuple[Listing, TableState] | None:
+    """The newest version, and a listing that has it; None without a version.
+
+    Beside commits that go on, log clean-up may delete it while it is read: then a newer one is read.
+    CorruptLogError as of `load_state`.
+    """
+    listing = list_newest(log)
+    for _ in range(_MOST_CLEAN_UPS):
+        if listing.latest_version < 0:
+            return None
+        try:
+            return listing, load_state(log, listing, listing.latest_version)
+        except CorruptLogError:
+            newer = list_newest(log)
+            if newer.latest_version <= listing.latest_version:
+                raise
+            listing = newer
+    return listing, load_state(log, listing, listing.latest_version)
 
 
 def load_state(log: LogFiles, listing: Listing, version: int) -> TableState:

@@ -26,8 +26,8 @@ from deltaflow.log.protocol.features import check_readable, has_generated_column
 from deltaflow.log.protocol.indexed_columns import ColumnPath
 from deltaflow.log.replay.checkpoint_statistics import CheckpointStatistics
 from deltaflow.log.replay.listing import Checkpoint
-from deltaflow.log.replay.log_files import LogFiles
-from deltaflow.log.replay.segment import list_newest, load_state
+from deltaflow.log.replay.log_files import LogFiles, no_table
+from deltaflow.log.replay.segment import list_newest, load_newest, load_state
 from deltaflow.log.replay.state import TableState
 
 __all__ = ["FILES_SCHEMA", "Snapshot", "replay"]
@@ -261,6 +261,14 @@ def replay_for_totals(path: str, commits: Sequence[Commit], previous: Snapshot |
     if state.file_totals is not None:
         return Snapshot(path, state)
     return replay(path, commits, previous)
+
+
+def newest_snapshot(log: LogFiles) -> Snapshot:
+    """The table at its newest version; DeltaTableNotFoundError without a table."""
+    found = load_newest(log)
+    if found is None:
+        raise no_table(log.path)
+    return Snapshot(log.path, found[1])
 
 
 def snapshot_at(log: LogFiles, version: int, earlier: Snapshot | None) -> Snapshot:

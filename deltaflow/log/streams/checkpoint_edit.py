@@ -18,8 +18,7 @@ import msgspec
 
 from deltaflow.errors import DeltaIllegalStateException, DeltaUnsupportedOperationException
 from deltaflow.log.replay.log_files import LogFiles, existing_log
-from deltaflow.log.replay.segment import list_newest, load_state
-from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.replay.snapshot import Snapshot, newest_snapshot
 from deltaflow.log.streams.checkpoint import (
     COMMITS,
     EDITS,
@@ -258,8 +257,7 @@ def _is_empty(checkpoint: StreamCheckpoint, batch_id: int) -> bool:
 def newest_version(table: str) -> tuple[LogFiles, Snapshot]:
     """The log of a table, and its newest version without files; DeltaTableNotFoundError if there is none."""
     log = replace(existing_log(table), file_fields=frozenset())
-    listing = list_newest(log)
-    return log, Snapshot(log.path, load_state(log, listing, listing.latest_version))
+    return log, newest_snapshot(log)
 
 
 def last_batch_in(table: str, query_id: str) -> int | None:

@@ -22,8 +22,7 @@ from deltaflow.log.protocol.properties import (
 )
 from deltaflow.log.replay.listing import Listing
 from deltaflow.log.replay.log_files import LogFiles
-from deltaflow.log.replay.segment import list_newest, load_state
-from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.replay.snapshot import Snapshot, newest_snapshot
 from deltaflow.log.replay.time_travel import monotonic_file_times
 from deltaflow.log.streams.needed_files import needed_files
 from deltaflow.log.streams.source_offset import DeltaSourceOffset
@@ -113,8 +112,7 @@ def removed_files(
     if needed.num_rows == 0:
         return needed
     with_paths = replace(log, file_fields=_FIELDS)
-    listing = list_newest(with_paths)
-    newest = Snapshot(log.path, load_state(with_paths, listing, listing.latest_version))
+    newest = newest_snapshot(with_paths)
     places = LogPlaces(log.store.data_directory(log.path))
 
     own = pa.chunked_array(list(places.of(needed["path"].chunks)), pa.string())
