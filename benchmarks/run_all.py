@@ -31,7 +31,8 @@ RESULTS = HERE / "RESULTS.md"
 HEADING = "\n## "
 INTRODUCTION = """# Results
 
-What the benchmarks printed, each after the command that ran it. It exits with 1 if a figure exceeds its bound.
+What the benchmarks printed, each after the command that ran it, which exits with 1 if a figure exceeds its
+bound.
 """
 # The arguments of each program, and those of --quick.
 PROGRAMS: dict[str, tuple[Sequence[str], Sequence[str]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,8 @@ def test_a_wrong_table_and_a_crash_are_found(
 ) -> None:
     def an_older_one(log: LogFiles) -> tuple[Listing, TableState]:
         listing = list_newest(log)
-        return listing, load_state(log, listing, listing.latest_version - 1)
+        newest = listing.latest_version
+        return listing, replace(load_state(log, listing, newest - 1), version=newest)
 
     with monkeypatch.context() as patch:
         patch.setattr(delta_log, "load_newest", an_older_one)
