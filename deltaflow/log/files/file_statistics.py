@@ -24,13 +24,12 @@ from deltaflow.log.files.json_column import field_of, timestamp_texts
 from deltaflow.log.files.statistics_texts import StatisticsTexts
 from deltaflow.log.files.stored_statistics import StoredStatistics, gather
 from deltaflow.log.files.text_casts import cast_or_null
-from deltaflow.log.protocol.column_mapping import physical_path, physical_paths
+from deltaflow.log.protocol.column_mapping import physical_path
 from deltaflow.log.protocol.type_widening import was_float
 
 ColumnPath = tuple[str, ...]
 _LOG = logging.getLogger(__name__)
 _TIGHT_BOUNDS = ("tightBounds",)
-_GROUPS = ("minValues", "maxValues", "nullCount")
 _COLUMNS_OF_FILES = ("path", "stats", "stats_text", "stats_row", "deletion_vector")
 _FEW = 8
 """A part of the files is few if it is less than one in so many."""
@@ -238,7 +237,7 @@ class FileStatistics:
         def columns(piece: pa.Array) -> pa.Table:
             if pa.types.is_struct(piece.type):
                 return _flat([_as_in_json(_leaf(piece, path), leaves[path]) for path in leaves])
-            return _flat(self._texts(leaves).values(piece))
+            return _flat(_reader_of_texts(tuple(leaves.items())).values(piece))
 
         try:
             found = self._gathered(leaves, columns)
@@ -248,11 +247,6 @@ class FileStatistics:
                 alone = [self._parsed({path: arrow_type}) for path, arrow_type in leaves.items()]
                 return {path: values for parsed in alone for path, values in parsed.items()}
             return self._unknown(leaves)
-
-    def _texts(self, leaves: Mapping[ColumnPath, pa.DataType]) -> StatisticsTexts:
-        names = {path[-1] for path in leaves}
-        columns = [path for path in physical_paths(self._schema) if path[-1] in names]
-        return _reader_of_texts(tuple(leaves.items()), tuple(columns))
 
     def _gathered(
         self, leaves: Iterable[ColumnPath], columns: Callable[[pa.Array], pa.Table]
@@ -271,11 +265,8 @@ class FileStatistics:
 
 
 @lru_cache(maxsize=64)
-def _reader_of_texts(
-    leaves: Sequence[tuple[ColumnPath, pa.DataType]], columns: Sequence[ColumnPath]
-) -> StatisticsTexts:
-    """That of these leaves, and of columns with their names."""
-    return StatisticsTexts(dict(leaves), [(group, *path) for group in _GROUPS for path in columns])
+def _reader_of_texts(leaves: Sequence[tuple[ColumnPath, pa.DataType]]) -> StatisticsTexts:
+    return StatisticsTexts(dict(leaves))
 
 
 def _counts(numbers: pa.Array) -> pa.Array:

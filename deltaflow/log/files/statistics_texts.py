@@ -1,15 +1,13 @@
 """Values in the JSON texts of file statistics: many texts are read at once, and those in doubt one by one.
 
-A value is null where it is not certain: where the text has none, one of another type, or several.
+A value is null where it is not certain: where the text has none, or one of another type. Of several values
+with the same key the last one counts, as for Spark's from_json.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, Literal
 
@@ -19,9 +17,6 @@ import pyarrow.compute as pc
 
 Path = tuple[str, ...]
 _TEXTS_AT_ONCE: Final = 1_024
-_ESCAPED_KEY: Final = re.compile(rb'\\[u/][^"]*"\s*:')
-"""In a key that may be another key than the one it looks like."""
-_SEVERAL: Final = object()
 _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)  # UTF-8 errors are ValueErrors
 # As Spark and others write the numbers that JSON lacks.
 _NO_NUMBER = Literal["NaN", "Infinity", "+Infinity", "-Infinity"]
@@ -33,30 +28,20 @@ _PYTHON_TYPES: Final[dict[pa.DataType, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Node:
-    """A value or an object in a text."""
-
-    path: Path
-    missing: Any
-    """What `get` returns if a text lacks it."""
-    get: attrgetter[Any]
-
-
 class StatisticsTexts:
     """The values at the paths `leaves` in texts, of the types int64, float32, float64 or string."""
 
-    def __init__(self, leaves: Mapping[Path, pa.DataType], columns: Iterable[Path] = ()) -> None:
-        """Texts are read faster if `columns` has the paths of what else in them has the name of a leaf."""
+    def __init__(self, leaves: Mapping[Path, pa.DataType]) -> None:
         self._leaves = leaves
-        self._keys = {path[-1]: f'"{path[-1]}"'.encode() for path in leaves}
-        self._nodes: list[_Node] = []
+        self._getters: dict[Path, attrgetter[Any]] = {}
         self._decoder: msgspec.json.Decoder[Any] | None = None
         if all(map(_is_plain, leaves)):
             tree: dict[str, Any] = {}
-            others = [path for path in columns if path[-1] in self._keys and _is_plain(path)]
-            for path in (*leaves, *sorted(others, key=len, reverse=True)):
-                _grow(tree, path)
+            for *parents, name in leaves:
+                inner = tree
+                for parent in parents:
+                    inner = inner.setdefault(parent, {})
+                inner[name] = None
             self._decoder = msgspec.json.Decoder(self._struct(tree, (), ()))
 
     def values(self, texts: pa.StringArray) -> list[pa.Array]:
@@ -79,14 +64,12 @@ class StatisticsTexts:
         fields: list[tuple[str, Any, Any]] = []
         for number, (name, inner) in enumerate(tree.items()):
             there, getter = (*path, name), (*attributes, f"f{number}")
-            missing = None
-            field_type = _PYTHON_TYPES[self._leaves[there]] if there in self._leaves else msgspec.Raw
-            if inner is not None:
-                field_type = self._struct(inner, there, getter)
-                missing = field_type()
-            fields.append((getter[-1], field_type, missing))
-            if name in self._keys:
-                self._nodes.append(_Node(there, missing, attrgetter(".".join(getter))))
+            if inner is None:
+                self._getters[there] = attrgetter(".".join(getter))
+                fields.append((getter[-1], _PYTHON_TYPES[self._leaves[there]], None))
+            else:
+                of_objects = self._struct(inner, there, getter)
+                fields.append((getter[-1], of_objects, of_objects()))
         names = {field[0]: name for field, name in zip(fields, tree, strict=True)}
         return msgspec.defstruct("Object", fields, rename=names, frozen=True, eq=False, gc=False)
 
@@ -97,39 +80,28 @@ class StatisticsTexts:
         are_objects = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
         if self._decoder is None or not pc.all(are_objects).as_py():
             return None
-        content = _lines(texts)
         try:
-            rows = self._decoder.decode_lines(content)
+            rows = self._decoder.decode_lines(_lines(texts))
         except _UNREADABLE:
             return None
         # No JSON value has "}\n{" in it, which is between two texts: if there are as many values as texts,
         # each text is one.
-        if len(rows) != len(texts) or (b"\\" in content and _ESCAPED_KEY.search(content)):
+        if len(rows) != len(texts):
             return None
-        found: dict[Path, pa.Array] = {}
-        numbers: Counter[str] = Counter()
-        for node in self._nodes:
-            values = list(map(node.get, rows))
-            if node.path in self._leaves:
-                try:
-                    found[node.path], number = _array(values, self._leaves[node.path])
-                except OverflowError:
-                    return None
-            else:
-                number = len(values) - values.count(node.missing)
-            numbers[node.path[-1]] += number
-        # Of several values with one key the decoder takes the last one. Then the key is there more often than
-        # the values; so it is where it is a string, too, or the key of something that is not known here.
-        if any(content.count(key) != numbers[name] for name, key in self._keys.items()):
+        try:
+            return [
+                _array(list(map(self._getters[path], rows)), arrow_type)
+                for path, arrow_type in self._leaves.items()
+            ]
+        except OverflowError:
             return None
-        return [found[path] for path in self._leaves]
 
     # --------------------------------------------------------------------------------------------- one by one
 
     def _read_each(self, texts: pa.StringArray) -> list[pa.Array]:
         objects = [_decoded(text) for text in texts.to_pylist()]
         return [
-            _array([_value(each, path, arrow_type) for each in objects], arrow_type)[0]
+            _array([_value(each, path, arrow_type) for each in objects], arrow_type)
             for path, arrow_type in self._leaves.items()
         ]
 
@@ -139,39 +111,25 @@ def _is_plain(path: Path) -> bool:
     return all(len(msgspec.json.encode(name)) == len(name.encode()) + 2 for name in path)
 
 
-def _grow(tree: dict[str, Any], path: Path) -> None:
-    """Add the path, unless one that leads to it is a leaf."""
-    *parents, name = path
-    for parent in parents:
-        inner = tree.setdefault(parent, {})
-        if inner is None:
-            return
-        tree = inner
-    tree.setdefault(name, None)
-
-
-def _lines(texts: pa.StringArray) -> bytes:
+def _lines(texts: pa.StringArray) -> memoryview:
     """The texts, with a line break after each."""
     lines = pc.binary_join_element_wise(texts, "\n", "")
     offsets = memoryview(lines.buffers()[1]).cast("i")[lines.offset : lines.offset + len(lines) + 1]
-    return bytes(memoryview(lines.buffers()[2])[offsets[0] : offsets[-1]])
+    return memoryview(lines.buffers()[2])[offsets[0] : offsets[-1]]
 
 
-def _array(values: Sequence[Any], arrow_type: pa.DataType) -> tuple[pa.Array, int]:
-    """The values as an array of the type, and how many are not None.
+def _array(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:
+    """The values as an array of the type.
 
     What is no finite number is null. So is a float that may have been rounded twice: as its text became a
     double, and as that became a float.
     """
     if not pa.types.is_floating(arrow_type):
-        found = pa.array(values, arrow_type)
-        return found, len(found) - found.null_count
+        return pa.array(values, arrow_type)
     try:
         found = pa.array(values, pa.float64())
-        number = len(found) - found.null_count
     except pa.ArrowInvalid:
         found = pa.array([None if isinstance(value, str) else value for value in values], pa.float64())
-        number = sum(value is not None for value in values)
     is_certain = pc.is_finite(found)
     if pa.types.is_float32(arrow_type):
         doubles, found = found, found.cast(pa.float32(), safe=False)
@@ -185,26 +143,10 @@ def _array(values: Sequence[Any], arrow_type: pa.DataType) -> tuple[pa.Array, in
         is_certain = pc.and_(pc.is_finite(found), pc.invert(is_tie))
     if pc.all(is_certain).as_py() is False:
         found = pc.if_else(is_certain, found, pa.scalar(None, arrow_type))
-    return found, number
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        found.clear()
-        for name, value in pairs:
-            found[name] = _both(found[name], value) if name in found else value
     return found
 
 
-def _both(first: Any, second: Any) -> Any:
-    """What two values with the same key say together."""
-    if isinstance(first, dict) and isinstance(second, dict):
-        return _object([*first.items(), *second.items()])
-    return _SEVERAL
-
-
-_PRECISE_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=lambda constant: None)
+_PRECISE_DECODER: Final = json.JSONDecoder(parse_constant=lambda constant: None)
 
 
 def _decoded(text: str | None) -> Any:
