@@ -116,6 +116,7 @@ def test_numbers_finer_than_any_decimal_do_not_end_the_process(table: HandWritte
             partitionValues={"p": fine},
         ),
         add("b", stats='{"numRecords":1,"minValues":{"d":1E-7}}', partitionValues={"p": "0E-10"}),
+        add("c", stats='{"numRecords":1,"minValues":{"d":"1e-1000000000"}}', partitionValues={"p": None}),
         schema=schema,
         partition_columns=["p"],
         configuration={"delta.checkpoint.writeStatsAsStruct": "true"},
@@ -126,8 +127,12 @@ def test_numbers_finer_than_any_decimal_do_not_end_the_process(table: HandWritte
         typed_values(pa.array([fine]), schema["p"].dataType)
     stored = pq.read_table(next(table.log_directory.glob("*.checkpoint.parquet")))["add"].to_pylist()
     bound = {add["path"]: add["stats_parsed"]["minValues"] for add in stored if add is not None}
-    assert bound == {"a": {"d": None, "s": "3e-1234"}, "b": {"d": Decimal("1E-7"), "s": None}}
-    assert snapshot.files.num_rows == 2
+    assert bound == {
+        "a": {"d": None, "s": "3e-1234"},
+        "b": {"d": Decimal("1E-7"), "s": None},
+        "c": {"d": None, "s": None},
+    }
+    assert snapshot.files.num_rows == 3
 
 
 def test_a_checkpoint_with_fewer_rows_than_its_footer_counts_is_not_used(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
@@ -81,19 +82,33 @@ def _has_decimals(arrow_type: pa.DataType) -> bool:
 
 
 def _check_decimals(texts: pa.StringArray) -> None:
-    """Raises pyarrow.ArrowInvalid for a number of which Arrow must make no decimal (MAY_BE_TOO_FINE)."""
+    """Raises pyarrow.ArrowInvalid for a number, in quotes or not, of which Arrow must make no decimal (see
+    MAY_BE_TOO_FINE)."""
     for text in texts.filter(pc.match_substring_regex(texts, MAY_BE_TOO_FINE)).to_pylist():
         found = _object(text)
-        if found is None or any(map(is_too_fine, _decimals_in(found))):
+        if found is None or any(map(_is_too_fine, _values_in(found))):
             raise pa.ArrowInvalid("a number has more digits after the point than a decimal")
 
 
-def _decimals_in(value: Any) -> Iterator[Decimal]:
-    if isinstance(value, Decimal):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _decimals_in(inner)
+def _values_in(value: Any) -> Iterator[Any]:
+    left = [value]
+    while left:
+        match left.pop():
+            case dict() as found:
+                left += found.values()
+            case list() as found:
+                left += found
+            case found:
+                yield found
+
+
+def _is_too_fine(value: Any) -> bool:
+    if isinstance(value, str):
+        try:
+            value = Decimal(value)
+        except InvalidOperation:  # Arrow does not take it for a number, either
+            return False
+    return isinstance(value, Decimal) and is_too_fine(value)
 
 
 def _object(text: str | None) -> Any:
@@ -120,17 +135,20 @@ def _fitting(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:
 
 
 def _fitting_value(value: Any, arrow_type: pa.DataType) -> Any:
+    if pa.types.is_decimal(arrow_type) and isinstance(value, str):
+        return cast_or_null(pa.array([value], pa.string()), arrow_type)[0].as_py()
     if (
         value is None
-        or isinstance(value, str)
+        or isinstance(value, str | dict | list)
         or isinstance(value, bool) is not pa.types.is_boolean(arrow_type)
-        or (isinstance(value, Decimal) and pa.types.is_decimal(arrow_type) and is_too_fine(value))
+        or (pa.types.is_decimal(arrow_type) and _is_too_fine(value))
     ):
         return None
     try:
-        return pa.scalar(float(value) if pa.types.is_floating(arrow_type) else value, arrow_type).as_py()
+        found = pa.scalar(float(value) if pa.types.is_floating(arrow_type) else value, arrow_type).as_py()
     except (pa.ArrowException, OverflowError, ValueError):
         return None
+    return None if isinstance(found, float) and not math.isfinite(found) else found
 
 
 def _read(texts: pa.StringArray, options: pj.ParseOptions) -> pa.Table:
@@ -143,21 +161,35 @@ def _read(texts: pa.StringArray, options: pj.ParseOptions) -> pa.Table:
     content = bytes(_content(texts))
     if b"\0" in content:  # pyarrow takes it for the end of all texts
         raise pa.ArrowInvalid("a text has a character that no JSON has")
-    if b"\n" in content or b"\r" in content:
-        texts = pc.replace_substring_regex(texts, r"[\r\n]", " ")
     # Else a text could have two objects, and another one none.
     is_plain = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
+    has_breaks = b"\n" in content or b"\r" in content
+    if has_breaks:  # none of them may be in a string
+        is_plain = pc.and_not(is_plain, pc.match_substring_regex(texts, r"[\r\n]"))
     if _NULL_AFTER_OBJECT.search(content):
         is_plain = pc.and_not(is_plain, pc.match_substring_regex(texts, _NULL_AFTER_OBJECT.pattern))
     if not all(isinstance(_object(text), dict) for text in texts.filter(pc.invert(is_plain)).to_pylist()):
         raise pa.ArrowInvalid("a text is not one JSON object")
+    if has_breaks:
+        texts = pc.replace_substring_regex(texts, r"[\r\n]", " ")
     lines = _content(pc.binary_join_element_wise(texts, "\n", ""))
     # One block: Arrow does not unify the types that it infers from several.
     reading = pj.ReadOptions(use_threads=False, block_size=len(lines) + 1)
     fields = pj.read_json(pa.BufferReader(lines), reading, options)
     if fields.num_rows != len(texts):
         raise pa.ArrowInvalid("a text is not one JSON object")
+    # pyarrow makes decimals of integers with too many digits.
+    fields.validate(full=True)
+    if not all(map(_is_finite, fields.columns)):
+        raise pa.ArrowInvalid("a number is none that JSON has")
     return fields
+
+
+def _is_finite(values: pa.ChunkedArray) -> bool:
+    """Whether no float is NaN or infinite."""
+    if pa.types.is_struct(values.type):
+        return all(map(_is_finite, values.flatten()))
+    return not pa.types.is_floating(values.type) or pc.all(pc.is_finite(values)).as_py() is not False
 
 
 def _content(texts: pa.StringArray) -> memoryview:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -43,3 +44,40 @@ def test_objects_of_one_text_become_no_other_texts() -> None:
 def test_white_space(space: str) -> None:
     text = f'{space}{{{space}"n"{space}:{space}1}}{space}'
     assert structs([text, SOUND]) == [{"n": 1, "s": None}, OF_SOUND]
+
+
+@pytest.mark.parametrize(
+    ("arrow_type", "value", "expected"),
+    [
+        (pa.decimal128(10, 5), "54975581", None),
+        (pa.decimal128(10, 2), "9999999999", None),
+        (pa.decimal128(10, 2), "12345678.9", Decimal("12345678.90")),
+        (pa.decimal128(10, 2), '"1.5"', Decimal("1.50")),
+        (pa.decimal128(10, 2), '"one"', None),
+        (pa.decimal128(38, 10), "1e-1000000000", None),
+        (pa.decimal128(38, 10), '"1e-1000000000"', None),
+        (pa.decimal128(38, 10), '["1e-1000000000"]', None),
+        (pa.decimal128(38, 10), '"an e-10 in a text"', None),
+        (pa.float64(), "[]", None),
+        (pa.float64(), '{"x":1}', None),
+        (pa.float64(), "1e999", None),
+        (pa.float32(), "1e39", None),
+        (pa.string(), '"1e-1000000000"', "1e-1000000000"),
+    ],
+)
+def test_values_at_the_ends_of_their_types(arrow_type: pa.DataType, value: str, expected: Any) -> None:
+    struct_type = pa.struct([("n", pa.int64()), ("v", arrow_type)])
+    text, sound, unsound = f'{{"n":1,"v":{value}}}', '{"n":2}', "no object"
+    for texts in ([text], [sound, text, sound], [text, unsound]):
+        found = structs_of_fitting_fields(pa.array(texts), struct_type)
+        found.validate(full=True)
+        assert found[texts.index(text)].as_py() == {"n": 1, "v": expected}
+
+
+@pytest.mark.parametrize("text", ['{"s":{"t":"a\nb"}}', '{"s":{"t":"\r"}}', '{"n":1,"\n":2}', '{"n":NaN}'])
+def test_texts_that_are_no_json_are_null_beside_any_others(text: str) -> None:
+    for texts in ([text], [SOUND, text], [text, "{"]):
+        assert structs([*texts])[texts.index(text)] is None
+    struct_type = pa.struct([("n", pa.float64())])
+    for texts in (['{"n":NaN}'], ['{"n":-Infinity}', '{"n":1}']):
+        assert structs_of_fitting_fields(pa.array(texts), struct_type)[0].as_py() is None
