@@ -38,7 +38,6 @@ def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
     yield from check_commits(log, listing, checksums, progress)
     yield from check_checkpoints(log, listing, progress)
     yield from check_compactions(log, listing, progress)
-    version = listing.latest_version
     progress("the newest version", 0, None)
     try:
         yield from _examine_snapshot(log, newest_snapshot(log), progress)
@@ -46,10 +45,12 @@ def examine(path: str, progress: Progress = no_progress) -> Iterator[Finding]:
         repair = "Repair the log first, and examine the table again: it has not been examined to its end."
         if isinstance(error, UnsupportedFeatureError):
             repair = "Examine the table with a Delta implementation that has this."
+        # Others may have committed since the log was listed.
+        version = listing.latest_version if error.version is None else error.version
         yield Finding(
             check="table-unreadable",
             severity=Severity.ERROR,
-            what=f"Version {version} cannot be read: {error.message}",
+            what=f"The newest version cannot be read: {error.message}",
             repair=repair,
             version=version,
         )

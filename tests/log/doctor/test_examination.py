@@ -198,6 +198,22 @@ def test_metadata_that_cannot_be_read(table: Broken, wrong: dict[str, Any]) -> N
     assert "from a copy" in found.what
 
 
+def test_a_version_that_cannot_be_read_and_came_during_the_examination(table: Broken) -> None:
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["x"],
+        "writerFeatures": ["x"],
+    }
+
+    def progress(step: str, *_: object) -> None:
+        if step == "the newest version":
+            table.commit_file(5).write_text(json.dumps({"protocol": protocol}))
+
+    *_, found = examine(str(table.path), progress)
+    assert (found.check, found.version) == ("table-unreadable", 5)
+
+
 def test_a_commit_without_actions(table: Broken) -> None:
     orphan = table.added(3)
     os.utime(orphan, (OLD_S, OLD_S))
