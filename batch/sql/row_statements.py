@@ -10,7 +10,7 @@ from deltaflow.batch.dml.merge import merge
 from deltaflow.batch.dml.merge_clauses import Clause
 from deltaflow.batch.dml.update import update
 from deltaflow.interface.merge_builder import When
-from deltaflow.spark.expressions.expressions import sql_text
+from deltaflow.spark.expressions.expressions import name_parts, sql_text
 from deltaflow.spark.sql.statements import AFFECTED_ROWS, MERGED_ROWS, Rows, Statement, refused, statement
 
 # The number of deleted rows if files have no statistics, as in delta-spark.
@@ -34,7 +34,8 @@ _ACTIONS = {
 def _delete(statement: Statement) -> Rows:
     path = _path(statement, "DELETE")
     condition = statement.fields["condition"]
-    if sql_text(condition) == "true":  # Spark's condition for a DELETE without one
+    # Spark's condition for a DELETE without one. Its text is also that of a column named `true`.
+    if sql_text(condition) == "true" and name_parts(condition) is None:
         condition = None
     deleted = delete(statement.session, path, condition, named=statement.under_its_name)
     return [(_UNKNOWN if deleted is None else deleted,)]

@@ -448,3 +448,49 @@ def test_a_file_is_not_removed_unread_because_its_statistics_are_wrong(spark, ta
         run()
     assert latest_version(table) == 0
     log.write_text(log.read_text().replace('\\"numRecords\\":3', '\\"numRecords\\":10'))
+
+
+# Spark folds no function with a lambda.
+_FALSE = "array_contains(transform(split('a, b', ','), x -> trim(x)), 'c')"
+
+
+@pytest.mark.parametrize("partition_by", [[], ["p"]])
+@pytest.mark.parametrize(
+    ("condition", "excluded"),
+    [(_FALSE, ""), ("1 = 0", "ConstantFolding"), ("false", "PruneFilters"), ("1 = 0", "PruneFilters")],
+)
+def test_a_condition_without_columns_is_evaluated(spark, table, settings, condition, excluded, partition_by):
+    rules = excluded and f"org.apache.spark.sql.catalyst.optimizer.{excluded}"
+    rows = spark.range(5).selectExpr("id", "id % 2 AS p")
+    writer = rows.write.format("delta").option("delta.enableChangeDataFeed", "true")
+    writer.partitionBy(partition_by).save(table)
+    sql, target = f"delta.`{table}`", DeltaTable.forPath(spark, table)
+    with settings({"spark.sql.optimizer.excludedRules": rules}):
+        assert spark.sql(f"SELECT count(*), max(id), max(p) FROM {sql} WHERE {condition}").first()[:] == (
+            0,
+            None,
+            None,
+        )
+        assert spark.sql(f"SELECT count(*) FROM {sql} WHERE NOT ({condition})").first()[0] == 5
+        assert spark.sql(f"SELECT id FROM {sql} WHERE {condition} LIMIT 1").collect() == []
+        for statement in ("DELETE FROM {0} WHERE {1}", "UPDATE {0} SET id = -1 WHERE {1}"):
+            assert spark.sql(statement.format(sql, condition)).first()[0] == 0
+        target.delete(condition)
+        target.update(condition, {"id": F.lit(-1)})
+        none = load(spark, table).where("false")
+        none.write.format("delta").mode("overwrite").option("replaceWhere", condition).save(table)
+        assert ids(load(spark, table)) == [0, 1, 2, 3, 4]
+        feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
+        if latest_version(table):
+            assert feed.load(table).count() == 0
+        target.delete(f"NOT ({condition})")
+        assert ids(load(spark, table)) == []
+
+
+def test_a_column_with_the_name_of_a_condition(spark, table):
+    spark.sql(f"CREATE TABLE delta.`{table}` (id LONG, `true` BOOLEAN) USING delta")
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES (1, true), (2, false), (3, null)")
+    assert spark.sql(f"DELETE FROM delta.`{table}` WHERE `true`").first()[0] == 1
+    assert ids(load(spark, table)) == [2, 3]
+    assert spark.sql(f"DELETE FROM delta.`{table}`").first()[0] == 2
+    assert ids(load(spark, table)) == []

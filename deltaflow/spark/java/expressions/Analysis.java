@@ -210,7 +210,10 @@ public final class Analysis {
     List ofPartitions = new ArrayList();
     for (Object found : all) {
       Expression conjunct = (Expression) found;
-      if (partitionColumns.containsAll(namesOf(conjunct)) && conjunct.deterministic()) ofPartitions.add(conjunct);
+      List names = namesOf(conjunct);
+      // One without columns that Spark has not folded is evaluated with the rows.
+      if (!names.isEmpty() && partitionColumns.containsAll(names) && conjunct.deterministic())
+        ofPartitions.add(conjunct);
     }
     // What the optimizer found to be true or false for every row is no filter over a relation any more.
     boolean isWholeScan = optimized instanceof LogicalRelation;

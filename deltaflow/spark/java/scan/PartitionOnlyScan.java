@@ -72,6 +72,8 @@ public final class PartitionOnlyScan {
     if (!filter.deterministic() || SubqueryExpression.hasSubquery(filter)) return false;
     // Spark runs functions of Python in an operator of their own, above the scan.
     if (filter.containsPattern(TreePattern$.MODULE$.PYTHON_UDF())) return false;
+    // One without columns says nothing of partitions. Spark folds most of them, but none with a lambda.
+    if (filter.references().isEmpty()) return false;
     for (Object column : CollectionConverters.asJava(filter.references().toSeq())) {
       if (partitionSchema.getFieldIndex(((Attribute) column).name()).isEmpty()) return false;
     }
