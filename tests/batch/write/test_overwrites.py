@@ -215,6 +215,43 @@ def test_replace_where_of_texts_with_backslashes_and_quotes(spark, table, settin
     assert ids(load(spark, table)) == [11, 12, 13, 14, 15, 21]
 
 
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("door", ["sql", "writer"])
+def test_a_condition_keeps_its_instants_and_texts(spark, table, setting, door, partitioned):
+    """09:30 and 08:30 UTC are the same local time; ${…} is the value of a variable in SQL."""
+    times = [dt.datetime(2020, 11, 1, hour, 30, tzinfo=dt.UTC) for hour in (8, 9, 10)]
+    data = spark.createDataFrame(
+        [
+            (i, at, text)
+            for i, (at, text) in enumerate(zip(times, ["x", "${spark.app.name}", "y"], strict=True))
+        ],
+        "id int, t timestamp, s string",
+    )
+    setting("spark.sql.session.timeZone", "America/Los_Angeles")
+    write(data, table, partition_by=["t"] if partitioned else [])
+    none = load(spark, table).where("false")
+    if door == "sql":
+        spark.sql(
+            f"INSERT INTO delta.`{table}` REPLACE WHERE t = TIMESTAMP'2020-11-01 09:30:00Z' SELECT 9, t, s "
+            f"FROM delta.`{table}` WHERE id = 1"
+        )
+    else:
+        new = load(spark, table).where("id = 1").withColumn("id", F.lit(9))
+        new.writeTo(f"delta.`{table}`").overwrite(F.col("t") == F.lit(times[1]))
+    assert ids(load(spark, table)) == [0, 2, 9]
+    none.writeTo(f"delta.`{table}`").overwrite(F.col("s") == F.lit("${spark.app.name}"))
+    assert ids(load(spark, table)) == [0, 2]
+    setting("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    if door == "sql":
+        spark.sql(
+            f"INSERT INTO delta.`{table}` REPLACE WHERE t < '2020-11-01T10:00:00Z' "
+            f"SELECT * FROM delta.`{table}` WHERE false"
+        )
+    else:
+        none.writeTo(f"delta.`{table}`").overwrite(F.col("t") < F.lit("2020-11-01T10:00:00Z"))
+    assert ids(load(spark, table)) == [2]
+
+
 @pytest.mark.parametrize("by_setting", [False, True])
 @pytest.mark.sampled(2)
 def test_dynamic_partition_overwrite(spark, table, setting, by_setting):

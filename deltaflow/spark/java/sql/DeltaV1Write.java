@@ -18,6 +18,8 @@ import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.MicrosToTimestamp;
+import org.apache.spark.sql.catalyst.expressions.PrettyAttribute;
 import org.apache.spark.sql.catalyst.expressions.VariableReference;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
@@ -36,6 +38,7 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.sources.InsertableRelation;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
@@ -172,21 +175,25 @@ public final class DeltaV1Write implements SupportsOverwriteV2, SupportsDynamicO
     // quotes around a name with a blank.
     String mark = UUID.randomUUID() + " ";
     Expression standalone = (Expression) predicate.transform(new Standalone(mark));
-    if (session.sessionState().conf().escapedStringLiterals()) {
-      standalone = (Expression) standalone.transform(new Unescaped());
-    }
+    boolean readsNoEscapes = session.sessionState().conf().escapedStringLiterals();
+    standalone = (Expression) standalone.transform(new Unescaped(readsNoEscapes));
+    standalone = (Expression) standalone.transformUp(new Instants());
     return standalone.sql().replace("`" + mark, "`");
   }
 
   /**
-   * Replaces string literals that need escapes by literals of their bytes: under
-   * spark.sql.parser.escapedStringLiterals the parser does not read escapes.
+   * Replaces string literals by literals of their bytes where the parser would read another text: it puts the values of
+   * variables in the place of ${…}, and under spark.sql.parser.escapedStringLiterals it reads no escapes.
    */
   private static final class Unescaped extends AbstractPartialFunction {
+    private final boolean readsNoEscapes;
+
+    Unescaped(boolean readsNoEscapes) { this.readsNoEscapes = readsNoEscapes; }
+
     public boolean isDefinedAt(Object expression) {
       if (!(expression instanceof Literal) || !(((Literal) expression).value() instanceof UTF8String)) return false;
       String text = ((Literal) expression).value().toString();
-      return text.indexOf('\\') >= 0 || text.indexOf('\'') >= 0;
+      return text.contains("${") || readsNoEscapes && (text.indexOf('\\') >= 0 || text.indexOf('\'') >= 0);
     }
 
     public Object applyOrElse(Object expression, scala.Function1 otherwise) {
@@ -194,6 +201,27 @@ public final class DeltaV1Write implements SupportsOverwriteV2, SupportsDynamicO
       Literal text = (Literal) expression;
       Literal bytes = new Literal(((UTF8String) text.value()).getBytes(), DataTypes.BinaryType);
       return new Cast(bytes, text.dataType(), Option.empty(), EvalMode$.MODULE$.LEGACY());
+    }
+  }
+
+  /**
+   * Replaces timestamps by their microseconds, since the text of a local time that clocks show twice is read as the
+   * earlier one; and lets casts name their type so that spark.sql.timestampType does not decide which it is.
+   */
+  private static final class Instants extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object expression) {
+      if (expression instanceof Cast) return ((Cast) expression).dataType() instanceof TimestampType;
+      return expression instanceof Literal && ((Literal) expression).dataType() instanceof TimestampType
+          && ((Literal) expression).value() != null;
+    }
+
+    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+      if (!isDefinedAt(expression)) return otherwise.apply(expression);
+      if (expression instanceof Literal) {
+        return new MicrosToTimestamp(new Literal(((Literal) expression).value(), DataTypes.LongType));
+      }
+      String text = ((Cast) expression).sql().replaceFirst(" AS TIMESTAMP\\)$", " AS TIMESTAMP_LTZ)");
+      return new PrettyAttribute(text, DataTypes.TimestampType);
     }
   }
 
