@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql import functions as F
 
-from deltaflow.batch.dml.merge_source import with_broadcast_hint
+from deltaflow.batch.dml.broadcasts import bytes_of, with_broadcast_hint
 from deltaflow.batch.dml.row_level_operation import RowLevelOperation
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.spark.expressions.frames import read_at, release, source_facts
@@ -63,11 +63,10 @@ class MaterializedRows:
         self._kept = wanted.localCheckpoint(eager=True)
         return self._kept.select(FILE, POSITION)
 
-    def beside(self, rows: DataFrame, matching_rows: int) -> DataFrame:
-        """A frame of rows of the table and their places, with `found` and `values`. `matching_rows`: how many
-        there are."""
+    def beside(self, rows: DataFrame) -> DataFrame:
+        """A frame of rows of the table and their places, with `found` and `values`."""
         assert self._kept is not None
-        kept = with_broadcast_hint(self._kept.withColumn(_FOUND, F.lit(True)), matching_rows)
+        kept = with_broadcast_hint(self._kept.withColumn(_FOUND, F.lit(True)), bytes_of(self._kept))
         return rows.join(kept, [FILE, POSITION], "left")
 
 

@@ -18,21 +18,22 @@ import msgspec
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from deltaflow.batch.dml.broadcasts import row_bytes, with_broadcast_hint
 from deltaflow.batch.options import session_setting
-from deltaflow.log.protocol.data_types import inner_fields, is_nested
 from deltaflow.log.protocol.properties import IGNORE_CORRUPT_FILES, IGNORE_MISSING_FILES
 from deltaflow.spark.expressions.analysis import references, since_epoch
 from deltaflow.spark.expressions.frames import SourceFacts, at_one_time, pinned, release, source_facts
 from deltaflow.store import is_same_directory
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # So many values of the source's keys are looked for in each file's statistics; of more, the range.
 _LISTED = 100
 _OF_A_TABLE = {"DeltaScan", "SubqueryAlias", "View"}
 # What Python gets for bytes of a text that are no UTF-8: the text of the row may be another one.
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
+_BYTES = "bytes"
 _RANGED = (T.StringType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampType, T.TimestampNTZType)
 
 
@@ -48,6 +49,9 @@ class MergeSource:
         self._checkpointed: DataFrame | None = None
         self.rows = 0
         """How many there are; known after `key_bounds`."""
+        self._used: list[Column] = []
+        self._bytes: int | None = None
+        """Of the columns that are used; None if Spark knows the size."""
         self.time_ms = 0
         """What materialising them took."""
 
@@ -80,8 +84,9 @@ class MergeSource:
         """Materialises the columns that are used, if the mode (`all`, `none`, `auto`) and the source ask for
         it."""
         started = time.perf_counter_ns()
+        self._used = references(self.frame, used)
         if mode == "all" or (mode == "auto" and not self._is_repeatable()):
-            columns = references(self.frame, used) or references(self.frame, [F.lit(1)])
+            columns = self._used or references(self.frame, [F.lit(1)])
             needed = self.frame.select(*columns) if columns else self.frame
             self.frame = self._checkpointed = needed.localCheckpoint(eager=True)
         self.time_ms = (time.perf_counter_ns() - started) // 1_000_000
@@ -100,24 +105,28 @@ class MergeSource:
         `keys`: expressions over the target and the source. `by_list`: of which of them a list of values is
         wanted, whatever the number of rows.
         """
-        types = [field.dataType for field in self.frame.select(*[key for _, key in keys]).schema.fields]
+        fields = self.frame.select(*[key for _, key in keys], *self._used).schema.fields
+        types = [field.dataType for field in fields[: len(keys)]]
         ranged = [
             _Key(target, _plain(key, data_type, self._spark).alias(f"k{i}"), data_type, wanted)
             for i, ((target, key), data_type, wanted) in enumerate(zip(keys, types, by_list, strict=True))
             if isinstance(data_type, _RANGED)
         ]
-        found = self._bounds(ranged) if self._has_statistics else None
+        found = None
+        if self._has_statistics:
+            [found] = self.frame.agg(*_bounds([key.source for key in ranged])).collect()
         if found is None or found[0] <= _LISTED:
-            first = (
-                self.frame.select(F.lit(True), *(key.source for key in ranged)).limit(_LISTED + 1).collect()
-            )
+            measured = self._measured(ranged, fields[len(keys) :])
+            first = measured.limit(_LISTED + 1).collect()
             if len(first) <= _LISTED:
-                self.rows = len(first)
+                self.rows, self._bytes = len(first), sum(row[0] for row in first)
                 lists = [key.among({row[i] for row in first}) for i, key in enumerate(ranged, 1)]
                 if not self.rows:
                     return F.lit(False)
                 return functools.reduce(operator.and_, lists) if lists else None
-            found = self._bounds(ranged)
+            bounds = _bounds([F.col(name) for name in measured.columns[1:]])
+            [found] = measured.agg(*bounds, F.sum(_BYTES)).collect()
+            self._bytes = found[-1]
         self.rows = found[0]
         conditions = []
         for i, key in enumerate(ranged):
@@ -130,11 +139,13 @@ class MergeSource:
         """Whether the source is a Delta table, whose log mostly tells rows and bounds without a job."""
         return self._checkpointed is None and not self._facts.cached and self._facts.operators <= _OF_A_TABLE
 
-    def _bounds(self, keys: Sequence[_Key]) -> Row:
-        """The number of rows, and the least and greatest value of each key."""
-        bounds = [bound for key in keys for bound in (F.min(key.source), F.max(key.source))]
-        [found] = self.frame.agg(F.count(F.lit(1)), *bounds).collect()
-        return found
+    def _measured(self, keys: Sequence[_Key], used: Sequence[T.StructField]) -> DataFrame:
+        """The bytes of each row, of the columns that are used, and its keys."""
+        names = [f"c{i}" for i in range(len(used))]
+        size = row_bytes(zip(names, (field.dataType for field in used), strict=True))
+        sources = {f"k{i}": key.source for i, key in enumerate(keys)}
+        read = self.frame.select(*self._used, *sources.values()).toDF(*names, *sources)
+        return read.select(F.expr(size).alias(_BYTES), *sources)
 
     def _listed(self, key: _Key) -> Column | None:
         """None if there are too many values."""
@@ -142,18 +153,8 @@ class MergeSource:
         return key.among({row[0] for row in rows}) if len(rows) <= _LISTED else None
 
     def with_broadcast_hint(self) -> DataFrame:
-        """The rows, with a hint to broadcast them if there are few."""
-        return with_broadcast_hint(self.frame, self.rows)
-
-
-def with_broadcast_hint(frame: DataFrame, rows: int) -> DataFrame:
-    """The frame, with a hint to broadcast it if it has few rows by Spark's own measure: of a checkpoint it
-    knows only what was estimated before."""
-    limit = frame.sparkSession.conf.get("spark.sql.autoBroadcastJoinThreshold", "10485760")
-    assert limit is not None
-    width = sum(_bytes(field.dataType) for field in frame.schema.fields)
-    fits = limit.removesuffix("b").isdigit() and rows * width <= int(limit.removesuffix("b"))
-    return frame.hint("broadcast") if fits else frame
+        """The rows, with a hint to broadcast them if they are small."""
+        return with_broadcast_hint(self.frame, self._bytes)
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,11 @@ class _Key:
         return F.lit(value)
 
 
+def _bounds(values: Sequence[Column]) -> list[Column]:
+    """The number of rows, and the least and greatest of each value."""
+    return [F.count(F.lit(1)), *(bound for value in values for bound in (F.min(value), F.max(value)))]
+
+
 def _is_exact(value: Any) -> bool:
     return not isinstance(value, str) or _REPLACED not in value
 
@@ -208,10 +214,3 @@ def _plain(key: Column, data_type: T.DataType, spark: SparkSession) -> Column:
 
 def _epoch_without_zone() -> Column:
     return F.lit("1970-01-01").cast(T.TimestampNTZType())
-
-
-def _bytes(data_type: T.DataType) -> int:
-    """About as many as Spark's DataType.defaultSize."""
-    if is_nested(data_type):
-        return sum(_bytes(field.dataType) for field in inner_fields(data_type))
-    return 40 if isinstance(data_type, T.StringType | T.BinaryType) else 8

@@ -1,0 +1,64 @@
+"""Which source of a MERGE is broadcast: one with a few bytes, whatever the number of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from deltaflow.batch.dml.broadcasts import bytes_of
+from deltaflow.batch.dml.merge_source import MergeSource
+
+pytestmark = pytest.mark.spark
+
+
+def is_hinted(source: DataFrame, used: list[str]) -> bool:
+    """Whether a MERGE by the source's id that uses these columns has it broadcast."""
+    columns = [source[name] for name in used]
+    with MergeSource(source) as of_merge:
+        of_merge.materialize(columns, "auto")
+        of_merge.key_bounds([(F.col("id"), source["id"])], by_list=[False])
+        hinted = of_merge.with_broadcast_hint()
+        return "strategy=broadcast" in hinted._jdf.queryExecution().analyzed().toString()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("rows", [50, 5_000])
+@pytest.mark.parametrize("kind", ["filtered", "materialized"])
+def test_long_texts_are_not_broadcast(
+    spark: SparkSession, table: str, settings: Callable[..., Any], rows: int, kind: str
+) -> None:
+    texts = {
+        "short": "'x'",
+        "text": "repeat('x', 1000)",
+        "inner": "array(map('k', struct(repeat('y', 1000))))",
+    }
+    frame = spark.range(rows).selectExpr("id", *(f"{text} AS {name}" for name, text in texts.items()))
+    frame.write.format("delta").save(table)
+    source = spark.read.format("delta").load(table).where("id >= 0")
+    if kind == "materialized":
+        source = source.where(F.rand() >= 0)
+    with settings({"spark.sql.autoBroadcastJoinThreshold": str(500 * rows)}):
+        assert is_hinted(source, ["id", "short"])
+        assert not is_hinted(source, ["id", "text"])
+        assert not is_hinted(source, ["id", "inner"])
+    with settings({"spark.sql.autoBroadcastJoinThreshold": "-1"}):
+        assert not is_hinted(source, ["id", "short"])
+
+
+def test_the_bytes_of_rows(spark: SparkSession) -> None:
+    texts = spark.range(10).selectExpr(
+        "id",
+        "IF(id < 5, repeat('é', 50), NULL) AS `a.b`",
+        "CAST(repeat('x', 100) AS BINARY) AS b",
+        "IF(id = 0, array('ab', NULL, 'c'), NULL) AS a",
+        "named_struct('a b', repeat('x', 100), 'm', map(1, 'xyz')) AS s",
+        "parse_json(concat('[', repeat('1,', 49), '1]')) AS v",
+    )
+    fixed, outer = 8, 8  # of a number; of a row, a struct, an array or the keys or values of a map
+    of_struct = outer + 100 + (outer + fixed) + (outer + 3)
+    row = outer + fixed + 100 + outer + of_struct + 101
+    assert bytes_of(texts) == 10 * row + 5 * 100 + 3
+    assert bytes_of(texts.where("false")) == 0
