@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -291,3 +291,38 @@ def test_by_sql(spark: SparkSession, table: str, database: Path, by: str) -> Non
     assert ids(load(spark, table)) == [0, 1, 10, 11, 20, 21]
     with pytest.raises(VersionNotFoundError):
         spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF 99").collect()
+
+
+def test_a_time_that_clocks_show_twice(
+    spark: SparkSession, table: str, tmp_path: Path, settings: Callable[..., Any]
+) -> None:
+    """In Los Angeles it was 01:30 at 08:30 and at 09:30 UTC."""
+    for version in range(3):
+        append_two(spark, table, version * 10)
+        moment = datetime(2020, 11, 1, 8 + version, 10, tzinfo=UTC).timestamp()
+        os.utime(commit_file(table, version), (moment, moment))
+    moment, name = "TIMESTAMP'2020-11-01 09:30:00Z'", f"delta.`{table}`"
+    with settings({"spark.sql.session.timeZone": "America/Los_Angeles"}):
+        spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+        assert ids(spark.sql(f"SELECT * FROM {name} TIMESTAMP AS OF {moment}")) == [0, 1, 10, 11]
+        spark.sql(f"CREATE TABLE delta.`{tmp_path}/clone` SHALLOW CLONE {name} TIMESTAMP AS OF {moment}")
+        assert ids(load(spark, f"{tmp_path}/clone")) == [0, 1, 10, 11]
+        spark.sql(f"RESTORE {name} TO TIMESTAMP AS OF {moment}")
+        assert ids(load(spark, table)) == [0, 1, 10, 11]
+
+
+def test_changes_up_to_a_time_that_clocks_show_twice(
+    spark: SparkSession, table: str, settings: Callable[..., Any]
+) -> None:
+    name = f"delta.`{table}`"
+    with settings({"spark.sql.session.timeZone": "America/Los_Angeles"}):
+        spark.sql(
+            f"CREATE TABLE {name} (id LONG) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        )
+        for version in range(4):
+            if version:
+                spark.sql(f"INSERT INTO {name} VALUES ({version})")
+            moment = datetime(2020, 11, 1, 7 + version, 10, tzinfo=UTC).timestamp()
+            os.utime(commit_file(table, version), (moment, moment))
+        end = "TIMESTAMP'2020-11-01 09:30:00Z'"
+        assert ids(spark.sql(f"SELECT * FROM table_changes_by_path('{table}', 0, {end})")) == [1, 2]

@@ -30,6 +30,7 @@ import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.TimestampType;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -90,6 +91,9 @@ public final class Expressions {
     return Python.json(found);
   }
 
+  /** What tells an instant as text: a local time that clocks show twice needs its offset. */
+  public static final String INSTANT = "yyyy-MM-dd HH:mm:ss.SSSSSSXXXXX";
+
   /** The value of a constant expression: a number, a boolean, else as text, or null. */
   public static Object value(SparkSession session, Expression expression) {
     Alias named = new Alias(expression, "value", NamedExpression.newExprId(), StatementCommand.none(), Option.empty(),
@@ -98,7 +102,9 @@ public final class Expressions {
         Dataset.ofRows(session, new Project(Plans.seq(Collections.singletonList(named)), new OneRowRelation()));
     Object value = ((Row) row.head()).get(0);
     if (value == null || value instanceof Number || value instanceof Boolean) return value;
-    return ((Row) row.selectExpr(new String[] {"CAST(value AS STRING)"}).head()).get(0);
+    boolean isInstant = row.schema().fields()[0].dataType() instanceof TimestampType;
+    String text = isInstant ? "date_format(value, '" + INSTANT + "')" : "CAST(value AS STRING)";
+    return ((Row) row.selectExpr(new String[] {text}).head()).get(0);
   }
 
   public static Column identityNumbers(long first, long step) {

@@ -8,13 +8,14 @@ import java.util.Map;
 
 import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.expressions.Expressions;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Alias;
-import org.apache.spark.sql.catalyst.expressions.Cast;
-import org.apache.spark.sql.catalyst.expressions.EvalMode$;
+import org.apache.spark.sql.catalyst.expressions.DateFormatClass;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.optimizer.ComputeCurrentTime;
 import org.apache.spark.sql.catalyst.parser.ParseException;
@@ -103,7 +104,8 @@ public final class TableChanges extends AbstractFunction1 {
       options.put(boundary + "Timestamp", value.toString());
     } else if (type instanceof TimestampType) {
       String zone = session.sessionState().conf().sessionLocalTimeZone();
-      Expression text = new Cast(bound, DataTypes.StringType, Option.apply(zone), EvalMode$.MODULE$.LEGACY());
+      Expression text =
+          new DateFormatClass(bound, Literal.create(Expressions.INSTANT, DataTypes.StringType), Option.apply(zone));
       options.put(boundary + "Timestamp", String.valueOf(text.eval(InternalRow.empty())));
     } else {
       throw refused("type", type.sql(), position);
