@@ -86,11 +86,11 @@ def _check_decimals(texts: pa.StringArray) -> None:
     MAY_BE_TOO_FINE)."""
     for text in texts.filter(pc.match_substring_regex(texts, MAY_BE_TOO_FINE)).to_pylist():
         found = _object(text)
-        if found is None or any(map(_is_too_fine, _values_in(found))):
+        if found is None or any(map(is_too_fine, _numbers_and_texts_in(found))):
             raise pa.ArrowInvalid("a number has more digits after the point than a decimal")
 
 
-def _values_in(value: Any) -> Iterator[Any]:
+def _numbers_and_texts_in(value: Any) -> Iterator[Decimal | str]:
     left = [value]
     while left:
         match left.pop():
@@ -98,17 +98,8 @@ def _values_in(value: Any) -> Iterator[Any]:
                 left += found.values()
             case list() as found:
                 left += found
-            case found:
+            case Decimal() | str() as found:
                 yield found
-
-
-def _is_too_fine(value: Any) -> bool:
-    if isinstance(value, str):
-        try:
-            value = Decimal(value)
-        except InvalidOperation:  # Arrow does not take it for a number, either
-            return False
-    return isinstance(value, Decimal) and is_too_fine(value)
 
 
 def _object(text: str | None) -> Any:
@@ -141,7 +132,7 @@ def _fitting_value(value: Any, arrow_type: pa.DataType) -> Any:
         value is None
         or isinstance(value, str | dict | list)
         or isinstance(value, bool) is not pa.types.is_boolean(arrow_type)
-        or (pa.types.is_decimal(arrow_type) and _is_too_fine(value))
+        or (isinstance(value, Decimal) and pa.types.is_decimal(arrow_type) and is_too_fine(value))
     ):
         return None
     try:

@@ -30,9 +30,11 @@ _TIMESTAMP: Final = re.compile(
 _OFFSET: Final = re.compile(
     r"(?:UTC|GMT|UT)?([+-])(?:(\d{1,2})(?::(\d{1,2})(?::(\d\d))?)?|(\d\d)(\d\d)(\d\d)?)", re.ASCII
 )
-MAY_BE_TOO_FINE: Final = r"[eE]-\d\d|\.\d{29}"
+MAY_BE_TOO_FINE: Final = r"[eE]\+?-\d\d|\.\d{29}|[eE]\+?0[xX]"
 """In texts of numbers with more than 38 digits after the point, and in some others. When Arrow makes a
 decimal of such a number, be it a text, JSON or Python's, it reads beyond a table, and may end the process."""
+# Arrow takes these, which are no numbers elsewhere; 0xC0000000 is negative to it.
+_ODD_EXPONENT: Final = re.compile(r"[eE](\+-|\+?0[xX])")
 _MOST_DECIMALS: Final = 38
 # What Spark trims: white space and control characters.
 _TRIMMED: Final = "".join(map(chr, range(33))) + "\x7f"
@@ -48,22 +50,19 @@ def cast(texts: pa.StringArray, arrow_type: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(arrow_type):
         suspicious = texts.filter(pc.match_substring_regex(texts, MAY_BE_TOO_FINE)).unique()
         for text in suspicious.to_pylist():
-            if _is_too_fine_text(text):
+            if is_too_fine(text):
                 raise pa.ArrowInvalid(f"{text[:50]!r} is no decimal of up to {_MOST_DECIMALS} digits")
     return texts.cast(arrow_type)
 
 
-def is_too_fine(number: Decimal) -> bool:
-    """Whether a number has more digits after the point than a decimal of Arrow can have."""
-    exponent = number.as_tuple().exponent
-    return not isinstance(exponent, int) or -exponent > _MOST_DECIMALS
-
-
-def _is_too_fine_text(text: str) -> bool:
+def is_too_fine(number: Decimal | str) -> bool:
+    """Whether a number, or a text that Arrow may take for one, has more digits after the point than a decimal
+    of Arrow can have, or may have."""
     try:
-        return is_too_fine(Decimal(text))
+        exponent = Decimal(number).as_tuple().exponent
     except InvalidOperation:
-        return True
+        return _ODD_EXPONENT.search(str(number)) is not None
+    return not isinstance(exponent, int) or -exponent > _MOST_DECIMALS
 
 
 def dates(texts: pa.StringArray) -> pa.Array:

@@ -57,6 +57,8 @@ def test_white_space(space: str) -> None:
         (pa.decimal128(38, 10), "1e-1000000000", None),
         (pa.decimal128(38, 10), '"1e-1000000000"', None),
         (pa.decimal128(38, 10), '["1e-1000000000"]', None),
+        (pa.decimal128(38, 10), '"1e0xC0000000"', None),
+        (pa.decimal128(38, 10), '"80000001e+-80000001"', None),
         (pa.decimal128(38, 10), '"an e-10 in a text"', None),
         (pa.float64(), "[]", None),
         (pa.float64(), '{"x":1}', None),

@@ -144,7 +144,18 @@ def test_spark_reads_the_same(spark, zone, settings) -> None:  # type: ignore[no
 
 
 @pytest.mark.parametrize(
-    "text", ["0e-2147483640", "-62e-620202", "1e-60", f"0.{'0' * 60}1", f"1.{'5' * 35}e-9", "1E-0000100"]
+    "text",
+    [
+        "0e-2147483640",
+        "-62e-620202",
+        "1e-60",
+        f"0.{'0' * 60}1",
+        f"1.{'5' * 35}e-9",
+        "1E-0000100",
+        "1e0xC0000000",
+        "1E+0XC0000000",
+        "80000001e+-80000001",
+    ],
 )
 def test_a_number_finer_than_any_decimal_is_none(text: str) -> None:
     """Arrow would read beyond its table of powers."""
