@@ -10,6 +10,7 @@ import java.util.Map;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.bridge.Thrown;
 import io.deltaflow.spark.scan.Filters;
+import io.deltaflow.spark.scan.PartitionOnlyScan;
 import io.deltaflow.spark.scan.PinScans;
 import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.scan.TableScan;
@@ -209,11 +210,7 @@ public final class Analysis {
     List all = conjuncts(optimized);
     List ofPartitions = new ArrayList();
     for (Object found : all) {
-      Expression conjunct = (Expression) found;
-      List names = namesOf(conjunct);
-      // One without columns that Spark has not folded is evaluated with the rows.
-      if (!names.isEmpty() && partitionColumns.containsAll(names) && conjunct.deterministic())
-        ofPartitions.add(conjunct);
+      if (PartitionOnlyScan.isOnPartitions((Expression) found, partitionColumns)) ofPartitions.add(found);
     }
     // What the optimizer found to be true or false for every row is no filter over a relation any more.
     boolean isWholeScan = optimized instanceof LogicalRelation;
@@ -246,14 +243,6 @@ public final class Analysis {
     List condition = Collections.singletonList(((Filter) optimized).condition());
     Seq normalized = DataSourceStrategy$.MODULE$.normalizeExprs(Plans.seq(condition), optimized.output());
     return Plans.conjuncts((Expression) normalized.head());
-  }
-
-  private static List namesOf(Expression expression) {
-    List names = new ArrayList();
-    for (Object attribute : CollectionConverters.asJava(expression.references().toSeq())) {
-      names.add(((Attribute) attribute).name());
-    }
-    return names;
   }
 
   private static TableScan scan(LogicalPlan optimized) {

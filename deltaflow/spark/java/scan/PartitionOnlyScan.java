@@ -1,5 +1,8 @@
 package io.deltaflow.spark.scan;
 
+import java.util.Arrays;
+import java.util.List;
+
 import org.apache.spark.sql.catalyst.FileSourceOptions;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -10,7 +13,6 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.trees.TreePattern$;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
-import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -47,8 +49,9 @@ public final class PartitionOnlyScan {
     }
     TableScan scan = PinScans.scan(node);
     if (scan == null || !scan.isPinned() || mayLackFiles((LogicalRelation) node)) return null;
+    List partitionColumns = Arrays.asList(scan.partitionSchema().fieldNames());
     for (Object filter : filters) {
-      if (!isOnPartitions((Expression) filter, scan.partitionSchema())) return null;
+      if (!isOnPartitions((Expression) filter, partitionColumns)) return null;
     }
     return new PartitionOnlyScan(scan, CollectionConverters.asScala(filters).toList());
   }
@@ -68,14 +71,15 @@ public final class PartitionOnlyScan {
     return true;
   }
 
-  private static boolean isOnPartitions(Expression filter, StructType partitionSchema) {
+  /** Whether a filter says which partitions are read: the driver can evaluate it for each of them. */
+  public static boolean isOnPartitions(Expression filter, List partitionColumns) {
     if (!filter.deterministic() || SubqueryExpression.hasSubquery(filter)) return false;
     // Spark runs functions of Python in an operator of their own, above the scan.
     if (filter.containsPattern(TreePattern$.MODULE$.PYTHON_UDF())) return false;
     // One without columns says nothing of partitions. Spark folds most of them, but none with a lambda.
     if (filter.references().isEmpty()) return false;
     for (Object column : CollectionConverters.asJava(filter.references().toSeq())) {
-      if (partitionSchema.getFieldIndex(((Attribute) column).name()).isEmpty()) return false;
+      if (!partitionColumns.contains(((Attribute) column).name())) return false;
     }
     return true;
   }
