@@ -19,19 +19,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def row_bytes(columns: Iterable[tuple[str, T.DataType]]) -> str:
-    """SQL for about as many bytes as a row takes; `columns`: each as SQL, and its type.
+_OF_ANY_SIZE = (T.StringType, T.BinaryType, T.VariantType, T.StructType, T.ArrayType, T.MapType)
+_FIXED = 8
+"""The bytes of a value with a fixed size, about, and what a row or a nested value takes beside its own."""
+
+
+def row_bytes(columns: Iterable[tuple[str, T.DataType]], depth: int = 0) -> str:
+    """SQL for about as many bytes as a row takes; `columns`: each as SQL, and its type. `depth`: in how many
+    lambdas the SQL is.
 
     It needs only the columns whose values have no fixed size.
     """
-    return " + ".join(["8L", *(_bytes(value, data_type) for value, data_type in columns)])
+    return " + ".join([f"{_FIXED}L", *(_bytes(value, data_type, depth) for value, data_type in columns)])
 
 
-def bytes_of(rows: DataFrame) -> int:
-    """Of all rows; one job."""
-    names = [f"c{i}" for i in range(len(rows.columns))]
-    columns = zip(names, (field.dataType for field in rows.schema.fields), strict=True)
-    [found] = rows.toDF(*names).agg(F.sum(F.expr(row_bytes(columns)))).collect()
+def bytes_of(rows: DataFrame, number: int) -> int:
+    """Of these rows, which are so many; one job if some of their values may have no fixed size."""
+    types = [field.dataType for field in rows.schema.fields]
+    if not any(isinstance(data_type, _OF_ANY_SIZE) for data_type in types):
+        return number * _FIXED * (1 + len(types))
+    names = [f"c{i}" for i in range(len(types))]
+    size = row_bytes(zip(names, types, strict=True))
+    [found] = rows.toDF(*names).agg(F.sum(F.expr(size))).collect()
     return found[0] or 0
 
 
@@ -43,20 +52,21 @@ def with_broadcast_hint(rows: DataFrame, size: int | None) -> DataFrame:
     return rows.hint("broadcast") if fits else rows
 
 
-def _bytes(value: str, data_type: T.DataType, depth: int = 0) -> str:
+def _bytes(value: str, data_type: T.DataType, depth: int) -> str:
     match data_type:
         case T.StringType() | T.BinaryType():
             return f"coalesce(octet_length({value}), 0)"
         case T.VariantType():
             return f"coalesce(octet_length(CAST({value} AS STRING)), 0)"
         case T.StructType():
-            fields = [(f"{value}.{quoted(field.name)}", field.dataType) for field in data_type.fields]
-            return " + ".join(["8L", *(_bytes(inner, inner_type, depth) for inner, inner_type in fields)])
+            fields = ((f"{value}.{quoted(field.name)}", field.dataType) for field in data_type.fields)
+            return row_bytes(fields, depth)
         case T.ArrayType():
             element = f"x{depth}"
             each = _bytes(element, data_type.elementType, depth + 1)
-            return f"coalesce(aggregate({value}, 8L, (n{depth}, {element}) -> n{depth} + {each}), 8L)"
+            total = f"aggregate({value}, {_FIXED}L, (n{depth}, {element}) -> n{depth} + {each})"
+            return f"coalesce({total}, {_FIXED}L)"
         case T.MapType():
             keys = _bytes(f"map_keys({value})", T.ArrayType(data_type.keyType), depth)
             return f"{keys} + {_bytes(f'map_values({value})', T.ArrayType(data_type.valueType), depth)}"
-    return "8L"
+    return f"{_FIXED}L"

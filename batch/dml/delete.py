@@ -63,7 +63,7 @@ def delete(
                 return there.where(~found.where.eqNullSafe(True))
             there = operation.with_row_ids(operation.rows(files, places=True))
             columns = map(quoted, [*operation.snapshot.schema.names, *operation.row_id_names])
-            return materialized.beside(there).where(~materialized.found).select(*columns)
+            return materialized.beside(there, found.matching_rows).where(~materialized.found).select(*columns)
 
         return _rewrite(operation, touched, kept, predicates)
 

@@ -63,10 +63,12 @@ class MaterializedRows:
         self._kept = wanted.localCheckpoint(eager=True)
         return self._kept.select(FILE, POSITION)
 
-    def beside(self, rows: DataFrame) -> DataFrame:
-        """A frame of rows of the table and their places, with `found` and `values`."""
+    def beside(self, rows: DataFrame, matching_rows: int) -> DataFrame:
+        """A frame of rows of the table and their places, with `found` and `values`. `matching_rows`: how many
+        there are."""
         assert self._kept is not None
-        kept = with_broadcast_hint(self._kept.withColumn(_FOUND, F.lit(True)), bytes_of(self._kept))
+        size = bytes_of(self._kept, matching_rows)
+        kept = with_broadcast_hint(self._kept.withColumn(_FOUND, F.lit(True)), size)
         return rows.join(kept, [FILE, POSITION], "left")
 
 

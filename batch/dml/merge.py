@@ -2,8 +2,8 @@
 
 The jobs, over one version of the table and one state of the source (see merge_source):
 
-1. How many rows the source has, and the range of its keys: files that can hold none of them are left out.
-   Of a source that is a Delta table, its log mostly tells both.
+1. How many rows and bytes the source has, and the range of its keys: files that can hold none of them are
+   left out. Of a source that is a Delta table, its log mostly tells this.
 2. The candidates' columns that the conditions need, joined with the source: which files have rows to change,
    how many by which clause, whether several source rows match one row. Kept are the keys of the source rows
    that match.

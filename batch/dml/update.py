@@ -92,7 +92,7 @@ def update(
             is_updated = F.lit(True)
         rows = operation.with_row_ids(rows)
         if materialized is not None:
-            rows = materialized.beside(rows)
+            rows = materialized.beside(rows, found.matching_rows)
             if found.marks is None:
                 is_updated = materialized.found
         before = operation.before(rows, account) if operation.records(account) else None

@@ -60,5 +60,6 @@ def test_the_bytes_of_rows(spark: SparkSession) -> None:
     fixed, outer = 8, 8  # of a number; of a row, a struct, an array or the keys or values of a map
     of_struct = outer + 100 + (outer + fixed) + (outer + 3)
     row = outer + fixed + 100 + outer + of_struct + 101
-    assert bytes_of(texts) == 10 * row + 5 * 100 + 3
-    assert bytes_of(texts.where("false")) == 0
+    assert bytes_of(texts, 10) == 10 * row + 5 * 100 + 3
+    assert bytes_of(texts.where("false"), 0) == 0
+    assert bytes_of(texts.select("id"), 10) == 10 * (outer + fixed)
