@@ -301,13 +301,12 @@ def test_a_time_that_clocks_show_twice(
         append_two(spark, table, version * 10)
         moment = datetime(2020, 11, 1, 8 + version, 10, tzinfo=UTC).timestamp()
         os.utime(commit_file(table, version), (moment, moment))
-    moment, name = "TIMESTAMP'2020-11-01 09:30:00Z'", f"delta.`{table}`"
+    name, time = f"delta.`{table}`", "TIMESTAMP'2020-11-01 09:30:00Z'"
     with settings({"spark.sql.session.timeZone": "America/Los_Angeles"}):
-        spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
-        assert ids(spark.sql(f"SELECT * FROM {name} TIMESTAMP AS OF {moment}")) == [0, 1, 10, 11]
-        spark.sql(f"CREATE TABLE delta.`{tmp_path}/clone` SHALLOW CLONE {name} TIMESTAMP AS OF {moment}")
+        assert ids(spark.sql(f"SELECT * FROM {name} TIMESTAMP AS OF {time}")) == [0, 1, 10, 11]
+        spark.sql(f"CREATE TABLE delta.`{tmp_path}/clone` SHALLOW CLONE {name} TIMESTAMP AS OF {time}")
         assert ids(load(spark, f"{tmp_path}/clone")) == [0, 1, 10, 11]
-        spark.sql(f"RESTORE {name} TO TIMESTAMP AS OF {moment}")
+        spark.sql(f"RESTORE {name} TO TIMESTAMP AS OF {time}")
         assert ids(load(spark, table)) == [0, 1, 10, 11]
 
 

@@ -36,6 +36,9 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** What Python asks of a Column before Spark analyses it. */
 public final class Expressions {
+  /** The pattern of an instant as text: a local time that clocks show twice needs its offset. */
+  public static final String INSTANT = "yyyy-MM-dd HH:mm:ss.SSSSSSXXXXX";
+
   private Expressions() {}
 
   public static boolean hasSubquery(Column column) { return hasSubquery(expression(column)); }
@@ -90,9 +93,6 @@ public final class Expressions {
         new Cast(time, DataTypes.StringType, zone, EvalMode$.MODULE$.TRY()).eval(InternalRow.empty()).toString());
     return Python.json(found);
   }
-
-  /** What tells an instant as text: a local time that clocks show twice needs its offset. */
-  public static final String INSTANT = "yyyy-MM-dd HH:mm:ss.SSSSSSXXXXX";
 
   /** The value of a constant expression: a number, a boolean, else as text, or null. */
   public static Object value(SparkSession session, Expression expression) {
