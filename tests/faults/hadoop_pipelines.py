@@ -57,3 +57,7 @@ def upkeep(folder: str) -> None:
 
 def vacuum_log(folder: str) -> None:
     log_pipelines.vacuum_log(folder, _root())
+
+
+def rewind(folder: str) -> None:
+    log_pipelines.rewind(folder, _root())

@@ -9,8 +9,10 @@ import posixpath
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import structs
@@ -30,12 +32,11 @@ from deltaflow.log import (
 )
 from deltaflow.log.files.deletion_vectors import packed_vectors, read_deletion_vectors
 from deltaflow.log.replay.log_files import Clock, system_clock
-from deltaflow.log.streams.checkpoint import StreamCheckpoint
-from deltaflow.log.streams.checkpoint_edit import CheckpointEdit, places
+from deltaflow.log.streams.checkpoint_edit import CheckpointEdit
 from deltaflow.log.streams.fork import plan_fork
 from deltaflow.log.streams.rebuilding import plan_rebuilding
 from deltaflow.log.streams.rewind import plan_adoption, plan_rewind
-from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset
+from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, decode_offset
 
 _DAY_MS = 86_400_000
 _CHECKPOINT = "spark.databricks.delta.checkpoint"
@@ -234,21 +235,27 @@ def _delete_row(path: str, number: int) -> None:
     transaction.commit([_mark(log, number), *removed, *new], Operation("DELETE", {}))
 
 
-def _stream_checkpoint(folder: str) -> str:
+def _stream_checkpoint(folder: str, root: str = "") -> str:
     """The checkpoint of a stream that has read three commits of a table, in two batches."""
     for number in range(3):
-        append(f"{folder}/source", number, {})
-    checkpoint = Path(folder, "checkpoint")
-    if not checkpoint.exists():
-        new = Path(folder, "checkpoint-new")
-        for place in ("offsets", "commits"):
-            (new / place).mkdir(parents=True, exist_ok=True)
-        (new / "metadata").write_text('{"id":"query-1"}')
+        append(f"{root}{folder}/source", number, {})
+    checkpoint = f"{folder}/checkpoint"
+    files = _files(folder)
+    if not files.exists(f"{checkpoint}/metadata"):
         for batch, version in enumerate((2, 3)):
-            (new / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{_offset('source', version)}")
-            (new / "commits" / str(batch)).write_text("v1\n{}")
-        new.rename(checkpoint)
-    return str(checkpoint)
+            text = f"v1\n{{}}\n{_offset('source', version)}"
+            files.pipe_file(f"{checkpoint}/offsets/{batch}", text.encode())
+            files.pipe_file(f"{checkpoint}/commits/{batch}", b"v1\n{}")
+        files.pipe_file(f"{checkpoint}/metadata", b'{"id":"query-1"}')
+    return checkpoint
+
+
+def _files(folder: str) -> fsspec.AbstractFileSystem:
+    """The files as they are, without deltaflow's stores and the faults around them."""
+    protocol, _ = fsspec.core.split_protocol(folder)
+    if protocol is None:
+        return fsspec.filesystem("file", auto_mkdir=True)
+    return fsspec.filesystem(protocol, use_listings_cache=False)
 
 
 def _offset(table_id: str, version: int) -> str:
@@ -260,47 +267,54 @@ def _position(checkpoint: str) -> DeltaSourceOffset | None:
 
     AssertionError if Spark would start it from somewhere else, or with an offset that goes back.
     """
-    directory = Path(checkpoint)
-    metadata = directory / "metadata"
-    if not metadata.exists():
-        assert not directory.exists() or not list(places(checkpoint)), "Spark begins anew"
+    files = _files(checkpoint)
+    names = [name.rpartition(f"{posixpath.basename(checkpoint)}/")[2] for name in files.find(checkpoint)]
+    if "metadata" not in names:
+        assert all(posixpath.basename(name).startswith(".") for name in names), "Spark begins anew"
         return None
     try:
-        json.loads(metadata.read_text())
+        json.loads(files.cat_file(f"{checkpoint}/metadata"))
     except ValueError:
         return None
     offsets, commits = (
-        sorted(int(file.name) for file in directory.glob(f"{log}/[0-9]*")) for log in ("offsets", "commits")
+        [int(name.removeprefix(log)) for name in names if name.removeprefix(log).isdecimal()]
+        for log in ("offsets/", "commits/")
     )
-    newest = offsets[-1]
+    newest = max(offsets)
     if newest > 0 and newest - 1 not in offsets:
         return None
-    assert newest == commits[-1], "Spark runs a batch again"
-    found = StreamCheckpoint(checkpoint)
-    start, end = (found.offsets(batch).delta_offset("0") for batch in (offsets[-2:][0], newest))
-    assert start is not None
-    assert end is not None
+    assert newest == max(commits), "Spark runs a batch again"
+    start, end = (
+        decode_offset(files.cat_file(f"{checkpoint}/offsets/{batch}").decode().splitlines()[2], checkpoint)
+        for batch in (max(newest - 1, 0), newest)
+    )
     assert start.position <= end.position or start.reservoir_id != end.reservoir_id
     return end
 
 
-def _edited(folder: str, checkpoint: str, plan: Callable[[], CheckpointEdit], expected: str) -> None:
+def _edited(
+    folder: str, checkpoint: str, plan: Callable[[], CheckpointEdit], expected: str, root: str = ""
+) -> None:
     """Changes a checkpoint, unless that is done; whatever a kill has left is something to go on from."""
     position = _position(checkpoint)
-    for backup in Path(folder).glob("checkpoint.backup-*"):
-        _position(str(backup))
+    for name in _files(folder).glob(f"{folder}/checkpoint.backup-*"):
+        _position(f"{folder}/{posixpath.basename(name)}")
     if position is None or position.json() != expected:
         plan().apply()
     position = _position(checkpoint)
     assert position is not None
     assert position.json() == expected
-    append(f"{folder}/result", 1, {})
+    append(f"{root}{folder}/result", 1, {})
 
 
-def rewind(folder: str) -> None:
-    """A stream's checkpoint goes back to version 1."""
-    checkpoint, table = _stream_checkpoint(folder), f"{folder}/source"
-    _edited(folder, checkpoint, lambda: plan_rewind(checkpoint, table, version=1), _offset("source", 1))
+def rewind(folder: str, root: str = "") -> None:
+    """A stream's checkpoint goes back to version 1.
+
+    `root` comes before the paths by which the store knows them.
+    """
+    checkpoint, table = _stream_checkpoint(folder, root), f"{root}{folder}/source"
+    plan = partial(plan_rewind, f"{root}{checkpoint}", table, version=1)
+    _edited(folder, checkpoint, plan, _offset("source", 1), root)
 
 
 def adopt(folder: str) -> None:

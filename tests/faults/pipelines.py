@@ -116,13 +116,13 @@ _OF_SPARK = (
 _CHANGES = ("apply_changes_1", "apply_changes_2")
 PIPELINES: dict[str, Tried] = {
     **{name: Tried(f"{_LOG}:{name}") for name in _OF_LOG},
-    **{f"{name}_on_s3": Tried(f"{_LOG}:{name}", place="s3") for name in (*_COMMITS, "upkeep")},
+    **{f"{name}_on_s3": Tried(f"{_LOG}:{name}", place="s3") for name in (*_COMMITS, "upkeep", "rewind")},
     **{f"{name}_on_fsspec": Tried(f"{_FSSPEC}:{name}") for name in ("commits", "checkpoints_v2", "upkeep")},
     **{
         f"{name}_on_webhdfs": Tried(f"{_HADOOP}:{name}", place="webhdfs")
-        for name in (*_COMMITS, "clean_up", "vacuum_log", "upkeep")
+        for name in (*_COMMITS, "clean_up", "vacuum_log", "upkeep", "rewind")
     },
-    **{f"{name}_on_s3a": Tried(f"{_HADOOP}:{name}", place="s3a") for name in (*_COMMITS, "upkeep")},
+    **{f"{name}_on_s3a": Tried(f"{_HADOOP}:{name}", place="s3a") for name in (*_COMMITS, "upkeep", "rewind")},
     **{name: Tried(f"{_SPARK}:{name}") for name in _OF_SPARK},
     **{name: Tried(f"{_SPARK}:{name}", ("_recorded_at",)) for name in _CHANGES},
     # A run that is killed half-way through forgetting remembers the horizon once more when it runs again.
