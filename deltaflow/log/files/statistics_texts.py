@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Path = tuple[str, ...]
-_TEXTS_AT_ONCE: Final = 1_024
+_TEXTS_AT_ONCE: Final = 4_096
 _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)  # UTF-8 errors are ValueErrors
 # As Spark and others write the numbers that JSON lacks.
 _NO_NUMBER = Literal["NaN", "Infinity", "+Infinity", "-Infinity"]

@@ -173,14 +173,14 @@ def test_texts_that_only_together_are_as_many_values_as_texts() -> None:
 
 
 def test_many_texts_of_which_some_are_odd() -> None:
-    texts: list[Any] = [saying(n) for n in range(5_000)]
-    expected: list[Any] = [[3, n] for n in range(5_000)]
-    for n in (0, 1_023, 1_024, 3_000, 4_999):
+    texts: list[Any] = [saying(n) for n in range(10_000)]
+    expected: list[Any] = [[3, n] for n in range(10_000)]
+    for n in (0, 4_095, 4_096, 7_000, 9_999):
         texts[n], expected[n] = "{", [None, None]
     assert read(texts, LEAVES) == expected
-    assert [each.to_pylist() for each in StatisticsTexts(LEAVES).values(pa.array(texts).slice(4_998))] == [
+    assert [each.to_pylist() for each in StatisticsTexts(LEAVES).values(pa.array(texts).slice(9_998))] == [
         [3, None],
-        [4_998, None],
+        [9_998, None],
     ]
 
 
