@@ -230,11 +230,10 @@ def test_a_condition_keeps_its_instants_and_texts(spark, table, setting, door, p
     setting("spark.sql.session.timeZone", "America/Los_Angeles")
     write(data, table, partition_by=["t"] if partitioned else [])
     none = load(spark, table).where("false")
-    load(spark, table).createOrReplaceTempView("rows_of_the_table")
     if door == "sql":
         spark.sql(
             f"INSERT INTO delta.`{table}` REPLACE WHERE t = TIMESTAMP'2020-11-01 09:30:00Z' SELECT 9, t, s "
-            "FROM rows_of_the_table WHERE id = 1"
+            f"FROM delta.`{table}` WHERE id = 1"
         )
     else:
         new = load(spark, table).where("id = 1").withColumn("id", F.lit(9))
@@ -246,7 +245,7 @@ def test_a_condition_keeps_its_instants_and_texts(spark, table, setting, door, p
     if door == "sql":
         spark.sql(
             f"INSERT INTO delta.`{table}` REPLACE WHERE t < '2020-11-01T10:00:00Z' "
-            "SELECT * FROM rows_of_the_table WHERE false"
+            f"SELECT * FROM delta.`{table}` WHERE false"
         )
     else:
         none.writeTo(f"delta.`{table}`").overwrite(F.col("t") < F.lit("2020-11-01T10:00:00Z"))
