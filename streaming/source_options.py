@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from deltaflow.batch.options import boolean_option, option
@@ -21,6 +22,7 @@ from deltaflow.log.protocol.properties import (
     STREAMING_UNSAFE_PARTITION_COLUMN_CHANGES,
     STREAMING_UNSAFE_SCHEMA_CHANGES_AT_START,
     TIMESTAMP_OUT_OF_RANGE_ENABLED,
+    size_bytes,
 )
 from deltaflow.spark.expressions.java_regex import regex_fault
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
@@ -267,33 +269,14 @@ def _number(options: Mapping[str, str], name: str, least: int, most: int, explai
     return int(value)
 
 
-_BYTE_UNITS = {
-    "": 0,
-    "b": 0,
-    "k": 1,
-    "kb": 1,
-    "m": 2,
-    "mb": 2,
-    "g": 3,
-    "gb": 3,
-    "t": 4,
-    "tb": 4,
-    "p": 5,
-    "pb": 5,
-}
-
-
 def _bytes(options: Mapping[str, str]) -> int | None:
-    """A size in bytes, or with a unit, as Spark's JavaUtils.byteStringAs reads it."""
     value = option(options, "maxBytesPerTrigger")
     if value is None:
         return None
-    found = re.fullmatch(r"([0-9]+)([a-z]*)", value.strip().lower(), re.ASCII)
-    unit = None if found is None else _BYTE_UNITS.get(found[2])
-    size = 0 if found is None or unit is None else int(found[1]) << (10 * unit)
-    if not 0 < size <= _LARGEST_LONG:
-        raise _illegal(value, "maxBytesPerTrigger", "must be a size configuration such as '10g'")
-    return size
+    with suppress(ValueError):
+        if (size := size_bytes(value)) <= _LARGEST_LONG:
+            return size
+    raise _illegal(value, "maxBytesPerTrigger", "must be a size configuration such as '10g'")
 
 
 def _timestamp_ms(options: Mapping[str, str], name: str) -> int | None:

@@ -8,12 +8,14 @@ whatever the size, and many long texts in a broadcast exhaust the driver.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
+from deltaflow.log.protocol.properties import size_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,10 +48,12 @@ def bytes_of(rows: DataFrame, number: int) -> int:
 
 def with_broadcast_hint(rows: DataFrame, size: int | None) -> DataFrame:
     """The rows, with a hint to broadcast them if these bytes are few; None: Spark's own estimate decides."""
-    limit = rows.sparkSession.conf.get("spark.sql.autoBroadcastJoinThreshold", "10485760")
+    limit = rows.sparkSession.conf.get("spark.sql.autoBroadcastJoinThreshold", "10MB")
     assert limit is not None
-    fits = size is not None and limit.removesuffix("b").isdigit() and size <= int(limit.removesuffix("b"))
-    return rows.hint("broadcast") if fits else rows
+    with suppress(ValueError):  # -1 and 0 are no sizes: nothing is broadcast
+        if size is not None and size <= size_bytes(limit):
+            return rows.hint("broadcast")
+    return rows
 
 
 def _bytes(value: str, data_type: T.DataType, depth: int) -> str:

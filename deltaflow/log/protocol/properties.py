@@ -91,8 +91,8 @@ def _ratio(text: str) -> float:
     return number
 
 
-def _size_bytes(text: str) -> int:
-    """As Spark reads sizes: 1048576, 1m, 1MB are the same."""
+def size_bytes(text: str) -> int:
+    """A size above 0, as Spark reads it: 1048576, 1m and 1MB are the same. ValueError for another text."""
     match = re.fullmatch(r"([0-9]+)(?:([kmgtp])?b?)", text.strip().lower())
     size = 0 if match is None else int(match[1]) * 1024 ** "_kmgtp".index(match[2] or "_")
     if size == 0:
@@ -217,7 +217,7 @@ MERGE_REPARTITION_BEFORE_WRITE = _flag(
 OPTIMIZE_WRITE_BIN_SIZE_BYTES = Property(
     "spark.databricks.delta.optimizeWrite.binSize",
     512 << 20,
-    lambda text: _size_bytes(f"{text}m" if text.strip().isdigit() else text),
+    lambda text: size_bytes(f"{text}m" if text.strip().isdigit() else text),
     "a size larger than 0, such as 512 (MiB) or 512mb",
 )
 OPTIMIZE_WRITE_ENABLED: Property[bool | None] = Property(
@@ -336,7 +336,7 @@ RANDOM_PREFIX_LENGTH = Property(
 )
 SYMLINK_MANIFEST_ENABLED = _flag("delta.compatibility.symlinkFormatManifest.enabled", default=False)
 TARGET_FILE_SIZE_BYTES: Property[int | None] = Property(
-    "delta.targetFileSize", None, _size_bytes, "a size larger than 0, such as 134217728 or 128mb"
+    "delta.targetFileSize", None, size_bytes, "a size larger than 0, such as 134217728 or 128mb"
 )
 
 _OTHER_FLAGS = (

@@ -40,10 +40,11 @@ def test_long_texts_are_not_broadcast(
     source = spark.read.format("delta").load(table).where("id >= 0")
     if kind == "materialized":
         source = source.where(F.rand() >= 0)
-    with settings({"spark.sql.autoBroadcastJoinThreshold": str(500 * rows)}):
-        assert is_hinted(source, ["id", "short"])
-        assert not is_hinted(source, ["id", "text"])
-        assert not is_hinted(source, ["id", "inner"])
+    for limit in (str(500 * rows), f"{rows // 2}KB"):
+        with settings({"spark.sql.autoBroadcastJoinThreshold": limit}):
+            assert is_hinted(source, ["id", "short"])
+            assert not is_hinted(source, ["id", "text"])
+            assert not is_hinted(source, ["id", "inner"])
     with settings({"spark.sql.autoBroadcastJoinThreshold": "-1"}):
         assert not is_hinted(source, ["id", "short"])
 
