@@ -22,7 +22,7 @@ from deltaflow.log.protocol.column_mapping import physical_name, table_schema
 from deltaflow.log.protocol.features import has_change_data_feed
 from deltaflow.spark.expressions.analysis import analysed, references
 from deltaflow.spark.expressions.expressions import has_subquery
-from deltaflow.spark.write.file_write import Check, session_of_write
+from deltaflow.spark.write.file_write import Check, condition_of_write, session_of_write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -102,15 +102,18 @@ class MatchingRows(WholeTable):
         handle: int,
         predicate: str,
         *,
+        is_of_statement: bool = False,
         checks_rows: bool,
         data_columns: bool = True,
         data_change: bool = True,
         is_alone: bool = False,
     ) -> None:
-        """`handle` is the handle of the write, which leads to its session. `is_alone`: whether no rival adds
-        rows for which the predicate is true."""
+        """`handle` is the handle of the write, which leads to its session. `is_of_statement`: the
+        condition is that of the write's statement (`condition_of_write`), and `predicate` only tells people.
+        `is_alone`: whether no rival adds rows for which the predicate is true."""
         self._handle = handle
         self._predicate = predicate
+        self._is_of_statement = is_of_statement
         self._data_columns = data_columns
         self._data_change = data_change
         self._is_alone = is_alone
@@ -119,7 +122,12 @@ class MatchingRows(WholeTable):
         self._rows_removed: int | None = 0
         if checks_rows:
             error = DeltaAnalysisException(error_class=_MISMATCH, predicate=predicate, violation="")
-            self.checks = (Check(predicate, str(error), shows_values=True, is_users=True),)
+            of_write = handle if is_of_statement else None
+            self.checks = (Check(predicate, str(error), shows_values=True, is_users=True, of_write=of_write),)
+
+    def _condition(self, rows: DataFrame) -> Column:
+        """The predicate over a frame of the table's rows."""
+        return condition_of_write(self._handle, rows) if self._is_of_statement else F.expr(self._predicate)
 
     def begin(self, transaction: OptimisticTransaction) -> None:
         """Has Spark analyse the predicate, and records the partitions that it names as read; or that there is
@@ -130,13 +138,13 @@ class MatchingRows(WholeTable):
             self.checks = ()
             return
         with self._touched_files(transaction) as files:
-            condition = F.expr(self._predicate)
+            rows = files.rows()
+            condition = self._condition(rows)
             if has_subquery(condition):
                 raise DeltaUnsupportedOperationException(
                     error_class="DELTA_UNSUPPORTED_SUBQUERY_IN_PARTITION_PREDICATES",
                     expression=self._predicate,
                 )
-            rows = files.rows()
             matching = rows.where(condition)
             files.deterministic_condition(rows, condition)
             found = files.filter_facts(matching)
@@ -192,7 +200,7 @@ class MatchingRows(WholeTable):
         assert transaction.snapshot is not None
         with self._touched_files(transaction) as files:
             rows = files.rows()
-            _, matches = files.deterministic_condition(rows, F.expr(self._predicate))
+            _, matches = files.deterministic_condition(rows, self._condition(rows))
             matching = rows.where(matches)
             if self._may_record(transaction):
                 self._record_changes(files, matching, copies)

@@ -182,10 +182,12 @@ def _overwrite_scope(
             raise DeltaIllegalArgumentException(
                 error_class="DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE"
             )
-        check_predicate(predicate, transaction.path)
+        if not request.has_condition:
+            check_predicate(predicate, transaction.path)
         return MatchingRows(
             request.handle,
             predicate,
+            is_of_statement=request.has_condition,
             checks_rows=REPLACE_WHERE_CHECKS_ROWS.of(settings, transaction.path),
             data_columns=REPLACE_WHERE_DATA_COLUMNS_ENABLED.of(settings, transaction.path),
             data_change=rules.data_change,

@@ -42,7 +42,7 @@ from deltaflow.spark.write.messages import Numbers as Numbers
 from deltaflow.spark.write.messages import WrittenFile as WrittenFile
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 class Skip(NamedTuple):
@@ -319,6 +319,13 @@ def session_of_write(handle: int) -> SparkSession:
     if session is None:
         raise OperationCancelledError("the write was stopped")
     return SparkSession(context, session)
+
+
+def condition_of_write(handle: int, rows: DataFrame) -> Column:
+    """The condition on the rows that a running write replaces, if its statement has one, over a frame."""
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    return ClassicColumn(java_classes_of_context().write.FileWrite.condition(handle, rows._jdf))
 
 
 @dispatcher.handle("write.abort")

@@ -45,7 +45,8 @@ class Check(Message, frozen=True):
     If it is false or null, `message` is the error; it begins with an error class in brackets. If
     `shows_values`, the values of the condition's columns follow it. `without_column` is the class of the
     error if the rows lack a column of the condition; None for Spark's own error. `is_users`: the condition is
-    of the write's user, who may call any function, and not of the table.
+    of the write's user, who may call any function, and not of the table. `of_write`: the write that holds the
+    condition as an expression (`condition_of_write`), of which the SQL only tells people.
     """
 
     condition: str
@@ -53,6 +54,7 @@ class Check(Message, frozen=True):
     shows_values: bool = False
     without_column: str | None = None
     is_users: bool = False
+    of_write: int | None = None
 
 
 class Numbers(Message, frozen=True):

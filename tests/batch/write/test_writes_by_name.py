@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, NumberFormatException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, lit
+from pyspark.sql.functions import col, lit, when
 
 from deltaflow.errors import DeltaError, DeltaUnsupportedOperationException, SchemaMismatchError
 from deltaflow.log import DeltaLog, Snapshot
@@ -199,6 +199,74 @@ def test_conditions_of_every_kind_replace_rows(spark: SparkSession, database: Pa
     setting("spark.sql.ansi.enforceReservedKeywords", "true")
     spark.sql("INSERT INTO odd REPLACE WHERE `true` = true AND `order` % 2 = 1 VALUES (7, true, 7)")
     assert tuples(spark.table("odd").select("order")) == [(2,), (3,), (7,)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "left"),
+    [
+        (r"p LIKE 'a\\%' ESCAPE '!'", ["TRUE", "a%", "b"]),
+        (r"p ILIKE 'A\\%' ESCAPE '!'", ["TRUE", "a%", "b"]),
+        ("(p LIKE 'a%') = (id < 1)", ["a%"]),
+        ("(id < 1) = (p ILIKE 'TRUE%')", ["TRUE", "a\\b"]),
+        ("p LIKE ANY ('a%', 'b')", ["TRUE"]),
+        ("p NOT LIKE ALL ('a%', 'b')", ["a%", "a\\b", "b"]),
+    ],
+)
+def test_patterns_replace_the_rows_that_they_name(
+    spark: SparkSession, database: Path, condition: str, left: list[str]
+) -> None:
+    spark.sql("CREATE TABLE patterns (id BIGINT, p STRING) USING delta")
+    of(spark, (0, "a\\b"), (1, "a%"), (2, "b"), (3, "TRUE")).write.insertInto("patterns")
+    spark.sql(f"INSERT INTO patterns REPLACE WHERE {condition} SELECT * FROM patterns WHERE false")
+    assert sorted(row.p for row in spark.table("patterns").collect()) == left
+
+
+@pytest.mark.parametrize(
+    ("condition", "left"),
+    [
+        ("at BETWEEN TIMESTAMP'2020-11-01T01:30:00-08:00' AND TIMESTAMP'2021-01-01T00:00:00Z'", [1, 3]),
+        ("nvl(at, TIMESTAMP'2020-11-01T01:30:00-08:00') = TIMESTAMP'2020-11-01T01:30:00-08:00'", [1]),
+        ("nvl(`true`, false)", [2, 3]),
+        ("nullif(id, 2) IS NULL", [1, 3]),
+        ("nullif(`true`, false) IS NULL", [1]),
+        ("extract(YEAR FROM at) = 2020", [3]),
+    ],
+)
+def test_functions_that_stand_for_others_replace_the_rows_that_they_name(
+    spark: SparkSession, database: Path, setting: Any, condition: str, left: list[int]
+) -> None:
+    setting("spark.sql.session.timeZone", "America/Los_Angeles")
+    spark.sql("CREATE TABLE instants (id INT, at TIMESTAMP, `true` BOOLEAN) USING delta")
+    first, second = "TIMESTAMP'2020-11-01T01:30:00-07:00'", "TIMESTAMP'2020-11-01T01:30:00-08:00'"
+    spark.sql(f"INSERT INTO instants VALUES (1, {first}, true), (2, {second}, false), (3, NULL, NULL)")
+    spark.sql(f"INSERT INTO instants REPLACE WHERE {condition} SELECT * FROM instants WHERE false")
+    assert sorted(row.id for row in spark.table("instants").collect()) == left
+
+
+@pytest.mark.parametrize(
+    ("condition", "left"),
+    [
+        ("s.B = 2", [1, 3]),
+        ("array(CAST(text AS TIMESTAMP_LTZ))[0] = TIMESTAMP_LTZ'2020-11-01T09:30:00Z'", [2, 3]),
+    ],
+)
+def test_conditions_on_fields_replace_the_rows_that_they_name(
+    spark: SparkSession, database: Path, setting: Any, condition: str, left: list[int]
+) -> None:
+    setting("spark.sql.session.timeZone", "America/Los_Angeles")
+    setting("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    part = "named_struct('a', 2, 'b', CAST(id AS INT))"
+    rows = spark.range(1, 4).selectExpr("id", f"{part} AS s", "'2020-11-01T01:30:00-08:00' AS text")
+    rows.withColumn("text", when(col("id") == 1, col("text"))).writeTo("fields").using("delta").create()
+    spark.sql(f"INSERT INTO fields REPLACE WHERE {condition} SELECT * FROM fields WHERE false")
+    assert sorted(row.id for row in spark.table("fields").collect()) == left
+
+
+def test_a_condition_on_a_column_named_like_a_variable(spark: SparkSession, database: Path) -> None:
+    rows = spark.range(3).withColumnRenamed("id", "${x}")
+    rows.writeTo("named").using("delta").tableProperty("delta.columnMapping.mode", "name").create()
+    rows.where("false").writeTo("named").overwrite(col("${x}") > 0)
+    assert spark.table("named").collect() == [(0,)]
 
 
 def test_insert_with_schema_evolution(spark: SparkSession, t: str) -> None:

@@ -6,21 +6,13 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.UUID;
 
 import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.write.FileWrite;
+import io.deltaflow.spark.write.StatementCondition;
 import org.apache.spark.sql.Dataset;
-import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.AttributeReference;
-import org.apache.spark.sql.catalyst.expressions.Cast;
-import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.MicrosToTimestamp;
-import org.apache.spark.sql.catalyst.expressions.PrettyAttribute;
-import org.apache.spark.sql.catalyst.expressions.VariableReference;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
@@ -37,14 +29,8 @@ import org.apache.spark.sql.execution.SQLExecution$;
 import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.sources.InsertableRelation;
-import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.apache.spark.unsafe.types.UTF8String;
-import scala.Option;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * The V1Write of a table by name, and the WriteBuilder that builds it. It writes as
@@ -69,7 +55,7 @@ public final class DeltaV1Write implements SupportsOverwriteV2, SupportsDynamicO
     return this;
   }
 
-  /** Every condition: Python gets it as SQL, from the statement. */
+  /** Every condition: Python gets it from the statement. */
   public boolean canOverwrite(Predicate[] predicates) { return true; }
 
   public WriteBuilder overwrite(Predicate[] predicates) {
@@ -106,10 +92,16 @@ public final class DeltaV1Write implements SupportsOverwriteV2, SupportsDynamicO
     if (evolves(command) && !new CaseInsensitiveStringMap(options).containsKey("mergeSchema")) {
       options.put("mergeSchema", "true");
     }
-    if (byFilter) options.put("replaceWhere", sql(session, ((OverwriteByExpression) command).deleteExpr()));
+    Expression condition = null;
+    if (byFilter) {
+      OverwriteByExpression statement = (OverwriteByExpression) command;
+      condition = StatementCondition.over((LogicalPlan) statement.table(), statement.deleteExpr());
+      options.put("replaceWhere", condition.sql());
+    }
     Map request = request(table.path(), mode, options);
     request.put("byPosition", Boolean.valueOf(!command.isByName()));
-    FileWrite.run(session, data, "batch", request);
+    request.put("hasCondition", Boolean.valueOf(byFilter));
+    FileWrite.run(session, data, "batch", request, condition);
     recache(session, table.path());
   }
 
@@ -167,86 +159,5 @@ public final class DeltaV1Write implements SupportsOverwriteV2, SupportsDynamicO
       return;
     }
     for (Object child : CollectionConverters.asJava(plan.children())) addCommands((LogicalPlan) child, commands);
-  }
-
-  /** A predicate on the table's columns as SQL for this session's parser, by itself. */
-  private static String sql(SparkSession session, Expression predicate) {
-    // Spark leaves out the quotes of names such as true and null, which mean something else without them. It puts
-    // quotes around a name with a blank.
-    String mark = UUID.randomUUID() + " ";
-    Expression standalone = (Expression) predicate.transform(new Standalone(mark));
-    boolean readsNoEscapes = session.sessionState().conf().escapedStringLiterals();
-    standalone = (Expression) standalone.transform(new Unescaped(readsNoEscapes));
-    standalone = (Expression) standalone.transformUp(new Instants());
-    return standalone.sql().replace("`" + mark, "`");
-  }
-
-  /**
-   * Replaces string literals by literals of their bytes where the parser would read another text: it puts the values of
-   * variables in the place of ${…}, and under spark.sql.parser.escapedStringLiterals it reads no escapes.
-   */
-  private static final class Unescaped extends AbstractPartialFunction {
-    private final boolean readsNoEscapes;
-
-    Unescaped(boolean readsNoEscapes) { this.readsNoEscapes = readsNoEscapes; }
-
-    public boolean isDefinedAt(Object expression) {
-      if (!(expression instanceof Literal) || !(((Literal) expression).value() instanceof UTF8String)) return false;
-      String text = ((Literal) expression).value().toString();
-      return text.contains("${") || readsNoEscapes && (text.indexOf('\\') >= 0 || text.indexOf('\'') >= 0);
-    }
-
-    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
-      if (!isDefinedAt(expression)) return otherwise.apply(expression);
-      Literal text = (Literal) expression;
-      Literal bytes = new Literal(((UTF8String) text.value()).getBytes(), DataTypes.BinaryType);
-      return new Cast(bytes, text.dataType(), Option.empty(), EvalMode$.MODULE$.LEGACY());
-    }
-  }
-
-  /**
-   * Replaces timestamps by their microseconds, since the text of a local time that clocks show twice is read as the
-   * earlier one; and lets casts name their type so that spark.sql.timestampType does not decide which it is.
-   */
-  private static final class Instants extends AbstractPartialFunction {
-    public boolean isDefinedAt(Object expression) {
-      if (expression instanceof Cast) return ((Cast) expression).dataType() instanceof TimestampType;
-      return expression instanceof Literal && ((Literal) expression).dataType() instanceof TimestampType
-          && ((Literal) expression).value() != null;
-    }
-
-    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
-      if (!isDefinedAt(expression)) return otherwise.apply(expression);
-      if (expression instanceof Literal) {
-        return new MicrosToTimestamp(new Literal(((Literal) expression).value(), DataTypes.LongType));
-      }
-      String text = ((Cast) expression).sql().replaceFirst(" AS TIMESTAMP\\)$", " AS TIMESTAMP_LTZ)");
-      return new PrettyAttribute(text, DataTypes.TimestampType);
-    }
-  }
-
-  /**
-   * Takes the table's name from its columns, and puts the mark before theirs. Puts the values of SQL variables in their
-   * places.
-   */
-  private static final class Standalone extends AbstractPartialFunction {
-    private final String mark;
-
-    Standalone(String mark) { this.mark = mark; }
-
-    public boolean isDefinedAt(Object expression) {
-      return expression instanceof AttributeReference || expression instanceof VariableReference;
-    }
-
-    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
-      if (!isDefinedAt(expression)) return otherwise.apply(expression);
-      if (expression instanceof VariableReference) {
-        VariableReference variable = (VariableReference) expression;
-        return new Literal(variable.eval(InternalRow.empty()), variable.dataType());
-      }
-      Seq none = CollectionConverters.asScala(new ArrayList()).toList();
-      AttributeReference column = (AttributeReference) expression;
-      return column.withQualifier(none).withName(mark + column.name());
-    }
   }
 }

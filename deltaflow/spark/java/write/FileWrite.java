@@ -25,6 +25,7 @@ import io.deltaflow.spark.scan.Pins;
 import io.deltaflow.spark.scan.TableScan;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.mapreduce.Job;
+import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -38,6 +39,7 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
+import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution$;
@@ -65,6 +67,7 @@ import scala.runtime.BoxedUnit;
  */
 public final class FileWrite {
   private static final ConcurrentHashMap SESSIONS = new ConcurrentHashMap();
+  private static final ConcurrentHashMap CONDITIONS = new ConcurrentHashMap();
 
   private FileWrite() {}
 
@@ -73,27 +76,43 @@ public final class FileWrite {
     return (org.apache.spark.sql.classic.SparkSession) SESSIONS.get(Long.valueOf(handle));
   }
 
+  /** For Python: the condition of a running write's statement, over a frame. */
+  public static Column condition(long handle, Dataset rows) {
+    LogicalPlan plan = ((org.apache.spark.sql.classic.Dataset) rows).queryExecution().analyzed();
+    return ExpressionUtils.column(condition(handle, plan));
+  }
+
+  static Expression condition(long handle, LogicalPlan rows) {
+    return StatementCondition.over(rows, (Expression) CONDITIONS.get(Long.valueOf(handle)));
+  }
+
+  /** As below, without a condition. */
+  public static boolean run(org.apache.spark.sql.classic.SparkSession session, Dataset data, String name, Map request) {
+    return run(session, data, name, request, null);
+  }
+
   /**
    * Runs the write, which Python begins by write.begin.`name`. request: the fields of that method's request, which
-   * this method completes. Returns false if Python answers that there is nothing to write.
+   * this method completes. condition: on the rows that are replaced, if a statement has one. Returns false if Python
+   * answers that there is nothing to write.
    */
-  public static boolean run(
-      final org.apache.spark.sql.classic.SparkSession session, Dataset data, final String name, final Map request) {
+  public static boolean run(final org.apache.spark.sql.classic.SparkSession session, Dataset data, final String name,
+      final Map request, final Expression condition) {
     final QueryExecution query = ((org.apache.spark.sql.classic.Dataset) data).queryExecution();
     // A micro-batch has an execution already.
-    if (name.equals("stream")) return run(session, query, name, request);
+    if (name.equals("stream")) return run(session, query, name, request, condition);
     // Whoever waits for what the rows are observed by, waits for the end of an execution.
     boolean isObserved = query.analyzed().exists(new AbstractFunction1() {
       public Object apply(Object plan) { return Boolean.valueOf(plan instanceof CollectMetrics); }
     });
-    if (!isObserved) return run(session, query, name, request);
+    if (!isObserved) return run(session, query, name, request, condition);
     return ((Boolean) SQLExecution$.MODULE$.withNewExecutionId(query, Option.apply("write"), new AbstractFunction0() {
-      public Object apply() { return Boolean.valueOf(run(session, query, name, request)); }
+      public Object apply() { return Boolean.valueOf(run(session, query, name, request, condition)); }
     })).booleanValue();
   }
 
-  private static boolean run(
-      org.apache.spark.sql.classic.SparkSession session, QueryExecution query, String name, Map request) {
+  private static boolean run(org.apache.spark.sql.classic.SparkSession session, QueryExecution query, String name,
+      Map request, Expression condition) {
     Long handle = Long.valueOf(Python.newHandle());
     request.put("handle", handle);
     request.put("schema", query.analyzed().schema().json());
@@ -111,6 +130,7 @@ public final class FileWrite {
     commit.put("quarantined", null);
     Quarantine quarantine = null;
     SESSIONS.put(handle, session);
+    if (condition != null) CONDITIONS.put(handle, condition);
     try {
       JsonNode begun = Python.call("write.begin." + name, request);
       JsonNode plan = begun.get("target");
@@ -140,6 +160,7 @@ public final class FileWrite {
       ended = true;
     } finally {
       SESSIONS.remove(handle);
+      CONDITIONS.remove(handle);
       if (quarantine != null) quarantine.close();
       if (!ended) {
         // Python forgets the write and removes its files. After this call no commit of the write, or of its

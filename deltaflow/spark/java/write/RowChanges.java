@@ -225,7 +225,11 @@ public final class RowChanges {
   private static Expression analyzed(SparkSession session, LogicalPlan rows, JsonNode check, String table) {
     String sql = check.get("condition").asText();
     boolean isUsers = check.get("isUsers").asBoolean();
-    LogicalPlan filter = new Filter(isUsers ? Plans.parsed(session, sql) : TableExpressions.parsed(sql, table), rows);
+    JsonNode write = check.get("ofWrite");
+    Expression condition = !write.isNull() ? FileWrite.condition(write.asLong(), rows)
+        : isUsers                          ? Plans.parsed(session, sql)
+                                           : TableExpressions.parsed(sql, table);
+    LogicalPlan filter = new Filter(condition, rows);
     try {
       return ((Filter) Plans.analyzedWithPadding(session, filter)).condition();
     } catch (Exception e) { // AnalysisException, a checked one
