@@ -226,6 +226,14 @@ class MergeJoin:
         keys = [(key, field.dataType) for key, field in pairs if not isinstance(field.dataType, T.NullType)]
         return [comparable(key, data_type).alias(f"\0{i}") for i, (key, data_type) in enumerate(keys)]
 
+    @property
+    def compares_floats(self) -> bool:
+        """Whether the condition names floating-point columns of the table. Of rows that Spark keeps, a filter
+        on such a column leaves out a batch whose values are all NaN."""
+        keys = references(self.target, [self.merge.condition.column])
+        fields = self.target.select(*keys).schema.fields if keys else []
+        return any(isinstance(field.dataType, T.FloatType | T.DoubleType) for field in fields)
+
     def _keep(self, frame: DataFrame) -> DataFrame:
         self._kept.append(frame.persist())
         return frame

@@ -77,7 +77,8 @@ class MergeRows:
         """The rows that are updated and deleted, as they were."""
         frames = []
         if updated is not None:
-            frames.append(self._operation.before(updated, account, self._with_schema))
+            may_keep = not self._join.compares_floats
+            frames.append(self._operation.before(updated, account, self._with_schema, may_keep=may_keep))
         deleted = self.as_they_were(account.deleted)
         if deleted is not None:
             frames.append(self._with_schema(deleted, [change_type(DELETE)]))

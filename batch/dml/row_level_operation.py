@@ -228,12 +228,14 @@ class RowLevelOperation(TouchedFiles):
         rows: DataFrame,
         account: RowAccount | MarkedRows,
         select: Callable[[DataFrame, Sequence[Column]], DataFrame] | None = None,
+        *,
+        may_keep: bool = True,
     ) -> DataFrame:
         """The rows that are updated, as they were, for `replace`. `select` selects the columns that the table
         has afterwards, and the given ones; by default, the table has the same columns.
 
-        Two jobs read `rows`, which Spark keeps for them unless they are many of the rows that it reads for
-        them. Then they are found by their positions again.
+        Two jobs read `rows`, which Spark keeps for them (where it `may_keep` them) unless they are many of
+        the rows that it reads for them. Then they are found by their positions again.
         """
         kind = change_type(UPDATE_PREIMAGE)
         if select is None:
@@ -241,7 +243,8 @@ class RowLevelOperation(TouchedFiles):
         else:
             before = select(rows, [kind])
         if isinstance(account, MarkedRows) and account.is_sparse:
-            self._kept.append(rows.persist())
+            if may_keep:
+                self._kept.append(rows.persist())
             before = before.coalesce(self.tasks_for(account.number))
         return before
 

@@ -221,6 +221,17 @@ def test_values_that_differ_each_time(spark: SparkSession, table: str, *, vector
         assert file.suffix != ".parquet" or set(pq.read_schema(file).names) == columns
 
 
+def test_a_condition_that_is_true_of_nan(spark: SparkSession, table: str, *, vectors: bool) -> None:
+    name = create(spark, table, "id BIGINT, x DOUBLE, v BIGINT", vectors=vectors)
+    x = "if(id = 7, double('NaN'), 1D) AS x"
+    write(spark.range(50).selectExpr("id", x, "0L AS v").coalesce(1), table)
+    merge = "WHEN MATCHED THEN UPDATE SET v = 1"
+    spark.sql(f"MERGE INTO {name} t USING (SELECT 7 AS id) s ON t.id = s.id AND t.x > 5 {merge}")
+    feed = load(spark, table, readChangeFeed="true", startingVersion=latest_version(table))
+    changes = sorted(tuple(row) for row in feed.select("id", "v", "_change_type").collect())
+    assert changes == [(7, 0, "update_preimage"), (7, 1, "update_postimage")]
+
+
 @pytest.mark.long
 def test_schemas_that_grow(spark: SparkSession, table: str, *, vectors: bool) -> None:
     create(spark, table, "id BIGINT, v INT", vectors=vectors, enableTypeWidening=True)
