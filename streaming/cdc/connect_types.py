@@ -247,11 +247,27 @@ def _time_of_day(micros: Column) -> Column:
 
     A TIME of MySQL is a duration, which may be negative, or of more than a day.
     """
-    size = F.abs(micros)
-    hours = F.call_function("div", size, F.lit(3_600_000_000)).cast("string")
-    filled = F.lpad(hours, F.greatest(F.length(hours), F.lit(2)), F.lit("0"))
+
+    # By date_format, spark.sql.legacy.timeParserPolicy=LEGACY would write milliseconds for microseconds.
+    def filled(number: Column, digits: int) -> Column:
+        return F.lpad(number.cast("string"), F.lit(digits), F.lit("0"))
+
+    def of_size(size: Column) -> Column:
+        hours, minutes, seconds = (
+            F.call_function("div", size, F.lit(unit)) for unit in (3_600_000_000, 60_000_000, 1_000_000)
+        )
+        return F.concat(
+            F.when(hours < 10, filled(hours, 2)).otherwise(hours.cast("string")),
+            F.lit(":"),
+            filled(F.pmod(minutes, F.lit(60)), 2),
+            F.lit(":"),
+            filled(F.pmod(seconds, F.lit(60)), 2),
+            F.lit("."),
+            filled(F.pmod(size, F.lit(1_000_000)), 6),
+        )
+
     sign = F.when(micros < 0, "-").otherwise("")
-    return F.concat(sign, filled, F.date_format(_without_zone(size), ":mm:ss.SSSSSS"))
+    return F.concat(sign, _let(F.abs(micros), of_size))
 
 
 _COMPLEMENTS = ("0123456789ABCDEF", "FEDCBA9876543210")

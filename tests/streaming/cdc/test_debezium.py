@@ -262,6 +262,7 @@ def test_types_by_the_schema_part(spark, settings):
             "spark.sql.session.timeZone": "America/New_York",
             "spark.sql.ansi.enabled": "false",
             "spark.sql.legacy.interval.enabled": "true",
+            "spark.sql.legacy.timeParserPolicy": "LEGACY",
         }
     ):
         frame = read(spark, messages)
