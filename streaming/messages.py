@@ -60,7 +60,6 @@ class StartSourceAnswer(Message, frozen=True):
     reading: str
     """A DescribedReading as JSON, for source.open."""
     limits: ReadLimits
-    filter: str | None
     has_schema_log: bool
     """Whether Python has to know when a batch is done."""
 

@@ -108,7 +108,6 @@ def start_source(request: StartSourceRequest) -> StartSourceAnswer:
         root=hadoop_path(snapshot.path),
         reading=msgspec.json.encode(DescribedReading(**described_fields(reading))).decode(),
         limits=ReadLimits(**options.limits()),
-        filter=options.source_filter,
         has_schema_log=log is not None,
     )
 

@@ -141,6 +141,53 @@ def test_the_time_chooses_no_files(
 
 
 @pytest.mark.covers("sourceFilter")
+def test_the_settings_of_the_start_choose_files_and_rows(
+    spark: Any, streams: Any, settings: Any, table: str, checkpoint: str
+) -> None:
+    """A time zone that the session gets while the query runs moves no midnight."""
+
+    def append(*hours: int) -> None:
+        times = " UNION ALL ".join(
+            f"SELECT {hour} AS id, timestamp_seconds({hour} * 3600) AS t" for hour in hours
+        )
+        spark.sql(times).coalesce(1).write.format("delta").mode("append").save(table)
+
+    with settings({"spark.sql.session.timeZone": "UTC"}):
+        append(0)
+        stream, seen = streams.read(table, sourceFilter="t < '1970-01-02'"), []
+        trigger = {"processingTime": "0 seconds"}
+        query = streams.foreach(stream, checkpoint, lambda batch, _: seen.extend(ids(batch)), trigger)
+        query.processAllAvailable()
+        for zone in ("Asia/Tokyo", "America/New_York"):
+            with settings({"spark.sql.session.timeZone": zone}):
+                append(20)
+                append(-20, 26)
+                append(27)
+                query.processAllAvailable()
+        query.stop()
+    assert sorted(seen) == [-20, -20, 0, 20, 20]
+
+
+@pytest.mark.covers("sourceFilter")
+def test_a_variable_of_the_session(spark: Any, streams: Any, table: str, checkpoint: str) -> None:
+    """It has the value of the start."""
+    source = SourceTable(table, [0, 5], [6])
+    spark.sql("DECLARE VARIABLE least INT DEFAULT 5")
+    try:
+        trigger = {"processingTime": "0 seconds"}
+        stream, seen = streams.read(table, sourceFilter="ID >= least"), []
+        query = streams.foreach(stream, checkpoint, lambda batch, _: seen.extend(ids(batch)), trigger)
+        query.processAllAvailable()
+        spark.sql("SET VAR least = 3")
+        source.commit([4, 7], [4])
+        query.processAllAvailable()
+        query.stop()
+    finally:
+        spark.sql("DROP TEMPORARY VARIABLE least")
+    assert seen == [5, 6, 7]
+
+
+@pytest.mark.covers("sourceFilter")
 def test_what_is_no_filter(streams: Any, table: str, tmp_path: Path) -> None:
     source = SourceTable(table, [0], [1])
     for sql in ("id >", "x = 1", "id + 1", "id IN (SELECT 1)", ""):

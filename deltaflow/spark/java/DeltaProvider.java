@@ -104,10 +104,10 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     JsonNode defined = (JsonNode) DEFINED.get(options);
     request.put("defined", defined == null ? null : defined.toString());
     request.put("settings", FileWrite.deltaSettings(session(context)));
-    request.put("sourceFilter",
-        SourceFilter.of(
-            session(context), (Map) request.get("options"), defined == null ? null : defined.get("schema").asText()));
-    return new DeltaSource(session(context), Python.call("source.start", request));
+    SourceFilter filter = SourceFilter.of(
+        session(context), (Map) request.get("options"), defined == null ? null : defined.get("schema").asText());
+    request.put("sourceFilter", filter == null ? null : filter.found());
+    return new DeltaSource(session(context), filter, Python.call("source.start", request));
   }
 
   // writeStream.format("delta")

@@ -39,7 +39,7 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
   private final StructType schema;
   private final String root;
   private final String reading;
-  private final String filter;
+  private final SourceFilter filter;
   private final boolean hasSchemaLog;
   private final Long handle = Long.valueOf(Python.newHandle());
   private final ReadFunctions functions = new ReadFunctions();
@@ -47,13 +47,13 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
   private volatile org.apache.spark.sql.connector.read.streaming.Offset newest;
   private boolean opened;
 
-  /** answer: Python's answer to source.start. */
-  public DeltaSource(SparkSession session, JsonNode answer) {
+  /** filter: null without the option; answer: Python's answer to source.start. */
+  public DeltaSource(SparkSession session, SourceFilter filter, JsonNode answer) {
     this.session = session;
     this.schema = (StructType) DataType.fromJson(answer.get("schema").asText());
     this.root = answer.get("root").asText();
     this.reading = answer.get("reading").asText();
-    this.filter = answer.get("filter").isNull() ? null : answer.get("filter").asText();
+    this.filter = filter;
     this.hasSchemaLog = answer.get("hasSchemaLog").asBoolean();
     this.defaultLimit = limitOf(answer.get("limits"));
   }
@@ -108,8 +108,7 @@ public final class DeltaSource implements Source, SupportsTriggerAvailableNow, R
     if (scans.size() > 1) plan = new Union(CollectionConverters.asScala(scans).toList(), false, false);
     // It has no name to be resolved. Spark puts it into the plan of the batch, where CHAR is padded.
     plan.setAnalyzed();
-    Dataset rows = org.apache.spark.sql.classic.Dataset.ofRows(session, plan);
-    return filter == null ? rows : rows.where(filter);
+    return org.apache.spark.sql.classic.Dataset.ofRows(session, filter == null ? plan : filter.on(plan));
   }
 
   public Map metrics(Optional done) {

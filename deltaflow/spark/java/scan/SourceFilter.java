@@ -1,6 +1,7 @@
 package io.deltaflow.spark.scan;
 
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.regex.Pattern;
@@ -9,6 +10,7 @@ import io.deltaflow.spark.expressions.Plans;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -19,22 +21,33 @@ import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Function1;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
 
-/** The option sourceFilter of a stream. Spark parses, resolves and simplifies it. */
+/**
+ * The option sourceFilter of a stream. Spark parses, resolves and simplifies it when the query starts: the settings and
+ * variables of the session may change later, and files and rows have to be chosen alike.
+ */
 public final class SourceFilter {
-  private SourceFilter() {}
-
   /** In a filter: what Spark's parser or optimizer replaces by the time. */
   private static final Pattern NOW =
       Pattern.compile("['\"]\\s*(now|today|tomorrow|yesterday)\\b", Pattern.CASE_INSENSITIVE);
 
-  /** The predicate as the JSON of data skipping, or the fault in it; null without the option. */
-  public static Map of(SparkSession session, Map options, String schema) {
+  /** On a stand-in, which has the columns of the schema. */
+  private Filter resolved;
+
+  /** The predicate as the JSON of data skipping, or the fault in it. */
+  private final Map found = new LinkedHashMap();
+
+  /** Null without the option. */
+  public static SourceFilter of(SparkSession session, Map options, String schema) {
     String text = new CaseInsensitiveStringMap(options).get("sourceFilter");
-    if (text == null || schema == null) return null;
-    Map found = new LinkedHashMap();
+    return text == null || schema == null ? null : new SourceFilter(session, text, schema);
+  }
+
+  private SourceFilter(SparkSession session, String text, String schema) {
     found.put("predicate", null);
     found.put("fault", null);
     try {
@@ -43,15 +56,35 @@ public final class SourceFilter {
       // Scala throws Spark's checked AnalysisException without saying so.
       found.put("fault", String.valueOf(e.getMessage()).split("\n")[0]);
     }
-    return found;
   }
 
-  private static Map predicate(SparkSession session, String text, StructType schema) {
+  /** For Python, which raises the error for a fault. */
+  public Map found() { return found; }
+
+  /** The rows of a plan, which has the columns of the schema, for which the filter is true. */
+  LogicalPlan on(LogicalPlan rows) {
+    Map named = new HashMap();
+    for (Object column : CollectionConverters.asJava(rows.output())) named.put(((Attribute) column).name(), column);
+    final Map columns = new HashMap();
+    for (Object column : CollectionConverters.asJava(resolved.child().output()))
+      columns.put(((Attribute) column).exprId(), named.get(((Attribute) column).name()));
+    Object condition = resolved.condition().transform(new AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) { return node instanceof Attribute; }
+
+      public Object applyOrElse(Object node, Function1 otherwise) {
+        return isDefinedAt(node) ? columns.get(((Attribute) node).exprId()) : otherwise.apply(node);
+      }
+    });
+    return new Filter((Expression) condition, rows);
+  }
+
+  private Map predicate(SparkSession session, String text, StructType schema) {
     // An empty RDD: from an empty local relation the optimizer would remove the filter.
     Dataset rows = session.createDataFrame(new JavaSparkContext(session.sparkContext()).emptyRDD(), schema);
     LogicalPlan analyzed = ((org.apache.spark.sql.classic.Dataset) rows.where(text)).queryExecution().analyzed();
     if (!analyzed.subqueriesAll().isEmpty()) throw new IllegalArgumentException("it has a subquery");
-    Expression lasting = NOW.matcher(text).find() ? null : lasting((Filter) analyzed);
+    resolved = (Filter) analyzed;
+    Expression lasting = NOW.matcher(text).find() ? null : lasting(resolved);
     if (lasting == null) return null;
     Dataset kept = rows.where(ExpressionUtils$.MODULE$.column(lasting));
     LogicalPlan plan = ((org.apache.spark.sql.classic.Dataset) kept).queryExecution().optimizedPlan();
