@@ -36,6 +36,10 @@ COLUMNS = (
     "removed_files_size",
     "restored_files_size",
 )
+LOS_ANGELES = {
+    "spark.sql.session.timeZone": "America/Los_Angeles",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -302,7 +306,7 @@ def test_a_time_that_clocks_show_twice(
         moment = datetime(2020, 11, 1, 8 + version, 10, tzinfo=UTC).timestamp()
         os.utime(commit_file(table, version), (moment, moment))
     name, time = f"delta.`{table}`", "TIMESTAMP'2020-11-01 09:30:00Z'"
-    with settings({"spark.sql.session.timeZone": "America/Los_Angeles"}):
+    with settings(LOS_ANGELES):
         assert ids(spark.sql(f"SELECT * FROM {name} TIMESTAMP AS OF {time}")) == [0, 1, 10, 11]
         spark.sql(f"CREATE TABLE delta.`{tmp_path}/clone` SHALLOW CLONE {name} TIMESTAMP AS OF {time}")
         assert ids(load(spark, f"{tmp_path}/clone")) == [0, 1, 10, 11]
@@ -314,7 +318,7 @@ def test_changes_up_to_a_time_that_clocks_show_twice(
     spark: SparkSession, table: str, settings: Callable[..., Any]
 ) -> None:
     name = f"delta.`{table}`"
-    with settings({"spark.sql.session.timeZone": "America/Los_Angeles"}):
+    with settings(LOS_ANGELES):
         spark.sql(
             f"CREATE TABLE {name} (id LONG) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         )

@@ -36,9 +36,6 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** What Python asks of a Column before Spark analyses it. */
 public final class Expressions {
-  /** The pattern of an instant as text: a local time that clocks show twice needs its offset. */
-  public static final String INSTANT = "yyyy-MM-dd HH:mm:ss.SSSSSSXXXXX";
-
   private Expressions() {}
 
   public static boolean hasSubquery(Column column) { return hasSubquery(expression(column)); }
@@ -103,8 +100,19 @@ public final class Expressions {
     Object value = ((Row) row.head()).get(0);
     if (value == null || value instanceof Number || value instanceof Boolean) return value;
     boolean isInstant = row.schema().fields()[0].dataType() instanceof TimestampType;
-    String text = isInstant ? "date_format(value, '" + INSTANT + "')" : "CAST(value AS STRING)";
-    return ((Row) row.selectExpr(new String[] {text}).head()).get(0);
+    String same = isInstant ? "unix_micros(value)" : "CAST(value AS STRING)";
+    Object found = ((Row) row.selectExpr(new String[] {same}).head()).get(0);
+    return isInstant ? instant(found) : found;
+  }
+
+  /**
+   * The text in UTC of an instant, in microseconds: the local time may be one that clocks show twice. By date_format,
+   * spark.sql.legacy.timeParserPolicy would decide about it.
+   */
+  public static String instant(Object micros) {
+    Expression time = new Literal(micros, DataTypes.TimestampType);
+    Expression text = new Cast(time, DataTypes.StringType, Option.apply("UTC"), EvalMode$.MODULE$.TRY());
+    return text.eval(InternalRow.empty()) + "Z";
   }
 
   public static Column identityNumbers(long first, long step) {

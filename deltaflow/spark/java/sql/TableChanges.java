@@ -12,10 +12,8 @@ import io.deltaflow.spark.expressions.Expressions;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Alias;
-import org.apache.spark.sql.catalyst.expressions.DateFormatClass;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
-import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.optimizer.ComputeCurrentTime;
 import org.apache.spark.sql.catalyst.parser.ParseException;
@@ -24,7 +22,6 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.IntegerType;
 import org.apache.spark.sql.types.LongType;
 import org.apache.spark.sql.types.StringType;
@@ -68,8 +65,8 @@ public final class TableChanges extends AbstractFunction1 {
     if (all.size() < 2 || all.size() > 3) throw refused("number", String.valueOf(all.size()), 0);
     Map options = new HashMap();
     options.put("readChangeFeed", "true");
-    addBound(session, options, "starting", (Expression) all.get(1), 2);
-    if (all.size() == 3) addBound(session, options, "ending", (Expression) all.get(2), 3);
+    addBound(options, "starting", (Expression) all.get(1), 2);
+    if (all.size() == 3) addBound(options, "ending", (Expression) all.get(2), 3);
     Expression table = (Expression) all.get(0);
     if (!(table.dataType() instanceof StringType) || !table.foldable()) throw refused("table", table.sql(), 1);
     String name = String.valueOf(table.eval(InternalRow.empty()));
@@ -92,7 +89,7 @@ public final class TableChanges extends AbstractFunction1 {
   }
 
   /** The option for a start or an end: a number is a version, a text or a timestamp is a time. */
-  private void addBound(SparkSession session, Map options, String boundary, Expression given, int position) {
+  private void addBound(Map options, String boundary, Expression given, int position) {
     DataType type = given.dataType();
     Expression bound = constant(given);
     if (bound == null) throw refused(boundary, given.sql(), position);
@@ -103,10 +100,7 @@ public final class TableChanges extends AbstractFunction1 {
     } else if (type instanceof StringType) {
       options.put(boundary + "Timestamp", value.toString());
     } else if (type instanceof TimestampType) {
-      String zone = session.sessionState().conf().sessionLocalTimeZone();
-      Expression text =
-          new DateFormatClass(bound, Literal.create(Expressions.INSTANT, DataTypes.StringType), Option.apply(zone));
-      options.put(boundary + "Timestamp", String.valueOf(text.eval(InternalRow.empty())));
+      options.put(boundary + "Timestamp", Expressions.instant(value));
     } else {
       throw refused("type", type.sql(), position);
     }
