@@ -96,6 +96,9 @@ class DataColumns:
             has_unset = True
         by_target = {field.name.lower(): field for field in fields}
         key_fields = [by_target[key.lower()] for key in self.keys]
+        # By this order the greater of two upserts of a sequence is found: the source may change its own.
+        places = {name: place for place, name in enumerate(in_table)}
+        fields.sort(key=lambda field: places.get(field.name.lower(), len(places)))
         values = [field for field in fields if field.name.lower() not in keys]
         partial = is_partial and bool(values)
         # The end of a row has it, too, which may be null.

@@ -666,6 +666,17 @@ def test_an_equal_sequence_with_a_new_column(spark, table):
     assert tuples(load(spark, table).select("id", "name", "more")) == [(1, "a", "x"), (2, "b", None)]
 
 
+@pytest.mark.parametrize("scd_type", ONE_OF_TWO)
+def test_an_equal_sequence_after_the_source_has_changed_the_order_of_its_columns(spark, table, scd_type):
+    """The order of the table decides which upsert is greater, so it does not matter which came first."""
+    of_table = applier(table, scd_type=scd_type)
+    schema = "id INT, name STRING, more STRING, op STRING, at INT"
+    of_table.apply(batch(spark, (1, "a", "y", "u", 1), (2, "b", "x", "u", 1), schema=schema), Write("q", 0))
+    schema = "id INT, more STRING, name STRING, op STRING, at INT"
+    of_table.apply(batch(spark, (1, "x", "b", "u", 1), (2, "y", "a", "u", 1), schema=schema), Write("q", 1))
+    assert tuples(load(spark, table).select("id", "name", "more")) == [(1, "b", "x"), (2, "b", "x")]
+
+
 @pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.long
 def test_an_equal_sequence_with_a_map(spark, table, scd_type):
