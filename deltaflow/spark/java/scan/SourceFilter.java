@@ -1,16 +1,15 @@
 package io.deltaflow.spark.scan;
 
 import java.util.Collections;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.regex.Pattern;
 
 import io.deltaflow.spark.expressions.Plans;
+import io.deltaflow.spark.expressions.Rebound;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.And;
-import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -21,10 +20,8 @@ import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import scala.Function1;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * The option sourceFilter of a stream. Spark parses, resolves and simplifies it when the query starts: the settings and
@@ -62,21 +59,7 @@ public final class SourceFilter {
   public Map found() { return found; }
 
   /** The rows of a plan, which has the columns of the schema, for which the filter is true. */
-  LogicalPlan on(LogicalPlan rows) {
-    Map named = new HashMap();
-    for (Object column : CollectionConverters.asJava(rows.output())) named.put(((Attribute) column).name(), column);
-    final Map columns = new HashMap();
-    for (Object column : CollectionConverters.asJava(resolved.child().output()))
-      columns.put(((Attribute) column).exprId(), named.get(((Attribute) column).name()));
-    Object condition = resolved.condition().transform(new AbstractPartialFunction() {
-      public boolean isDefinedAt(Object node) { return node instanceof Attribute; }
-
-      public Object applyOrElse(Object node, Function1 otherwise) {
-        return isDefinedAt(node) ? columns.get(((Attribute) node).exprId()) : otherwise.apply(node);
-      }
-    });
-    return new Filter((Expression) condition, rows);
-  }
+  LogicalPlan on(LogicalPlan rows) { return new Filter(Rebound.on(rows, resolved.condition()), rows); }
 
   private Map predicate(SparkSession session, String text, StructType schema) {
     // An empty RDD: from an empty local relation the optimizer would remove the filter.

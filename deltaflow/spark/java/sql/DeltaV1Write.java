@@ -9,8 +9,8 @@ import java.util.Map;
 
 import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.expressions.Rebound;
 import io.deltaflow.spark.write.FileWrite;
-import io.deltaflow.spark.write.StatementCondition;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -94,8 +94,8 @@ public final class DeltaV1Write implements SupportsOverwriteV2, SupportsDynamicO
     }
     Expression condition = null;
     if (byFilter) {
-      OverwriteByExpression statement = (OverwriteByExpression) command;
-      condition = StatementCondition.over((LogicalPlan) statement.table(), statement.deleteExpr());
+      condition = ((OverwriteByExpression) command).deleteExpr();
+      condition = Rebound.on((DataSourceV2Relation) command.table(), condition);
       options.put("replaceWhere", condition.sql());
     }
     Map request = request(table.path(), mode, options);

@@ -18,6 +18,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Metrics;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.expressions.Plans;
+import io.deltaflow.spark.expressions.Rebound;
 import io.deltaflow.spark.scan.CachedScans;
 import io.deltaflow.spark.scan.ColumnMapping;
 import io.deltaflow.spark.scan.PinScans;
@@ -83,7 +84,7 @@ public final class FileWrite {
   }
 
   static Expression condition(long handle, LogicalPlan rows) {
-    return StatementCondition.over(rows, (Expression) CONDITIONS.get(Long.valueOf(handle)));
+    return Rebound.on(rows, (Expression) CONDITIONS.get(Long.valueOf(handle)));
   }
 
   /** As below, without a condition. */

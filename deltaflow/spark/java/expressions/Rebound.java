@@ -1,4 +1,4 @@
-package io.deltaflow.spark.write;
+package io.deltaflow.spark.expressions;
 
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -22,13 +22,13 @@ import scala.runtime.AbstractPartialFunction;
  * The condition stays an expression. Its SQL would be read as something else where settings, quotes, or local times
  * that clocks show twice are in doubt.
  */
-public final class StatementCondition extends AbstractPartialFunction {
+public final class Rebound extends AbstractPartialFunction {
   private final LogicalPlan rows;
 
-  private StatementCondition(LogicalPlan rows) { this.rows = rows; }
+  private Rebound(LogicalPlan rows) { this.rows = rows; }
 
-  public static Expression over(LogicalPlan rows, Expression condition) {
-    return (Expression) condition.transformUp(new StatementCondition(rows));
+  public static Expression on(LogicalPlan rows, Expression condition) {
+    return (Expression) condition.transformUp(new Rebound(rows));
   }
 
   public boolean isDefinedAt(Object expression) {
