@@ -268,7 +268,9 @@ def _position(checkpoint: str) -> DeltaSourceOffset | None:
     AssertionError if Spark would start it from somewhere else, or with an offset that goes back.
     """
     files = _files(checkpoint)
-    names = [name.rpartition(f"{posixpath.basename(checkpoint)}/")[2] for name in files.find(checkpoint)]
+    # S3A marks directories by objects of no bytes.
+    found = [name for name, info in files.find(checkpoint, detail=True).items() if info["size"]]
+    names = [name.rpartition(f"{posixpath.basename(checkpoint)}/")[2] for name in found]
     if "metadata" not in names:
         assert all(posixpath.basename(name).startswith(".") for name in names), "Spark begins anew"
         return None
