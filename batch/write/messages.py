@@ -17,5 +17,3 @@ class BatchWriteRequest(WriteRequest, frozen=True, kw_only=True):
     by_position: bool | None
     """For a table by name: whether the frame's columns are matched to the table's by position (INSERT INTO
     without a list of columns, which needs as many columns), or by name. None for a table by path."""
-    has_condition: bool = False
-    """Whether the write's statement has a condition on the rows that it replaces; `replaceWhere` tells it."""

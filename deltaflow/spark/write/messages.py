@@ -31,6 +31,8 @@ class WriteRequest(Message, frozen=True, kw_only=True):
     """The session's settings that deltaflow.log.protocol.properties knows."""
     partition_overwrite_mode: str
     store_assignment_policy: str
+    has_condition: bool
+    """Whether the write's statement has a condition on the rows that it replaces (`condition_of_write`)."""
 
 
 class FrameWriteRequest(WriteRequest, frozen=True, kw_only=True):

@@ -107,7 +107,7 @@ def calls() -> dict[str, list[list[Path]]]:
     found: dict[str, list[list[Path]]] = {}
     for file in sorted(JAVA.rglob("*.java")):
         text = file.read_text()
-        writes = re.findall(r'FileWrite\.run\([^;]*?, "(\w+)", \w+\)', text)
+        writes = re.findall(r'FileWrite\.run\([^;]*?, "(\w+)", \w+(?:, \w+)?\)', text)
         methods = re.findall(r'Python\.call\w*\(\s*"([\w.]+)",', text)
         for method in {*methods, *(f"write.begin.{name}" for name in writes)}:
             found.setdefault(method, []).append([file, *(JAVA / part for part in PARTS.get(method, []))])

@@ -97,7 +97,7 @@ READ: list[tuple[str, str, dict[str, Any]]] = [
     (
         "RESTORE {t} TO TIMESTAMP AS OF TIMESTAMP'2024-01-02 03:04:05' - INTERVAL 1 DAY",
         "Restore",
-        NOTHING | {"timestamp": "2024-01-01 03:04:05.000000Z"},
+        NOTHING | {"timestamp": "2024-01-01 03:04:05Z"},
     ),
     ("DESCRIBE HISTORY {t}", "DescribeHistory", {"limit": None}),
     ("desc history {t} LIMIT 3", "DescribeHistory", {"limit": 3}),

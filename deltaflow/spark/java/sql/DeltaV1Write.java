@@ -100,7 +100,6 @@ public final class DeltaV1Write implements SupportsOverwriteV2, SupportsDynamicO
     }
     Map request = request(table.path(), mode, options);
     request.put("byPosition", Boolean.valueOf(!command.isByName()));
-    request.put("hasCondition", Boolean.valueOf(byFilter));
     FileWrite.run(session, data, "batch", request, condition);
     recache(session, table.path());
   }

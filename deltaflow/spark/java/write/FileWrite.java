@@ -122,6 +122,7 @@ public final class FileWrite {
         session.sessionState().conf().getConfString("spark.sql.sources.partitionOverwriteMode", "static"));
     request.put("storeAssignmentPolicy", session.sessionState().conf().storeAssignmentPolicy().toString());
     request.put("scans", scans(query));
+    request.put("hasCondition", Boolean.valueOf(condition != null));
     boolean ended = false;
     boolean skipped;
     boolean isFollowed = false;
