@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.errors import DeltaError, DeltaIllegalArgumentException, StoreError, UnsupportedFeatureError
+from deltaflow.errors import DeltaError, DeltaIllegalArgumentException, UnsupportedFeatureError
 from deltaflow.log.doctor.finding import NAMED_FILES, Finding, Severity
-from deltaflow.log.files.data_path import sized_paths
 from deltaflow.log.files.deletion_vectors import read_deletion_vectors
 from deltaflow.log.maintenance.missing_files import absent_paths, listed_sizes
 from deltaflow.log.maintenance.vacuum_plan import plan_vacuum
@@ -21,7 +20,6 @@ from deltaflow.log.protocol.properties import (
 )
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
-from deltaflow.store import store_for
 
 _VECTORS_AT_ONCE = 1_000
 
@@ -33,9 +31,8 @@ def check_files(log: LogFiles, snapshot: Snapshot) -> tuple[list[Finding], pa.Ta
     is_listed = pc.is_valid(listed_size)
     missing = absent_paths(log, files.filter(pc.invert(is_listed)))
     is_missing = pc.is_in(files["path"], value_set=missing)
-    candidates = files.filter(pc.fill_null(pc.not_equal(files["size"], listed_size), False))
-    resized = _resized_paths(log, candidates)
-    is_resized = pc.is_in(files["path"], value_set=resized)
+    is_resized = pc.fill_null(pc.not_equal(files["size"], listed_size), False)
+    resized = files["path"].filter(is_resized)
     findings = []
     if len(missing):
         findings.append(
@@ -104,20 +101,6 @@ def _vector_errors(log: LogFiles, version: int, files: pa.Table) -> list[DeltaEr
         halves = (files.slice(0, middle), files.slice(middle))
         return [found for half in halves for found in _vector_errors(log, version, half)]
     return []
-
-
-def _resized_paths(log: LogFiles, files: pa.Table) -> pa.Array:
-    """The paths of those files that have another size: two files may have been taken for one in a listing."""
-    is_resized = [_size(place) != size for place, size in sized_paths(log.path, files)]
-    return files["path"].combine_chunks().filter(pa.array(is_resized, pa.bool_()))
-
-
-def _size(path: str) -> int | None:
-    store, own = store_for(path)
-    try:
-        return store.status(own).size
-    except (FileNotFoundError, StoreError):
-        return None
 
 
 def check_orphans(log: LogFiles, snapshot: Snapshot) -> Iterator[Finding]:

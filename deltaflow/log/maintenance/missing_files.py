@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.log.files.data_path import complete_paths, store_paths
-from deltaflow.log.files.data_places import LogPlaces, comparable_places
+from deltaflow.log.files.data_places import LogPlaces
 from deltaflow.log.files.deletion_vectors import file_uris
 from deltaflow.log.maintenance.data_listing import LISTING_SCHEMA, list_data
 from deltaflow.log.replay.log_files import LogFiles
@@ -62,13 +62,15 @@ def find_missing_files(log: LogFiles, snapshot: Snapshot) -> MissingFiles:
 
 
 def listed_sizes(log: LogFiles, snapshot: Snapshot) -> pa.ChunkedArray:
-    """The size of each of a version's files by a listing of the table's directory; null if it lacks it."""
+    """The size of each of a version's files by a listing of the table's directory; null if it lacks the name.
+
+    Names that differ in case alone are two files: one of them does not stand for the other.
+    """
     directory = log.store.data_directory(log.path)
     listing = list_data(directory, [*snapshot.physical_partition_columns.values()], _ANY_AGE_MS)
     listed = pa.Table.from_batches(listing.files, LISTING_SCHEMA)
-    places = pa.chunked_array(map(comparable_places, listed["path"].chunks), pa.string())
-    own = pa.chunked_array(LogPlaces(directory).of(snapshot.files["path"].chunks), pa.string())
-    index = pc.index_in(own, value_set=places, skip_nulls=True)
+    own = pa.chunked_array(map(LogPlaces(directory).exact, snapshot.files["path"].chunks), pa.string())
+    index = pc.index_in(own, value_set=listed["path"], skip_nulls=True)
     return pc.take(listed["size"], index)
 
 

@@ -32,6 +32,7 @@ from deltaflow.log.doctor.examination import examine
 from deltaflow.log.doctor.finding import Finding, Severity
 from deltaflow.log.files.footers import collect_statistics
 from deltaflow.log.protocol.indexed_columns import indexed_leaves
+from tests.log.hand_written import HandWrittenTable, add
 from tests.mapped_tables import MappedTable
 
 SCHEMA = StructType(
@@ -377,6 +378,26 @@ def test_files_that_are_missing_or_cut_off(table: Broken) -> None:
     assert (missing.check, missing.severity) == ("file-missing", Severity.ERROR)
     assert (missing.files, missing.count) == ([table.added(1).name], 1)
     assert (resized.check, resized.files) == ("file-size", [table.added(2).name])
+
+
+def test_a_missing_file_beside_one_whose_name_differs_in_case_alone(tmp_path: Path) -> None:
+    table = HandWrittenTable(tmp_path / "t")
+    for folder in ("part=A", "part=a"):
+        (tmp_path / "t" / folder).mkdir(exist_ok=True)
+        (tmp_path / "t" / folder / "f.parquet").write_bytes(bytes(10))
+    lost, other = "part=A/f.parquet", "part=a/f.parquet"
+    table.first_commit(
+        add(lost, partitionValues={"part": "A"}),
+        add(other, partitionValues={"part": "a"}),
+        partition_columns=["part"],
+    )
+    if (tmp_path / "t" / "part=A").samefile(tmp_path / "t" / "part=a"):
+        pytest.skip("the file system has one name for both")
+    (tmp_path / "t" / lost).unlink()
+    log = table.log()
+    assert log.missing_files(log.snapshot()).files["path"].to_pylist() == [lost]
+    [missing] = [found for found in examine(table.path) if found.check == "file-missing"]
+    assert (missing.files, missing.count) == ([lost], 1)
 
 
 def test_a_file_whose_footer_is_broken(table: Broken) -> None:
