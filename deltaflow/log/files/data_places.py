@@ -75,17 +75,21 @@ class LogPlaces:
             yield from self.of([pa.array(rows, pa.string())])
 
     def _place(self, path: str) -> str | None:
-        decoded = decoded_path(path)
+        decoded, root = decoded_path(path), self._directory.path
         if not is_absolute(path):
             inside = posixpath.normpath(decoded)
-            return None if inside.startswith("..") and inside[2:3] in ("", "/") else inside
-        try:
-            is_local = scheme_of(self._directory.path) is None
-            place = local_path(decoded) if is_local else resolve_data_path(self._directory.path, path).path
-        except StoreError:  # of another storage, or another machine
-            return None
+            if inside.split("/")[0] != "..":
+                return inside
+            # It leads out of the directory, and may lead back.
+            place = f"{root.rstrip('/')}/{inside}"
+        else:
+            try:
+                is_local = scheme_of(root) is None
+                place = local_path(decoded) if is_local else resolve_data_path(root, path).path
+            except StoreError:  # of another storage, or another machine
+                return None
         directory, name = posixpath.split(place)
-        real = self._real_directory(directory)
+        real = None if name == ".." else self._real_directory(directory)
         return None if real is None else f"{real}{name}"
 
     def _find_real_directory(self, directory: str) -> str | None:

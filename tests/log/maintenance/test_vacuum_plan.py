@@ -8,6 +8,7 @@ import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
@@ -121,6 +122,8 @@ def test_files_of_versions_before_the_log_was_cleaned_up_may_go(empty: Aged) -> 
         ("p=ä/1.parquet", "p=ä/1.parquet"),
         ("a//./b/../1.parquet", "a/1.parquet"),
         ("./1.parquet", "1.parquet"),
+        ("../{name}/1.parquet", "1.parquet"),
+        ("p=1/../../{name}/p=1/1.parquet", "p=1/1.parquet"),
         ("x%3Ay/1.parquet", "x:y/1.parquet"),
         ("file:{root}/1.parquet", "1.parquet"),
         ("file://{root}/p=a%20b/1.parquet", "p=a b/1.parquet"),
@@ -138,7 +141,7 @@ def test_a_file_is_kept_however_the_log_writes_its_path(table: Aged, logged: str
     table.file(on_disk)
     table.file("other.parquet")
     (table.path / "p=1").mkdir(exist_ok=True)
-    table.create(add(logged.format(root=table.path, link=link)), age=900)
+    table.create(add(logged.format(root=table.path, link=link, name=quote(table.path.name))), age=900)
     assert table.doomed() == {"other.parquet"}
 
 
