@@ -2,7 +2,7 @@
 
 from deltaflow.store.base import FileStatus, LogStore
 from deltaflow.store.data_directory import DataDirectory, Entry, EntryType, place_below
-from deltaflow.store.data_files import absent, slices, tails
+from deltaflow.store.data_files import Stores, absent, slices, tails
 from deltaflow.store.exclusion import ExclusionTrial
 from deltaflow.store.fsspec_store import FsspecLogStore, MemoryLogStore
 from deltaflow.store.hadoop import storage_options_from_hadoop
@@ -38,6 +38,7 @@ __all__ = [
     "MemoryLogStore",
     "RetryPolicy",
     "S3LogStore",
+    "Stores",
     "absent",
     "directories_above",
     "file_system_part",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from deltaflow.errors import StoreError
 from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, RemoveFile, schema_to_string
+from deltaflow.log.maintenance.vacuum_candidates import INVENTORY_SCHEMA, in_inventory, in_log
 from deltaflow.store import FsspecLogStore, S3LogStore, store_for
 from tests.store.committing_process import SCHEMA
 from tests.store.race import check_race, race
@@ -255,3 +260,31 @@ def test_an_absolute_path_is_the_same_file_as_a_relative_one() -> None:
     removes = [RemoveFile(path=path, deletion_timestamp=1, data_change=True) for path in removed]
     log.start_transaction().commit(removes, WRITE)
     assert log.snapshot().num_files == 0
+
+
+def test_the_options_of_a_table_reach_its_data_files(
+    store: S3LogStore, bucket: str, s3_options: dict[str, Any]
+) -> None:
+    content = io.BytesIO()
+    pq.write_table(pa.table({"id": [1, 2, 3]}), content)
+    for name in ("_hidden/there.parquet", "inner/old.parquet", "inner/_delta_log/00000000000000000000.json"):
+        store._fs.pipe_file(f"{bucket}/t/{name}", content.getvalue())
+    log = DeltaLog.for_table(f"s3://{bucket}/t", storage_options=s3_options)
+    transaction = log.start_transaction()
+    metadata = new_table()
+    transaction.update_metadata(
+        msgspec.structs.replace(metadata, configuration={"delta.enableRowTracking": "true"})
+    )
+    # Row ids need the number of rows, which only the footer says.
+    size = len(content.getvalue())
+    there = msgspec.structs.replace(file("_hidden/there.parquet"), size=size)
+    gone = msgspec.structs.replace(file("_hidden/gone.parquet"), stats='{"numRecords":2}')
+    transaction.commit([there, gone], WRITE)
+    snapshot = log.snapshot()
+    assert snapshot.files["base_row_id"].to_pylist() == [0, 3]
+    assert log.missing_files(snapshot).files["path"].to_pylist() == [gone.path]
+    inventory = pa.table(
+        [[f"s3://{bucket}/t/inner/old.parquet"], [size], [False], [1]], schema=INVENTORY_SCHEMA
+    )
+    assert log.plan_vacuum(0, in_inventory(inventory)).files.num_rows == 0
+    assert log.plan_vacuum(0, in_log).files.num_rows == 0

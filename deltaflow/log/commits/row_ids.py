@@ -26,6 +26,7 @@ from deltaflow.log.protocol.row_tracking import (
     supports_row_ids,
     suspends_row_ids,
 )
+from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.untrusted_json import decode_json
 
@@ -37,8 +38,9 @@ class _Statistics(msgspec.Struct):
 class RowIds:
     """The row ids of one transaction's new files."""
 
-    def __init__(self, table: str) -> None:
-        self._table = table
+    def __init__(self, log: LogFiles) -> None:
+        self._table = log.path
+        self._stores = log.stores
         self._rows: dict[str, int] = {}
 
     def given(
@@ -90,7 +92,7 @@ class RowIds:
         if unknown:
             paths = store_paths(self._table, pa.chunked_array([[add.path for add in unknown]], pa.string()))
             files = [(path, add.size) for path, add in zip(paths.to_pylist(), unknown, strict=True)]
-            for add, rows in zip(unknown, numbers_of_rows(files), strict=True):
+            for add, rows in zip(unknown, numbers_of_rows(files, self._stores), strict=True):
                 self._rows[add.path] = rows
 
 

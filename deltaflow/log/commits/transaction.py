@@ -113,7 +113,7 @@ class OptimisticTransaction:
         self._put = CommitPut(log)
         self._head_seen_ms = system_clock() if is_newest else None
         """When the log was last seen to end with what the commit is to follow, by the machine's time."""
-        self._row_ids = RowIds(log.path)
+        self._row_ids = RowIds(log)
         self.keeps_row_ids = False
         """Whether rows that the commit copies from files that it removes keep their row ids."""
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -37,7 +38,7 @@ from pyspark.sql.types import (
 from deltaflow.errors import StoreError
 from deltaflow.log.files.column_chunks import FOOTER_BYTES, ColumnChunks, length_of_footer
 from deltaflow.log.protocol.indexed_columns import ColumnPath
-from deltaflow.store import tails
+from deltaflow.store import Stores, tails
 
 T = TypeVar("T")
 # The JSON value of a bound, given the raw bounds of all row groups; None where it is not proven.
@@ -58,6 +59,7 @@ _LEGACY_CALENDAR_KEY: Final = b"org.apache.spark.legacyDateTime"
 _SPARK_VERSION_KEY: Final = b"org.apache.spark.version"
 _SPARK_SCHEMA_KEY: Final = b"org.apache.spark.sql.parquet.row.metadata"
 _ENCODER: Final = msgspec.json.Encoder()
+_NO_STORES: Final[Stores] = MappingProxyType({})
 
 
 def collect_statistics(
@@ -82,9 +84,10 @@ def collect_statistics(
     return list(_of_each_footer(files, read))
 
 
-def numbers_of_rows(files: Sequence[tuple[str, int]]) -> list[int]:
-    """The number of rows of each file; `files` and errors are those of `collect_statistics`."""
-    return list(_of_each_footer(files, lambda footer: int(footer.metadata.num_rows)))
+def numbers_of_rows(files: Sequence[tuple[str, int]], stores: Stores = _NO_STORES) -> list[int]:
+    """The number of rows of each file; `files` and errors are those of `collect_statistics`. `stores` are
+    those of some of them."""
+    return list(_of_each_footer(files, lambda footer: int(footer.metadata.num_rows), stores))
 
 
 def arrow_schemas(files: Sequence[tuple[str, int]]) -> Iterator[pa.Schema]:
@@ -123,10 +126,12 @@ class _Footer:
         return chunks
 
 
-def _of_each_footer(files: Sequence[tuple[str, int]], read: Callable[[_Footer], T]) -> Iterator[T]:
+def _of_each_footer(
+    files: Sequence[tuple[str, int]], read: Callable[[_Footer], T], stores: Stores = _NO_STORES
+) -> Iterator[T]:
     for start in range(0, len(files), _FILES_AT_ONCE):
         some = files[start : start + _FILES_AT_ONCE]
-        for (path, _), end in zip(some, _ends_with_footers(some), strict=True):
+        for (path, _), end in zip(some, _ends_with_footers(some, stores), strict=True):
             try:
                 found = read(_Footer(path, pq.read_metadata(pa.BufferReader(end)), end))
             except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
@@ -136,9 +141,9 @@ def _of_each_footer(files: Sequence[tuple[str, int]], read: Callable[[_Footer], 
             yield found
 
 
-def _ends_with_footers(files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
+def _ends_with_footers(files: Sequence[tuple[str, int]], stores: Stores) -> Iterator[bytes]:
     """The last bytes of files, with their footers: those with long ones are read once more, many together."""
-    found = tails(files, FOOTER_BYTES)
+    found = tails(files, FOOTER_BYTES, stores)
     needed = {
         i: length
         for i, ((_, size), end) in enumerate(zip(files, found, strict=True))
@@ -150,7 +155,7 @@ def _ends_with_footers(files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
         part = range(start, min(start + together, len(files)))
         long = [i for i in part if i in needed]
         if long:
-            again = tails([files[i] for i in long], max(needed[i] for i in long))
+            again = tails([files[i] for i in long], max(needed[i] for i in long), stores)
             for i, end in zip(long, again, strict=True):
                 found[i] = end
         yield from found[start : part.stop]

@@ -83,5 +83,5 @@ def _absent_uris(log: LogFiles, paths: pa.Array) -> pa.Array:
     places = store_paths(log.path, pa.chunked_array([paths])).to_pylist()
     gone: set[str] = set()
     for start in range(0, len(places), _LOOKED_UP_AT_ONCE):
-        gone.update(absent(places[start : start + _LOOKED_UP_AT_ONCE]))
+        gone.update(absent(places[start : start + _LOOKED_UP_AT_ONCE], log.stores))
     return paths.filter(pa.array([place in gone for place in places], pa.bool_()))

@@ -28,7 +28,7 @@ from deltaflow.log.protocol.commit import LOG_DIRECTORY, Commit
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.time_travel import version_at
-from deltaflow.store import DataDirectory, absent, scheme_of
+from deltaflow.store import DataDirectory, scheme_of
 
 INVENTORY_SCHEMA = pa.schema(
     [
@@ -244,5 +244,5 @@ def _absent(search: VacuumSearch, places: Sequence[str]) -> list[str]:
     gone: list[str] = []
     for start in range(0, len(places), _LOOKED_UP_AT_ONCE):
         paths = [root + place for place in places[start : start + _LOOKED_UP_AT_ONCE]]
-        gone += [path.removeprefix(root) for path in absent(paths)]
+        gone += [path.removeprefix(root) for path in search.log.store.absent(paths)]
     return gone

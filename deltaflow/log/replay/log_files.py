@@ -22,7 +22,7 @@ from deltaflow.log.protocol.commit import (
 )
 from deltaflow.log.replay.listing import Compaction, Listing, listing_of
 from deltaflow.log.replay.own_commits import OwnCommits
-from deltaflow.store import FileStatus, LogStore, store_for
+from deltaflow.store import FileStatus, LogStore, Stores, file_system_part, store_for
 
 _LOOK_AHEAD = 8
 _BYTES_TOGETHER = 8_000_000
@@ -71,6 +71,12 @@ class LogFiles:
     def directory(self) -> str:
         """The log directory."""
         return f"{self.path.rstrip('/')}/{LOG_DIRECTORY}"
+
+    @property
+    def stores(self) -> Stores:
+        """The table's store, for data files in its file system: a store that is opened by a path alone would
+        not have the options that the user gave this one."""
+        return {file_system_part(self.path): self.store}
 
     def commit_path(self, version: int) -> str:
         """Where the commit of a version is."""

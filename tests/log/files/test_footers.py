@@ -34,7 +34,7 @@ from deltaflow.log.files import footers
 from deltaflow.log.files.column_chunks import ColumnChunks
 from deltaflow.log.files.footers import collect_statistics, numbers_of_rows
 from deltaflow.log.protocol.indexed_columns import check_statistics_columns
-from deltaflow.store import tails
+from deltaflow.store import Stores, tails
 from tests.log.files.footer_statistics import (
     COLUMNS,
     MICROSECONDS,
@@ -444,9 +444,9 @@ def test_long_footers_are_read_together(
         files.append((str(tmp_path / f"{number}.parquet"), (tmp_path / f"{number}.parquet").stat().st_size))
     reads: list[int] = []
 
-    def counted(some: list[tuple[str, int]], size: int) -> list[bytes]:
+    def counted(some: list[tuple[str, int]], size: int, stores: Stores) -> list[bytes]:
         reads.append(len(some))
-        return tails(some, size)
+        return tails(some, size, stores)
 
     monkeypatch.setattr(footers, "tails", counted)
     monkeypatch.setattr(footers, "_BYTES_AT_ONCE", bytes_at_once)
