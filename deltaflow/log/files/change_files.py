@@ -249,14 +249,15 @@ def _differences(
     deleted, and but those that came back; None where there are none."""
     before = _vectors([remove for remove, _ in pairs], version, table_path)
     after = _vectors([add for _, add in pairs], version, table_path)
-    counted = FileStatistics(_table([_of_pair(remove, add) for remove, add in pairs]), T.StructType())
-    records = counted.num_records.to_pylist()
+    records = pc.coalesce(*(_records([pair[i] for pair in pairs]) for i in (1, 0))).to_pylist()
     for (remove, add), old, new, count in zip(pairs, before, after, records, strict=True):
         yield remove, add, _all_but(new, old, count), _all_but(old, new, count)
 
 
-def _of_pair(remove: RemoveFile, add: AddFile) -> _Row:
-    return (remove.path, [], 0, 0, add.stats or remove.stats, None)
+def _records(files: Sequence[AddFile | RemoveFile]) -> pa.Array:
+    """How many rows each file has by its own action, whatever is deleted; null where that does not say it."""
+    rows: list[_Row] = [(file.path, [], 0, 0, file.stats, None) for file in files]
+    return FileStatistics(_table(rows), T.StructType()).num_records
 
 
 def _vectors(

@@ -109,6 +109,14 @@ def test_without_a_number_of_rows_a_vector_leaves_out_all_that_may_be_there() ->
     assert len(kept.rows) == (1 << 32) - 1
 
 
+@pytest.mark.parametrize("without", ["{}", "", None])
+def test_either_action_may_have_the_number_of_rows(without: str | None) -> None:
+    for old, new in ((STATS, without), (without, STATS)):
+        found = changes(remove("a", 1, stats=old), add("a", 3, stats=new))
+        assert listed(found.removed) == {"a": [i for i in range(10) if i != 3]}
+        assert listed(found.added) == {"a": [i for i in range(10) if i != 1]}
+
+
 def test_a_merge_that_changed_nothing_has_no_change_rows() -> None:
     metrics = dict.fromkeys(("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"), "0")
     info = CommitInfo(operation="MERGE", operation_metrics=metrics)
