@@ -106,12 +106,24 @@ def commit(asked: _Asked, version: int) -> None:
             table=files.path,
         )
     (found,) = files.commits(listing, version, version)
-    actions = [msgspec.json.decode(line) for line in encode_actions(found.actions).splitlines()]
+    bodies = [
+        (name, body)
+        for line in encode_actions(found.actions).split(b"\n")
+        if line
+        for name, body in msgspec.json.decode(line, type=dict[str, msgspec.Raw]).items()
+    ]
     if asked.output.as_json:
-        asked.output.json(actions)
+        asked.output.json({name: _fields(body)} for name, body in bodies)
         return
-    rows = ({"action": name, "fields": fields} for action in actions for name, fields in action.items())
-    asked.output.rows(rows, ["action", "fields"])
+    asked.output.rows(({"action": n, "fields": _fields(body)} for n, body in bodies), ["action", "fields"])
+
+
+def _fields(body: msgspec.Raw) -> Any:
+    """The fields of an action; its text where it has a number of which Python makes none, such as 1e999."""
+    try:
+        return decode_json(body)
+    except msgspec.DecodeError:
+        return bytes(body).decode()
 
 
 @log.command()

@@ -161,6 +161,18 @@ def test_versions_that_are_not_there(table: str) -> None:
     assert "Available commits: [0, 3]" in run(table, "commit", "9", exit_code=1)
 
 
+def test_an_action_with_a_number_of_which_nobody_makes_one_is_shown_as_text(tmp_path: Path) -> None:
+    table = HandWrittenTable(tmp_path / "t")
+    table.first_commit(add("a"))
+    table.write(
+        1, b'{"commitInfo":{"operation":"W","cost":1e999}}\n{"remove":{"path":"a","dataChange":true}}\n'
+    )
+    info, remove = run_json(table.path, "commit", "1")
+    assert json.loads(info["commitInfo"])["operation"] == "W"
+    assert remove == {"remove": {"path": "a", "dataChange": True}}
+    assert "1e999" in run(table.path, "commit", "1")
+
+
 def test_a_broken_commit_is_named(table: str, tmp_path: Path) -> None:
     log = tmp_path / "t" / "_delta_log"
     log.mkdir(parents=True)
