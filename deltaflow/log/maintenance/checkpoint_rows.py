@@ -40,6 +40,7 @@ from deltaflow.log.protocol.properties import (
     CHECKPOINT_WRITE_STATS_AS_STRUCT,
 )
 from deltaflow.log.replay.snapshot import Snapshot
+from deltaflow.log.untrusted_json import decode_json
 
 _LOG = logging.getLogger(__name__)
 _STRINGS = pa.list_(pa.field("element", pa.string()))
@@ -148,9 +149,9 @@ class OtherRows:
 
     def __init__(self, actions: Sequence[OtherAction], table: str) -> None:
         self._values: dict[str, list[dict[str, Any]]] = {}
-        for line in encode_actions(actions).splitlines():
-            for name, fields in msgspec.json.decode(line).items():
-                self._values.setdefault(name, []).append(fields)
+        for line in filter(None, encode_actions(actions).split(b"\n")):
+            for name, fields in msgspec.json.decode(line, type=dict[str, dict[str, msgspec.Raw]]).items():
+                self._values.setdefault(name, []).append(dict(_decoded(fields, name, table)))
         required = ("txn", "metaData", "protocol", "domainMetadata")
         self.column_types: dict[str, pa.StructType] = {
             name: _with_unknown_fields(struct_type, self._values.get(name, []), name, table)
@@ -293,6 +294,15 @@ def _parsed_values(values: pa.MapArray, schema: StructType) -> pa.StructArray:
         for field in schema.fields
     ]
     return pa.StructArray.from_arrays(columns, names=[physical_name(field) for field in schema.fields])
+
+
+def _decoded(fields: Mapping[str, msgspec.Raw], where: str, table: str) -> Iterator[tuple[str, Any]]:
+    """The values of an action's fields, but one with a number of which Python makes none, such as 1e999."""
+    for name, value in fields.items():
+        try:
+            yield name, decode_json(value)
+        except msgspec.DecodeError as error:
+            _LOG.warning("Field %s in %s of %s is in no checkpoint: %s", name, where, table, error)
 
 
 def _with_unknown_fields(

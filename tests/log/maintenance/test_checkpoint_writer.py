@@ -745,3 +745,16 @@ def test_commits_of_a_log_without_files_write_checkpoints_and_checksums(
     transaction = log.start_transaction()
     assert transaction.snapshot is not None
     assert transaction.snapshot.num_files == 11
+
+
+@pytest.mark.parametrize("value", ["1e999", '{"a":\r1}'])
+def test_no_field_that_the_protocol_lacks_keeps_a_table_from_its_checkpoint(
+    table: HandWrittenTable, value: str
+) -> None:
+    lines = [json.dumps(action) for action in (protocol(), meta_data(), add("a"))]
+    lines[1] = f'{lines[1][:-2]}, "later": {value}}}}}'
+    file = table.write(0, "\n".join(lines).encode())
+    table.log().checkpoint()
+    file.unlink()
+    snapshot = table.log().snapshot()
+    assert (snapshot.table_id, snapshot.num_files) == ("table-1", 1)
