@@ -11,7 +11,7 @@ import msgspec
 
 from deltaflow.cli.output import Output, Row, flat, text
 from deltaflow.errors import DeltaIllegalArgumentException, VersionNotFoundError
-from deltaflow.log.protocol.actions import encode_actions
+from deltaflow.log.protocol.actions import name_and_body
 from deltaflow.log.protocol.commit import LOG_DIRECTORY, Commit, commit_version
 from deltaflow.log.replay.listing import version_runs
 from deltaflow.log.replay.log_files import LogFiles, existing_log
@@ -106,12 +106,7 @@ def commit(asked: _Asked, version: int) -> None:
             table=files.path,
         )
     (found,) = files.commits(listing, version, version)
-    bodies = [
-        (name, body)
-        for line in encode_actions(found.actions).split(b"\n")
-        if line
-        for name, body in msgspec.json.decode(line, type=dict[str, msgspec.Raw]).items()
-    ]
+    bodies = map(name_and_body, found.actions)
     if asked.output.as_json:
         asked.output.json({name: _fields(body)} for name, body in bodies)
         return

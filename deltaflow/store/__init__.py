@@ -2,7 +2,7 @@
 
 from deltaflow.store.base import FileStatus, LogStore
 from deltaflow.store.data_directory import DataDirectory, Entry, EntryType, place_below
-from deltaflow.store.data_files import Stores, absent, slices, tails
+from deltaflow.store.data_files import NO_STORES, Stores, absent, slices, tails
 from deltaflow.store.exclusion import ExclusionTrial
 from deltaflow.store.fsspec_store import FsspecLogStore, MemoryLogStore
 from deltaflow.store.hadoop import storage_options_from_hadoop
@@ -27,6 +27,7 @@ from deltaflow.store.retries import RetryPolicy
 from deltaflow.store.s3 import S3LogStore
 
 __all__ = [
+    "NO_STORES",
     "DataDirectory",
     "Entry",
     "EntryType",

@@ -12,10 +12,10 @@ from deltaflow.store.location import file_system_part, store_for
 
 Stores: TypeAlias = Mapping[str, LogStore]
 """Stores that are open, with the options of their users, by their `file_system_part`."""
-_NO_STORES: Stores = MappingProxyType({})
+NO_STORES: Stores = MappingProxyType({})
 
 
-def tails(files: Sequence[tuple[str, int]], size: int, stores: Stores = _NO_STORES) -> list[bytes]:
+def tails(files: Sequence[tuple[str, int]], size: int, stores: Stores = NO_STORES) -> list[bytes]:
     """As `LogStore.tails`; the paths are those that their stores know. `stores` are those of some of them."""
     found: list[bytes] = [b""] * len(files)
     for store, positions in _by_store([path for path, _ in files], stores):
@@ -28,14 +28,14 @@ def tails(files: Sequence[tuple[str, int]], size: int, stores: Stores = _NO_STOR
 def slices(pieces: Sequence[tuple[str, int, int]]) -> list[bytes]:
     """As `LogStore.slices`; the paths are those that their stores know."""
     found: list[bytes] = [b""] * len(pieces)
-    for store, positions in _by_store([path for path, _, _ in pieces], _NO_STORES):
+    for store, positions in _by_store([path for path, _, _ in pieces], NO_STORES):
         some = store.slices([pieces[i] for i in positions])
         for position, piece in zip(positions, some, strict=True):
             found[position] = piece
     return found
 
 
-def absent(paths: Sequence[str], stores: Stores = _NO_STORES) -> list[str]:
+def absent(paths: Sequence[str], stores: Stores = NO_STORES) -> list[str]:
     """As `LogStore.absent`; `stores` are those of some of the paths."""
     found = _by_store(paths, stores)
     return [path for store, positions in found for path in store.absent([paths[i] for i in positions])]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -38,7 +37,7 @@ from pyspark.sql.types import (
 from deltaflow.errors import StoreError
 from deltaflow.log.files.column_chunks import FOOTER_BYTES, ColumnChunks, length_of_footer
 from deltaflow.log.protocol.indexed_columns import ColumnPath
-from deltaflow.store import Stores, tails
+from deltaflow.store import NO_STORES, Stores, tails
 
 T = TypeVar("T")
 # The JSON value of a bound, given the raw bounds of all row groups; None where it is not proven.
@@ -59,7 +58,6 @@ _LEGACY_CALENDAR_KEY: Final = b"org.apache.spark.legacyDateTime"
 _SPARK_VERSION_KEY: Final = b"org.apache.spark.version"
 _SPARK_SCHEMA_KEY: Final = b"org.apache.spark.sql.parquet.row.metadata"
 _ENCODER: Final = msgspec.json.Encoder()
-_NO_STORES: Final[Stores] = MappingProxyType({})
 
 
 def collect_statistics(
@@ -84,7 +82,7 @@ def collect_statistics(
     return list(_of_each_footer(files, read))
 
 
-def numbers_of_rows(files: Sequence[tuple[str, int]], stores: Stores = _NO_STORES) -> list[int]:
+def numbers_of_rows(files: Sequence[tuple[str, int]], stores: Stores = NO_STORES) -> list[int]:
     """The number of rows of each file; `files` and errors are those of `collect_statistics`. `stores` are
     those of some of them."""
     return list(_of_each_footer(files, lambda footer: int(footer.metadata.num_rows), stores))
@@ -127,7 +125,7 @@ class _Footer:
 
 
 def _of_each_footer(
-    files: Sequence[tuple[str, int]], read: Callable[[_Footer], T], stores: Stores = _NO_STORES
+    files: Sequence[tuple[str, int]], read: Callable[[_Footer], T], stores: Stores = NO_STORES
 ) -> Iterator[T]:
     for start in range(0, len(files), _FILES_AT_ONCE):
         some = files[start : start + _FILES_AT_ONCE]

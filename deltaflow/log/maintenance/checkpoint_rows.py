@@ -31,7 +31,7 @@ from deltaflow.log.protocol.actions import (
     Protocol,
     SetTransaction,
     Sidecar,
-    encode_actions,
+    name_and_body,
 )
 from deltaflow.log.protocol.column_mapping import physical_indexed_leaves, physical_name
 from deltaflow.log.protocol.indexed_columns import ColumnPath
@@ -149,9 +149,9 @@ class OtherRows:
 
     def __init__(self, actions: Sequence[OtherAction], table: str) -> None:
         self._values: dict[str, list[dict[str, Any]]] = {}
-        for line in filter(None, encode_actions(actions).split(b"\n")):
-            for name, fields in msgspec.json.decode(line, type=dict[str, dict[str, msgspec.Raw]]).items():
-                self._values.setdefault(name, []).append(dict(_decoded(fields, name, table)))
+        for name, body in map(name_and_body, actions):
+            fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            self._values.setdefault(name, []).append(dict(_decoded(fields, name, table)))
         required = ("txn", "metaData", "protocol", "domainMetadata")
         self.column_types: dict[str, pa.StructType] = {
             name: _with_unknown_fields(struct_type, self._values.get(name, []), name, table)

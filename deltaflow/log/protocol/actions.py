@@ -308,6 +308,13 @@ def encode_body(action: Action) -> Raw:
     return Raw(_ENCODER.encode(action if _is_plain(action) else _encode_fields(action)))
 
 
+def name_and_body(action: AnyAction) -> tuple[str, Raw]:
+    """The name of an action in a commit file, and its JSON object there."""
+    if isinstance(action, UnknownAction):
+        return action.name, action.body
+    return _NAMES[type(action)], encode_body(action)
+
+
 def fields_beyond(file: AddFile | RemoveFile, names: Iterable[str]) -> str | None:
     """The JSON object of a file action's fields other than those named; None without any.
 
