@@ -1,6 +1,6 @@
 """A stream into a table and another one out of it, with compaction, checkpoints, log clean-up and vacuum.
 
-    python -m tests.soak.one_table [--hours 4] [--every 60] [--samples FILE] [--directory DIR]
+    python -m tests.soak.one_table [--hours 4] [--every 60] [--samples FILE] [--folder FOLDER]
 
 All is in one driver. The first stream writes 20 rows a second, a batch each second; the table compacts its
 small files by itself, and a checkpoint comes each 10 versions. In turn it is optimized, vacuumed (what is
@@ -8,11 +8,15 @@ older than two minutes), and its log loses what is older than five minutes. The 
 `--every` seconds a sample is written to FILE. At the end both tables have to have every row once; exits with
 1 if not, or if what the driver or the table's directory holds grows. SIGTERM or SIGINT ends it early, with
 the same check and verdict.
+
+With a FOLDER, which stays, a later run goes on with its tables, streams and FILE until all runs together have
+taken so many hours, however the one before has ended. The verdict is over the samples of one driver.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import sys
 import tempfile
@@ -27,7 +31,7 @@ import deltaflow
 from deltaflow import DeltaTable
 from deltaflow.errors import DeltaConcurrentModificationException
 from deltaflow.log import DeltaLog
-from tests.soak.samples import Driver, Sample, append, end_when_told, grows, session_settings, verdict
+from tests.soak.samples import Driver, Sample, append, end_when_told, grows, runs, session_settings, verdict
 
 _PROPERTIES = {
     "delta.autoOptimize.autoCompact": "true",
@@ -49,7 +53,7 @@ class Tables:
         self._folder = folder
         self.conflicts = 0
         """How many operations have lost against a stream."""
-        table = DeltaTable.create(spark).location(self.path)
+        table = DeltaTable.createIfNotExists(spark).location(self.path)
         table = table.addColumn("value", "LONG").addColumn("timestamp", "TIMESTAMP")
         for name, value in _PROPERTIES.items():
             table = table.property(name, value)
@@ -115,7 +119,9 @@ class Tables:
         return len(list(Path(self.path).glob("*.parquet")))
 
 
-def soak(tables: Tables, seconds: float, every: float, file: Path, told: threading.Event) -> list[Sample]:
+def soak(
+    tables: Tables, run: int, seconds: float, every: float, file: Path, told: threading.Event
+) -> list[Sample]:
     """Lets the streams run for so long, or until it is told to end; the samples."""
     driver = Driver(tables.spark)
     samples: list[Sample] = []
@@ -128,6 +134,7 @@ def soak(tables: Tables, seconds: float, every: float, file: Path, told: threadi
         if times and time.monotonic() - sampled > every:
             sampled = time.monotonic()
             sample = {
+                "run": run,
                 "second": round(sampled - began),
                 "version": tables.version(),
                 "conflicts": tables.conflicts,
@@ -150,23 +157,31 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=4.0)
     parser.add_argument("--every", type=float, default=60.0, help="seconds from one sample to the next")
     parser.add_argument("--samples", type=Path, default=Path("soak-one-table.jsonl"))
-    parser.add_argument("--directory")
+    parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
-    options.samples.unlink(missing_ok=True)
-    spark = deltaflow.session("soak", master="local[2]", config=session_settings())
-    spark.sparkContext.setLogLevel("ERROR")
-    told = end_when_told()
-    with tempfile.TemporaryDirectory(dir=options.directory) as folder:
+    with contextlib.ExitStack() as stack:
+        folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if not Path(folder, "table").exists():
+            options.samples.unlink(missing_ok=True)
+        earlier = runs(options.samples) if options.samples.exists() else []
+        before = sum(samples[-1]["second"] for samples in earlier)
+        spark = deltaflow.session("soak", master="local[2]", config=session_settings())
+        spark.sparkContext.setLogLevel("ERROR")
+        told = end_when_told()
         began = time.monotonic()
-        tables = Tables(spark, Path(folder))
-        samples = soak(tables, 3_600 * options.hours, options.every, options.samples, told)
-        minutes = (time.monotonic() - began) / 60
+        tables = Tables(spark, folder)
+        seconds = 3_600 * options.hours - before
+        samples = soak(tables, len(earlier) + 1, seconds, options.every, options.samples, told)
+        took = time.monotonic() - began
         faults = tables.finish()
         versions = tables.version()
     lines = verdict(samples)
     print(*lines, sep="\n")
     rows = f"ROWS ARE LOST OR DOUBLED in {faults}" if faults else "each row once"
-    print(f"{minutes:.0f} minutes, {versions} versions, {tables.conflicts} lost races of maintenance: {rows}")
+    print(
+        f"{took / 60:.0f} minutes, with {len(earlier)} runs before {(before + took) / 60:.0f}, "
+        f"{versions} versions, {tables.conflicts} lost races of maintenance: {rows}"
+    )
     spark.stop()
     sys.exit(bool(faults) or grows(lines))
 

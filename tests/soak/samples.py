@@ -3,7 +3,8 @@ it grows.
 
     python -m tests.soak.samples FILE
 
-prints the verdict over the samples that a soak has written so far, and exits with 1 if something grows.
+prints the verdict over the samples that each run of a soak has written so far, and exits with 1 if something
+grows.
 """
 
 from __future__ import annotations
@@ -110,6 +111,12 @@ def append(file: Path, sample: dict[str, Any]) -> None:
         lines.write(json.dumps(sample) + "\n")
 
 
+def runs(file: Path) -> list[list[Sample]]:
+    """The samples of each run that has written some."""
+    samples = [json.loads(line) for line in file.read_text().splitlines()]
+    return [list(of_run) for _, of_run in itertools.groupby(samples, lambda sample: sample.get("run"))]
+
+
 def end_when_told() -> threading.Event:
     """An event that SIGTERM and SIGINT set, so that a soak which is ended early has its verdict."""
     told = threading.Event()
@@ -172,9 +179,10 @@ def session_settings() -> dict[str, str]:
 
 
 def main() -> None:
-    lines = verdict([json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()])
-    print(*lines, sep="\n")
-    sys.exit(grows(lines))
+    verdicts = [verdict(samples) for samples in runs(Path(sys.argv[1]))]
+    for lines in verdicts:
+        print(*lines, sep="\n")
+    sys.exit(any(grows(lines) for lines in verdicts))
 
 
 if __name__ == "__main__":

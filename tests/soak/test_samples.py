@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.soak.samples import BOUNDS, grows, verdict
+from tests.soak.samples import BOUNDS, append, grows, runs, verdict
 
 
 def growing(lines: list[str]) -> list[str]:
@@ -32,3 +34,12 @@ def test_a_few_high_values_are_no_growth() -> None:
 
 def test_too_few_samples_are_no_proof() -> None:
     assert grows(verdict([dict.fromkeys(BOUNDS, 100.0)] * 5))
+
+
+def test_the_samples_of_each_driver_are_told_apart(tmp_path: Path) -> None:
+    for run, second in [(1, 60), (1, 120), (2, 60)]:
+        append(tmp_path / "samples", {"run": run, "second": second})
+    assert [[sample["second"] for sample in of_run] for of_run in runs(tmp_path / "samples")] == [
+        [60, 120],
+        [60],
+    ]
