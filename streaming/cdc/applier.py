@@ -25,6 +25,7 @@ from deltaflow.batch.idempotent import SESSION_SETTINGS
 from deltaflow.errors import DeltaIllegalArgumentException, DeltaIllegalStateException
 from deltaflow.log import Snapshot
 from deltaflow.log.protocol.properties import MERGE_MATERIALIZE_SOURCE
+from deltaflow.spark.expressions.call_sites import without_call_sites
 from deltaflow.spark.expressions.frames import release
 from deltaflow.store import given_path
 from deltaflow.streaming.cdc.changes import (
@@ -85,7 +86,7 @@ class Applier:
     def apply(self, batch: DataFrame, write: Write) -> None:
         """Applies the changes of a batch, unless the target has it already."""
         # The session's own txnAppId holds for no table here: all writes but the first would be skipped.
-        with _settings(batch.sparkSession, dict.fromkeys(SESSION_SETTINGS)):
+        with _settings(batch.sparkSession, dict.fromkeys(SESSION_SETTINGS)), without_call_sites():
             self._apply(batch, write)
 
     def _apply(self, batch: DataFrame, write: Write) -> None:
@@ -431,7 +432,7 @@ class _Batch:
             F.lit(TRUNCATE).alias(CHANGE),
         )
         points = deletes.withColumn(CHANGE, F.lit(DELETE)).unionByName(truncates)
-        self.side.remember(points, self.write, self.applier.clock())
+        self.side.remember(points, self.write, self.applier.clock(), self.applier.horizon_ms)
 
     def _as_one_write(self) -> AbstractContextManager[None]:
         """The MERGEs in the block are skipped by a table that has the batch already."""

@@ -44,8 +44,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 HORIZON = "horizon"
-_SLACK = 8
-"""Which part of the horizon passes between two times that deletes are forgotten."""
+_SLACK = 16
+"""A delete may be remembered longer than the horizon by two of so many parts of it: its time is rounded up to
+one, since Spark compiles the code of a batch anew for each time, and one passes between two times that
+deletes are forgotten."""
 RECORDED_AT = "_recorded_at"
 
 
@@ -110,9 +112,10 @@ class SideTables:
         }
         return Forgotten(next(iter(sequences[HORIZON]), None), sequences[TRUNCATE])
 
-    def remember(self, points: DataFrame, write: Write, now_ms: int) -> None:
+    def remember(self, points: DataFrame, write: Write, now_ms: int, horizon_ms: int) -> None:
         """Appends deletes and truncates (keys, SEQUENCE, CHANGE)."""
-        recorded = F.timestamp_millis(F.lit(now_ms))
+        part = max(1, horizon_ms // _SLACK)
+        recorded = F.timestamp_millis(F.lit(-(-now_ms // part) * part))
         rows = points.withColumn(RECORDED_AT, recorded).coalesce(1)
         writer = rows.write.format("delta").mode("append").partitionBy(CHANGE)
         # Every batch reads all files, and a horizon may have tens of thousands of batches.
