@@ -36,7 +36,14 @@ public final class Identities {
   public static Expression numbers(long first, long step) {
     Expression row = new BitwiseAnd(new MonotonicallyIncreasingID(), literal(ROW));
     Expression place = exact("addExact", asLong(new SparkPartitionID()), exact("multiplyExact", partitions(), row));
-    return exact("addExact", literal(first), exact("multiplyExact", literal(step), place));
+    return exact("addExact", changing(first), exact("multiplyExact", literal(step), place));
+  }
+
+  /** A number that generated code does not hold: every write has another, and Spark would compile each one's code. */
+  private static Expression changing(long value) {
+    Expression object = Literal.fromObject(Long.valueOf(value), new ObjectType(Long.class));
+    return new Invoke(object, "longValue", DataTypes.LongType, Plans.seq(new ArrayList()), Plans.seq(new ArrayList()),
+        true, true, false);
   }
 
   /** How many partitions the stage has: TaskContext.get().numPartitions(); 1 where no task runs. */
