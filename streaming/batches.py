@@ -203,7 +203,7 @@ class _Contents:
 def _files_to_read(reading: Reading, pieces: Iterable[pa.Table]) -> pa.Table:
     """The files of a batch that the stream reads. The others count for its offsets, too."""
     columns = CHANGE_FILES if reading.options.read_change_feed else COLUMNS
-    files = pa.concat_tables([columns.empty_table(), *pieces])
+    files = pa.concat_tables(list(pieces) or [columns.empty_table()])
     selects = file_selection(reading)
     if selects is not None:
         files = files.filter(selects(files))

@@ -34,7 +34,8 @@ _FIELDS = frozenset(
 
 
 class InitialSnapshot:
-    """The files of a table at a version, in the order in which a stream reads them; immutable."""
+    """The files of a table at a version, in the order in which a stream reads them; immutable, but for the
+    reading that has passed the check last."""
 
     def __init__(self, reading: Reading, version: int) -> None:
         fields = _FIELDS | {"stats"} if reading.reads_stats else _FIELDS
@@ -46,6 +47,7 @@ class InitialSnapshot:
         self._batches: list[pa.RecordBatch] = files.to_batches()
         self._order = pc.sort_indices(files, sort_keys=INITIAL_SNAPSHOT_ORDER)
         self._bytes_up_to = pc.cumulative_sum(files["size"].take(self._order))
+        self.checked_for: Reading | None = None
 
     @property
     def num_rows(self) -> int:
@@ -55,6 +57,8 @@ class InitialSnapshot:
     def slice(self, first: int, count: int) -> pa.Table:
         """At most `count` files (COLUMNS) in order, beginning with number `first`."""
         wanted = self._order.slice(first, count)
+        if len(self._batches) == 1:
+            return pa.Table.from_batches([self._batches[0].take(wanted)])
         # Taken from each record batch alone: Arrow's `take` over all of them would copy the files first.
         pieces, positions, start = [], [], 0
         for batch in self._batches:
@@ -105,6 +109,8 @@ def initial_snapshot(reading: Reading, version: int) -> InitialSnapshot:
             snapshot = InitialSnapshot(reading, version)
         with _lock:
             _in_use[key] = snapshot
-    if reading.schema_log is None:
+    # Each batch comes here twice, and the check parses the schema.
+    if reading.schema_log is None and snapshot.checked_for is not reading:
         check_metadata(reading, snapshot.metadata, version)
+        snapshot.checked_for = reading
     return snapshot

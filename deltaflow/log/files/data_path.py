@@ -85,10 +85,12 @@ def absolute_uris(root: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     return _in_own_scheme(root, pc.binary_join_element_wise(prefix, paths, ""))
 
 
-def _prefix(paths: pa.ChunkedArray, of_relative: str, of_rooted: str) -> pa.ChunkedArray:
-    """What completes paths of the log: nothing where they have a scheme."""
-    rooted = pc.match_substring_regex(paths, "^(?:/|%2[Ff])")
+def _prefix(paths: pa.ChunkedArray, of_relative: str, of_rooted: str) -> pa.ChunkedArray | pa.Scalar:
+    """What completes paths of the log: nothing where they have a scheme. One prefix if all are relative."""
     absolute = pc.match_substring_regex(paths, ABSOLUTE_PATHS)
+    if not pc.any(absolute).as_py():
+        return pa.scalar(of_relative)
+    rooted = pc.match_substring_regex(paths, "^(?:/|%2[Ff])")
     return pc.if_else(rooted, of_rooted, pc.if_else(absolute, "", of_relative))
 
 

@@ -271,6 +271,8 @@ def _row_ids(files: pa.Table) -> dict[str, Any]:
 
 def _numbers(mask: pa.ChunkedArray) -> pa.Array:
     """The true ones numbered from 0; null for the others."""
+    if not pc.any(mask).as_py():  # most tables have no vectors
+        return pa.nulls(len(mask), pa.int32())
     mask = _array(mask)
     numbers = pc.subtract(pc.cumulative_sum(mask.cast(pa.int32())), pa.scalar(1, pa.int32()))
     return pc.if_else(mask, numbers, pa.scalar(None, pa.int32()))
