@@ -29,7 +29,7 @@ from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, Sidec
 from deltaflow.log.protocol.commit import Commit, check_size, to_commit
 from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
 from deltaflow.log.replay.checkpoint_file import CheckpointFile, part_of_checkpoint
-from deltaflow.log.replay.checkpoint_statistics import CheckpointStatistics, without_views
+from deltaflow.log.replay.checkpoint_statistics import CheckpointStatistics, with_plain_types
 from deltaflow.log.replay.listing import Checkpoint
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.state import TableState
@@ -175,7 +175,7 @@ def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
     # Threads would decode several columns at once, which takes more memory and is hardly faster.
     for batch in file.batches(columns, size=_ROWS_PER_BATCH, use_threads=False):
         budget.spend(batch.nbytes)
-        found = {name: without_views(batch.column(name)) for name in batch.schema.names}
+        found = {name: with_plain_types(batch.column(name)) for name in batch.schema.names}
         for name, column in found.items():
             if name == "add":
                 _read_adds(column, contents, first_row)

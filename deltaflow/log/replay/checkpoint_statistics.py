@@ -126,7 +126,7 @@ def _pieces(
             budget.spend(batch.nbytes)
             end = _position(rows, first + batch.num_rows, start)
             if start < end:
-                adds = without_views(batch.column("add"))
+                adds = with_plain_types(batch.column("add"))
                 if end - start < len(adds):
                     adds = adds.take(pc.subtract(rows.slice(start, end - start), first))
                 piece = convert(adds)
@@ -137,21 +137,24 @@ def _pieces(
         pa.default_memory_pool().release_unused()
 
 
-def without_views(values: pa.Array) -> pa.Array:
-    """The values with plain texts. Writers that are made with Rust's Arrow store the Arrow types of their
-    columns in the file, and texts may be views there, for which Arrow's functions have no kernels."""
-    plain = _without_views(values.type)
+def with_plain_types(values: pa.Array) -> pa.Array:
+    """The values with plain texts. Writers that are made with Arrow store the Arrow types of their columns in
+    the file. Texts may be views there, or in dictionaries: Arrow's functions have no kernels for the former,
+    and `json_column` has none for the latter."""
+    plain = _plain(values.type)
     return values if plain == values.type else values.cast(plain)
 
 
-def _without_views(arrow_type: pa.DataType) -> pa.DataType:
+def _plain(arrow_type: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(arrow_type):
-        return pa.struct([field.with_type(_without_views(field.type)) for field in arrow_type])
+        return pa.struct([field.with_type(_plain(field.type)) for field in arrow_type])
     if pa.types.is_map(arrow_type):
         key, item = arrow_type.key_field, arrow_type.item_field
-        return pa.map_(key.with_type(_without_views(key.type)), item.with_type(_without_views(item.type)))
+        return pa.map_(key.with_type(_plain(key.type)), item.with_type(_plain(item.type)))
     if pa.types.is_list(arrow_type):
-        return pa.list_(arrow_type.value_field.with_type(_without_views(arrow_type.value_type)))
+        return pa.list_(arrow_type.value_field.with_type(_plain(arrow_type.value_type)))
+    if pa.types.is_dictionary(arrow_type):
+        return _plain(arrow_type.value_type)
     if pa.types.is_string_view(arrow_type):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(arrow_type) else arrow_type

@@ -69,18 +69,19 @@ def test_a_checkpoint_of_any_layout_gives_back_every_action(table: HandWrittenTa
     assert (tombstones[1].partition_values, tombstones[1].extended_file_metadata) == ({"part": "z"}, True)
 
 
-def views(arrow_type: pa.DataType) -> pa.DataType:
-    """The type with views of texts, as a writer may store it beside the schema of Parquet."""
+def with_texts(arrow_type: pa.DataType, texts: pa.DataType) -> pa.DataType:
+    """The type with texts of another type, as a writer may store it beside the schema of Parquet."""
     if pa.types.is_struct(arrow_type):
-        return pa.struct([field.with_type(views(field.type)) for field in arrow_type])
+        return pa.struct([field.with_type(with_texts(field.type, texts)) for field in arrow_type])
     if pa.types.is_map(arrow_type):
-        return pa.map_(views(arrow_type.key_type), views(arrow_type.item_type))
+        return pa.map_(with_texts(arrow_type.key_type, texts), with_texts(arrow_type.item_type, texts))
     if pa.types.is_list(arrow_type):
-        return pa.list_(views(arrow_type.value_type))
-    return pa.string_view() if pa.types.is_string(arrow_type) else arrow_type
+        return pa.list_(with_texts(arrow_type.value_type, texts))
+    return texts if pa.types.is_string(arrow_type) else arrow_type
 
 
-def test_texts_may_be_views(table: HandWrittenTable) -> None:
+@pytest.mark.parametrize("texts", [pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_texts_may_be_views_or_in_dictionaries(table: HandWrittenTable, texts: pa.DataType) -> None:
     def state() -> tuple[Any, ...]:
         snapshot = table.log().snapshot()
         files = list(add_files(snapshot.with_stats(snapshot.files)))
@@ -92,12 +93,12 @@ def test_texts_may_be_views(table: HandWrittenTable) -> None:
     parsed = add("5", partitionValues={"part": None}, stats_parsed={"minValues": {"part": "ü"}})
     [file] = write_checkpoint(table, 5, [*STATE, parsed], add=add_type)
     before, rows = state(), pq.read_table(file)
-    columns = [column.cast(views(column.type)) for column in rows.columns]
+    columns = [column.cast(with_texts(column.type, texts)) for column in rows.columns]
     try:
         pq.write_table(pa.table(columns, names=rows.column_names), file)
     except pa.ArrowNotImplementedError:
-        pytest.skip("this pyarrow writes no views into Parquet files")
-    assert "string_view" in str(pq.read_schema(file))
+        pytest.skip(f"this pyarrow writes no {texts} into Parquet files")
+    assert str(texts) in str(pq.read_schema(file))
     assert state() == before
 
 
