@@ -140,15 +140,20 @@ class DeltaLog:
 
         CommitReplacedError, once, if another writer's commit has replaced one of this process.
         """
+        newest = self._refreshed()
+        return None if newest is None else newest[0]
+
+    def _refreshed(self) -> tuple[Snapshot, str] | None:
+        """As `snapshot_if_exists`, with the etag of its commit file."""
         with self._update_lock:
             # Asked before the update: a file that comes during it then lets the next one list the directory.
             state = self._files.store.directory_state(self._files.directory)
             is_unchanged = state is not None and state == self._directory_state
             self._newest = self._update(self._newest, is_unchanged=is_unchanged)
             self._directory_state = state
-            snapshot = None if self._newest is None else self._newest[0]
-            self._files.own_commits.check(self.path, None if snapshot is None else snapshot.table_id)
-            return snapshot
+            table_id = None if self._newest is None else self._newest[0].table_id
+            self._files.own_commits.check(self.path, table_id)
+            return self._newest
 
     def snapshot_at(self, version: int) -> Snapshot:
         """The table at a version; VersionNotFoundError, with the available ones, if the log lacks it."""
@@ -267,10 +272,12 @@ class DeltaLog:
             return self._complete.start_transaction(session, read_version=read_version)
         self._files.store.check_writable(self._files.directory)
         if read_version is None:
-            return OptimisticTransaction(self._files, self.snapshot_if_exists(), session=session)
+            found, etag = self._refreshed() or (None, None)
+            return OptimisticTransaction(self._files, found, session=session, etag=etag)
         snapshot, newest = self.snapshot_at(read_version), self._newest
         is_newest = newest is not None and newest[0] is snapshot
-        return OptimisticTransaction(self._files, snapshot, session=session, is_newest=is_newest)
+        etag = newest[1] if newest is not None and is_newest else None
+        return OptimisticTransaction(self._files, snapshot, session=session, is_newest=is_newest, etag=etag)
 
     def checkpoint(self, session: Mapping[str, str] = _NO_SETTINGS) -> None:
         """Write a checkpoint of the newest version, and delete the part of the log that has expired."""

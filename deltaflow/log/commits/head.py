@@ -22,10 +22,12 @@ class Head:
     metadata: Metadata
     highest_row_id: int = NO_ROW_ID
     """See deltaflow.log.protocol.row_tracking."""
+    etag: str | None = None
+    """That of its commit file, by which another one of that name is known; None if it is not known."""
 
 
-def head_of(snapshot: Snapshot | None) -> Head | None:
-    """The head of a log that ends with the snapshot; None without a table."""
+def head_of(snapshot: Snapshot | None, etag: str | None = None) -> Head | None:
+    """The head of a log that ends with the snapshot, whose commit file has the etag; None without a table."""
     if snapshot is None:
         return None
     return Head(
@@ -34,6 +36,7 @@ def head_of(snapshot: Snapshot | None) -> Head | None:
         snapshot.protocol,
         snapshot.metadata,
         highest_row_id(snapshot.domains, snapshot.path),
+        etag,
     )
 
 

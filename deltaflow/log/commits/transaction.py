@@ -70,7 +70,9 @@ from deltaflow.log.protocol.properties import MAX_COMMIT_ATTEMPTS, SESSION_TIME_
 from deltaflow.log.protocol.protocols import protocol_for, without_protocol_properties
 from deltaflow.log.protocol.row_tracking import has_row_ids, with_row_id_columns
 from deltaflow.log.protocol.schema import check_writable_schema, schema_from_string, schema_to_string
+from deltaflow.log.replay.listing import Listing
 from deltaflow.log.replay.log_files import LogFiles, system_clock
+from deltaflow.log.replay.segment import load_newest
 from deltaflow.log.replay.snapshot import Snapshot
 from deltaflow.log.replay.version_checksum import write_checksum
 from deltaflow.store import RetryPolicy
@@ -94,14 +96,17 @@ class OptimisticTransaction:
         session: Mapping[str, str] = MappingProxyType({}),
         *,
         is_newest: bool = True,
+        etag: str | None = None,
     ) -> None:
         """`session` has Spark's settings spark.databricks.delta.* and spark.sql.session.timeZone, the zone of
-        partition values that name none. `is_newest`: whether the snapshot was just found to be the newest."""
+        partition values that name none. `is_newest`: whether the snapshot was just found to be the newest.
+        `etag`: that of its commit file, if it is known."""
         self.log = log
         self.snapshot = snapshot
         """The version that is read; None without a table."""
         attempts = MAX_COMMIT_ATTEMPTS.of(session, log.path)
         self._retries = retries if attempts is None else replace(retries, max_attempts=attempts)
+        self._etag = etag
         self.session = session
         """Spark's settings spark.databricks.delta.* and spark.sql.session.timeZone."""
         self._reads = Reads(log.path, snapshot, SESSION_TIME_ZONE.of(session, log.path))
@@ -273,7 +278,7 @@ class OptimisticTransaction:
         assert self.protocol is not None
         actions = [*actions, *self.clustering.actions(self.metadata, self.protocol)]
         txn_id = self.log.ids()
-        head = head_of(self.snapshot)
+        head = head_of(self.snapshot, self._etag)
         winners: list[Commit] = []
         for pause_ms in self._retries.pauses_ms():
             self._put.wait(pause_ms)
@@ -282,9 +287,10 @@ class OptimisticTransaction:
             data = encode_actions(content)
             outcome = Lost() if self._is_overtaken(head) else self._put.put(version, data, txn_id)
             newer: list[Commit] = []
+            etag: str | None = None
             if isinstance(outcome, Lost):
                 try:
-                    newer = self._winners(head, is_certain=outcome.is_certain)
+                    newer, etag = self._winners(head, is_certain=outcome.is_certain)
                 except DeltaConcurrentModificationException as error:
                     return Conflict(error)
                 except DeltaError as error:
@@ -295,7 +301,7 @@ class OptimisticTransaction:
             match outcome:
                 case Lost():
                     try:
-                        head = self._rebase(head, newer, actions, isolation)
+                        head = replace(self._rebase(head, newer, actions, isolation), etag=etag)
                         winners += newer
                     except DeltaConcurrentModificationException as error:
                         return Conflict(error)
@@ -432,31 +438,62 @@ class OptimisticTransaction:
         return USER_METADATA.of(self.session, self.path)
 
     def _is_overtaken(self, head: Head | None) -> bool:
-        """Whether the log was found not to end with `head` any more. It is asked after some time alone.
+        """Whether the log was found not to end with `head` any more. It is asked after some time alone, and
+        where one file tells it.
 
-        The name of the next version is taken then, or it is free again: the log's clean-up has removed the
-        commit that had it. A commit of that name would be below a checkpoint, where nobody reads it.
+        The name of the next version is taken then, or it is free: the log's clean-up has removed the commit
+        that had it, or the table was deleted and another one has fewer versions. A commit of that name would
+        be below a checkpoint, where nobody reads it, or after a gap.
         """
         now_ms, seen_ms = system_clock(), self._head_seen_ms
-        if seen_ms is not None and 0 <= now_ms - seen_ms < _NOBODY_CLEANS_UP_MS:
+        is_recent = seen_ms is not None and 0 <= now_ms - seen_ms < _NOBODY_CLEANS_UP_MS
+        if is_recent and not self._has_lost(head):
             return False
         version = -1 if head is None else head.version
-        if self.log.list(max(version, 0)).latest_version != version:
+        listing = self.log.list(max(version, 0))
+        if listing.latest_version != version or self._is_of_another_table(head, listing):
             return True
         self._head_seen_ms = now_ms
         return False
 
-    def _winners(self, head: Head | None, *, is_certain: bool) -> list[Commit]:
-        """The commits since `head`, at least one.
+    def _has_lost(self, head: Head | None) -> bool:
+        """Whether the commit of `head` is gone, or is another file; False where it costs much to look."""
+        if head is None or not head.etag or not self.log.store.lists_whole_directories:
+            return False
+        try:
+            return self.log.store.status(self.log.commit_path(head.version)).etag != head.etag
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+
+    def _is_of_another_table(self, head: Head | None, listing: Listing) -> bool:
+        """Whether the log, whose listing begins with `head` or before, is of a table that was made since."""
+        if head is None or not head.etag:
+            return False
+        status = listing.status(head.version)
+        if status is not None and status.etag == head.etag:
+            return False
+        found = load_newest(replace(self.log, file_fields=frozenset()))
+        metadata = None if found is None else found[1].metadata
+        return metadata is not None and metadata.id != head.metadata.id
+
+    def _winners(self, head: Head | None, *, is_certain: bool) -> tuple[list[Commit], str]:
+        """The commits since `head`, at least one, and the etag of the last one.
 
         StoreError if the log shows none, and it is not certain that the next one is not that of this
         transaction.
         """
         first = 0 if head is None else head.version + 1
         self._head_seen_ms = system_clock()
-        listing = self.log.list(first if is_certain else max(first - 1, 0))
+        listing = self.log.list(max(first - 1, 0))
         if not is_certain and listing.latest_version >= first - 1 and first not in listing.commits:
             raise StoreError(f"The log of {self.path} does not show the commit of version {first}.")
+        if self._is_of_another_table(head, listing):
+            raise ConcurrentWriteException(
+                f"The table at {self.path} was deleted while this operation ran, and another one was made "
+                f"there, so version {first} was not committed. Run the operation again on that table.",
+                table=self.path,
+                version=first,
+            )
         if listing.latest_version >= first and first not in listing.commits:
             raise ConcurrentWriteException(
                 f"Version {listing.latest_version} of {self.path} is in the log, and the commit of version "
@@ -475,7 +512,7 @@ class OptimisticTransaction:
                 table=self.path,
                 version=first,
             )
-        return winners
+        return winners, listing.commits[winners[-1].version].etag
 
     def _rebase(
         self,

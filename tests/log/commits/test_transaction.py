@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -632,6 +633,56 @@ def test_a_table_that_is_moved_away_during_a_transaction_stays_away(
         transaction.commit([add_file("b")], WRITE)
     assert (raised.value.table, raised.value.version) == (log.path, 2)
     assert not (tmp_path / moved).exists()
+
+
+class TestTableMadeAnew:
+    """A table that was deleted during a transaction, and another one that was made in its place."""
+
+    MADE_ANEW = "was deleted while this operation ran, and another one was made there"
+
+    @pytest.fixture
+    def log(self, log: DeltaLog) -> DeltaLog:
+        create(log, "a0")
+        for version in range(1, 4):
+            append(log, f"a{version}")
+        return log
+
+    def make_anew(self, log: DeltaLog, versions: int) -> None:
+        shutil.rmtree(log.path)
+        anew = DeltaLog(LocalLogStore(), log.path)
+        create(anew, "b0", id="table-2")
+        for version in range(1, versions):
+            append(anew, f"b{version}")
+
+    @pytest.mark.parametrize("versions", [1, 4, 6])
+    def test_gets_no_commit_for_the_one_before(self, log: DeltaLog, versions: int) -> None:
+        transaction = log.start_transaction()
+        self.make_anew(log, versions)
+        with pytest.raises(ConcurrentWriteException, match=self.MADE_ANEW) as raised:
+            transaction.commit([add_file("mine")], WRITE)
+        assert (raised.value.table, raised.value.version) == (log.path, 4)
+        assert paths(DeltaLog(LocalLogStore(), log.path)) == [f"b{version}" for version in range(versions)]
+
+    @pytest.mark.parametrize("versions", [1, 4, 6])
+    def test_where_a_look_at_a_file_is_a_request_it_is_found_after_some_time(
+        self, log: DeltaLog, versions: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(LocalLogStore, "lists_whole_directories", False)
+        transaction = log.start_transaction()
+        self.make_anew(log, versions)
+        monkeypatch.setattr(transaction_module, "system_clock", lambda: 2**42)
+        with pytest.raises(ConcurrentWriteException, match=self.MADE_ANEW):
+            transaction.commit([add_file("mine")], WRITE)
+        assert log.snapshot().table_id == "table-2"
+        assert len(paths(log)) == versions
+
+    def test_is_not_one_whose_files_were_copied(self, log: DeltaLog, tmp_path: Path) -> None:
+        alone, second = log.start_transaction(), log.start_transaction()
+        shutil.copytree(log.path, tmp_path / "copy")
+        shutil.rmtree(log.path)
+        (tmp_path / "copy").rename(log.path)
+        assert alone.commit([add_file("b")], WRITE) == Committed(4)
+        assert second.commit([add_file("c")], WRITE) == Committed(5)
 
 
 class TestCleanedUpLog:
