@@ -31,6 +31,7 @@ from deltaflow.log.protocol.properties import (
     DELETED_FILE_RETENTION_MS,
     SET_TRANSACTION_RETENTION_MS,
 )
+from deltaflow.log.replay.checkpoint_file import CheckpointFile, part_of_checkpoint
 from deltaflow.log.replay.checkpoint_reader import SIDECARS_DIRECTORY
 from deltaflow.log.replay.last_checkpoint import LastCheckpoint, V2Checkpoint, write_hint
 from deltaflow.log.replay.listing import Checkpoint
@@ -112,10 +113,14 @@ def write_checkpoint(log: LogFiles, snapshot: Snapshot, session: Mapping[str, st
 def write_classic_copy(log: LogFiles, checkpoint: Checkpoint) -> None:
     """Copy a V2 checkpoint to the classic name, where old readers find the protocol that stops them
     (PROTOCOL.md, "Handling Backward compatibility while moving to UUID-named v2 Checkpoints").
+
+    CorruptLogError for one that is broken; that all of its pages can be read is not looked for.
     """
     content = log.store.read(f"{log.directory}/{checkpoint}")
     path = f"{log.directory}/{checkpoint.version:020}.checkpoint.parquet"
     if str(checkpoint).endswith(".parquet"):
+        with part_of_checkpoint(f"{log.directory}/{checkpoint}"):
+            CheckpointFile(io.BytesIO(content))
         with log.store.open_output(path) as file:
             file.write(content)
         return

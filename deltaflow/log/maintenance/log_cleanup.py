@@ -131,12 +131,19 @@ def _files_below(statuses: Sequence[FileStatus], version: int) -> list[str]:
 def _ensure_classic_copy(log: LogFiles, listing: Listing) -> None:
     """Without the first commits, a reader that does not know V2 checkpoints finds the protocol only there.
 
-    It finds it in a checkpoint of several parts, too, one of which is no copy of all.
+    It finds it in a checkpoint of several parts, too, one of which is no copy of all. A broken one is passed
+    over.
     """
-    newest = listing.checkpoints[-1]
-    classic = f"{newest.version:020}.checkpoint.parquet"
-    if len(newest.files) == 1 and all(str(checkpoint) != classic for checkpoint in listing.checkpoints):
-        write_classic_copy(log, newest)
+    for newest in reversed(listing.checkpoints):
+        classic = f"{newest.version:020}.checkpoint.parquet"
+        if len(newest.files) > 1 or any(str(checkpoint) == classic for checkpoint in listing.checkpoints):
+            return
+        try:
+            write_classic_copy(log, newest)
+        except CorruptLogError as error:
+            _LOG.warning("%s is not copied to a classic name, because it is broken: %s", newest, error)
+        else:
+            return
 
 
 def _delete(log: LogFiles, names: Sequence[str]) -> None:

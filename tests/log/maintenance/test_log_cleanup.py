@@ -276,6 +276,26 @@ class TestSidecars:
                 (table.log_directory / name).unlink()
         assert log_at(table).snapshot().num_files == 3
 
+    @pytest.mark.parametrize("file_format", ["json", "parquet"])
+    def test_old_readers_get_no_copy_of_a_broken_checkpoint(
+        self, table: HandWrittenTable, caplog: pytest.LogCaptureFixture, file_format: str
+    ) -> None:
+        session = {"spark.databricks.delta.checkpointV2.topLevelFileFormat": file_format}
+        for version in range(3):
+            first = [V2, meta_data(configuration={"delta.checkpointPolicy": "v2"})] if version == 0 else []
+            set_time(table.commit(version, *first, add(f"f{version}")), version * DAY_MS)
+            if version:
+                log_at(table, 0).checkpoint(session)
+        [newest] = table.log_directory.glob(f"{2:020}.checkpoint.*")
+        newest.write_bytes(newest.read_bytes()[:-20])
+        log = log_at(table)
+        log.truncate_history(MIDNIGHT_MS - DAY_MS)
+        assert versions(table.path) == [1, 2]
+        [classic] = table.log_directory.glob("*.checkpoint.parquet")
+        assert classic.name == f"{1:020}.checkpoint.parquet"
+        assert f"{newest.name} is not copied" in caplog.text
+        assert log_at(table).snapshot().num_files == 3
+
     def test_a_checkpoint_of_several_parts_stays_what_it_is(self, table: HandWrittenTable) -> None:
         """It is from before the feature. Old readers find the protocol in one of its parts."""
         for version in range(6):
