@@ -32,6 +32,7 @@ from deltaflow.log.protocol.actions import (
     RemoveFile,
     SetTransaction,
 )
+from deltaflow.log.protocol.clustering import CLUSTERING_DOMAIN
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.features import required_features, supported_features
 from deltaflow.log.protocol.identity_columns import UPDATE_TAG
@@ -98,9 +99,10 @@ def check_metadata(winner: Commit, loser: Loser) -> None:
     """MetadataChangedException if the winner changed the metadata.
 
     One that only enables row tracking is no obstacle for a loser that only adds rows: it would give rows that
-    are in the table, and are copied or added again, other ids. One that moved
-    high-water marks of identity columns alone is an obstacle only to a loser that has metadata of its own,
-    such as marks: it would give the same numbers.
+    are in the table, and are copied or added again, other ids. One that moved high-water marks of identity
+    columns alone is an obstacle only to a loser that has metadata of its own, such as marks: it would give
+    the same numbers. One that changed the clustering is an obstacle to such a loser, too: it may drop a
+    column by which the table is clustered now.
     """
     if winner.metadata is not None and not (
         _only_changes_row_tracking(winner.metadata, loser)
@@ -112,6 +114,14 @@ def check_metadata(winner: Commit, loser: Loser) -> None:
             loser,
             "changed the metadata of the table (its schema, partitioning or properties). Run the operation "
             "again on the table as it is now.",
+        )
+    if loser.changes_metadata and any(domain.domain == CLUSTERING_DOMAIN for domain in winner.domains):
+        raise _conflict(
+            MetadataChangedException,
+            winner,
+            loser,
+            "changed the clustering columns of the table, and this operation changes its metadata. Run the "
+            "operation again on the table as it is now.",
         )
 
 

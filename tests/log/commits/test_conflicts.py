@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any
 
+import msgspec
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql.types import (
@@ -221,6 +222,50 @@ def test_metadata_domains(log: DeltaLog, one: str, other: str, error: type[Excep
         return lambda transaction: [DomainMetadata(domain=name, configuration="{}", removed=False)]
 
     assert outcome(partitioned(log), set_domain(one), set_domain(other)) is error
+
+
+def cluster_by(*names: str) -> Act:
+    def change(transaction: OptimisticTransaction) -> list[Any]:
+        transaction.clustering.by(names)
+        return []
+
+    return change
+
+
+def drop_column(name: str) -> Act:
+    def change(transaction: OptimisticTransaction) -> list[Any]:
+        assert transaction.snapshot is not None
+        left = StructType([field for field in transaction.snapshot.schema if field.name != name])
+        metadata = transaction.snapshot.metadata
+        transaction.update_metadata(msgspec.structs.replace(metadata, schema_string=schema_to_string(left)))
+        return []
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("winner", "loser", "error"),
+    [
+        (cluster_by("part"), drop_column("part"), MetadataChangedException),
+        (drop_column("part"), cluster_by("part"), MetadataChangedException),
+        (cluster_by("part"), cluster_by("part"), ConcurrentTransactionException),
+        (cluster_by("part"), lambda _: [add_file("a")], None),
+    ],
+)
+def test_no_clustering_column_is_dropped(
+    log: DeltaLog, winner: Act, loser: Act, error: type[Exception] | None
+) -> None:
+    creation = log.start_transaction()
+    creation.clustering.by(["id"])
+    creation.update_metadata(
+        new_metadata(
+            schema_string=schema_to_string(SCHEMA_OF_NEW),
+            configuration={"delta.columnMapping.mode": "name"},
+        )
+    )
+    creation.commit([], WRITE)
+    assert outcome(log, winner, loser) is error
+    assert set(log.snapshot().clustering_columns) <= {(name,) for name in log.snapshot().schema.names}
 
 
 def test_every_winner_is_checked_in_the_order_of_the_versions(log: DeltaLog) -> None:
