@@ -43,6 +43,7 @@ from deltaflow.log import (
     add_files,
     schema_to_string,
 )
+from deltaflow.log.commits.validation import check_reserved_columns
 from deltaflow.log.files.data_path import absolute_uris
 from deltaflow.log.files.deletion_vectors import vector_uri
 from deltaflow.log.files.file_key import logical_key
@@ -359,6 +360,7 @@ def _protocol_and_metadata(
         },
     )
     metadata = with_checked_properties(metadata, inherited, transaction.session, path)
+    check_reserved_columns(metadata, source.metadata, path)
     if mapping_mode(metadata, path) != mapping_mode(source.metadata, path):
         metadata = with_mapped_columns(metadata, source.metadata, transaction.log.ids, path)
     if before is not None:

@@ -187,6 +187,19 @@ def test_properties_and_protocol(spark: SparkSession, source: str, target: str) 
     assert "domainMetadata" in protocol["writerFeatures"]
 
 
+@pytest.mark.parametrize("is_shallow", [True, False])
+def test_a_feed_is_not_begun_beside_columns_with_its_names(
+    spark: SparkSession, target: str, tmp_path: Path, is_shallow: bool
+) -> None:
+    path = str(tmp_path / "source")
+    spark.range(1).selectExpr("id", "'a' _change_type").write.format("delta").save(path)
+    feed = {"delta.enableChangeDataFeed": "true"}
+    with pytest.raises(DeltaError) as error:
+        DeltaTable.forPath(spark, path).clone(target, is_shallow, properties=feed)
+    assert condition_of(error) == "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS"
+    assert not Path(target).exists()
+
+
 def test_defaults_of_the_session_are_not_taken(
     spark: SparkSession, source: str, target: str, setting: Any
 ) -> None:
