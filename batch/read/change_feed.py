@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructType
+from pyspark.sql.types import NullType, StructType
 
 from deltaflow.batch.options import boolean_option, option, required_path
 from deltaflow.batch.read.change_scans import change_relation, partition_names, with_change_columns
@@ -43,6 +43,7 @@ from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.column_mapping import (
     is_mapped,
     keeps_columns,
+    keeps_names,
     physical_name,
     physical_partition_columns,
     table_schema,
@@ -50,7 +51,8 @@ from deltaflow.log.protocol.column_mapping import (
 )
 from deltaflow.log.protocol.features import has_change_data_feed
 from deltaflow.log.protocol.properties import CHANGE_FEED_SCHEMA_MODE, TIMESTAMP_OUT_OF_RANGE_ENABLED
-from deltaflow.log.protocol.schema_reading import can_read
+from deltaflow.log.protocol.schema_reading import can_read, obstacle_to_reading
+from deltaflow.log.protocol.type_widening import can_widen
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.messages import Message
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
@@ -259,6 +261,8 @@ class _Changes:
     """That of the first version, and of each later one that has changed it."""
     files: dict[tuple[bool, tuple[str, ...]], pa.Table]
     """By CHANGE_FILES; whether they are recorded, and their partition columns by physical names."""
+    before: Metadata | None
+    """That of the version before the range, if the first version has other metadata and removes rows."""
 
 
 @functools.lru_cache(_KEPT_RANGES)
@@ -273,18 +277,20 @@ def _changes(path: str, table_id: str, start: int, end: int, *, computed: bool) 
             table=path,
         )
     metadata = {start: first}
+    before = None
     times = log.commit_times_ms(start, end)
     pieces: dict[tuple[bool, tuple[str, ...]], list[pa.Table]] = {}
     columns = tuple(physical_partition_columns(first, path).values())
     for commit in log.commits(start, end):
+        of_table = replace(commit, cdc=()) if computed else commit
+        found = change_files(of_table, _time_ms(commit, times), path)
         columns_before = columns
         if commit.metadata is not None:
             metadata[commit.version] = commit.metadata
             columns = tuple(physical_partition_columns(commit.metadata, path).values())
-            if commit.version == start:
-                columns_before = _columns_before(log, commit, columns)
-        of_table = replace(commit, cdc=()) if computed else commit
-        found = change_files(of_table, _time_ms(commit, times), path)
+            if commit.version == start and found.removed.num_rows:
+                before = _snapshot_at(log, start - 1).metadata
+                columns_before = tuple(physical_partition_columns(before, path).values())
         for recorded, partitioned_by, files in (
             (True, columns, found.recorded),
             (False, columns_before, found.removed),
@@ -292,7 +298,7 @@ def _changes(path: str, table_id: str, start: int, end: int, *, computed: bool) 
         ):
             if files.num_rows:
                 pieces.setdefault((recorded, partitioned_by), []).append(files)
-    return _Changes(metadata, {key: pa.concat_tables(tables) for key, tables in pieces.items()})
+    return _Changes(metadata, {key: pa.concat_tables(tables) for key, tables in pieces.items()}, before)
 
 
 def _time_ms(commit: Commit, times: Mapping[int, int]) -> int:
@@ -300,14 +306,6 @@ def _time_ms(commit: Commit, times: Mapping[int, int]) -> int:
     if info is not None and info.in_commit_timestamp is not None:
         return info.in_commit_timestamp
     return times[commit.version]
-
-
-def _columns_before(log: DeltaLog, commit: Commit, columns: tuple[str, ...]) -> tuple[str, ...]:
-    """The partition columns of the files that the first commit of a range has removed."""
-    if not any(remove.data_change for remove in commit.removes):
-        return columns
-    before = _snapshot_at(log, commit.version - 1)
-    return tuple(physical_partition_columns(before.metadata, log.path).values())
 
 
 def _check(changes: _Changes, described: DescribedRange, end: int) -> None:
@@ -326,19 +324,28 @@ def _check(changes: _Changes, described: DescribedRange, end: int) -> None:
     for version in (*later, first):
         found = table_schema(changes.metadata[version], table=described.path, version=version)
         if not _is_compatible(found, version, schema, described.schema_version):
-            is_first = version == first
-            raise DeltaUnsupportedOperationException(
-                error_class="DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"
-                if is_first
-                else "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE",
-                start=described.start,
-                end=end,
-                read_schema=without_mapping(schema).simpleString(),
-                read_version=described.schema_version,
-                incompatible_version=version,
-                config=CHANGE_FEED_SCHEMA_MODE.name,
-                table=described.path,
-            )
+            raise _incompatible(schema, version, described, end)
+    if changes.before is not None:
+        found = table_schema(changes.before, table=described.path, version=first - 1)
+        if not _reads_removed(found, schema):
+            raise _incompatible(schema, first - 1, described, end)
+
+
+def _incompatible(
+    schema: StructType, version: int, described: DescribedRange, end: int
+) -> DeltaUnsupportedOperationException:
+    return DeltaUnsupportedOperationException(
+        error_class="DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE"
+        if version > described.start
+        else "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
+        start=described.start,
+        end=end,
+        read_schema=without_mapping(schema).simpleString(),
+        read_version=described.schema_version,
+        incompatible_version=version,
+        config=CHANGE_FEED_SCHEMA_MODE.name,
+        table=described.path,
+    )
 
 
 def _is_compatible(found: StructType, version: int, schema: StructType, schema_version: int) -> bool:
@@ -348,6 +355,22 @@ def _is_compatible(found: StructType, version: int, schema: StructType, schema_v
     if (is_mapped(older) or is_mapped(newer)) and not keeps_columns(older, newer):
         return False
     return can_read(newer, older, may_add_columns=True, takes_any_nulls=not is_older)
+
+
+def _reads_removed(before: StructType, schema: StructType) -> bool:
+    """Whether the feed's schema can read rows that the first version of a range has removed, of the schema
+    `before`. Columns that the feed lacks are left out; none may be another one of the same name."""
+    if not keeps_names(before, schema):
+        return False
+    obstacle = obstacle_to_reading(
+        schema,
+        before,
+        fits=lambda data, reader: data == reader or isinstance(data, NullType) or can_widen(data, reader),
+        may_omit_columns=True,
+        may_add_columns=True,
+        takes_any_nulls=True,
+    )
+    return obstacle is None
 
 
 def _relations(changes: _Changes, described: DescribedRange, end: int) -> Iterator[Relation]:
@@ -369,7 +392,7 @@ def _relations(changes: _Changes, described: DescribedRange, end: int) -> Iterat
             described.path,
             schema,
             described.mapping_mode,
-            [names[column] for column in partitioned_by],
+            [names[column] for column in partitioned_by if column in names],
             recorded=recorded,
             size_in_bytes=pc.sum(files["size"]).as_py(),
             vectors=files.num_rows - files["deletion_vector"].null_count,
@@ -384,7 +407,8 @@ def files_of_changes(description: dict[str, Any]) -> ScannedFiles:
     schema = StructType.fromJson(msgspec.json.decode(scan.schema))
     names = {physical_name(field): field.name for field in schema.fields}
     columns = partition_names(
-        {names[column]: column for column in scan.partition_columns}, recorded=scan.recorded
+        {names[column]: column for column in scan.partition_columns if column in names},
+        recorded=scan.recorded,
     )
     files = changes.files[scan.recorded, scan.partition_columns]
     return ScannedFiles(scan.path, columns, files, FileStatistics(files, schema))

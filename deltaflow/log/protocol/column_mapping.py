@@ -173,6 +173,18 @@ def keeps_columns(older: T.DataType, newer: T.DataType) -> bool:
     return True
 
 
+def keeps_names(older: T.DataType, newer: T.DataType) -> bool:
+    """Whether every name that both types have is that of the same column, in files too."""
+    by_name = {field.name: field for field in inner_fields(newer)}
+    for field in inner_fields(older):
+        kept = by_name.get(field.name)
+        if kept is None:
+            continue
+        if physical_name(kept) != physical_name(field) or not keeps_names(field.dataType, kept.dataType):
+            return False
+    return True
+
+
 def _fields(schema: T.StructType) -> Iterable[T.StructField]:
     """The fields of all structs in a schema."""
     for _, data_type in types_within(schema):

@@ -15,6 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from deltaflow.errors import DeltaError
+from deltaflow.log import DeltaLog
 from tests.deletion_vectors import mark_deleted, paths
 from tests.feed_tables import FEED, START_MS, feed_table
 from tests.goldens import ENTRIES, FEATURES, GOLDENS, SUPPORTED, missing_features, needed
@@ -183,6 +184,48 @@ def test_what_is_refused(spark: SparkSession, feed: str, tmp_path: Path) -> None
     commit_file(feed, 0).unlink()
     with pytest.raises(DeltaError):
         changes(spark, feed, startingVersion=2).collect()
+
+
+@pytest.mark.parametrize("mode", ["none", "name"])
+def test_a_range_that_begins_with_other_columns(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+    """The rows that its first version has removed have the columns of the version before."""
+    path = str(tmp_path / "table")
+    properties = {"delta.enableChangeDataFeed": "true", "delta.columnMapping.mode": mode}
+    first = spark.sql("SELECT 1 AS id, 'a' AS p")
+    first.write.format("delta").partitionBy("p").options(**properties).save(path)
+
+    def overwritten(rows: str) -> DataFrame:
+        """The changes of a version that replaces table and columns, as read from that version on."""
+        writer = spark.sql(rows).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer.save(path)
+        version = DeltaLog.for_table(path).snapshot().version
+        return changes(spark, path, startingVersion=version).drop("_commit_version", "_commit_timestamp")
+
+    def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row) for row in frame.collect())
+
+    assert rows_of(overwritten("SELECT 2 AS id")) == [(1, "delete"), (2, "insert")]
+    more = overwritten("SELECT 3 AS id, 'b' AS new")
+    assert rows_of(more.where("_change_type = 'delete'")) == [(2, None, "delete")]
+    refused = ["SELECT 'c' AS id"]
+    if mode == "none":
+        assert rows_of(overwritten("SELECT 4L AS id")) == [(3, "delete"), (4, "insert")]
+    else:  # a column of another type is another column, which the removed files lack
+        refused.append("SELECT 4L AS id")
+    for rows in refused:
+        with pytest.raises(DeltaError, match="DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"):
+            overwritten(rows).collect()
+
+
+def test_a_range_that_begins_with_another_type_of_a_partition_column(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "table")
+    for p, options in (("'a'", {"delta.enableChangeDataFeed": "true"}), ("7", {"overwriteSchema": "true"})):
+        writer = spark.sql(f"SELECT 1 AS id, {p} AS p").write.format("delta").mode("overwrite")
+        writer.partitionBy("p").options(**options).save(path)
+    with pytest.raises(DeltaError, match="DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"):
+        changes(spark, path, startingVersion=1).collect()
 
 
 def test_only_what_a_query_needs_is_read(spark: SparkSession, feed: str) -> None:
