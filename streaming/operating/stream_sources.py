@@ -50,8 +50,9 @@ class StreamSource:
         if self.path is None:
             raise DeltaIllegalArgumentException(
                 f"The checkpoint does not name the table with the id {self.table_id} that source {self.name} "
-                "reads, because the stream was begun by another Delta implementation or an older release. "
-                "Give the path of the table in tables=[...].",
+                "reads: the stream was begun by another Delta implementation or an older release, or has not "
+                "run since its checkpoint was rebuilt. Give the path of the table in tables=[...], and the "
+                "options of its readStream.",
                 error_class="DELTA_STREAM_TABLE_UNKNOWN",
             )
         return self.path

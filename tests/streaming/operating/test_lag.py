@@ -245,6 +245,7 @@ def test_a_table_that_the_checkpoint_does_not_name(stopped: Stopped) -> None:
     assert found.error is not None
     assert "[DELTA_STREAM_TABLE_UNKNOWN]" in found.error
     assert "tables=[...]" in found.error
+    assert "rebuilt" in found.error
 
 
 def test_a_table_that_was_created_anew(stopped: Stopped) -> None:
