@@ -37,8 +37,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_AGGREGATION_NOT_SUPPORTED": (
         "42903",
-        "Aggregate functions are not supported in the {operation} {predicate}. Nor are window functions and "
-        "functions that make rows.",
+        "Aggregate functions are not supported in the {operation} {predicate}. Nor are window functions, "
+        "functions that make rows, and functions defined in SQL of arguments that may differ each time.",
     ),
     "DELTA_AMBIGUOUS_PATHS_IN_CREATE_TABLE": (
         "42613",

@@ -3,6 +3,7 @@ package io.deltaflow.spark.expressions;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -74,9 +75,37 @@ public final class Analysis {
     else list = ((Project) plan).projectList();
     List analysed = new ArrayList();
     for (Object expression : CollectionConverters.asJava(list)) {
-      analysed.add(column(expression instanceof Alias ? ((Alias) expression).child() : (Expression) expression));
+      Expression found = expression instanceof Alias ? ((Alias) expression).child() : (Expression) expression;
+      analysed.add(column(withArguments(found, plan, plan(frame))));
     }
     return analysed;
+  }
+
+  /**
+   * The expression over columns of the rows alone. Spark computes the arguments of a function that is defined in SQL by
+   * projections below it. One that may have other values each time stays there: the function may name it twice.
+   */
+  private static Expression withArguments(Expression expression, LogicalPlan plan, LogicalPlan rows) {
+    Expression found = expression;
+    LogicalPlan below = plan instanceof Project ? ((Project) plan).child() : null;
+    while (below instanceof Project && !isOfRow(found, rows)) {
+      final Map arguments = new HashMap();
+      for (Object column : CollectionConverters.asJava(((Project) below).projectList())) {
+        if (!(column instanceof Alias) || !((Alias) column).deterministic()) continue;
+        arguments.put(((Alias) column).exprId(), ((Alias) column).child());
+      }
+      found = (Expression) found.transform(new AbstractPartialFunction() {
+        public boolean isDefinedAt(Object node) {
+          return node instanceof Attribute && arguments.containsKey(((Attribute) node).exprId());
+        }
+
+        public Object applyOrElse(Object node, Function1 otherwise) {
+          return isDefinedAt(node) ? arguments.get(((Attribute) node).exprId()) : otherwise.apply(node);
+        }
+      });
+      below = ((Project) below).child();
+    }
+    return found;
   }
 
   /** As above; null where the frame lacks a column or field. Python would log the exception, though it is caught. */
