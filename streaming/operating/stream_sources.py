@@ -85,7 +85,13 @@ def stream_sources(
     entry = None if checkpoint.newest_planned is None else checkpoint.offsets(checkpoint.newest_planned)
     records = _records(checkpoint, entry)
     names = list(records) if entry is None else list(entry.offsets)
+    offsets = {} if entry is None else entry.offsets
+    ids = {name: reservoir_id(json) for name, json in offsets.items() if json}
     by_id = {record.table_id: folder for folder, record in records.items()}
+    for name, own_id in ids.items():
+        # A stream that has adopted another table has the old one's record until it runs.
+        if own_id is not None and name in records and records[name].table_id not in ids.values():
+            by_id.setdefault(own_id, name)
     given = {path: _table_id(path) for path in map(qualified_path, tables)}
     texts = {name: _text(value) for name, value in options.items()}
     found = []

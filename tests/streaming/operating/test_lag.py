@@ -17,6 +17,8 @@ from deltaflow.log import DeltaLog
 from deltaflow.log.maintenance.log_cleanup import clean_up
 from deltaflow.store import LocalLogStore
 from deltaflow.streaming import SourceLag, StreamLag, lag
+from deltaflow.streaming.source_options import source_options
+from deltaflow.streaming.stream_records import SourceRecord, record_source
 from tests.streaming.operating.situations import METADATA, Stopped, offset
 from tests.streaming.source_tables import SourceTable
 from tests.tables import set_time, write_commit
@@ -246,6 +248,15 @@ def test_a_table_that_the_checkpoint_does_not_name(stopped: Stopped) -> None:
     assert "[DELTA_STREAM_TABLE_UNKNOWN]" in found.error
     assert "tables=[...]" in found.error
     assert "rebuilt" in found.error
+
+
+def test_an_adopted_table_that_the_query_reads_in_two_places(stopped: Stopped) -> None:
+    """The record of the source has the id of the earlier table as long as the stream has not run."""
+    metadata_path = f"{stopped.checkpoint}/sources/0"
+    record_source(metadata_path, SourceRecord(stopped.path, "earlier", source_options({}, {})))
+    stopped.ended(f"{offset(1)}\n{offset(1)}")
+    found = lag(stopped.checkpoint).sources
+    assert [(source.table, source.error) for source in found] == [(stopped.path, None)] * 2
 
 
 def test_a_table_that_was_created_anew(stopped: Stopped) -> None:
