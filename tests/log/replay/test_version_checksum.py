@@ -278,7 +278,7 @@ def test_a_checksum_is_put_after_the_commit_reads_nothing_and_may_fail(
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="deltaflow.log.replay.version_checksum"):
         transaction.commit([add_file(new_name())], WRITE)
-    assert store.asked == ["put", "checksum"]
+    assert store.asked == ["status", "put", "checksum"]
     [message] = caplog.messages
     assert "Version 1 of" in message
     assert "its checksum was not written" in message
