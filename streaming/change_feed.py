@@ -31,7 +31,7 @@ from deltaflow.streaming.admission import Selection
 from deltaflow.streaming.commits import check_actions
 from deltaflow.streaming.initial_snapshot import InitialSnapshot
 from deltaflow.streaming.reading import Reading
-from deltaflow.streaming.schema_checks import check_partition_columns
+from deltaflow.streaming.schema_checks import check_partition_columns, check_removed
 from deltaflow.streaming.source_filter import file_selection
 
 
@@ -143,8 +143,9 @@ def check_recorded(reading: Reading, metadata: Metadata, version: int, start: in
         )
 
 
-def check_recorded_at_start(reading: Reading, version: int, last_version: int) -> None:
-    """As `check_recorded`, by the table's state at the version with which a stream goes on.
+def check_feed_at_start(reading: Reading, version: int, last_version: int) -> None:
+    """Checks the version with which a stream of change rows goes on: as `check_recorded`, by the table's
+    state, and as `check_removed`.
 
     DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE if the log no longer has that state, unless the stream may
     lose data.
@@ -154,3 +155,6 @@ def check_recorded_at_start(reading: Reading, version: int, last_version: int) -
     with reading.needs(version):
         snapshot = reading.log.snapshot_at(version)
     check_recorded(reading, snapshot.metadata, version, version, last_version)
+    for commit in reading.log.commits(version, version):
+        if commit.metadata is not None and change_files(commit, 0, reading.path).removed.num_rows:
+            check_removed(reading, version)

@@ -42,7 +42,7 @@ from deltaflow.streaming.admission import Limits
 from deltaflow.streaming.backlog import Backlog
 from deltaflow.streaming.batches import files_between, next_batch
 from deltaflow.streaming.bounds import ending_version, first_offset, offset_before
-from deltaflow.streaming.change_feed import check_recorded_at_start
+from deltaflow.streaming.change_feed import check_feed_at_start
 from deltaflow.streaming.commits import COLUMNS
 from deltaflow.streaming.initial_snapshot import InitialSnapshot, initial_snapshot
 from deltaflow.streaming.messages import (
@@ -132,7 +132,7 @@ class DeltaSource:
         # A stream that begins behind the last version is checked when its first commit is there.
         is_there = start.reservoir_version <= last_version
         if reading.options.read_change_feed and is_there and not (is_initial or self._is_checked):
-            check_recorded_at_start(reading, start.reservoir_version, last_version)
+            check_feed_at_start(reading, start.reservoir_version, last_version)
         self._is_checked = is_there or not reading.options.read_change_feed
         return end, files
 
@@ -305,7 +305,7 @@ def files_of_planned_batch(reading: Reading, start_json: str | None, end_json: s
     if start.position < end.position and not start.is_starting_version:
         check_start(reading, start.reservoir_version, newest.version)
         if reading.options.read_change_feed:
-            check_recorded_at_start(reading, start.reservoir_version, end.reservoir_version)
+            check_feed_at_start(reading, start.reservoir_version, end.reservoir_version)
     return files_between(reading, start, end)
 
 

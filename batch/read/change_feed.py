@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import NullType, StructType
+from pyspark.sql.types import StructType
 
 from deltaflow.batch.options import boolean_option, option, required_path
 from deltaflow.batch.read.change_scans import change_relation, partition_names, with_change_columns
@@ -43,7 +43,6 @@ from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.log.protocol.column_mapping import (
     is_mapped,
     keeps_columns,
-    keeps_names,
     physical_name,
     physical_partition_columns,
     table_schema,
@@ -51,8 +50,7 @@ from deltaflow.log.protocol.column_mapping import (
 )
 from deltaflow.log.protocol.features import has_change_data_feed
 from deltaflow.log.protocol.properties import CHANGE_FEED_SCHEMA_MODE, TIMESTAMP_OUT_OF_RANGE_ENABLED
-from deltaflow.log.protocol.schema_reading import can_read, obstacle_to_reading
-from deltaflow.log.protocol.type_widening import can_widen
+from deltaflow.log.protocol.schema_reading import can_read, can_read_removed
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.bridge.messages import Message
 from deltaflow.spark.expressions.timestamps import timestamp_of_text
@@ -327,7 +325,7 @@ def _check(changes: _Changes, described: DescribedRange, end: int) -> None:
             raise _incompatible(schema, version, described, end)
     if changes.before is not None:
         found = table_schema(changes.before, table=described.path, version=first - 1)
-        if not _reads_removed(found, schema):
+        if not can_read_removed(schema, found):
             raise _incompatible(schema, first - 1, described, end)
 
 
@@ -355,22 +353,6 @@ def _is_compatible(found: StructType, version: int, schema: StructType, schema_v
     if (is_mapped(older) or is_mapped(newer)) and not keeps_columns(older, newer):
         return False
     return can_read(newer, older, may_add_columns=True, takes_any_nulls=not is_older)
-
-
-def _reads_removed(before: StructType, schema: StructType) -> bool:
-    """Whether the feed's schema can read rows that the first version of a range has removed, of the schema
-    `before`. Columns that the feed lacks are left out; none may be another one of the same name."""
-    if not keeps_names(before, schema):
-        return False
-    obstacle = obstacle_to_reading(
-        schema,
-        before,
-        fits=lambda data, reader: data == reader or isinstance(data, NullType) or can_widen(data, reader),
-        may_omit_columns=True,
-        may_add_columns=True,
-        takes_any_nulls=True,
-    )
-    return obstacle is None
 
 
 def _relations(changes: _Changes, described: DescribedRange, end: int) -> Iterator[Relation]:

@@ -21,7 +21,7 @@ from deltaflow.streaming.operating.restart_plan import plan_restart
 from tests.feed_tables import SECOND_MS, START_MS, feed_table
 from tests.streaming.change_tables import OF_VERSIONS
 from tests.streaming.test_continued_streams import STREAMS, Begun
-from tests.tables import actions, load, write
+from tests.tables import actions, latest_version, load, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -326,6 +326,29 @@ def test_schema_changes(spark: SparkSession, streams: Any, tmp_path: Path) -> No
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
     spark.sql(f"INSERT INTO {name} VALUES (7, 'z')")
     assert run(**tracked, allowSourceColumnRename="always") == ([], "DELTA_MISSING_CHANGE_DATA")
+
+
+@pytest.mark.parametrize("mode", ["none", "name"])
+def test_a_start_where_other_columns_begin(
+    spark: SparkSession, streams: Any, tmp_path: Path, mode: str
+) -> None:
+    """The rows that the version has removed have the columns of the version before."""
+    path = str(tmp_path / "table")
+
+    def overwritten(rows: str) -> list[tuple[Any, ...]]:
+        """The changes of a version that replaces table and columns, as a stream from it on has them."""
+        writer = spark.sql(rows).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        properties = {"delta.enableChangeDataFeed": "true", "delta.columnMapping.mode": mode}
+        writer.options(**properties).save(path)
+        version = latest_version(path)
+        frame = streams.read(path, readChangeFeed="true", startingVersion=version).drop("_commit_version")
+        found = batches(streams, frame, f"{tmp_path}/checkpoint-{version}")
+        return [row for batch in found.values() for row in batch]
+
+    overwritten("SELECT 1 AS id, 'a' AS v")
+    assert overwritten("SELECT 2 AS id") == [(1, "delete"), (2, "insert")]
+    with pytest.raises(StreamingQueryException, match="DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS"):
+        overwritten("SELECT 'b' AS id")
 
 
 def test_a_trigger_costs_one_call_more_than_that_of_a_plain_stream(

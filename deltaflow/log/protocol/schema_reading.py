@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import types as T
 
+from deltaflow.log.protocol.column_mapping import keeps_names
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, types_within
+from deltaflow.log.protocol.type_widening import can_widen
 
 Path = Sequence[str]
 
@@ -29,6 +31,22 @@ def can_read(
         may_omit_columns=may_omit_columns,
         may_add_columns=may_add_columns,
         takes_any_nulls=takes_any_nulls,
+    )
+    return obstacle is None
+
+
+def can_read_removed(schema: T.StructType, before: T.StructType) -> bool:
+    """Whether the schema of a change data feed can read rows that its first version has removed, of the
+    schema `before`. Columns that the feed lacks are left out; none may be another one of the same name."""
+    if not keeps_names(before, schema):
+        return False
+    obstacle = obstacle_to_reading(
+        schema,
+        before,
+        fits=lambda data, reader: data == reader or isinstance(data, T.NullType) or can_widen(data, reader),
+        may_omit_columns=True,
+        may_add_columns=True,
+        takes_any_nulls=True,
     )
     return obstacle is None
 
