@@ -155,6 +155,6 @@ def check_feed_at_start(reading: Reading, version: int, last_version: int) -> No
     with reading.needs(version):
         snapshot = reading.log.snapshot_at(version)
     check_recorded(reading, snapshot.metadata, version, version, last_version)
-    for commit in reading.log.commits(version, version):
+    for commit in reading.log.commits_present(version, version):
         if commit.metadata is not None and change_files(commit, 0, reading.path).removed.num_rows:
             check_removed(reading, version)
