@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import hashlib
 import os
@@ -11,6 +12,7 @@ import stat
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,8 @@ _PROVIDER = "io.deltaflow.spark.DeltaProvider"
 _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 # A jar has about 0.5 MB. A user who changes between more Sparks than these compiles again.
 _KEPT_JARS = 8
+# The descriptors by which other processes see that this one uses a jar.
+_used: dict[Path, int] = {}
 
 
 @functools.cache  # they belong to the Python that is loaded, whatever an upgrade puts on the disk meanwhile
@@ -65,13 +69,14 @@ def jar_of_classes(spark: SparkSession, loader: Any) -> Path:
         _write(jar, _compile(spark, loader))
         return jar
     jar = cache / f"{_fingerprint(spark)}.jar"
-    if _is_whole(jar):
+    if _use(jar) and _is_whole(jar):
         os.utime(jar)
     else:
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             written = Path(folder) / jar.name
             _write(written, _compile(spark, loader))
             written.replace(jar)  # whole, even where two processes compile at once
+        _use(jar)
         _remove_old(cache)
     return jar
 
@@ -130,8 +135,29 @@ def _is_whole(jar: Path) -> bool:
         return False
 
 
+def _use(jar: Path) -> bool:
+    """Keeps the jar, if it is there, from being removed while this process lives. Java opens it anew whenever
+    it looks for providers, so a JVM does not go on without it."""
+    try:
+        opened = os.open(jar, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    with suppress(OSError):  # where files cannot be locked, no process removes them
+        fcntl.flock(opened, fcntl.LOCK_SH)
+    before = _used.get(jar)
+    _used[jar] = opened
+    if before is not None:
+        os.close(before)
+    return True
+
+
 def _remove_old(cache: Path) -> None:
-    """Removes all jars but those that were used last. A JVM that has one open goes on with it."""
+    """Removes the jars that no process uses, but for those that were used last."""
     jars = sorted(cache.glob("*.jar"), key=lambda jar: jar.stat().st_mtime, reverse=True)
     for jar in jars[_KEPT_JARS:]:
-        jar.unlink(missing_ok=True)
+        try:
+            with jar.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                jar.unlink()
+        except OSError:  # it is used, or another process has removed it
+            continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -69,14 +70,31 @@ def test_a_jar_is_compiled_once_for_each_state_of_the_sources(
         assert jar().read_bytes() != damaged
     assert len(compiled) == 4
 
-    # Other sources get other jars, of which the last ones stay.
-    jars = [first]
-    for state in range(1, java_jar._KEPT_JARS + 1):
-        os.utime(jars[-1], (state, state))
-        sources(monkeypatch, state)
-        jars.append(jar())
-    assert compiled[4:] == [1] * java_jar._KEPT_JARS
-    assert sorted(cache.iterdir()) == sorted(jars[1:])
+    # Other sources get another jar.
+    sources(monkeypatch, 1)
+    assert jar() != first
+    assert len(compiled) == 5
+
+
+def test_the_last_jars_stay_and_those_that_a_process_uses(
+    cache: Path, jar: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java opens a jar anew for each look for providers: a driver that runs for long needs its own."""
+    sources(monkeypatch, 0)
+    used = jar()
+    others = [used.with_name(f"{number}.jar") for number in range(java_jar._KEPT_JARS)]
+    for age, other in enumerate(others, start=1):
+        shutil.copy(used, other)
+        os.utime(other, (age, age))
+    os.utime(used, (0, 0))
+    sources(monkeypatch, 1)
+    newest = jar()
+    assert sorted(cache.iterdir()) == sorted([used, newest, *others[1:]])
+    os.close(java_jar._used.pop(used))
+    sources(monkeypatch, 2)
+    os.utime(newest, (java_jar._KEPT_JARS, java_jar._KEPT_JARS))
+    last = jar()
+    assert sorted(cache.iterdir()) == sorted([last, newest, *others[2:]])
 
 
 @pytest.mark.parametrize("why", ["others can write there", "no such home"])
