@@ -10,7 +10,7 @@ from deltaflow.errors import (
     DeltaIllegalStateException,
     DeltaUnsupportedOperationException,
 )
-from deltaflow.log import Metadata
+from deltaflow.log import Metadata, Snapshot
 from deltaflow.log.protocol.column_mapping import (
     is_mapped,
     keeps_columns,
@@ -43,11 +43,9 @@ def check_start(reading: Reading, version: int, newest: int) -> None:
     """
     if version > newest or reading.options.unsafe_schema_at_start or reading.schema_log is not None:
         return
-    snapshot = reading.snapshot_if_there(version)
+    snapshot = _snapshot_to_check(reading, version)
     if snapshot is not None:
         check_metadata(reading, snapshot.metadata, version)
-    elif is_mapped(reading.schema) and not reading.options.unsafe_mapping:
-        raise _no_snapshot(reading, version)
 
 
 def check_removed(reading: Reading, version: int) -> None:
@@ -56,14 +54,12 @@ def check_removed(reading: Reading, version: int) -> None:
 
     Checks nothing where `check_start` would not, but for streams with a schema log.
     """
-    is_mapping = is_mapped(reading.schema)
-    if reading.options.unsafe_schema_at_start or (is_mapping and reading.options.unsafe_mapping):
+    if reading.options.unsafe_schema_at_start or (
+        reading.options.unsafe_mapping and is_mapped(reading.schema)
+    ):
         return
-    before = reading.snapshot_if_there(version - 1)
-    if before is None:
-        if is_mapping:
-            raise _no_snapshot(reading, version - 1)
-    elif not can_read_removed(reading.schema, before.schema):
+    before = _snapshot_to_check(reading, version - 1)
+    if before is not None and not can_read_removed(reading.schema, before.schema):
         raise DeltaIllegalStateException(
             error_class=_error_class(reading),
             changed_in=version,
@@ -74,13 +70,18 @@ def check_removed(reading: Reading, version: int) -> None:
         )
 
 
-def _no_snapshot(reading: Reading, version: int) -> DeltaIllegalStateException:
-    return DeltaIllegalStateException(
-        error_class="DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT",
-        start_version=version,
-        config=STREAMING_UNSAFE_COLUMN_MAPPING_CHANGES.name,
-        table=reading.path,
-    )
+def _snapshot_to_check(reading: Reading, version: int) -> Snapshot | None:
+    """The table at a version; None, or DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT, if the log no longer
+    has it."""
+    snapshot = reading.snapshot_if_there(version)
+    if snapshot is None and is_mapped(reading.schema) and not reading.options.unsafe_mapping:
+        raise DeltaIllegalStateException(
+            error_class="DELTA_STREAMING_CHECK_COLUMN_MAPPING_NO_SNAPSHOT",
+            start_version=version,
+            config=STREAMING_UNSAFE_COLUMN_MAPPING_CHANGES.name,
+            table=reading.path,
+        )
+    return snapshot
 
 
 def check_metadata(reading: Reading, metadata: Metadata, version: int) -> None:

@@ -253,7 +253,6 @@ def _files_of_partitions(snapshot: Snapshot, partitions: Iterable[str]) -> pa.Ta
 def _file_row(row: Row, schema: StructType) -> Row:
     """A file, with the names that its columns have in the table."""
     from deltaflow.log.protocol.column_mapping import with_logical_names
-    from deltaflow.log.untrusted_json import decode_json
 
     try:
         stats = None if row["stats"] is None else decode_json(row["stats"])
