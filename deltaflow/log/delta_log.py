@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,11 +46,16 @@ from deltaflow.log.streams.source_offset import DeltaSourceOffset
 from deltaflow.log.streams.stream_needs import check_streams
 from deltaflow.store import LogStore, store_for
 
+_LOG = logging.getLogger(__name__)
 _CACHED_LOGS = 100
 # Later files may have earlier times, where clocks differ; delta-spark looks at as many before a range.
 _COMMITS_WITH_ONE_TIME = 100
 _RECENT_COMMITS = 16
 _RECENT_ACTIONS = 2_000
+# What statistics may take in memory before they are left in a newer checkpoint: a quarter of the rest of the
+# files' state, about, so that reading it again costs each file that commits bring the same.
+_TEXT_BYTES = 4 << 20
+_TEXT_BYTES_OF_A_FILE = 40
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -77,6 +83,7 @@ class DeltaLog:
         """The state of the log's directory before the newest snapshot was read."""
         self._recent: Mapping[int, Commit] = {}
         """The newest commits that a log without files has read: few and small ones."""
+        self._most_text_bytes = _TEXT_BYTES
 
     @property
     def path(self) -> str:
@@ -370,14 +377,37 @@ class DeltaLog:
                 # Nothing new, or it does not follow: only a listing tells that for certain.
                 newer = self._follow(known, self._files.list(known[0].version))
             if newer is not None:
-                return newer
+                few = newer[0].text_bytes <= self._most_text_bytes
+                return newer if few else self._with_statistics_in_checkpoint(newer)
+        return self._load()
+
+    def _load(self) -> tuple[Snapshot, str] | None:
         self._recent = {}
         found = load_newest(self._files)
         if found is None:
             return None
         listing, state = found
-        status = listing.status(state.version)
-        return Snapshot(self.path, state), "" if status is None else status.etag
+        snapshot, status = Snapshot(self.path, state), listing.status(state.version)
+        self._bound_texts(snapshot)
+        return snapshot, "" if status is None else status.etag
+
+    def _with_statistics_in_checkpoint(self, followed: tuple[Snapshot, str]) -> tuple[Snapshot, str]:
+        """The newest version read anew: the statistics that commits have brought stay in a checkpoint that
+        has come since. As it was followed where it cannot be read anew."""
+        try:
+            found = self._load()
+        except CorruptLogError as error:
+            _LOG.warning("Statistics of files stay in memory: %s", error)
+            found = None
+        if found is None or found[0].version < followed[0].version:
+            self._bound_texts(followed[0])
+            return followed
+        return found
+
+    def _bound_texts(self, snapshot: Snapshot) -> None:
+        if self._with_files:
+            of_files = _TEXT_BYTES_OF_A_FILE * snapshot.num_files
+            self._most_text_bytes = max(_TEXT_BYTES, of_files, 2 * snapshot.text_bytes)
 
     def _follow(self, known: tuple[Snapshot, str], listing: Listing) -> tuple[Snapshot, str] | None:
         """The newest version of a listing that begins with the known one; None if it does not follow on."""

@@ -73,7 +73,7 @@ class FileState:
     following a table costs only what its new commits hold. A fold copies only the batches that it changes.
     """
 
-    __slots__ = ("_parts", "stats_source")
+    __slots__ = ("_parts", "stats_source", "text_bytes")
 
     def __init__(
         self,
@@ -86,19 +86,22 @@ class FileState:
         """Batches by KEYED_FILES_SCHEMA and KEYED_TOMBSTONES_SCHEMA, and newer actions. `stats_source` has
         the statistics of the files that have a `stats_row`."""
         self.stats_source = stats_source
+        self.text_bytes = 0
+        """Bytes of the statistics that actions have brought, those of files that were removed since, too."""
         self._parts = _Parts(files, tombstones, _ACTION_SCHEMA.empty_table())
         if actions:
-            self._parts = self.after(actions, table_path)._parts
+            after = self.after(actions, table_path)
+            self._parts, self.text_bytes = after._parts, after.text_bytes
 
     def after(self, actions: Iterable[AnyAction], table_path: str) -> FileState:
         """The files after these actions; this state stays as it is."""
         parts = self._parts
-        tail = pa.concat_tables(
-            [parts.tail, pa.Table.from_batches(_action_batches(actions, table_path), _ACTION_SCHEMA)]
-        )
+        newer = pa.Table.from_batches(_action_batches(actions, table_path), _ACTION_SCHEMA)
+        tail = pa.concat_tables([parts.tail, newer])
         if tail["key"].num_chunks > _MOST_CHUNKS:
             tail = tail.combine_chunks()
         state = FileState(stats_source=self.stats_source)
+        state.text_bytes = self.text_bytes + newer["stats"].nbytes
         state._parts = _Parts(parts.files, parts.tombstones, tail)
         if tail.num_rows > max(_SMALLEST_TAIL_TO_FOLD, sum(batch.num_rows for batch in parts.files)):
             state._fold()

@@ -109,6 +109,12 @@ class Snapshot:
         """The active files, one row each, by FILES_SCHEMA. Statistics in a checkpoint stay there."""
         return self._state.file_state.files
 
+    @property
+    def text_bytes(self) -> int:
+        """How many bytes the statistics have that are in memory, and not in a checkpoint; those of files that
+        were removed since count, too."""
+        return self._state.file_state.text_bytes
+
     def with_stats(self, files: pa.Table) -> pa.Table:
         """Some of `files` with the column `stats`, the statistics as JSON text, which are read for them.
 

@@ -7,7 +7,7 @@ import logging
 import random
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,7 @@ from pyspark.sql.types import DateType, LongType, StringType, StructField, Struc
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log import DeltaLog, Snapshot
+from deltaflow.log import delta_log as log_module
 from deltaflow.log.files.data_skipping import may_match
 from deltaflow.log.files.file_statistics import FileStatistics
 from deltaflow.store import LocalLogStore
@@ -331,3 +332,72 @@ def test_files_of_another_snapshot_are_refused(table: HandWrittenTable) -> None:
         first.with_stats(second.files)
     newer = first.after([])
     assert told(newer, first.files) == told(first)
+
+
+def in_memory(snapshot: Snapshot) -> int:
+    """The files whose statistics are in memory."""
+    texts = snapshot.files["stats_text"]
+    return len(texts) - texts.null_count
+
+
+def test_who_follows_a_log_leaves_statistics_in_its_newer_checkpoints(
+    table: HandWrittenTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "_TEXT_BYTES", 3_000)
+    log, expected = log_of(table), a_table(table)
+    assert told(log.snapshot()) == expected
+    most = 0
+    for version in range(3, 90):
+        table.commit(version, file(100 + version), *([remove("f0")] if version == 50 else []))
+        expected[f"f{100 + version}"] = None if (100 + version) % 7 == 6 else stats(100 + version)
+        if version == 50:
+            del expected["f0"]
+        if version % 10 == 0:
+            log_of(table).checkpoint()
+        most = max(most, in_memory(log.snapshot()))
+    # A text has about 200 bytes. Without newer checkpoints 75 of them would be in memory.
+    assert 15 <= most <= 25
+    check(log.snapshot(), expected)
+
+
+def test_a_log_without_newer_checkpoints_is_seldom_read_anew(
+    table: HandWrittenTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Recording(LocalLogStore):
+        reads: ClassVar[list[str]] = []
+
+        def read(self, path: str) -> bytes:
+            self.reads.append(Path(path).name)
+            return super().read(path)
+
+    monkeypatch.setattr(log_module, "_TEXT_BYTES", 2_000)
+    table.commit(0, protocol(), META_DATA)
+    log = DeltaLog(Recording(), table.path)
+    log.snapshot()
+    for version in range(1, 101):
+        table.commit(version, file(7 * version))
+        log.snapshot()
+    check(log.snapshot(), {f"f{7 * version}": stats(7 * version) for version in range(1, 101)})
+    # Each time there are twice as many bytes: 2, 4, 8 and 16 thousand.
+    assert 2 <= Recording.reads.count(f"{0:020}.json") <= 5
+
+
+def test_a_log_whose_checkpoint_is_broken_is_followed(
+    table: HandWrittenTable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(log_module, "_TEXT_BYTES", 4 * len(stats(7)) + 100)
+    table.commit(0, protocol(), META_DATA)
+    log = log_of(table)
+    log.snapshot()
+    for version in range(1, 5):
+        table.commit(version, file(7 * version))
+    assert in_memory(log.snapshot()) == 4
+    log_of(table).checkpoint()
+    for name in table.log_directory.glob("*.checkpoint.parquet"):
+        name.write_bytes(b"broken")
+    table.commit(5, file(35))
+    with caplog.at_level(logging.WARNING):
+        for name in table.log_directory.glob(f"{1:020}.*"):
+            name.unlink()
+        check(log.snapshot(), {f"f{7 * version}": stats(7 * version) for version in range(1, 6)})
+    assert "stay in memory" in caplog.text
