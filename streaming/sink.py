@@ -22,7 +22,7 @@ from deltaflow.batch.write.transactional_write import (
     scans_of_written_table,
 )
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
-from deltaflow.log import DeltaLog, SetTransaction
+from deltaflow.log import DeltaLog, OptimisticTransaction, SetTransaction
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.column_mapping import table_schema
 from deltaflow.log.protocol.data_types import types_within
@@ -62,9 +62,7 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
     log = DeltaLog.for_table(path)
     if request.checkpoint is not None:
         record_sink(request.checkpoint, log.path, request.output_mode, request.options)
-    transaction = log.start_transaction(request.settings)
-    if scans_of_written_table(request.scans, log):
-        transaction.record_read_of_whole_table()
+    transaction = _transaction(request, log)
     committed = transaction.record_read_of_txn(query_id)
     if committed is not None and committed >= batch_id:
         _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)
@@ -100,6 +98,22 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
         table = table_schema(transaction.metadata, table=path)
         writer.quarantine = begin_quarantine(request, place, schema, writer.rows, table, operation)
     return writer
+
+
+def _transaction(request: BatchRequest, log: DeltaLog) -> OptimisticTransaction:
+    """A transaction that has read what the query itself reads of the table.
+
+    Spark has planned the batch: what it scans of the table that it writes is of the version that was the
+    newest then. A commit after that version is a rival. What Spark has cached stays as it is for all batches.
+    """
+    scans = scans_of_written_table(request.scans, log)
+    versions = [
+        scan["version"] for scan in scans if not scan.get("timeTravel", True) and not scan.get("cached")
+    ]
+    transaction = log.start_transaction(request.settings, read_version=min(versions, default=None))
+    if scans:
+        transaction.record_read_of_whole_table()
+    return transaction
 
 
 def _source_offsets(entry: str | None) -> list[str] | None:

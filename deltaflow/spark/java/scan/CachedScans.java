@@ -2,6 +2,8 @@ package io.deltaflow.spark.scan;
 
 import java.util.List;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.deltaflow.spark.bridge.Python;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.DataSourceScanExec;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -16,7 +18,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class CachedScans {
   private CachedScans() {}
 
-  /** Adds their descriptions. */
+  /** Adds their descriptions, which say that they are "cached". */
   public static void addTo(List descriptions, LogicalPlan withCachedData) {
     addLeaves(descriptions, withCachedData);
     for (Object subquery : CollectionConverters.asJava(withCachedData.subqueriesAll())) {
@@ -38,7 +40,10 @@ public final class CachedScans {
     if (plan instanceof DataSourceScanExec) {
       Object relation = ((DataSourceScanExec) plan).relation();
       Object files = relation instanceof HadoopFsRelation ? ((HadoopFsRelation) relation).location() : null;
-      if (files instanceof TableScan) descriptions.add(((TableScan) files).description());
+      if (files instanceof TableScan) {
+        ObjectNode description = (ObjectNode) Python.parse(((TableScan) files).description());
+        descriptions.add(description.put("cached", true).toString());
+      }
     }
     if (plan instanceof InMemoryTableScanExec) addCached(descriptions, ((InMemoryTableScanExec) plan).relation());
     if (plan instanceof AdaptiveSparkPlanExec) add(descriptions, ((AdaptiveSparkPlanExec) plan).inputPlan());
