@@ -13,7 +13,7 @@ from deltaflow.batch.ddl.columns import ColumnChange
 from deltaflow.batch.rows.char_varchar import declared_type, has_no_char
 from deltaflow.batch.rows.row_plan import plain_type
 from deltaflow.errors import DeltaAnalysisException
-from deltaflow.log import DeltaLog
+from deltaflow.log import Snapshot
 from deltaflow.log.protocol.schema_merging import can_store_or_parse
 from deltaflow.log.protocol.schema_reading import dotted
 from deltaflow.spark.expressions.analysis import analysed
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def check_defaults(spark: SparkSession, path: str, changes: Iterable[ColumnChange]) -> None:
-    """INVALID_DEFAULT_VALUE for a default that is no constant, or none that its column can store."""
+def check_defaults(spark: SparkSession, snapshot: Snapshot, changes: Iterable[ColumnChange]) -> None:
+    """INVALID_DEFAULT_VALUE for a default that is no constant, or none that its column in the snapshot can
+    store."""
     given = [change for change in changes if change.default]
     if not given:
         return
-    schema = DeltaLog.for_table(path).snapshot().schema
-    fields = {field.name.lower(): field for field in schema.fields}
+    path, fields = snapshot.path, {field.name.lower(): field for field in snapshot.schema.fields}
     for change in given:
         # `change_columns` raises for columns that are not there.
         if len(change.path) > 1:

@@ -19,7 +19,14 @@ from deltaflow.batch.ddl.type_changes import check_change, obstacle_to_change, r
 from deltaflow.batch.rows.char_varchar import with_char_as_string, with_declared_types
 from deltaflow.batch.rows.widened_schema import widened
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, SchemaError
-from deltaflow.log import DeltaLog, Metadata, Operation, OptimisticTransaction, schema_to_string
+from deltaflow.log import (
+    DeltaLog,
+    Metadata,
+    Operation,
+    OptimisticTransaction,
+    Snapshot,
+    schema_to_string,
+)
 from deltaflow.log.protocol.data_types import inner_fields, with_inner_fields
 from deltaflow.log.protocol.features import widens_types
 from deltaflow.log.protocol.identity_columns import is_identity
@@ -75,14 +82,22 @@ def add_columns(log: DeltaLog, columns: Sequence[NewColumn], settings: Mapping[s
     return _commit(transaction, metadata, schema, Operation("ADD COLUMNS", {"columns": _json(shown)}))
 
 
-def change_columns(log: DeltaLog, changes: Sequence[ColumnChange], settings: Mapping[str, str]) -> int:
+def change_columns(
+    log: DeltaLog,
+    changes: Sequence[ColumnChange],
+    settings: Mapping[str, str],
+    check: Callable[[Snapshot], None] = lambda _: None,
+) -> int:
     """Changes comments and positions of columns, drops NOT NULL, lengthens CHAR and VARCHAR, gives VOID a
-    type, and widens types where the table allows it. Returns the commit's version.
+    type, and widens types where the table allows it. Returns the commit's version. `check` may refuse the
+    changes of the version that they are made of.
 
     DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP for other changes of a type, and for SET NOT NULL. Raises as
     deltaflow.batch.rows.widened_schema for a type that cannot be widened.
     """
     transaction, metadata, schema = _begin(log, settings)
+    assert transaction.snapshot is not None
+    check(transaction.snapshot)
     shown: list[dict[str, Any]] = []
     may_widen = _may_widen(transaction)
     for change in changes:

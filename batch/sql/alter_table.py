@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from pyspark.sql.types import StructField
@@ -120,8 +121,8 @@ def _change_columns(statement: Statement) -> Rows:
             _default(spec),
         )
         changes.append(change)
-    check_defaults(statement.session, statement.path, changes)
-    change_columns(_log(statement), changes, statement.settings)
+    check = partial(check_defaults, statement.session, changes=changes)
+    change_columns(_log(statement), changes, statement.settings, check)
     return ()
 
 

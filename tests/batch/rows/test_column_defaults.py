@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deltaflow.errors import DeltaInvariantViolationException
+from deltaflow.batch.ddl import column_defaults
+from deltaflow.errors import DeltaInvariantViolationException, MetadataChangedException
 from deltaflow.tables import DeltaTable
 from tests.tables import edit_commit, load, tuples, versions
 
@@ -163,3 +164,24 @@ def test_a_default_that_is_too_long_for_its_column(spark: SparkSession, tmp_path
     with pytest.raises(DeltaInvariantViolationException, match=r"DELTA_EXCEED_CHAR_VARCHAR_LIMIT.*abc"):
         one.write.format("delta").mode("append").save(path)
     assert load(spark, path).count() == 0
+
+
+def test_a_column_of_another_type_meanwhile(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A default was checked for the column as it was, so it is not given to the one that a rival has made."""
+    path = str(tmp_path / "t")
+    name = f"delta.`{path}`"
+    spark.sql(f"CREATE TABLE {name} (id INT, x STRING) USING delta {ALLOWED}")
+    check = column_defaults._check
+
+    def check_and_lose(*arguments: Any) -> None:
+        check(*arguments)
+        rows = spark.sql("SELECT 1 AS id, 2 AS x").write.format("delta").mode("overwrite")
+        rows.option("overwriteSchema", "true").save(path)
+
+    monkeypatch.setattr(column_defaults, "_check", check_and_lose)
+    with pytest.raises(MetadataChangedException):
+        spark.sql(f"ALTER TABLE {name} ALTER COLUMN x SET DEFAULT 'none'")
+    spark.sql(f"INSERT INTO {name} (id) VALUES (3)")
+    assert tuples(load(spark, path)) == [(1, 2), (3, None)]
