@@ -68,17 +68,19 @@ def merge(
     *,
     named: Callable[[DataFrame], DataFrame],
     with_schema_evolution: bool = False,
+    read_version: int | None = None,
 ) -> MergedRows | None:
     """Merges the source into the table at `path`, in one commit; None if the table has this merge already
     (txnVersion). Where there is nothing to do, a commit is made only to record a txnVersion.
 
+    `read_version`: the version of the table whose rows the source was made of, where its plan does not tell.
     `named` gives rows of the table the name by which the expressions call it.
     """
     check_clauses(clauses)
     path = DeltaLog.for_table(path).path
     with (
         MergeSource(source) as merge_source,
-        _operation(spark, path, merge_source, clauses) as operation,
+        _operation(spark, path, merge_source, clauses, read_version) as operation,
         ExitStack() as resources,
     ):
         if operation.is_repeated:
@@ -105,11 +107,15 @@ def merge(
 
 
 def _operation(
-    spark: SparkSession, path: str, source: MergeSource, clauses: Sequence[Clause]
+    spark: SparkSession,
+    path: str,
+    source: MergeSource,
+    clauses: Sequence[Clause],
+    read_version: int | None,
 ) -> RowLevelOperation:
     """A source that reads the table itself reads the version that is merged into."""
     only_inserts = all(clause.when is When.NOT_MATCHED for clause in clauses)
-    version = source.version_read(path)
+    version = source.version_read(path) if read_version is None else read_version
     operation = RowLevelOperation(spark, path, "MERGE", read_version=version, only_appends=only_inserts)
     if version is not None:
         operation.transaction.record_read_of_whole_table()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from copy import copy
+from typing import TYPE_CHECKING, Self
 
 from deltaflow.batch.arguments import as_column, as_columns
 from deltaflow.batch.dml.merge import merge
@@ -28,6 +29,14 @@ class MergeBuilder(DeltaMergeBuilder):
         self._alias = alias
         self._source = source
         self._condition = condition
+        self._read_version: int | None = None
+
+    def reading(self, version: int) -> Self:
+        """A MERGE whose source was made of the table's rows at a version: what has changed since then is a
+        conflict."""
+        at_version = copy(self)
+        at_version._read_version = version
+        return at_version
 
     def _execute(self) -> DataFrame:
         done = merge(
@@ -38,6 +47,7 @@ class MergeBuilder(DeltaMergeBuilder):
             self._clauses,
             named=self._named,
             with_schema_evolution=self._evolves,
+            read_version=self._read_version,
         )
         return frame_of_rows(self._spark, [] if done is None else [done], MERGED_ROWS)
 

@@ -128,7 +128,7 @@ class Applier:
             else:
                 changes, summary = run.summed_up(run.one_by_one(changes), changes)
                 if tracked is None:
-                    run.apply_to_history(changes, summary, table)
+                    run.apply_to_history(changes, summary, table, snapshot.version)
                 else:
                     run.apply_to_tracked_history(changes, summary, table, tracked, snapshot, whole)
         # Only now: until the target has the batch, it must find what it found the first time.
@@ -278,8 +278,10 @@ class _Batch:
         with self._as_one_write():
             rows.merge(table, folded, truncates, schema)
 
-    def apply_to_history(self, changes: DataFrame, summary: _Summary, table: DeltaTable) -> None:
-        """A row for each upsert."""
+    def apply_to_history(
+        self, changes: DataFrame, summary: _Summary, table: DeltaTable, read_version: int
+    ) -> None:
+        """A row for each upsert. `read_version`: the table's, from before its rows are read."""
         side = self.side
         rows = HistoryRows(self.columns, self.applier.ignore_null_updates)
         forgotten, deletes = side.forgotten(), side.deletes()
@@ -304,7 +306,7 @@ class _Batch:
         own = changes.where(F.col(CHANGE) == DELETE).select(*self._keys, SEQUENCE).distinct()
         self._remember(own, summary, changes)
         with self._as_one_write():
-            rows.merge(table, prepared)
+            rows.merge(table, prepared, read_version)
 
     def apply_to_tracked_history(
         self,
@@ -326,10 +328,13 @@ class _Batch:
             snapshot = whole.create(self.spark, fields, {}, self.side.properties)
         if target.num_files and not snapshot.transactions:
             self.side.begin_history(table.toDF())
+            begun = whole.snapshot(self.spark)
+            assert begun is not None
+            snapshot = begun
         elif not _has(snapshot, self.write):
             self._check_names(target, snapshot)
         if not _has(snapshot, self.write):
-            self.apply_to_history(changes, summary, whole.table(self.spark))
+            self.apply_to_history(changes, summary, whole.table(self.spark), snapshot.version)
         history = whole.table(self.spark).toDF()
         touched = changes.where(F.col(CHANGE) != TRUNCATE).select(*self._keys)
         for truncate in self._truncates(summary):
@@ -340,7 +345,8 @@ class _Batch:
         )
         shown = self._materialized(shown_rows(history, visible, self.columns, tracked))
         with self._as_one_write():
-            HistoryRows(replace(self.columns, partial=False), False).merge(table, shown)
+            rows = HistoryRows(replace(self.columns, partial=False), False)
+            rows.merge(table, shown, target.version)
 
     # --------------------------------------------------------------------------------------- parts of a batch
 

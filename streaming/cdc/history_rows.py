@@ -22,6 +22,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from deltaflow.batch.dml.merge_builder import MergeBuilder
 from deltaflow.batch.sql_names import quoted
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
@@ -76,15 +77,18 @@ class HistoryRows:
         covers = (F.col(START_AT) <= sequence) & (F.col(END_AT).isNull() | (sequence <= F.col(END_AT)))
         return all_changes.join(rows, functools.reduce(operator.and_, [*same, covers]), "left_anti")
 
-    def merge(self, table: DeltaTable, prepared: DataFrame) -> None:
-        """Puts the prepared rows into the target, in one MERGE."""
+    def merge(self, table: DeltaTable, prepared: DataFrame, read_version: int) -> None:
+        """Puts the prepared rows into the target, in one MERGE. They were made of the target's rows at a
+        version, or at a later one: what others have changed since then is a conflict."""
         same = [_of(TARGET, key) == _of(SOURCE, key) for key in self.columns.key_names]
         same.append(_of(TARGET, START_AT) == _of(SOURCE, START_AT))
         fields = [*self.columns.data, *self.columns.engine_fields(history=True)]
         values: dict[str, str | Column] = {quoted(f.name): _of(SOURCE, f.name) for f in fields}
         merge = table.alias(TARGET).merge(prepared.alias(SOURCE), functools.reduce(operator.and_, same))
+        assert isinstance(merge, MergeBuilder)
         (
-            merge.whenMatchedDelete(_of(SOURCE, REMOVED))
+            merge.reading(read_version)
+            .whenMatchedDelete(_of(SOURCE, REMOVED))
             .whenMatchedUpdate(set=values)
             .whenNotMatchedInsert(~_of(SOURCE, REMOVED), values)
             .withSchemaEvolution()

@@ -15,7 +15,12 @@ import pytest
 from pyspark.sql import functions as F
 
 from deltaflow import DeltaTable
-from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
+from deltaflow.errors import (
+    DeltaAnalysisException,
+    DeltaConcurrentModificationException,
+    DeltaIllegalArgumentException,
+    DeltaIllegalStateException,
+)
 from deltaflow.log import DeltaLog
 from deltaflow.streaming import apply_changes
 from deltaflow.streaming.cdc import ChangeRows, Debezium, Flat, Snapshots, side_tables
@@ -209,6 +214,25 @@ def test_a_truncate_ends_the_rows_that_are_not_newer(spark, table, options):
     of_table.apply(batch(spark, (1, "a", "u", 5), (2, "b", "u", 4), (3, "c", "u", 6)), Write("q", 0))
     of_table.apply(batch(spark, (None, None, "t", 5)), Write("q", 1))
     assert intervals(spark, table) == [(2, "b", 4, 5), (3, "c", 6, None)]
+
+
+def test_a_row_that_was_deleted_meanwhile_does_not_come_back(spark, table, monkeypatch):
+    """The row that a change ends was read before it was deleted."""
+    of_table, change = applier(table, scd_type=2), batch(spark, (1, "new", "u", 5))
+    of_table.apply(batch(spark, (1, "gone", "u", 1), (2, "b", "u", 1)), Write("q", 0))
+    merge = HistoryRows.merge
+
+    def merge_after_a_rival(*arguments):
+        DeltaTable.forPath(spark.newSession(), table).delete("id = 1")
+        merge(*arguments)
+
+    monkeypatch.setattr(HistoryRows, "merge", merge_after_a_rival)
+    with pytest.raises(DeltaConcurrentModificationException):
+        of_table.apply(change, Write("q", 1))
+    monkeypatch.undo()
+    assert intervals(spark, table) == [(2, "b", 1, None)]
+    of_table.apply(change, Write("q", 1))
+    assert intervals(spark, table) == [(1, "new", 5, None), (2, "b", 1, None)]
 
 
 def test_a_truncate_ends_the_rows_of_a_history(spark, table):
