@@ -65,3 +65,6 @@ def test_names_in_backticks_are_no_patterns(spark, table, setting):
     spark.sql(f"INSERT INTO delta.`{table}` VALUES (1L, 'x', 'y'), (2L, 'u', 'v')")
     spark.sql(f"OPTIMIZE delta.`{table}` ZORDER BY (`a-b`)")
     assert tuples(load(spark, table)) == [(1, "x", "y"), (2, "u", "v")]
+    feed = {"readChangeFeed": "true", "computeUpdates": "`a-b`", "startingVersion": 1}
+    changes = load(spark, table, **feed).drop("_commit_version", "_commit_timestamp")
+    assert tuples(changes) == [(1, "x", "y", "insert"), (2, "u", "v", "insert")]

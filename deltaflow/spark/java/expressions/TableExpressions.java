@@ -51,6 +51,9 @@ public final class TableExpressions {
     return parsed;
   }
 
+  /** As a column, an expression that we have made: names in backticks are no patterns in it. */
+  public static Column made(String sql) { return ExpressionUtils.column(parsed(sql)); }
+
   private static Expression parsed(final String sql) {
     SQLConf conf = SQLConf$.MODULE$.get();
     if (conf.supportQuotedRegexColumnName()) {

@@ -6,6 +6,7 @@ import java.util.Map;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.expressions.TableExpressions;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Alias;
@@ -24,7 +25,6 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
-import org.apache.spark.sql.functions;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Metadata;
@@ -120,16 +120,16 @@ public final class ChangeFeeds extends Rule {
 
   private static Dataset after(Dataset rows, JsonNode step) {
     List columns = new ArrayList();
-    for (JsonNode column : step.get("columns")) columns.add(functions.expr(column.asText()));
+    for (JsonNode column : step.get("columns")) columns.add(TableExpressions.made(column.asText()));
     if (step.get("groupBy").size() > 0) {
       List keys = new ArrayList();
-      for (JsonNode key : step.get("groupBy")) keys.add(functions.expr(key.asText()));
+      for (JsonNode key : step.get("groupBy")) keys.add(TableExpressions.made(key.asText()));
       Column[] others = (Column[]) columns.subList(1, columns.size()).toArray(new Column[0]);
       rows = rows.groupBy((Column[]) keys.toArray(new Column[0])).agg((Column) columns.get(0), others);
     } else {
       rows = rows.select((Column[]) columns.toArray(new Column[0]));
     }
-    return step.get("condition").isNull() ? rows : rows.where(step.get("condition").asText());
+    return step.get("condition").isNull() ? rows : rows.where(TableExpressions.made(step.get("condition").asText()));
   }
 
   private static LogicalPlan union(LogicalRelation node, SparkSession session, StructType schema, JsonNode answer) {
