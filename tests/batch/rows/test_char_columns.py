@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deltaflow import DeltaTable
-from deltaflow.errors import DeltaInvariantViolationException
+from deltaflow.errors import DeltaAnalysisException, DeltaInvariantViolationException
 from deltaflow.log import DeltaLog
-from tests.tables import ids, load
+from tests.tables import ids, load, tuples
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
@@ -245,6 +245,49 @@ def test_a_constraint_compares_as_readers_do(spark: SparkSession, mixed: str) ->
     with pytest.raises(DeltaInvariantViolationException, match="DELTA_VIOLATE_CONSTRAINT"):
         spark.sql("INSERT INTO chars VALUES (8, 'zz', 'x')")
     assert ids(spark.table("chars")) == [11, 12, 13, 14, 15, 16, 17]
+
+
+@pytest.mark.parametrize("statement", [False, True], ids=["option", "statement"])
+@pytest.mark.parametrize("where", ["upper(p) = 'X  '", "c LIKE 'ab   '", "length(c) = 5 AND p = 'x'"])
+@pytest.mark.sampled(2)
+def test_functions_in_replace_where_see_the_blanks_that_readers_see(
+    spark: SparkSession, mixed: str, where: str, statement: bool
+) -> None:
+    def replace(where: str) -> None:
+        if statement:
+            spark.sql(f"INSERT INTO chars REPLACE WHERE {where} SELECT 9, 'ab', 'x'")
+        else:
+            rows = spark.sql("SELECT 9 AS id, 'ab' AS c, 'x' AS p")
+            rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(mixed)
+
+    for _ in range(2):
+        replace(where)
+        assert ids(spark.table("chars")) == [3, 4, 5, 9]
+    # No row of the table would match this one afterwards, so that each repetition would add rows.
+    with pytest.raises(DeltaAnalysisException, match="DELTA_REPLACE_WHERE_MISMATCH"):
+        replace("upper(c) = 'AB'")
+    assert ids(spark.table("chars")) == [3, 4, 5, 9]
+
+
+def test_generated_columns_and_constraints_see_the_blanks_that_readers_see(
+    spark: SparkSession, database: Path
+) -> None:
+    spark.sql(
+        "CREATE TABLE made (id INT, c CHAR(4), n INT GENERATED ALWAYS AS (length(c)), "
+        "t STRING GENERATED ALWAYS AS (concat(c, '|'))) USING delta"
+    )
+    spark.sql("ALTER TABLE made ADD CONSTRAINT four CHECK (length(c) = 4)")
+    spark.sql("INSERT INTO made (id, c) VALUES (1, 'ab'), (2, 'ab  ')")
+    spark.sql("INSERT INTO made VALUES (3, 'ab', 4, 'ab  |')")
+    spark.sql(
+        "MERGE INTO made t USING (SELECT 4 AS id, 'ab' AS c) s ON t.id = s.id "
+        "WHEN NOT MATCHED THEN INSERT (id, c) VALUES (s.id, s.c)"
+    )
+    spark.sql("UPDATE made SET c = 'ab' WHERE id = 1")
+    expected = [(number, "ab  ", 4, "ab  |") for number in range(1, 5)]
+    assert tuples(spark.table("made")) == expected
+    spark.sql("INSERT OVERWRITE made SELECT * FROM made")
+    assert tuples(spark.table("made")) == expected
 
 
 def test_fields_beside_a_char_come_and_go(spark: SparkSession, tmp_path: Path) -> None:

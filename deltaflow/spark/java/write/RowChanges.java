@@ -31,6 +31,7 @@ import org.apache.spark.sql.catalyst.expressions.RaiseError;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.util.CharVarcharUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.internal.SQLConf;
@@ -192,7 +193,23 @@ public final class RowChanges {
       computed.add(new Alias(typed, column.name(), NamedExpression.newExprId(), Plans.seq(new ArrayList()),
           Option.apply(column.metadata()), Plans.seq(new ArrayList())));
     }
-    return Plans.analyzedWithPadding(session, new Project(Plans.seq(computed), rows));
+    Project analyzed = (Project) Plans.analyzedWithPadding(session, new Project(Plans.seq(computed), rows));
+    List columns = new ArrayList();
+    for (Object each : CollectionConverters.asJava(analyzed.projectList())) {
+      columns.add(each instanceof Alias ? asRead((Expression) each) : each);
+    }
+    return new Project(Plans.seq(columns), rows);
+  }
+
+  /** The analysed expression over values of CHAR with the blanks that readers see, which functions see, too. */
+  private static Expression asRead(Expression analyzed) {
+    return (Expression) analyzed.transformUp(new AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) { return node instanceof AttributeReference; }
+
+      public Object applyOrElse(Object node, Function1 otherwise) {
+        return isDefinedAt(node) ? CharVarcharUtils.addPaddingForScan((Attribute) node) : otherwise.apply(node);
+      }
+    });
   }
 
   /** The rows, with an error at the first row that does not satisfy the condition. */
@@ -231,7 +248,11 @@ public final class RowChanges {
                                            : TableExpressions.parsed(sql, table);
     LogicalPlan filter = new Filter(condition, rows);
     try {
-      return ((Filter) Plans.analyzedWithPadding(session, filter)).condition();
+      Expression analyzed = ((Filter) Plans.analyzedWithPadding(session, filter)).condition();
+      // What the user says is true of rows as this session reads them.
+      SQLConf conf = session.sessionState().conf();
+      boolean lacksBlanks = isUsers && (conf.charVarcharAsString() || !conf.readSideCharPadding());
+      return lacksBlanks ? analyzed : asRead(analyzed);
     } catch (Exception e) { // AnalysisException, a checked one
       Object column = Plans.unresolvedColumn(e);
       if (column == null || check.get("withoutColumn").isNull()) throw Thrown.asIs(e);
