@@ -13,13 +13,13 @@ import pyarrow as pa
 from pyspark.sql.types import NullType, StructType
 
 from deltaflow.batch.options import clustering_columns, option, required_path, table_properties
+from deltaflow.batch.read.own_scans import oldest_version, scans_of_table
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, schema_rules
 from deltaflow.batch.write.overwrites import WholeTable
 from deltaflow.batch.write.transactional_write import (
     TransactionalWrite,
     WriteOperation,
     begin_write,
-    scans_of_written_table,
 )
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, OptimisticTransaction, SetTransaction
@@ -106,11 +106,9 @@ def _transaction(request: BatchRequest, log: DeltaLog) -> OptimisticTransaction:
     Spark has planned the batch: what it scans of the table that it writes is of the version that was the
     newest then. A commit after that version is a rival. What Spark has cached stays as it is for all batches.
     """
-    scans = scans_of_written_table(request.scans, log)
-    versions = [
-        scan["version"] for scan in scans if not scan.get("timeTravel", True) and not scan.get("cached")
-    ]
-    transaction = log.start_transaction(request.settings, read_version=min(versions, default=None))
+    scans = scans_of_table(request.scans, log.path)
+    version = oldest_version(scan for scan in scans if not scan.get("cached"))
+    transaction = log.start_transaction(request.settings, read_version=version)
     if scans:
         transaction.record_read_of_whole_table()
     return transaction

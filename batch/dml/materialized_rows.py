@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 from pyspark.sql import functions as F
 
 from deltaflow.batch.dml.broadcasts import bytes_of, with_broadcast_hint
 from deltaflow.batch.dml.row_level_operation import RowLevelOperation
+from deltaflow.batch.read.own_scans import reads_newest, scans_of_table
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.spark.expressions.frames import read_at, release, source_facts
 from deltaflow.spark.scan.file_index import FILE, POSITION, hadoop_path
-from deltaflow.store import is_same_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -76,9 +75,7 @@ def record_reads(operation: RowLevelOperation, scans: Sequence[str]) -> None:
     """Records what subqueries read of the operation's table, by their scans. DeltaIllegalStateException if
     Spark has an older version of the table in its cache."""
     snapshot = operation.snapshot
-    for scan in map(msgspec.json.decode, scans):
-        if scan.get("timeTravel", True) or not is_same_directory(scan["path"], snapshot.path):
-            continue
+    for scan in filter(reads_newest, scans_of_table(scans, snapshot.path)):
         if scan["version"] != snapshot.version:
             raise DeltaIllegalStateException(
                 f"A subquery of {operation.name} reads version {scan['version']} of the table "

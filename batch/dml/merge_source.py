@@ -14,16 +14,15 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.dml.broadcasts import row_bytes, with_broadcast_hint
 from deltaflow.batch.options import session_setting
+from deltaflow.batch.read.own_scans import oldest_version, scans_of_table
 from deltaflow.log.protocol.properties import IGNORE_CORRUPT_FILES, IGNORE_MISSING_FILES
 from deltaflow.spark.expressions.analysis import references, since_epoch
 from deltaflow.spark.expressions.frames import SourceFacts, at_one_time, pinned, release, source_facts
-from deltaflow.store import is_same_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -65,13 +64,7 @@ class MergeSource:
     def version_read(self, path: str) -> int | None:
         """The version of the table at `path` that the source reads; None if it reads none, or one of the past
         that was asked for."""
-        scans = [msgspec.json.decode(scan) for scan in self._facts.scans]
-        versions = [
-            scan["version"]
-            for scan in scans
-            if is_same_directory(scan["path"], path) and not scan.get("timeTravel", True)
-        ]
-        return min(versions, default=None)
+        return oldest_version(scans_of_table(self._facts.scans, path))
 
     def at_one_time(self, columns: Sequence[Column]) -> list[Column]:
         """Lets the source and analysed columns have one time for now; what Spark has cached has its own."""

@@ -8,11 +8,10 @@ of the log, which reads the commits since the last one, one footer for each file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
@@ -30,7 +29,6 @@ from deltaflow.batch.write.overwrites import OverwriteScope
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import (
     AddFile,
-    DeltaLog,
     Metadata,
     Operation,
     OptimisticTransaction,
@@ -43,7 +41,6 @@ from deltaflow.log.protocol.features import check_writable, has_partition_column
 from deltaflow.log.protocol.isolation import isolation_of_table
 from deltaflow.spark.scan.file_index import mapping_of
 from deltaflow.spark.write.file_write import FollowUp, Quarantine, RowPlan, WrittenFile
-from deltaflow.store import is_same_directory
 
 _LOG = logging.getLogger(__name__)
 
@@ -236,9 +233,3 @@ def begin_write(
         settings_to_unset=settings_to_unset,
         only_with_files=only_with_files,
     )
-
-
-def scans_of_written_table(scans: Iterable[str], log: DeltaLog) -> list[dict[str, Any]]:
-    """The descriptions of the scans that read the written table itself, of all scans in the frame's plan."""
-    described = [msgspec.json.decode(scan) for scan in scans]
-    return [scan for scan in described if is_same_directory(scan["path"], log.path)]

@@ -23,6 +23,7 @@ from deltaflow.batch.options import (
     table_properties,
     unsupported_options,
 )
+from deltaflow.batch.read.own_scans import oldest_version, scans_of_table
 from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules, fits_by_names, schema_rules
 from deltaflow.batch.write.messages import BatchWriteRequest
 from deltaflow.batch.write.overwrites import MatchingRows, OverwriteScope, WholeTable, WrittenPartitions
@@ -30,7 +31,6 @@ from deltaflow.batch.write.transactional_write import (
     TransactionalWrite,
     WriteOperation,
     begin_write,
-    scans_of_written_table,
 )
 from deltaflow.errors import (
     DeltaIllegalArgumentException,
@@ -140,19 +140,13 @@ def _transaction(request: BatchWriteRequest, path: str) -> OptimisticTransaction
     """A transaction that has read what the frame itself reads of the table.
 
     If the frame scans the written table, the transaction reads the version that the frame scans: a commit
-    after that version is a rival, which must not be overwritten unseen. A version that the user asked for
-    (time travel) does not count: no later commit changes it.
+    after that version is a rival, which must not be overwritten unseen.
     """
     log = DeltaLog.for_table(path)
-    versions = [
-        scan["version"]
-        for scan in scans_of_written_table(request.scans, log)
-        if not scan.get("timeTravel", True)
-    ]
-    if not versions:
-        return log.start_transaction(request.settings)
-    transaction = log.start_transaction(request.settings, read_version=min(versions))
-    transaction.record_read_of_whole_table()
+    version = oldest_version(scans_of_table(request.scans, log.path))
+    transaction = log.start_transaction(request.settings, read_version=version)
+    if version is not None:
+        transaction.record_read_of_whole_table()
     return transaction
 
 
