@@ -28,7 +28,7 @@ def path(spark: SparkSession, tmp_path: Path) -> str:
     path = str(tmp_path / "t")
     spark.sql(
         f"""CREATE TABLE delta.`{path}` (
-            id INT, s STRING DEFAULT 'it''s', n INT NOT NULL DEFAULT 1 + 2, p STRING DEFAULT 'x'
+            id INT, s STRING DEFAULT 'it\\'s', n INT NOT NULL DEFAULT 1 + 2, p STRING DEFAULT 'x'
         ) USING delta PARTITIONED BY (p) {ALLOWED}"""
     )
     return path
