@@ -388,26 +388,27 @@ class DeltaLog:
             return None
         listing, state = found
         snapshot, status = Snapshot(self.path, state), listing.status(state.version)
-        self._bound_texts(snapshot)
+        self._most_text_bytes = max(_TEXT_BYTES, 2 * snapshot.text_bytes)
         return snapshot, "" if status is None else status.etag
 
     def _with_statistics_in_checkpoint(self, followed: tuple[Snapshot, str]) -> tuple[Snapshot, str]:
         """The newest version read anew: the statistics that commits have brought stay in a checkpoint that
-        has come since. As it was followed where it cannot be read anew."""
+        has come since. As it was followed where they are few for so many files, or it cannot be read anew."""
+        snapshot, _ = followed
+        # Asked only now: to count the files, the newest actions have to be folded into them.
+        of_files = _TEXT_BYTES_OF_A_FILE * snapshot.num_files
+        if snapshot.text_bytes <= of_files:
+            self._most_text_bytes = of_files
+            return followed
         try:
             found = self._load()
         except CorruptLogError as error:
             _LOG.warning("Statistics of files stay in memory: %s", error)
             found = None
-        if found is None or found[0].version < followed[0].version:
-            self._bound_texts(followed[0])
+        if found is None or found[0].version < snapshot.version:
+            self._most_text_bytes = 2 * snapshot.text_bytes
             return followed
         return found
-
-    def _bound_texts(self, snapshot: Snapshot) -> None:
-        if self._with_files:
-            of_files = _TEXT_BYTES_OF_A_FILE * snapshot.num_files
-            self._most_text_bytes = max(_TEXT_BYTES, of_files, 2 * snapshot.text_bytes)
 
     def _follow(self, known: tuple[Snapshot, str], listing: Listing) -> tuple[Snapshot, str] | None:
         """The newest version of a listing that begins with the known one; None if it does not follow on."""
