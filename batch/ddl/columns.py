@@ -86,7 +86,7 @@ def change_columns(
     log: DeltaLog,
     changes: Sequence[ColumnChange],
     settings: Mapping[str, str],
-    check: Callable[[Snapshot], None] = lambda _: None,
+    check: Callable[[Snapshot], None],
 ) -> int:
     """Changes comments and positions of columns, drops NOT NULL, lengthens CHAR and VARCHAR, gives VOID a
     type, and widens types where the table allows it. Returns the commit's version. `check` may refuse the
