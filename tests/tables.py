@@ -179,6 +179,16 @@ def edit_commit(path: TablePath, edit: Callable[[Action], None], version: int = 
     write_commit(path, version, *lines)
 
 
+def put_file(file: Path, text: str | bytes, time_ms: int | None = None) -> None:
+    """Writes a file of a log in one piece, with its time, as writers of tables do: a stream that runs would
+    take an empty file for a whole commit, and never look at it again."""
+    part = file.with_name(f".{file.name}.part")
+    part.write_bytes(text.encode() if isinstance(text, str) else text)
+    if time_ms is not None:
+        set_time(part, time_ms)
+    part.rename(file)
+
+
 written_by_hand: list[str] = []
 """The tables whose commits tests have written or edited, which need not be as the protocol says."""
 
@@ -187,5 +197,5 @@ def write_commit(path: TablePath, version: int, *lines: Action) -> None:
     """Writes a commit by hand: {name: action}, one a line."""
     written_by_hand.append(str(path))
     file = commit_file(path, version)
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    put_file(file, "".join(json.dumps(line) + "\n" for line in lines))
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)

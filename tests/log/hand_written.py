@@ -10,6 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, commit_name, schema_to_string
 from deltaflow.store import LocalLogStore
+from tests.tables import put_file
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("part", StringType())])
 WRITE = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"})
@@ -28,10 +29,8 @@ class HandWrittenTable:
 
     def write(self, version: int, data: bytes) -> Path:
         file = self.log_directory / commit_name(version)
-        # In one piece, as writers put it: a stream that runs would take an empty file for a whole commit.
-        part = file.with_name(f".{file.name}.part")
-        part.write_bytes(data)
-        return part.rename(file)
+        put_file(file, data)
+        return file
 
     def first_commit(self, *actions: dict[str, Any], **metadata: Any) -> Path:
         return self.commit(0, protocol(), meta_data(**metadata), *actions)

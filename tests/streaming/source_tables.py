@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.tables import set_time
+from tests.tables import put_file
 
 FIELDS = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
 
@@ -43,10 +43,8 @@ class SourceTable:
             {"remove": {"path": path, "deletionTimestamp": 1, "dataChange": data_change}} for path in remove
         ]
         lines += [{"add": {**self.file(ids), "dataChange": data_change}} for ids in files]
-        file = self.commit_file(self.next_version)
-        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        if time_ms is not None:
-            set_time(file, time_ms)
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        put_file(self.commit_file(self.next_version), text, time_ms)
         self.next_version += 1
         return self.next_version - 1
 
