@@ -16,7 +16,6 @@ class _Refusal(NamedTuple):
     table_field: str | None
     """The field of Spark's plan that names the table."""
     advice: str
-    views: bool = False
 
 
 _KEPT_STATISTICS = "Each file's statistics are in the table's log since it was written."
@@ -68,7 +67,7 @@ def _refuse(statement: Statement) -> NoReturn:
 
 
 for _name, _refusal in _REFUSED.items():
-    statement(_name, table_field=_refusal.table_field, views=_refusal.views)(_refuse)
+    statement(_name, table_field=_refusal.table_field)(_refuse)
 
 
 def _writes_into_table(fields: Mapping[str, Any]) -> bool:

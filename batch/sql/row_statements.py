@@ -51,13 +51,10 @@ def _update(statement: Statement) -> Rows:
 
 @statement("MergeIntoTable", table_field="targetTable", views=True, changes=True, output=MERGED_ROWS)
 def _merge(statement: Statement) -> Rows:
-    assert statement.table is not None
-    if statement.table.path is None:
-        raise refused("MERGE INTO", statement.table, "It is a view: merge into the table itself.")
-    fields = statement.fields
+    path, fields = _path(statement, "MERGE INTO"), statement.fields
     done = merge(
         statement.session,
-        statement.table.path,
+        path,
         statement.frame("sourceTable"),
         fields["mergeCondition"],
         [_clause(when, parsed) for name, when in _CLAUSES.items() for parsed in fields[name]],
@@ -74,7 +71,14 @@ def _clause(when: When, parsed: Mapping[str, Any]) -> Clause:
 
 
 def _path(statement: Statement, name: str) -> str:
-    assert statement.table is not None
-    if statement.table.path is None:
-        raise refused(name, statement.table, "It is a view: name the table itself.")
-    return statement.table.path
+    """The path of the statement's table, which a temporary view may stand for."""
+    table = statement.table
+    assert table is not None
+    path = table.path or table.viewed
+    if path is None:
+        advice = (
+            "It is a view, and not a temporary one of all rows and columns of a table's newest version: "
+            "name the table itself."
+        )
+        raise refused(name, table, advice)
+    return path

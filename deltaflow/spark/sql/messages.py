@@ -17,10 +17,14 @@ class NamedTable(Message, frozen=True):
     name: str
     path: str | None
     """With a scheme, where Spark's default file system is not the local one. None for a view."""
+    viewed: str | None = None
+    """The path of the table of which a temporary view has all rows and columns of the newest version."""
 
     def __post_init__(self) -> None:
-        if self.path is not None:
-            msgspec.structs.force_setattr(self, "path", qualified_path(self.path))
+        for name in ("path", "viewed"):
+            path = getattr(self, name)
+            if path is not None:
+                msgspec.structs.force_setattr(self, name, qualified_path(path))
 
 
 class WordsAnswer(Message, frozen=True):

@@ -321,12 +321,6 @@ class TestSql:
         DeltaTable.forName(spark, name).delete("days.id = 1 and dml.days.s = '1'")
         assert ids(load(spark, days)) == [0, *range(2, 100)]
 
-    def test_views_are_refused(self, spark, days):
-        load(spark, days).createOrReplaceTempView("view_of_days")
-        with pytest.raises(DeltaUnsupportedOperationException, match="view"):
-            spark.sql("delete from view_of_days where id = 1")
-        assert latest_version(days) == 1
-
     def test_a_subquery_over_a_query_behind_with(self, spark, days, name):
         spark.sql(f"with c as (select 1 as x) delete from {name} where id in (select x from c)")
         assert ids(load(spark, days)) == [0, *range(2, 100)]

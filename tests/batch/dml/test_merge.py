@@ -770,11 +770,3 @@ def test_sql_with_schema_evolution(spark, table):
         "on t.id = s.id when not matched then insert *"
     )
     assert tuples(load(spark, table)) == [(1, "a", None), (2, "b", 5)]
-
-
-def test_sql_on_a_view_is_refused(spark, table):
-    write_files(spark, table, [(1, "a")])
-    load(spark, table).createOrReplaceTempView("over_it")
-    with pytest.raises(DeltaUnsupportedOperationException, match="DELTA_OPERATION_NOT_ALLOWED"):
-        spark.sql("merge into over_it t using (select 1L id) s on t.id = s.id when matched then delete")
-    spark.catalog.dropTempView("over_it")

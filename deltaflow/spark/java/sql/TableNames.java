@@ -1,22 +1,35 @@
 package io.deltaflow.spark.sql;
 
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.bridge.Thrown;
+import io.deltaflow.spark.scan.PinScans;
 import io.deltaflow.spark.scan.TableScan;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.analysis.NoSuchDatabaseException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogTableType;
 import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.catalyst.util.QuotingUtils;
 import org.apache.spark.sql.classic.SparkSession;
@@ -24,8 +37,6 @@ import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.CatalogNotFoundException;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.connector.catalog.Identifier;
-import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
-import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -61,7 +72,7 @@ public final class TableNames {
     if (parts.isEmpty()) return null;
     SessionCatalog entries = session.sessionState().catalog();
     Seq name = CollectionConverters.asScala(parts).toSeq();
-    if (entries.isTempView(name)) return view(entries, parts);
+    if (entries.isTempView(name)) return view(session, parts, true);
     CatalogManager catalogs = session.sessionState().catalogManager();
     CatalogPlugin catalog = catalogs.currentCatalog();
     List namespace = Arrays.asList(catalogs.currentNamespace());
@@ -81,6 +92,7 @@ public final class TableNames {
     String database = (String) namespace.get(0);
     String table = (String) parts.get(parts.size() - 1);
     CatalogTable entry = entry(entries, database, table);
+    if (entry != null && entry.tableType().equals(CatalogTableType.VIEW())) return view(session, parts, false);
     if (entry != null) return isDelta(entry) ? ofEntry(catalog, entry) : null;
     return isDelta(database) && new Path(table).isAbsolute()
         ? described("delta." + QuotingUtils.quoteIdentifier(table), table)
@@ -112,18 +124,48 @@ public final class TableNames {
         new Path(entry.location()).toString());
   }
 
-  private static Map view(SessionCatalog entries, List parts) {
-    String name = (String) parts.get(parts.size() - 1);
-    Option view = parts.size() == 1 ? entries.getTempView(name) : entries.getGlobalTempView(name);
-    if (view.isEmpty()) return null;
-    for (Object leaf : CollectionConverters.asJava(((View) view.get()).child().collectLeaves())) {
-      if (!(leaf instanceof LogicalRelation)) continue;
-      Object relation = ((LogicalRelation) leaf).relation();
-      if (!(relation instanceof HadoopFsRelation)) continue;
-      if (!(((HadoopFsRelation) relation).location() instanceof TableScan)) continue;
-      return described(name, null);
+  /** Describes a view that has rows of a Delta table; null for any other view, and for one that is broken. */
+  private static Map view(SparkSession session, List parts, boolean isTemporary) {
+    String name = QuotingUtils.quoted((String[]) parts.toArray(new String[0]));
+    LogicalPlan plan;
+    try {
+      plan = session.table(name).queryExecution().analyzed();
+    } catch (Exception e) {
+      if (e instanceof AnalysisException) return null; // the statement will fail by the same error of Spark's
+      throw Thrown.asIs(e);
+    }
+    for (Object leaf : CollectionConverters.asJava(plan.collectLeaves())) {
+      TableScan scan = PinScans.scan(leaf);
+      if (scan == null) continue;
+      Map view = described(name, null);
+      if (isTemporary && isWhole(plan)) view.put("viewed", scan.rootPaths().head().toString());
+      return view;
     }
     return null;
+  }
+
+  /** Whether a plan has all rows, and all columns under their names, of the newest version of a Delta table. */
+  private static boolean isWhole(LogicalPlan plan) {
+    TableScan scan = PinScans.scan(plan);
+    if (scan != null) return !scan.isPinned();
+    boolean isOnlyNamed = plan instanceof SubqueryAlias || plan instanceof View;
+    if (!isOnlyNamed && !(plan instanceof Project)) return false;
+    LogicalPlan rows = (LogicalPlan) plan.children().head();
+    return isWhole(rows) && (isOnlyNamed || hasAllColumns((Project) plan, rows));
+  }
+
+  private static boolean hasAllColumns(Project project, LogicalPlan rows) {
+    Set columns = new HashSet();
+    for (Object item : CollectionConverters.asJava(project.projectList())) {
+      NamedExpression column = (NamedExpression) item;
+      Expression value = column instanceof Alias ? ((Alias) column).child() : (Expression) column;
+      // Spark casts the columns of a view to the types that they had when it was made.
+      boolean isSameType = value instanceof Cast && value.dataType().equals(((Cast) value).child().dataType());
+      if (isSameType) value = ((Cast) value).child();
+      if (!(value instanceof Attribute) || !((Attribute) value).name().equals(column.name())) return false;
+      columns.add(((Attribute) value).exprId());
+    }
+    return columns.size() == rows.output().size() && columns.size() == project.projectList().size();
   }
 
   /** Whether `find` has found a view. */
