@@ -113,11 +113,12 @@ class TestWhatIsNoTable:
         spark.range(1).write.format("delta").saveAsTable("t")
         spark.sql("CREATE VIEW stored AS SELECT * FROM t")
         spark.table("t").createOrReplaceTempView("temporary")
-        for name in ("other", "nothing", "no_database.t", "stored", "no_catalog.x.t", "delta.`relative`"):
+        for name in ("other", "nothing", "no_database.t", "no_catalog.x.t", "delta.`relative`"):
             with self.refused("DELTA_MISSING_DELTA_TABLE", name, "Check the name"):
                 DeltaTable.forName(spark, name)
-        with self.refused("DELTA_MISSING_DELTA_TABLE", "temporary", "It is a view"):
-            DeltaTable.forName(spark, "temporary")
+        for name in ("stored", "temporary"):
+            with self.refused("DELTA_MISSING_DELTA_TABLE", name, "It is a view"):
+                DeltaTable.forName(spark, name)
         with pytest.raises(ParseException):
             DeltaTable.forName(spark, "no name")
         shutil.rmtree(database / "t")

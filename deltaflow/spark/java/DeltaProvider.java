@@ -16,6 +16,7 @@ import io.deltaflow.spark.scan.DeltaSource;
 import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.scan.SourceFilter;
 import io.deltaflow.spark.scan.StreamMetadata;
+import io.deltaflow.spark.sql.CachedFrames;
 import io.deltaflow.spark.sql.Callers;
 import io.deltaflow.spark.write.DeltaSink;
 import io.deltaflow.spark.write.FileWrite;
@@ -78,9 +79,9 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     request.put("mode", mode.name());
     request.put("byPosition", null);
     FileWrite.run(session(context), data, "batch", request);
-    // Spark refreshes its cache for the relation that is returned.
-    if (session(context).sharedState().cacheManager().isEmpty()) return new WrittenRelation(context, data.schema());
-    return read(session(context), request(options));
+    CachedFrames.readAnew(session(context), (String) request.get("path"));
+    // Spark would look in its cache for this relation.
+    return new WrittenRelation(context, data.schema());
   }
 
   // readStream.format("delta"), when the query is defined

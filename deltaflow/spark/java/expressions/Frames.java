@@ -8,7 +8,7 @@ import java.util.Map;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.scan.LiveRows;
 import io.deltaflow.spark.scan.Relations;
-import io.deltaflow.spark.sql.DeltaV1Write;
+import io.deltaflow.spark.sql.CachedFrames;
 import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
@@ -153,7 +153,7 @@ public final class Frames {
   public static String settings(SparkSession session) { return Python.json(FileWrite.deltaSettings(session)); }
 
   /** What Spark has cached of the table is read anew. */
-  public static void recache(SparkSession session, String path) { DeltaV1Write.recache(session, path); }
+  public static void recache(SparkSession session, String path) { CachedFrames.readAnew(session, path); }
 
   private static LogicalPlan plan(Dataset frame) {
     return ((org.apache.spark.sql.classic.Dataset) frame).queryExecution().analyzed();

@@ -203,13 +203,16 @@ public final class TableScan implements FileIndex {
     return values.isNull() ? null : values;
   }
 
+  /** The table's directory. */
+  public Path root() { return new Path(root); }
+
   /**
    * There are two roots because Spark's analysis refuses to insert into a relation with more than one. An INSERT into
    * a view over this scan would write and delete files without a commit in the log.
    */
   public Seq rootPaths() {
     List paths = new ArrayList();
-    paths.add(new Path(root));
+    paths.add(root());
     paths.add(new Path(root, "_delta_log"));
     return CollectionConverters.asScala(paths).toList();
   }

@@ -58,7 +58,7 @@ public final class DeltaCommand extends StatementCommand {
     } finally {
       running.close();
     }
-    if (answer.hasNonNull("changed")) DeltaV1Write.recache(session, answer.get("changed").asText());
+    if (answer.hasNonNull("changed")) CachedFrames.readAnew(session, answer.get("changed").asText());
     return Plans.seq(StatementRows.of(answer.get("rows"), schema()));
   }
 

@@ -7,7 +7,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.expressions.Rebound;
 import io.deltaflow.spark.write.FileWrite;
@@ -26,7 +25,6 @@ import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution$;
-import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.sources.InsertableRelation;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -101,7 +99,7 @@ public final class DeltaV1Write implements SupportsOverwriteV2, SupportsDynamicO
     Map request = request(table.path(), mode, options);
     request.put("byPosition", Boolean.valueOf(!command.isByName()));
     FileWrite.run(session, data, "batch", request, condition);
-    recache(session, table.path());
+    CachedFrames.readAnew(session, table.path());
   }
 
   /** Whether the statement says WITH SCHEMA EVOLUTION, which Spark 4.0 and 4.1 have for MERGE alone. */
@@ -113,16 +111,6 @@ public final class DeltaV1Write implements SupportsOverwriteV2, SupportsDynamicO
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }
-  }
-
-  /** Lets Spark read anew what it has cached of the table. */
-  public static void recache(SparkSession session, String path) {
-    if (session.sharedState().cacheManager().isEmpty()) return;
-    Map request = new LinkedHashMap();
-    request.put("path", path);
-    request.put("options", new LinkedHashMap());
-    session.sharedState().cacheManager().recacheByPlan(
-        session, LogicalRelation$.MODULE$.apply(DeltaProvider.read(session, request), false));
   }
 
   /** The first fields of the request for a write in this mode. */

@@ -87,7 +87,7 @@ public final class TableDefinition {
   }
 
   private void register() {
-    DeltaV1Write.recache(session, path);
+    CachedFrames.readAnew(session, path);
     if (isPath || isInCatalog) return;
     session.sessionState().catalog().createTable(CatalogEntries.stored(ident, path, isManaged), false, false);
   }

@@ -138,7 +138,7 @@ public final class TableNames {
       TableScan scan = PinScans.scan(leaf);
       if (scan == null) continue;
       Map view = described(name, null);
-      if (isTemporary && isWhole(plan)) view.put("viewed", scan.rootPaths().head().toString());
+      if (isTemporary && isWhole(plan)) view.put("viewed", scan.root().toString());
       return view;
     }
     return null;
