@@ -6,6 +6,7 @@ from deltaflow.errors import DeltaIllegalArgumentException, VersionNotFoundError
 from deltaflow.log import Snapshot
 from deltaflow.log.protocol.features import has_in_commit_timestamps
 from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset
+from deltaflow.streaming.commits import check_data_loss
 from deltaflow.streaming.reading import Reading
 
 
@@ -35,7 +36,11 @@ def first_offset(
 
 
 def offset_before(reading: Reading, newest: Snapshot, end: DeltaSourceOffset) -> DeltaSourceOffset:
-    """Where the first batch of a query began. It was planned before a restart, and goes to `end`."""
+    """Where the first batch of a query began. It was planned before a restart, and goes to `end`.
+
+    Of a start by its time, commits may have gone since then: nobody can tell if the log begins with the first
+    one that it has since that time. It is an error unless the stream may lose data.
+    """
     if end.is_starting_version:
         return DeltaSourceOffset(end.reservoir_id, end.reservoir_version, BASE_INDEX, True)
     if reading.options.starting_version == "latest":
@@ -43,8 +48,12 @@ def offset_before(reading: Reading, newest: Snapshot, end: DeltaSourceOffset) ->
         return DeltaSourceOffset(end.reservoir_id, end.reservoir_version, BASE_INDEX, False)
     version = starting_version(reading, newest)
     if version is not None:
+        may_be_later = reading.options.allow_start_out_of_range
+        if reading.options.starting_timestamp_ms is not None and 0 < version == _first_commit(reading):
+            check_data_loss(reading, version - 1, version)
+            may_be_later = True
         # A start in the future became the version after the newest, with an empty batch.
-        if reading.options.allow_start_out_of_range:
+        if may_be_later:
             version = min(version, end.reservoir_version)
         return DeltaSourceOffset(end.reservoir_id, version, BASE_INDEX, False)
     return DeltaSourceOffset(end.reservoir_id, end.reservoir_version - 1, BASE_INDEX, True)
@@ -86,6 +95,10 @@ def ending_version(reading: Reading, newest: Snapshot, without_end: int | None =
     # Commits can be read of which the log can no longer give the state.
     beyond = reading.log.first_version_since(options.ending_timestamp_ms + 1, may_be_later=True)
     return None if beyond > newest.version else beyond - 1
+
+
+def _first_commit(reading: Reading) -> int:
+    return min(reading.log.commit_versions(), default=0)
 
 
 def _check_version_exists(reading: Reading, version: int, newest: Snapshot) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,29 @@ def test_all_that_a_stream_has_still_to_read_is_gone(streams: Any, table: str, c
     assert read_ids(streams, source, checkpoint, failOnDataLoss="false") == []
     source.commit([3])
     assert read_ids(streams, source, checkpoint, failOnDataLoss="false") == [3]
+
+
+@pytest.mark.covers("failOnDataLoss", "startingTimestamp", "DELTA_MISSING_FILES_UNEXPECTED_VERSION")
+@pytest.mark.parametrize("is_all", [False, True])
+def test_commits_of_a_first_batch_that_began_at_a_time_are_gone(
+    streams: Any, table: str, checkpoint: str, is_all: bool
+) -> None:
+    """Only the options say where a planned first batch began: it must not begin later now."""
+    source = SourceTable(table, [0])
+    for version in (1, 2):
+        source.commit([version], time_ms=version * 1_000)
+    options = {"startingTimestamp": "1970-01-01T00:00:01Z"}
+    os.utime(source.commit_file(0), (0, 0))
+    planned(streams, source, checkpoint, **options)
+    source.commit([3], time_ms=3_000)
+    deltalake.DeltaTable(table).create_checkpoint()
+    for version in (0, 1, 2) if is_all else (0, 1):
+        source.commit_file(version).unlink()
+    error = read_failure(streams, source, checkpoint, **options)
+    assert error.code == "DELTA_MISSING_FILES_UNEXPECTED_VERSION"
+    assert f"transaction log starts at {3 if is_all else 2}" in error.message
+    rows = read_ids(streams, source, checkpoint, failOnDataLoss="false", **options)
+    assert rows == ([3] if is_all else [2, 3])
 
 
 def test_a_file_of_an_earlier_version_is_gone(streams: Any, table: str, checkpoint: str) -> None:
