@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from deltaflow.errors import CorruptLogError
 from deltaflow.log.doctor.finding import NAMED_FILES, Finding, Severity
+from deltaflow.log.doctor.log_checks import has_gone
 from deltaflow.log.files.file_rows import file_keys
 from deltaflow.log.progress import Progress
 from deltaflow.log.protocol.commit import read_commit
@@ -53,6 +54,9 @@ def check_checkpoints(log: LogFiles, listing: Listing, progress: Progress) -> It
         others = [other for other in listing.checkpoints if other not in (checkpoint, *wrong)]
         without = replace(listing, checkpoints=others)
         found: Finding | None
+        if isinstance(read, Finding) and any(has_gone(log, status.name) for status in checkpoint.files):
+            wrong.append(checkpoint)
+            continue
         if isinstance(read, Finding):
             found = _if_needed(read, slim, without, checkpoint.version)
         else:
@@ -77,6 +81,8 @@ def _finding_of_compaction(log: LogFiles, listing: Listing, compaction: Compacti
     try:
         compacted = read_commit(log.store, log.directory, compaction.file, last)
     except CorruptLogError as error:
+        if has_gone(log, name):
+            return None
         return Finding(
             check="compaction-unreadable",
             severity=Severity.WARNING,

@@ -27,6 +27,11 @@ _RESTORE = "Restore these commits from a copy, such as an older version of the o
 _WRITE_CHECKPOINT = "write a new checkpoint: deltaflow.log.DeltaLog.for_table(path).checkpoint()"
 
 
+def has_gone(log: LogFiles, name: str) -> bool:
+    """Whether a file that a listing of the log has named is not there any more, as after its clean-up."""
+    return not log.store.exists(f"{log.directory}/{name}")
+
+
 def checksum_versions(log: LogFiles) -> set[int]:
     """The versions of which there is a checksum."""
     names = (_CHECKSUM_NAME.fullmatch(status.name) for status in log.store.list_from(log.directory, "0"))
@@ -94,6 +99,9 @@ def check_hint(log: LogFiles, listing: Listing) -> Iterator[Finding]:
     hint = hinted_version(log)
     if any(checkpoint.version == hint for checkpoint in listing.checkpoints):
         return
+    # A checkpoint that came since that listing is in this one.
+    if any(checkpoint.version == hint for checkpoint in log.list(hint).checkpoints):
+        return
     named = f"names version {hint}, of which there is no complete checkpoint" if hint else "cannot be read"
     yield Finding(
         check="checkpoint-hint",
@@ -134,7 +142,7 @@ def check_commits(
         try:
             commit = read_commit(log.store, log.directory, listing.commits[version], version)
         except CorruptLogError as error:
-            return _Seen(version, error=error.message)
+            return _Seen(version, error=None if has_gone(log, commit_name(version)) else error.message)
         info = commit.commit_info
         seen = _Seen(version, is_empty=not commit.actions)
         if info is not None:
@@ -146,7 +154,9 @@ def check_commits(
             return seen
         try:
             checksum = decode_json(log.store.read(f"{log.directory}/{version:020}.crc"), as_type=_Checksum)
-        except (msgspec.MsgspecError, StoreError, FileNotFoundError) as error:
+        except FileNotFoundError:
+            return seen
+        except (msgspec.MsgspecError, StoreError) as error:
             return seen._replace(checksum_error=str(error))
         return seen._replace(checksum_txn_id=checksum.txn_id)
 

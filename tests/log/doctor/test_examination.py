@@ -28,10 +28,13 @@ from pyspark.sql.types import (
 
 from deltaflow.errors import DeltaTableNotFoundError
 from deltaflow.log import AddFile, DeltaLog, Metadata, Operation, schema_to_string
+from deltaflow.log.doctor import examination
 from deltaflow.log.doctor.examination import examine
 from deltaflow.log.doctor.finding import Finding, Severity
+from deltaflow.log.doctor.log_checks import checksum_versions
 from deltaflow.log.files.footers import collect_statistics
 from deltaflow.log.protocol.indexed_columns import indexed_leaves
+from deltaflow.log.replay.log_files import LogFiles
 from tests.log.hand_written import HandWrittenTable, add
 from tests.mapped_tables import MappedTable
 
@@ -213,6 +216,37 @@ def test_a_version_that_cannot_be_read_and_came_during_the_examination(table: Br
 
     *_, found = examine(str(table.path), progress)
     assert (found.check, found.version) == ("table-unreadable", 5)
+
+
+@pytest.mark.parametrize("step", ["commits", "checkpoints", "log compactions"])
+def test_what_log_clean_up_deletes_during_the_examination_is_not_damaged(table: Broken, step: str) -> None:
+    table.checkpoint()
+    lines = [table.commit_file(version).read_bytes() for version in (2, 3)]
+    (table.log / f"{2:020}.{3:020}.compacted.json").write_bytes(b"".join(lines))
+    table.append(5)
+    table.delta_log().checkpoint()
+
+    def progress(now: str, *_: object) -> None:
+        if now == step:
+            for version in range(5):
+                for file in table.log.glob(f"{version:020}.*"):
+                    file.unlink()
+
+    assert list(examine(str(table.path), progress)) == []
+
+
+def test_a_checkpoint_that_came_during_the_examination(
+    table: Broken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.checkpoint()
+
+    def checksums(log: LogFiles) -> set[int]:
+        table.append(5)
+        table.delta_log().checkpoint()
+        return checksum_versions(log)
+
+    monkeypatch.setattr(examination, "checksum_versions", checksums)
+    assert table.checks() == []
 
 
 def test_a_commit_without_actions(table: Broken) -> None:
