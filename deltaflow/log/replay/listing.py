@@ -66,6 +66,11 @@ class Listing:
         )
         return self.commits.get(version) or next(checkpoints, None)
 
+    @property
+    def lacks_commits(self) -> bool:
+        """Whether commits are missing between others."""
+        return bool(self.commits) and max(self.commits) - min(self.commits) >= len(self.commits)
+
     def missing_versions(self, first: int, last: int) -> list[tuple[int, int]]:
         """The runs of versions from `first` to `last` without a commit file."""
         found: list[tuple[int, int]] = []

@@ -87,6 +87,13 @@ class LogFiles:
         try:
             # A version's checkpoint sorts before its commit.
             statuses = self.store.list_from(self.directory, f"{start:020}.")
+            listing = listing_of(start, statuses)
+            if self.store.lists_whole_directories and listing.lacks_commits:
+                # While its files come in no order, a listing may have a commit and lack an earlier one that
+                # was made meanwhile. The next listing has all that came before it begins.
+                last = f"{listing.latest_version:020}"
+                statuses = self.store.list_from(self.directory, f"{start:020}.")
+                listing = listing_of(start, (status for status in statuses if status.name[:20] <= last))
         except FileNotFoundError:
             return Listing(start)
         except NotADirectoryError as error:
@@ -96,7 +103,7 @@ class LogFiles:
                 error_class="DELTA_PATH_NOT_A_DIRECTORY",
                 table=self.path,
             ) from error
-        return listing_of(start, statuses)
+        return listing
 
     def list_next(self, version: int) -> Listing:
         """The commit of `version` and those after it; looks up single files where that is cheaper.

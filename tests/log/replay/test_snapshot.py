@@ -466,3 +466,19 @@ def test_log_clean_up_deletes_commits_between_the_listing_and_the_reads(
     snapshot = look(reader)
     assert snapshot.version == newest
     assert sorted(snapshot.files["path"].to_pylist()) == list("abcde"[: newest + 1])
+
+
+def test_a_listing_lacks_a_commit_that_came_meanwhile_and_has_the_next_one(table: HandWrittenTable) -> None:
+    """ext4 gives the files of a large directory in an order of its own, while others come."""
+    table.first_commit(add("a"))
+    for version in (1, 2, 3, 4):
+        table.commit(version, add(f"b{version}"))
+    lacking = [{1, 3, 4}, {3}]
+
+    class Torn(LocalLogStore):
+        def list_from(self, directory: str, name: str) -> list[FileStatus]:
+            missed = lacking.pop(0) if lacking else set()
+            return [file for file in super().list_from(directory, name) if int(file.name[:20]) not in missed]
+
+    snapshot = DeltaLog(Torn(), table.path).snapshot()
+    assert (snapshot.version, snapshot.num_files, lacking) == (2, 3, [])
