@@ -29,6 +29,9 @@ class HadoopDataDirectory(DataDirectory):
         except (FileNotFoundError, NotADirectoryError):
             return
         for name, letter, size, modified in zip(*(found[n::4] for n in range(4)), strict=True):
+            # Hadoop's Path resolves steps such as `.` in an object's key: nothing of this directory is there.
+            if not name:
+                continue
             is_file = letter == "f"
             yield Entry(name, _TYPES[letter], int(size) if is_file else 0, int(modified))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from deltaflow.spark.hadoop.open_store import StoresOfSpark
 from deltaflow.store import DataDirectory
+from tests.object_store.server import ObjectStoreServer
 from tests.webhdfs import WebHdfsServer
 
 pytestmark = pytest.mark.spark
@@ -31,6 +33,18 @@ def test_a_failed_deletion_deletes_no_other_file(
     _, failures = directory_at(stores, f"file:{tmp_path}/t").delete("", ["a\nb"])
     assert [failure.file for failure in failures] == [f"file:{tmp_path}/t/a\nb"]
     assert (tmp_path / "t" / "b").exists()
+
+
+@pytest.mark.parametrize("key", ["t/./f", "t/../f", "t/."])
+def test_keys_with_steps_are_no_entries(
+    objects_server: ObjectStoreServer, bucket: str, objects: StoresOfSpark, key: str
+) -> None:
+    """A walk through the directories would list the first one again and again."""
+    for name in ("t/a/f", key):
+        put = urllib.request.Request(f"{objects_server.endpoint}/{bucket}/{name}", method="PUT")
+        urllib.request.urlopen(put).close()
+    assert objects_server.keys(bucket) == sorted(["t/a/f", key])
+    assert {entry.name for entry in directory_at(objects, f"s3a://{bucket}/t").entries("")} == {"a"}
 
 
 def test_a_place_is_known_by_its_mount_point_and_behind_it(
