@@ -148,6 +148,7 @@ def test_reading_is_tried_again_and_not_for_ever(
     reads: list[tuple[Operation, Callable[[], object]]] = [
         ("GetObject", lambda: store.read(f"{root}/1.json") == content),
         ("GetObject", lambda: downloaded() == content),
+        ("GetObject", lambda: store.slices([(f"{root}/1.json", 1, 90_000)]) == [content[1:90_001]]),
         ("ListObjectsV2", lambda: len(store.list_from(root, "1")) == 1),
     ]
     for operation, read in reads:

@@ -95,14 +95,17 @@ public final class HadoopDataFiles {
         int filled = 0;
         FSDataInputStream in = HadoopFiles.open(files, path, -1, "random");
         try {
-          in.seek(start);
+          try {
+            in.seek(start);
+          } catch (EOFException e) {
+            return new byte[0]; // the file ends before the piece
+          }
+          // Where a connection ends early a client may say so by an EOFException, too: that is tried again.
           int read = 0;
           while (filled < length && read >= 0) {
             filled += read;
             read = in.read(slice, filled, length - filled);
           }
-        } catch (EOFException e) {
-          filled = 0; // the file ends before the piece
         } finally {
           in.close();
         }
