@@ -152,6 +152,8 @@ class DeltaError(Exception):
         self.table, self.version, self.file, self.column = table, version, file, column
         self.parameters = {name: without_secrets(str(value)) for name, value in parameters.items()}
         self.message = without_secrets(message + self._where(message))
+        # A program may print these: the command line does, with --json.
+        self.table, self.file = (None if place is None else without_secrets(place) for place in (table, file))
         Exception.__init__(self, str(self))
 
     def _where(self, message: str) -> str:
