@@ -17,7 +17,8 @@ from deltaflow.store.s3 import S3LogStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _FILE_SYSTEM = re.compile(rf"{_SCHEME.pattern}(?://[^/]*)?")
-_WITH_PASSWORD = re.compile(rf"{_SCHEME.pattern}//[^/@]*:[^/@]*@")
+# A password may have slashes, as half of the secret keys of AWS. What follows a port or is in an ARN is none.
+_WITH_PASSWORD = re.compile(rf"({_SCHEME.pattern}//(?!arn:)[^/@:\[]*):(?!\d+(?:/|$)).*@", re.DOTALL)
 _FSSPEC_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 """Schemes of Hadoop whose file system has another name in fsspec; the others have the same."""
 _REQUIREMENTS = {
@@ -209,7 +210,9 @@ def _check_given(path: str) -> None:
             "'path' is not specified. Give the directory of the table.",
             error_class="DELTA_PATH_NOT_SPECIFIED",
         )
-    if _WITH_PASSWORD.match(path):
+    with_password = _WITH_PASSWORD.match(path)
+    if with_password:
+        path = f"{with_password[1]}:***@{path[with_password.end() :]}"
         raise DeltaIllegalArgumentException(
             f"The path {path} has a password. Logs, histories and plans keep paths, so give the password to "
             "Spark's Hadoop configuration or to the storage options instead.",

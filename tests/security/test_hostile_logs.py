@@ -217,7 +217,13 @@ def test_a_bitmap_that_claims_more_than_it_has(count: int) -> None:
         BitMap64.deserialize(count.to_bytes(8, "little") + bytes(8))
 
 
-PASSWORDS = ["sftp://me:hunter2@host/t", "s3a://AKIA:hunter2@bucket/t", "https://:hunter2@host/t"]
+PASSWORDS = [
+    "sftp://me:hunter2@host/t",
+    "s3a://AKIA:hunter2@bucket/t",
+    "s3a://AKIA:8a/hunter2@bucket/t",
+    "https://:hunter2@host/t",
+    "https://me:the hunter2@host/t",
+]
 
 
 @pytest.mark.parametrize("path", PASSWORDS)

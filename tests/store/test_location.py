@@ -55,6 +55,21 @@ def test_places_that_are_not_local_have_no_local_path(given: str) -> None:
     assert given.split(":")[0] in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "webhdfs://host:9870/a@b",
+        "webhdfs://[::1]:9870/a@b",
+        "s3a://arn:aws:s3:eu-central-1:1:accesspoint/a@b",
+        "abfss://box@account.example/a:b@c",
+        "s3a://bucket/a:b@c",
+    ],
+)
+def test_paths_with_an_at_sign_and_no_password(given: str) -> None:
+    with pytest.raises(StoreError, match="Spark cannot reach"):
+        table_path(given)
+
+
 @pytest.mark.parametrize("given", ["", "  "])
 def test_no_path(given: str) -> None:
     for function in (table_path, store_for):
