@@ -161,6 +161,21 @@ def test_reading_is_tried_again_and_not_for_ever(
         objects_server.faults.clear()
 
 
+def test_an_output_whose_rename_seemed_to_fail_is_there(
+    objects_server: ObjectStoreServer, bucket: str, objects: StoresOfSpark, no_pauses: None
+) -> None:
+    """A single writer renames. The second attempt finds no hidden file, and must not delete the output."""
+    found = objects.open(f"s3a://{bucket}/t", True)
+    assert found is not None
+    store, root = found
+    for content in (b"first", b"second"):
+        objects_server.fail("DeleteObject", "503 afterwards", path=".tmp")
+        with store.open_output(f"{root}/hint") as output:
+            output.write(content)
+        assert store.read(f"{root}/hint") == content
+    assert objects_server.keys(bucket) == ["t/hint"]
+
+
 def test_access_denied_names_the_request_and_no_secret(
     objects_server: ObjectStoreServer, bucket: str, objects_of: Callable[..., StoresOfSpark]
 ) -> None:

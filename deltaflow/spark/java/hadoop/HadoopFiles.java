@@ -342,7 +342,11 @@ public final class HadoopFiles {
       } else if (files instanceof DistributedFileSystem) {
         ((DistributedFileSystem) files).rename(source, target, options);
       } else {
-        if (overwrite) files.delete(target, false);
+        if (overwrite) {
+          // Of an attempt that was done and seemed to fail: the target is what must not be lost.
+          files.getFileStatus(source);
+          files.delete(target, false);
+        }
         renameToFreeName(files, source, target);
       }
       return "=";
