@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from deltaflow.errors import WriteRefusedError
+from deltaflow.errors import StoreError, WriteRefusedError
 from deltaflow.store.base import FileStatus
+from deltaflow.store.data_directory import DataDirectory
 from deltaflow.store.exclusion import ExclusionTrial
+from deltaflow.store.fsspec_directory import FsspecDataDirectory
 from deltaflow.store.fsspec_files import as_store_errors
 from deltaflow.store.fsspec_store import FsspecLogStore
 
 _PUT_ATTEMPTS = 5
+_VERSION = "?versionId="
+"""s3fs leaves out what follows it in a key, also where it is a part of the name."""
 
 
 class S3LogStore(FsspecLogStore):
@@ -66,6 +71,9 @@ class S3LogStore(FsspecLogStore):
                 "single_writer=True.",
             )
 
+    def data_directory(self, path: str) -> DataDirectory:
+        return _S3DataDirectory(self._fs, path)
+
     def _delete(self, path: str) -> None:
         with as_store_errors("delete", path), suppress(FileNotFoundError):
             self._fs.rm_file(path)
@@ -116,6 +124,19 @@ class S3LogStore(FsspecLogStore):
             if not page.get("IsTruncated"):
                 return found
             request["ContinuationToken"] = page["NextContinuationToken"]
+
+
+class _S3DataDirectory(FsspecDataDirectory):
+    def delete(self, directory: str, names: Iterable[str]) -> tuple[int, list[StoreError]]:
+        all_names = list(names)
+        sound = [name for name in all_names if _VERSION not in f"{directory}/{name}"]
+        deleted, failures = super().delete(directory, sound)
+        for name in all_names:
+            if name not in sound:
+                path = self._inside(directory, name)
+                reason = f"s3fs takes it for a version of {path.partition(_VERSION)[0]}. Use another tool"
+                failures.append(StoreError(f"Cannot delete {path}: {reason}.", file=path))
+        return deleted, failures
 
 
 def _error_code(error: OSError) -> str | None:

@@ -212,6 +212,17 @@ def test_a_listing_of_more_than_one_page(
     ]
 
 
+def test_a_name_that_s3fs_takes_for_a_version_of_another_deletes_nothing(
+    store: S3LogStore, bucket: str
+) -> None:
+    for name in ("f", "f?versionId=1", "g"):
+        store._fs.call_s3("put_object", Bucket=bucket, Key=f"t/{name}", Body=b"")
+    directory = store.data_directory(f"s3://{bucket}/t")
+    deleted, failures = directory.delete("", ["f?versionId=1", "g"])
+    assert (deleted, [failure.file for failure in failures]) == (1, [f"s3://{bucket}/t/f?versionId=1"])
+    assert {entry.name for entry in directory.entries("")} == {"f", "f?versionId=1"}
+
+
 def test_what_others_write_after_a_listing_of_the_directory_is_there(
     bucket: str, s3_options: dict[str, Any], store: S3LogStore
 ) -> None:
