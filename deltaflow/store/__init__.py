@@ -1,6 +1,6 @@
 """Storages of tables: the log's files, which are put if absent, and what is done with data files."""
 
-from deltaflow.store.base import FileStatus, LogStore
+from deltaflow.store.base import FileStatus, LogStore, check_sizes
 from deltaflow.store.data_directory import DataDirectory, Entry, EntryType, place_below
 from deltaflow.store.data_files import NO_STORES, Stores, absent, slices, tails
 from deltaflow.store.exclusion import ExclusionTrial
@@ -41,6 +41,7 @@ __all__ = [
     "S3LogStore",
     "Stores",
     "absent",
+    "check_sizes",
     "directories_above",
     "file_system_part",
     "fsspec_store",

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from deltaflow.errors import StoreError
 from deltaflow.store.data_directory import DataDirectory
 
 
@@ -19,6 +20,18 @@ class FileStatus:
     size: int
     modification_time_ms: int
     etag: str
+
+
+def check_sizes(directory: str, files: Sequence[FileStatus], contents: Sequence[bytes | None]) -> None:
+    """StoreError if the content of a file of a directory has not the size that the directory says."""
+    for file, content in zip(files, contents, strict=True):
+        if content is not None and len(content) != file.size:
+            path = f"{directory}/{file.name}"
+            raise StoreError(
+                f"{path} was read as {len(content)} bytes, and its directory says that it has "
+                f"{file.size}. Read it again: a connection may have ended early.",
+                file=path,
+            )
 
 
 class LogStore(ABC):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, ClassVar
 
 from deltaflow.errors import StoreError, WriteRefusedError
-from deltaflow.store.base import FileStatus, LogStore
+from deltaflow.store.base import FileStatus, LogStore, check_sizes
 from deltaflow.store.data_directory import DataDirectory
 from deltaflow.store.fsspec_directory import FsspecDataDirectory
 from deltaflow.store.fsspec_files import as_store_errors, file_status, forget_listing
@@ -77,6 +77,13 @@ class FsspecLogStore(LogStore):
     def read(self, path: str) -> bytes:
         with as_store_errors("read", path):
             return bytes(self._fs.cat_file(path))
+
+    def read_together(self, directory: str, files: Sequence[FileStatus]) -> list[bytes | None]:
+        contents = super().read_together(directory, files)
+        # A web server's listing has no sizes.
+        sized = [number for number, file in enumerate(files) if file.size]
+        check_sizes(directory, [files[number] for number in sized], [contents[number] for number in sized])
+        return contents
 
     def open(self, path: str) -> BinaryIO:
         with as_store_errors("read", path):

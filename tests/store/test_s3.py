@@ -212,6 +212,19 @@ def test_a_listing_of_more_than_one_page(
     ]
 
 
+def test_a_commit_that_was_not_read_whole_is_none(
+    store: S3LogStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server may say that the part that it sends is the whole."""
+    path = f"s3://{bucket}/t"
+    transaction = DeltaLog(store, path).start_transaction()
+    transaction.update_metadata(new_table())
+    assert transaction.commit([file("a")], WRITE).version == 0
+    monkeypatch.setattr(store._fs, "cat_file", lambda path: b'{"commitInfo":{}}\n')
+    with pytest.raises(StoreError, match="was read as 18 bytes"):
+        DeltaLog(store, path).snapshot()
+
+
 def test_a_name_that_s3fs_takes_for_a_version_of_another_deletes_nothing(
     store: S3LogStore, bucket: str
 ) -> None:

@@ -61,10 +61,7 @@ def read_commit(store: LogStore, log_path: str, status: FileStatus, version: int
     or has gone since it was listed.
     """
     check_size(f"{log_path}/{status.name}", status.size)
-    try:
-        data: bytes | None = store.read(f"{log_path}/{status.name}")
-    except FileNotFoundError:
-        data = None
+    [data] = store.read_together(log_path, [status])
     return parse_commit(data, log_path, status, version)
 
 

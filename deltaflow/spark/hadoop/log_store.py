@@ -14,7 +14,7 @@ from typing import BinaryIO
 from deltaflow.errors import StoreError, WriteRefusedError
 from deltaflow.spark.hadoop.data_directory import HadoopDataDirectory
 from deltaflow.spark.hadoop.java_files import JavaFiles, local_file
-from deltaflow.store import DataDirectory, ExclusionTrial, FileStatus, LogStore
+from deltaflow.store import DataDirectory, ExclusionTrial, FileStatus, LogStore, check_sizes
 
 _HDFS_SCHEMES = {"hdfs", "webhdfs", "swebhdfs"}
 _AZURE_SCHEMES = {"abfs", "abfss"}
@@ -98,14 +98,7 @@ class HadoopLogStore(LogStore):
     def read_together(self, directory: str, files: Sequence[FileStatus]) -> list[bytes | None]:
         # With the sizes no client has to ask for them first.
         contents = self._files.read(directory, {file.name: file.size for file in files})
-        for file, content in zip(files, contents, strict=True):
-            if content is not None and len(content) != file.size:
-                path = f"{directory}/{file.name}"
-                raise StoreError(
-                    f"{path} was read as {len(content)} bytes, and its directory says that it has "
-                    f"{file.size}. Read it again: a connection may have ended early.",
-                    file=path,
-                )
+        check_sizes(directory, files, contents)
         return contents
 
     def open(self, path: str) -> BinaryIO:
