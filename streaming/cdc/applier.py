@@ -63,6 +63,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _SHOWN = 3
 _OF_SUMMARY = (FIRST, DELETED, TRUNCATED, INVALID)
+_SHOWS_CHAR = {"spark.sql.readSideCharPadding": "true", "spark.sql.legacy.charVarcharAsString": "false"}
+"""The settings with which Spark reads CHAR as `as_shown` has it. They are not for what the user says of the
+changes, which were read by the session's own."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,13 @@ class Applier:
             self._forget_again(spark, snapshot, write)
             return
         changes = self.envelope.changes(batch, self._current(spark, snapshot, write))
-        if changes is None:
-            return
+        if changes is not None:
+            with _settings(spark, _SHOWS_CHAR):
+                self._apply_changes(spark, changes, snapshot, write)
+
+    def _apply_changes(
+        self, spark: SparkSession, changes: DataFrame, snapshot: Snapshot | None, write: Write
+    ) -> None:
         whole = None if snapshot is None else self._whole_history(spark, snapshot)
         # A history of some columns does not show the sequences that its whole history has.
         by_columns = self.ignore_null_updates or (
@@ -182,7 +190,8 @@ class Applier:
             )
 
         def rows() -> DataFrame:
-            found = self.target.table(spark).toDF()
+            with _settings(spark, _SHOWS_CHAR):
+                found = self.target.table(spark).toDF()
             if self.scd_type == 2:
                 found = found.where(F.col(END_AT).isNull())
             return found.select(*[column(name) for name in fields.names])

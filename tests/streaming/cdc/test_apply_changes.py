@@ -576,6 +576,29 @@ def test_keys_of_a_length(spark, table, kind, short):
     assert current(spark, table) == [("k  ", "a2")]
 
 
+@pytest.mark.parametrize("scd_type", ONE_OF_TWO)
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("spark.sql.readSideCharPadding", "false"), ("spark.sql.legacy.charVarcharAsString", "true")],
+)
+def test_keys_of_char_in_a_session_that_reads_them_without_blanks(
+    spark, table, settings, setting, value, scd_type
+):
+    history = "" if scd_type == 1 else ", __START_AT INT, __END_AT INT"
+    spark.sql(f"CREATE TABLE delta.`{table}` (id CHAR(3), name STRING{history}) USING delta")
+    spark.sql(f"INSERT INTO delta.`{table}` (id, name) VALUES ('k', 'old'), ('l', 'old')")
+    if scd_type == 2:
+        spark.sql(f"UPDATE delta.`{table}` SET __START_AT = 0")
+    schema = SCHEMA.replace("id INT", "id STRING")
+    of_table = applier(table, scd_type=scd_type)
+    with settings({setting: value}):
+        of_table.apply(batch(spark, ("k", "a", "u", 1), ("l", None, "d", 1), schema=schema), Write("q", 0))
+    found = load(spark, table)
+    if scd_type == 2:
+        found = found.where("__END_AT IS NULL")
+    assert tuples(found.select("id", "name")) == [("k  ", "a")]
+
+
 def test_a_key_that_the_table_has_as_null(spark, table):
     """An empty text in a partition column is null there: no change of the key would find its row."""
     spark.sql(f"CREATE TABLE delta.`{table}` (id STRING, name STRING) USING delta PARTITIONED BY (id)")

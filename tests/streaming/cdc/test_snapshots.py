@@ -131,7 +131,9 @@ def test_columns_that_are_not_stored(spark, table):
     assert tuples(load(spark, table).select("id", "__END_AT")) == [(1, None)]
 
 
-def test_a_table_that_was_there_before(spark, table):
+@pytest.mark.parametrize("fills_char", ["true", "false"])
+def test_a_table_that_was_there_before(spark, table, setting, fills_char):
+    setting("spark.sql.readSideCharPadding", fills_char)
     rows = "(1, 'a', 'k'), (2, 'b', 'k'), (3, 'c', 'k')"
     spark.sql(f"CREATE TABLE delta.`{table}` (id INT, name STRING, code CHAR(3)) USING delta")
     spark.sql(f"INSERT INTO delta.`{table}` VALUES {rows}")
