@@ -15,16 +15,17 @@ from pyspark.sql import functions as F
 
 from deltaflow.batch.ddl.changes import begin_change, commit_change
 from deltaflow.batch.rewrite.touched_files import TouchedFiles
+from deltaflow.batch.rows.computed_columns import as_read
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog, Operation, OptimisticTransaction, Snapshot
 from deltaflow.log.protocol.properties import CONSTRAINTS_ASSUME_DROP_IF_EXISTS, CONSTRAINTS_PREFIX
 from deltaflow.spark.expressions.analysis import analysed
 from deltaflow.spark.expressions.expressions import has_subquery
-from deltaflow.spark.expressions.table_expressions import table_expression
+from deltaflow.spark.expressions.table_expressions import table_expression_over
 from deltaflow.spark.sql.statements import NamedTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
 _RESERVED = "__CHAR_VARCHAR_STRING_LENGTH_CHECK__"
 """delta-spark's name for the check of the lengths of CHAR and VARCHAR."""
@@ -54,8 +55,7 @@ def add_constraint(
             table=table.path,
         )
     _check_expression(spark, snapshot, name, expression)
-    condition = table_expression(expression, snapshot.path)
-    _check_rows(spark, table, transaction, expression, condition)
+    _check_rows(spark, table, transaction, expression)
     return commit_change(
         transaction,
         msgspec.structs.replace(metadata, configuration={**metadata.configuration, key: expression}),
@@ -136,11 +136,12 @@ def _check_rows(
     table: NamedTable,
     transaction: OptimisticTransaction,
     expression: str,
-    condition: Column,
 ) -> None:
     """Raises if rows break the constraint, which null does, too; 1 job."""
     with TouchedFiles(spark, transaction, "ADD CONSTRAINT") as files:
-        broken = files.rows().where(~F.coalesce(condition, F.lit(False))).count()
+        rows = as_read(files.rows(), files.schema)
+        condition = table_expression_over(rows, expression, transaction.path)
+        broken = rows.where(~F.coalesce(condition, F.lit(False))).count()
     if broken:
         raise DeltaAnalysisException(
             error_class="DELTA_NEW_CHECK_CONSTRAINT_VIOLATION",

@@ -14,7 +14,7 @@ from deltaflow.batch.sql_names import quoted
 from deltaflow.log.protocol.identity_columns import identity_columns
 from deltaflow.log.protocol.schema import char_length
 from deltaflow.spark.expressions.expressions import identity_numbers
-from deltaflow.spark.expressions.table_expressions import table_expression
+from deltaflow.spark.expressions.table_expressions import table_expression, table_expression_over
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -50,7 +50,7 @@ def with_computed(
     for field in schema.fields:
         value = F.col(quoted(field.name))
         if field.name in computed and field.name in expressions:
-            generated = table_expression(expressions[field.name], table).cast(field.dataType)
+            generated = table_expression_over(rows, expressions[field.name], table).cast(field.dataType)
             value = F.when(computed[field.name], generated).otherwise(value)
         columns.append(value.alias(field.name))
     return rows.select(*columns, *map(quoted, others))
@@ -67,8 +67,20 @@ def _as_stored(
         value, sql = F.col(quoted(field.name)), stored[field.name]
         if sql != quoted(field.name):
             value = table_expression(sql, table).cast(field.dataType)
-        length = char_length(field)
-        value = value if length is None else F.rpad(value, length, " ")
-        columns.append(value.alias(field.name, metadata=field.metadata))
+        columns.append(_with_blanks(value, field))
     others = [quoted(name) for name in rows.columns if name not in stored]
     return rows.select(*columns, *others)
+
+
+def as_read(rows: DataFrame, schema: T.StructType) -> DataFrame:
+    """The table's columns of a frame, in which CHAR is filled up, also in a session that reads it without."""
+    return rows.select(
+        *[_with_blanks(F.col(quoted(field.name)), field) for field in with_char_metadata(schema).fields]
+    )
+
+
+def _with_blanks(value: Column, field: T.StructField) -> Column:
+    """The value of a column, with the blanks and the metadata of CHAR; `field`: of with_char_metadata."""
+    length = char_length(field)
+    value = value if length is None else F.rpad(value, length, " ")
+    return value.alias(field.name, metadata=field.metadata)

@@ -10,7 +10,7 @@ from deltaflow.spark.bridge.java_classes import java_classes_of_context
 from deltaflow.spark.bridge.messages import Message
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 
 class RefusedExpressionRequest(Message, frozen=True):
@@ -30,6 +30,13 @@ def table_expression(sql: str, table: str) -> Column:
     from pyspark.sql.classic.column import Column as ClassicColumn
 
     return ClassicColumn(java_classes_of_context().expressions.TableExpressions.column(sql, table))
+
+
+def table_expression_over(rows: DataFrame, sql: str, table: str) -> Column:
+    """The same, analysed over a frame whose CHAR has the blanks that readers see: it compares with them."""
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    return ClassicColumn(java_classes_of_context().expressions.TableExpressions.over(rows._jdf, sql, table))
 
 
 @dispatcher.handle("expressions.refused")

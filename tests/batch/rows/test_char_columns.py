@@ -290,6 +290,32 @@ def test_generated_columns_and_constraints_see_the_blanks_that_readers_see(
     assert tuples(spark.table("made")) == expected
 
 
+def test_a_table_compares_char_as_readers_do_where_the_session_takes_it_for_a_string(
+    spark: SparkSession, database: Path, setting: Callable[[str, str], None]
+) -> None:
+    spark.sql(
+        "CREATE TABLE made (id INT, c CHAR(4), is_ab BOOLEAN GENERATED ALWAYS AS (c = 'ab')) USING delta"
+    )
+    spark.sql("ALTER TABLE made ADD CONSTRAINT known CHECK (c IN ('ab', 'cd'))")
+    spark.sql("ALTER TABLE made ADD CONSTRAINT no_ef CHECK (c <> 'ef')")
+    setting("spark.sql.legacy.charVarcharAsString", "true")
+    spark.sql("INSERT INTO made (id, c) VALUES (1, 'ab'), (2, 'cd'), (3, 'ab  ')")
+    spark.sql(
+        "MERGE INTO made t USING (SELECT 4 AS id, 'ab' AS c) s ON t.id = s.id "
+        "WHEN NOT MATCHED THEN INSERT (id, c) VALUES (s.id, s.c)"
+    )
+    spark.sql("UPDATE made SET c = 'ab' WHERE id = 2")
+    for statement in ("INSERT INTO made (id, c) VALUES (5, 'ef')", "UPDATE made SET c = 'ef' WHERE id = 1"):
+        with pytest.raises(DeltaInvariantViolationException, match="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"):
+            spark.sql(statement)
+    spark.sql("DELETE FROM made WHERE c = 'ab'")  # those without blanks
+    assert 3 in ids(spark.table("made"))
+    with pytest.raises(DeltaAnalysisException, match="DELTA_NEW_CHECK_CONSTRAINT_VIOLATION"):
+        spark.sql("ALTER TABLE made ADD CONSTRAINT no_ab CHECK (c <> 'ab')")
+    setting("spark.sql.legacy.charVarcharAsString", "false")
+    spark.sql("ALTER TABLE made ADD CONSTRAINT same CHECK (is_ab <=> (c = 'ab'))")
+
+
 def test_fields_beside_a_char_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     """The text that declares CHAR keeps step with the column's type: Spark reads the column by it."""
     name = f"delta.`{tmp_path / 't'}`"

@@ -53,10 +53,14 @@ public final class Plans {
     return analyzed;
   }
 
-  /** The same of a plan over rows whose CHAR lacks the blanks that readers see: it compares with them. */
+  /**
+   * The same of a plan over rows whose CHAR lacks the blanks that readers see: it compares with them, also in a session
+   * for which CHAR is a string.
+   */
   public static LogicalPlan analyzedWithPadding(final SparkSession session, final LogicalPlan plan) {
     SQLConf conf = session.sessionState().conf().clone();
     conf.setConfString("spark.sql.readSideCharPadding", "false");
+    conf.setConfString("spark.sql.legacy.charVarcharAsString", "false");
     return (LogicalPlan) SQLConf.withExistingConf(conf, new AbstractFunction0() {
       public Object apply() { return analyzed(session, plan); }
     });

@@ -1,6 +1,8 @@
 package io.deltaflow.spark.expressions;
 
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.Locale;
@@ -10,15 +12,21 @@ import java.util.Set;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.bridge.Thrown;
 import org.apache.spark.sql.Column;
+import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.analysis.FunctionRegistry$;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.parser.CatalystSqlParser$;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.internal.SQLConf$;
+import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction0;
 
@@ -73,6 +81,19 @@ public final class TableExpressions {
 
   /** For Python: the same as a column. */
   public static Column column(String sql, String table) { return ExpressionUtils.column(parsed(sql, table)); }
+
+  /**
+   * For Python: the same, analysed over a frame whose CHAR has the blanks that readers see. It compares with them, also
+   * in a session for which CHAR is a string.
+   */
+  public static Column over(Dataset rows, String sql, String table) {
+    org.apache.spark.sql.classic.Dataset frame = (org.apache.spark.sql.classic.Dataset) rows;
+    Alias column = new Alias(parsed(sql, table), "value", NamedExpression.newExprId(), Plans.seq(new ArrayList()),
+        Option.empty(), Plans.seq(new ArrayList()));
+    LogicalPlan plan = new Project(Plans.seq(Collections.singletonList(column)), frame.queryExecution().analyzed());
+    Project analyzed = (Project) Plans.analyzedWithPadding(frame.sparkSession(), plan);
+    return ExpressionUtils.column(((Alias) analyzed.projectList().head()).child());
+  }
 
   private static void check(Expression part, String sql, String table) {
     String refused = refused(part);

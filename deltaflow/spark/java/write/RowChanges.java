@@ -248,11 +248,11 @@ public final class RowChanges {
                                            : TableExpressions.parsed(sql, table);
     LogicalPlan filter = new Filter(condition, rows);
     try {
-      Expression analyzed = ((Filter) Plans.analyzedWithPadding(session, filter)).condition();
       // What the user says is true of rows as this session reads them.
       SQLConf conf = session.sessionState().conf();
-      boolean lacksBlanks = isUsers && (conf.charVarcharAsString() || !conf.readSideCharPadding());
-      return lacksBlanks ? analyzed : asRead(analyzed);
+      if (isUsers && conf.charVarcharAsString()) return ((Filter) Plans.analyzed(session, filter)).condition();
+      Expression analyzed = ((Filter) Plans.analyzedWithPadding(session, filter)).condition();
+      return isUsers && !conf.readSideCharPadding() ? analyzed : asRead(analyzed);
     } catch (Exception e) { // AnalysisException, a checked one
       Object column = Plans.unresolvedColumn(e);
       if (column == null || check.get("withoutColumn").isNull()) throw Thrown.asIs(e);
