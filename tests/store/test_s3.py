@@ -212,17 +212,29 @@ def test_a_listing_of_more_than_one_page(
     ]
 
 
-def test_a_commit_that_was_not_read_whole_is_none(
-    store: S3LogStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("cut", ["json", "checkpoint"])
+def test_what_was_not_read_whole_is_not_read(
+    store: S3LogStore, bucket: str, monkeypatch: pytest.MonkeyPatch, cut: str
 ) -> None:
     """A server may say that the part that it sends is the whole."""
-    path = f"s3://{bucket}/t"
-    transaction = DeltaLog(store, path).start_transaction()
-    transaction.update_metadata(new_table())
+    log = DeltaLog(store, f"s3://{bucket}/t")
+    transaction = log.start_transaction()
+    metadata = new_table()
+    transaction.update_metadata(
+        msgspec.structs.replace(metadata, configuration={"delta.checkpointPolicy": "v2"})
+    )
     assert transaction.commit([file("a")], WRITE).version == 0
-    monkeypatch.setattr(store._fs, "cat_file", lambda path: b'{"commitInfo":{}}\n')
+    log.checkpoint()
+    whole = store._fs.cat_file
+
+    def part(path: str) -> bytes:
+        return whole(path)[:18] if f"{0:020}.{cut}" in path else whole(path)
+
+    monkeypatch.setattr(store._fs, "cat_file", part)
+    if cut == "json":
+        store._fs.rm([path for path in store._fs.ls(f"{bucket}/t/_delta_log") if "checkpoint" in path])
     with pytest.raises(StoreError, match="was read as 18 bytes"):
-        DeltaLog(store, path).snapshot()
+        DeltaLog(store, f"s3://{bucket}/t").snapshot()
 
 
 def test_a_name_that_s3fs_takes_for_a_version_of_another_deletes_nothing(

@@ -60,9 +60,16 @@ def read_commit(store: LogStore, log_path: str, status: FileStatus, version: int
     """Read the commit (or log compaction) that makes a version; CorruptLogError if it cannot be understood
     or has gone since it was listed.
     """
+    return parse_commit(read_whole(store, log_path, status), log_path, status, version)
+
+
+def read_whole(store: LogStore, log_path: str, status: FileStatus) -> bytes | None:
+    """A file of the log in JSON; None if it has gone since it was listed. CorruptLogError if it is too large,
+    StoreError if the store does not give all of it.
+    """
     check_size(f"{log_path}/{status.name}", status.size)
     [data] = store.read_together(log_path, [status])
-    return parse_commit(data, log_path, status, version)
+    return data
 
 
 def check_size(path: str, size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,13 +27,14 @@ from deltaflow.log.files.file_state import KEYED_FILES_SCHEMA, KEYED_TOMBSTONES_
 from deltaflow.log.files.json_column import field_of, json_column
 from deltaflow.log.files.stored_statistics import StatisticsSource
 from deltaflow.log.protocol.actions import AddFile, AnyAction, RemoveFile, Sidecar, decode_actions
-from deltaflow.log.protocol.commit import Commit, check_size, to_commit
+from deltaflow.log.protocol.commit import Commit, read_whole, to_commit
 from deltaflow.log.replay.checkpoint_budget import CheckpointBudget
 from deltaflow.log.replay.checkpoint_file import CheckpointFile, part_of_checkpoint
 from deltaflow.log.replay.checkpoint_statistics import CheckpointStatistics, with_plain_types
 from deltaflow.log.replay.listing import Checkpoint
 from deltaflow.log.replay.log_files import LogFiles
 from deltaflow.log.replay.state import TableState
+from deltaflow.store import FileStatus
 
 SIDECARS_DIRECTORY = "_sidecars"
 _ROWS_PER_BATCH = 8_192
@@ -125,8 +127,9 @@ def _read(log: LogFiles, checkpoint: Checkpoint, contents: _Contents) -> Commit:
     """Read all files of the checkpoint into `contents`; its other actions as a commit."""
     for status in checkpoint.files:
         if status.name.endswith(".json"):
-            check_size(f"{log.directory}/{status.name}", status.size)
-        _read_file(log, f"{log.directory}/{status.name}", contents)
+            _read_json(log, status, contents)
+        else:
+            _read_file(log, f"{log.directory}/{status.name}", contents)
     if contents.fields is None or contents.fields:
         for sidecar in [action for action in contents.actions if isinstance(action, Sidecar)]:
             _read_file(log, _sidecar_path(log, sidecar), contents)
@@ -151,13 +154,18 @@ def _sidecar_path(log: LogFiles, sidecar: Sidecar) -> str:
     return found.path
 
 
-def _read_file(log: LogFiles, path: str, contents: _Contents) -> None:
+def _read_json(log: LogFiles, status: FileStatus, contents: _Contents) -> None:
+    path = f"{log.directory}/{status.name}"
     with part_of_checkpoint(path):
-        if path.endswith(".json"):
-            contents.actions.extend(decode_actions(log.store.read(path), path))
-        else:
-            with log.store.open(path) as stream:
-                _read_parquet(stream, path, contents)
+        data = read_whole(log.store, log.directory, status)
+        if data is None:
+            raise FileNotFoundError(errno.ENOENT, "Not found", path)
+        contents.actions.extend(decode_actions(data, path))
+
+
+def _read_file(log: LogFiles, path: str, contents: _Contents) -> None:
+    with part_of_checkpoint(path), log.store.open(path) as stream:
+        _read_parquet(stream, path, contents)
 
 
 def _read_parquet(stream: BinaryIO, path: str, contents: _Contents) -> None:
