@@ -48,6 +48,11 @@ def read(frames: dict[str, DataFrame]) -> dict[str, list[int]]:
     return {name: ids(frame.select("id")) for name, frame in frames.items()}
 
 
+def is_cached(frame: DataFrame) -> bool:
+    manager = frame.sparkSession._jsparkSession.sharedState().cacheManager()
+    return bool(manager.lookupCachedData(frame._jdf).isDefined())
+
+
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("widened", [False, True], ids=["", "after a column was added"])
 def test_after_a_write(spark: SparkSession, table: str, door: str, widened: bool) -> None:
@@ -59,6 +64,7 @@ def test_after_a_write(spark: SparkSession, table: str, door: str, widened: bool
     DOORS[door](spark, table)
     left = LEFT.get(door, [0, 1, 2, 3, 4])
     assert read(cached) == dict.fromkeys(FRAMES, left)
+    assert is_cached(cached["the table"]) is not widened
 
 
 def test_a_version_that_was_asked_for_stays(spark: SparkSession, table: str) -> None:
@@ -66,8 +72,7 @@ def test_a_version_that_was_asked_for_stays(spark: SparkSession, table: str) -> 
     cached = load(spark, table, versionAsOf=0).cache()
     assert cached.count() == 3
     DOORS["save"](spark, table)
-    manager = spark._jsparkSession.sharedState().cacheManager()
-    assert manager.lookupCachedData(cached._jdf).isDefined()
+    assert is_cached(cached)
 
 
 def test_a_frame_that_can_be_read_no_more_fails_no_write(spark: SparkSession, table: str) -> None:
