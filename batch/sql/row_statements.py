@@ -74,7 +74,7 @@ def _path(statement: Statement, name: str) -> str:
     """The path of the statement's table, which a temporary view may stand for."""
     table = statement.table
     assert table is not None
-    path = table.path or table.viewed
+    path = table.changed_path
     if path is None:
         advice = (
             "It is a view, and not a temporary one of all rows and columns of a table's newest version: "

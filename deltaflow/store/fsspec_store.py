@@ -81,8 +81,8 @@ class FsspecLogStore(LogStore):
     def read_together(self, directory: str, files: Sequence[FileStatus]) -> list[bytes | None]:
         contents = super().read_together(directory, files)
         # A web server's listing has no sizes.
-        sized = [number for number, file in enumerate(files) if file.size]
-        check_sizes(directory, [files[number] for number in sized], [contents[number] for number in sized])
+        sized = [content if file.size else None for file, content in zip(files, contents, strict=True)]
+        check_sizes(directory, files, sized)
         return contents
 
     def open(self, path: str) -> BinaryIO:

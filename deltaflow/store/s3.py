@@ -128,15 +128,18 @@ class S3LogStore(FsspecLogStore):
 
 class _S3DataDirectory(FsspecDataDirectory):
     def delete(self, directory: str, names: Iterable[str]) -> tuple[int, list[StoreError]]:
-        all_names = list(names)
-        sound = [name for name in all_names if _VERSION not in f"{directory}/{name}"]
+        sound: list[str] = []
+        odd: list[StoreError] = []
+        for name in names:
+            path = self._inside(directory, name)
+            key, is_odd, _ = path.partition(_VERSION)
+            if is_odd:
+                reason = f"s3fs takes it for a version of {key}. Use another tool"
+                odd.append(StoreError(f"Cannot delete {path}: {reason}.", file=path))
+            else:
+                sound.append(name)
         deleted, failures = super().delete(directory, sound)
-        for name in all_names:
-            if name not in sound:
-                path = self._inside(directory, name)
-                reason = f"s3fs takes it for a version of {path.partition(_VERSION)[0]}. Use another tool"
-                failures.append(StoreError(f"Cannot delete {path}: {reason}.", file=path))
-        return deleted, failures
+        return deleted, [*failures, *odd]
 
 
 def _error_code(error: OSError) -> str | None:

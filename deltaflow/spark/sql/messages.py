@@ -26,6 +26,11 @@ class NamedTable(Message, frozen=True):
             if path is not None:
                 msgspec.structs.force_setattr(self, name, qualified_path(path))
 
+    @property
+    def changed_path(self) -> str | None:
+        """The path of the table whose rows a statement changes; None for a view that stands for none."""
+        return self.path or self.viewed
+
 
 class WordsAnswer(Message, frozen=True):
     """statement.words: the first words of the texts for which the JVM asks statement.parse, before or after

@@ -266,4 +266,4 @@ def frame_of_rows(spark: SparkSession, rows: Rows, schema: StructType) -> DataFr
 
 def _changed_path(handler: _Handler, table: NamedTable | None) -> str | None:
     """The path of the table that a statement has changed."""
-    return table.path or table.viewed if handler.changes and table is not None else None
+    return table.changed_path if handler.changes and table is not None else None
