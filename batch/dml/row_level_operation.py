@@ -38,6 +38,7 @@ from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.batch.rewrite.recorded_changes import change_type
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
+from deltaflow.batch.rows.char_varchar import check_finds_char
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaUnsupportedOperationException
 from deltaflow.log import AddCDCFile, AddFile, Committed, DeltaLog, Operation, RemoveFile, remove_files
@@ -148,6 +149,7 @@ class RowLevelOperation(TouchedFiles):
         if snapshot is None:
             raise no_table_at(path)
         check_writable(snapshot.protocol, snapshot.metadata, snapshot.path, snapshot.version)
+        check_finds_char(spark, snapshot)
         isolation_of_table(snapshot.metadata, snapshot.path)  # a wrong value would stop the commit
         if is_append_only(snapshot.metadata) and not only_appends:
             raise DeltaUnsupportedOperationException(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
-from deltaflow.errors import CorruptLogError, DeltaInvariantViolationException
+from deltaflow.errors import (
+    CorruptLogError,
+    DeltaInvariantViolationException,
+    DeltaUnsupportedOperationException,
+)
 from deltaflow.log.protocol.data_types import (
     have_one_shape,
     inner_fields,
@@ -17,6 +22,28 @@ from deltaflow.log.protocol.data_types import (
     with_type,
 )
 from deltaflow.log.protocol.schema import CHAR_VARCHAR
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from deltaflow.log import Snapshot
+
+_PRESERVES_CHAR = "spark.sql.preserveCharVarcharTypeInfo"
+
+
+def check_finds_char(spark: SparkSession, snapshot: Snapshot) -> None:
+    """Raises DeltaUnsupportedOperationException in a session in which Spark does not find rows by CHAR
+    columns, if the table has some. No crossing without such columns."""
+    declared = {field.name: field.metadata.get(CHAR_VARCHAR, "") for field in snapshot.schema.fields}
+    chars = [name for name, text in declared.items() if re.search(r"\bchar\(", text)]
+    if chars and (spark.conf.get(_PRESERVES_CHAR, None) or "").lower() == "true":
+        raise DeltaUnsupportedOperationException(
+            f"With {_PRESERVES_CHAR} = true, Spark does not find the rows that have a value in the "
+            f"CHAR column {quoted(chars[0])}, so rows would stay that this operation replaces or changes. "
+            f"SET {_PRESERVES_CHAR} = false, and run it again.",
+            table=snapshot.path,
+            column=chars[0],
+        )
 
 
 def with_char_as_string(schema: T.StructType) -> T.StructType:

@@ -15,6 +15,7 @@ from deltaflow.batch.rewrite.new_files import NewFiles
 from deltaflow.batch.rewrite.recorded_changes import change_type, with_change_type
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS, TouchedFiles
+from deltaflow.batch.rows.char_varchar import check_finds_char
 from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import FILES_SCHEMA, AddFile, OptimisticTransaction, Snapshot
 from deltaflow.log.files.change_files import DELETE, INSERT
@@ -137,6 +138,7 @@ class MatchingRows(WholeTable):
             super().begin(transaction)
             self.checks = ()
             return
+        check_finds_char(session_of_write(self._handle), snapshot)
         with self._touched_files(transaction) as files:
             rows = files.rows()
             condition = self._condition(rows)

@@ -63,7 +63,11 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _SHOWN = 3
 _OF_SUMMARY = (FIRST, DELETED, TRUNCATED, INVALID)
-_SHOWS_CHAR = {"spark.sql.readSideCharPadding": "true", "spark.sql.legacy.charVarcharAsString": "false"}
+_SHOWS_CHAR = {
+    "spark.sql.readSideCharPadding": "true",
+    "spark.sql.legacy.charVarcharAsString": "false",
+    "spark.sql.preserveCharVarcharTypeInfo": "false",
+}
 """The settings with which Spark reads CHAR as `as_shown` has it. They are not for what the user says of the
 changes, which were read by the session's own."""
 

@@ -11,9 +11,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from deltaflow import DeltaTable
-from deltaflow.errors import DeltaAnalysisException, DeltaInvariantViolationException
+from deltaflow.errors import (
+    DeltaAnalysisException,
+    DeltaInvariantViolationException,
+    DeltaUnsupportedOperationException,
+)
 from deltaflow.log import DeltaLog
 from tests.tables import ids, load, tuples
 
@@ -314,6 +319,48 @@ def test_a_table_compares_char_as_readers_do_where_the_session_takes_it_for_a_st
         spark.sql("ALTER TABLE made ADD CONSTRAINT no_ab CHECK (c <> 'ab')")
     setting("spark.sql.legacy.charVarcharAsString", "false")
     spark.sql("ALTER TABLE made ADD CONSTRAINT same CHECK (is_ab <=> (c = 'ab'))")
+
+
+CONDITION = "c = 'ab' AND p = 'x'"
+OF_PARTITIONS = "p = 'x'"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM chars WHERE " + CONDITION,
+        "UPDATE chars SET id = 9 WHERE " + CONDITION,
+        f"MERGE INTO chars t USING ({ROW}) s ON t.c = s.c WHEN MATCHED THEN DELETE",
+        f"MERGE INTO chars t USING ({ROW}) s ON t.c = s.c WHEN NOT MATCHED THEN INSERT *",
+        f"INSERT INTO chars REPLACE WHERE {CONDITION} {ROW}",
+        f"INSERT INTO chars REPLACE WHERE {OF_PARTITIONS} {ROW}",
+        "INSERT OVERWRITE chars PARTITION (p = 'x') VALUES (1, 'ab')",
+    ],
+)
+def test_rows_that_spark_would_not_find(
+    spark: SparkSession, chars: str, path: str, setting: Callable[[str, str], None], change: str
+) -> None:
+    """In such a session Spark finds no row of a Parquet file by `c = 'ab'`, either. It appends as ever."""
+    spark.sql(f"INSERT INTO chars {ROW}")
+    setting("spark.sql.preserveCharVarcharTypeInfo", "true")
+    with pytest.raises(DeltaUnsupportedOperationException, match=r"CHAR column `c`.*SET spark.*= false"):
+        spark.sql(change)
+    spark.sql("INSERT INTO chars VALUES (2, 'cd', 'y')")
+    assert stored(path) == [(1, "ab", "x"), (2, "cd", "y")]
+
+
+@pytest.mark.parametrize("condition", [CONDITION, OF_PARTITIONS])
+def test_frames_that_replace_rows_that_spark_would_not_find(
+    spark: SparkSession, chars: str, path: str, setting: Callable[[str, str], None], condition: str
+) -> None:
+    spark.sql(f"INSERT INTO chars {ROW}")
+    setting("spark.sql.preserveCharVarcharTypeInfo", "TRUE")
+    rows = spark.sql(ROW)
+    with pytest.raises(DeltaUnsupportedOperationException, match="CHAR column"):
+        rows.write.format("delta").mode("overwrite").option("replaceWhere", condition).save(path)
+    with pytest.raises(DeltaUnsupportedOperationException, match="CHAR column"):
+        rows.writeTo("chars").overwrite(F.expr(condition))
+    assert stored(path) == [(1, "ab", "x")]
 
 
 def test_fields_beside_a_char_come_and_go(spark: SparkSession, tmp_path: Path) -> None:

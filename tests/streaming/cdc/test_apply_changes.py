@@ -579,9 +579,13 @@ def test_keys_of_a_length(spark, table, kind, short):
 @pytest.mark.parametrize("scd_type", ONE_OF_TWO)
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("spark.sql.readSideCharPadding", "false"), ("spark.sql.legacy.charVarcharAsString", "true")],
+    [
+        ("spark.sql.readSideCharPadding", "false"),
+        ("spark.sql.legacy.charVarcharAsString", "true"),
+        ("spark.sql.preserveCharVarcharTypeInfo", "true"),
+    ],
 )
-def test_keys_of_char_in_a_session_that_reads_them_without_blanks(
+def test_keys_of_char_in_a_session_that_reads_them_otherwise(
     spark, table, settings, setting, value, scd_type
 ):
     history = "" if scd_type == 1 else ", __START_AT INT, __END_AT INT"
